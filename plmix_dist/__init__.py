@@ -1,0 +1,45 @@
+"""Mixtures of Plackett-Luce models, fitted to millions of rankings on a Dask cluster.
+
+Names are imported when they are first used, so that importing the package loads neither numba nor dask.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plmix_dist.mixture import MixtureParams
+    from plmix_dist.rankings import Ranking, RankingBlock
+    from plmix_dist.simulation import simulate
+    from plmix_dist.store import RankingStore, open_store
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "MixtureParams": "plmix_dist.mixture",
+    "Ranking": "plmix_dist.rankings",
+    "RankingBlock": "plmix_dist.rankings",
+    "RankingStore": "plmix_dist.store",
+    "open_store": "plmix_dist.store",
+    "simulate": "plmix_dist.simulation",
+}
+
+__all__ = [  # noqa: RUF022 - in the order in which people meet them
+    "simulate",
+    "open_store",
+    "RankingStore",
+    "RankingBlock",
+    "Ranking",
+    "MixtureParams",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,126 @@
+"""A cluster when it is worth one: a given scheduler, a local cluster, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from plmix_dist.engine.executor import DistributedExecutor, SerialExecutor
+from plmix_dist.errors import ClusterError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from distributed import Client
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+# Below this many tasks a local cluster takes longer to start than it saves.
+WORTH_A_CLUSTER = 4
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where to compute: the options of every verb that computes.
+
+    With neither a scheduler nor a number of workers, small work runs in this process and large work on a
+    local cluster of one worker a core. `workers=0` always stays in this process.
+    """
+
+    scheduler: str | None = None
+    workers: int | None = None
+    threads: int | None = None
+    memory_limit: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+
+class LazyExecutor:
+    """Starts or joins a cluster when the first work arrives that is worth one, and leaves it at the end."""
+
+    def __init__(self, options: ClusterOptions) -> None:
+        if options.scheduler is not None and options.workers is not None:
+            raise SettingsError("give either --scheduler or --workers, not both")
+        self.options = options
+        self._stack = contextlib.ExitStack()
+        self._client: Client | None = None
+
+    def __enter__(self) -> LazyExecutor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def map(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], name: str
+    ) -> Iterator[tuple[int, Result]]:
+        """Run tasks where the options say."""
+        if self._wants_cluster(len(tasks)):
+            yield from DistributedExecutor(self.client()).map(function, tasks, name)
+        else:
+            yield from SerialExecutor(self.options.threads).map(function, tasks, name)
+
+    def client(self) -> Client:
+        """The client, connected now if it was not before."""
+        if self._client is None:
+            self._client = self._stack.enter_context(open_client(self.options))
+        return self._client
+
+    def _wants_cluster(self, n_tasks: int) -> bool:
+        if n_tasks == 0 or self.options.workers == 0:
+            return False
+        if self.options.scheduler is not None or self.options.workers is not None:
+            return True
+        return self._client is not None or n_tasks >= WORTH_A_CLUSTER
+
+
+@contextlib.contextmanager
+def open_client(options: ClusterOptions) -> Iterator[Client]:
+    """A client of the given scheduler, or of a local cluster that lives as long as the client."""
+    from distributed import Client, LocalCluster
+
+    if options.scheduler is not None:
+        try:
+            client = Client(options.scheduler, timeout="10s", **_security(options))
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ClusterError(
+                f"no Dask scheduler answers at {options.scheduler} ({error}); start one with `dask scheduler`, "
+                "or leave out --scheduler to compute on this machine"
+            ) from error
+        with client:
+            yield client
+        return
+    cluster = LocalCluster(
+        n_workers=options.workers or os.cpu_count() or 1,
+        threads_per_worker=options.threads or 1,
+        memory_limit=options.memory_limit or "auto",
+        host="127.0.0.1",
+        dashboard_address=_dashboard_address(),
+    )
+    with cluster, Client(cluster) as client:
+        yield client
+
+
+def _security(options: ClusterOptions) -> dict[str, Any]:
+    if options.tls_ca is None:
+        return {}
+    from distributed import Security
+
+    security = Security(
+        tls_ca_file=options.tls_ca,
+        tls_client_cert=options.tls_cert,
+        tls_client_key=options.tls_key,
+        require_encryption=True,
+    )
+    return {"security": security}
+
+
+def _dashboard_address() -> str | None:
+    """A free port on loopback where the dashboard can be drawn, none where bokeh is not installed."""
+    import importlib.util
+
+    return "127.0.0.1:0" if importlib.util.find_spec("bokeh") else None

@@ -1,0 +1,109 @@
+"""Running one function over many tasks: in this process, or on any Dask cluster, with the same meaning."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import as_completed as threads_completed
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from plmix_dist.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from distributed import Client
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class Executor(Protocol):
+    """Runs tasks and gives results as they come, each with the number of its task."""
+
+    def map(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], name: str
+    ) -> Iterator[tuple[int, Result]]:
+        """Run `function` on every task; `name` is what people see on the dashboard."""
+        ...
+
+
+class SerialExecutor:
+    """Threads of this process.
+
+    Examples
+    --------
+    >>> sorted(SerialExecutor().map(abs, [-3, 2], "abs"))
+    [(0, 3), (1, 2)]
+    """
+
+    def __init__(self, n_threads: int | None = None) -> None:
+        self.n_threads = n_threads or os.cpu_count() or 1
+
+    def map(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], name: str
+    ) -> Iterator[tuple[int, Result]]:
+        """Run in threads; the first error stops what has not begun."""
+        if len(tasks) == 1 or self.n_threads == 1:
+            yield from ((number, function(task)) for number, task in enumerate(tasks))
+            return
+        with ThreadPoolExecutor(self.n_threads, thread_name_prefix=name) as pool:
+            numbers = {pool.submit(function, task): number for number, task in enumerate(tasks)}
+            try:
+                for future in threads_completed(numbers):
+                    yield numbers[future], future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+
+class DistributedExecutor:
+    """Workers of a Dask cluster."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def map(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], name: str
+    ) -> Iterator[tuple[int, Result]]:
+        """Run on the cluster; the first error cancels what is left."""
+        from distributed import KilledWorker, as_completed
+
+        run = uuid.uuid4().hex[:8]
+        futures = [
+            self.client.submit(function, task, key=f"{name}-{run}-{number}", pure=False)
+            for number, task in enumerate(tasks)
+        ]
+        numbers = {future.key: number for number, future in enumerate(futures)}
+        try:
+            for future in as_completed(futures):
+                try:
+                    yield numbers[future.key], future.result()
+                except KilledWorker as error:
+                    raise ClusterError(
+                        f"task {future.key} killed its worker {error.allowed_failures + 1} times, most likely for want "
+                        "of memory: give the workers more with --memory-limit, or fewer threads with --threads"
+                    ) from error
+        finally:
+            self.client.cancel(futures)
+
+
+def executor_for(client: Client | None) -> Executor:
+    """The executor for a client, or this process where there is none."""
+    return SerialExecutor() if client is None else DistributedExecutor(client)
+
+
+def run_all(
+    executor: Executor,
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    name: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Any]:
+    """Results in the order of the tasks; `progress` hears how many of how many are done."""
+    results: list[Any] = [None] * len(tasks)
+    for done, (number, result) in enumerate(executor.map(function, tasks, name), start=1):
+        results[number] = result
+        if progress is not None:
+            progress(done, len(tasks))
+    return results

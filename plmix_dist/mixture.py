@@ -1,0 +1,107 @@
+"""MixtureParams: the parameters of a mixture, in canonical order, to and from a folder of arrays and JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from plmix_dist.errors import DamagedStoreError, SettingsError, StoreNotFoundError
+from plmix_dist.store.location import Location
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import ArrayLike, NDArray
+
+MODEL = "model.json"
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureParams:
+    """A mixture of Plackett-Luce models.
+
+    Log-worths have mean zero in each component, and components stand in canonical order: largest share
+    first, equal shares by their worths.
+
+    Parameters
+    ----------
+    log_worths : (n_components, n_items)
+    shares : (n_components,)
+    item_names : (n_items,)
+
+    Examples
+    --------
+    >>> mixture = MixtureParams.of([[1.0, 3.0], [0.0, 0.0]], [0.25, 0.75], ["tea", "coffee"])
+    >>> mixture.log_worths.tolist(), mixture.shares.tolist()
+    ([[0.0, 0.0], [-1.0, 1.0]], [0.75, 0.25])
+    """
+
+    log_worths: NDArray[np.float64]
+    shares: NDArray[np.float64]
+    item_names: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, log_worths: ArrayLike, shares: ArrayLike | None, item_names: list[str] | tuple[str, ...]
+    ) -> Self:
+        """Check, normalise and order; `shares=None` makes them equal."""
+        worths = np.atleast_2d(np.asarray(log_worths, np.float64))
+        if worths.ndim != 2 or worths.shape[1] != len(item_names):
+            raise SettingsError(
+                f"expected log-worths of shape (components, {len(item_names)}), one a named item, "
+                f"but got {worths.shape}"
+            )
+        portions = np.full(len(worths), 1 / len(worths)) if shares is None else np.asarray(shares, np.float64)
+        if portions.shape != (len(worths),) or not (portions >= 0).all() or not np.isclose(portions.sum(), 1):
+            raise SettingsError(
+                f"shares must be {len(worths)} non-negative numbers that sum to 1, but are {portions}"
+            )
+        if not np.isfinite(worths).all():
+            raise SettingsError("log-worths must be finite")
+        worths = worths - worths.mean(axis=1, keepdims=True)
+        order = sorted(range(len(worths)), key=lambda k: (-portions[k], *(-worths[k])))
+        return cls(worths[order], portions[order], tuple(item_names))
+
+    @property
+    def n_components(self) -> int:
+        """The number of components."""
+        return len(self.shares)
+
+    @property
+    def n_items(self) -> int:
+        """The number of items."""
+        return int(self.log_worths.shape[1])
+
+    def save(self, path: str | os.PathLike[str] | Location, about: dict[str, Any] | None = None) -> None:
+        """Write a folder: `log_worths.npy`, `shares.npy` and `model.json`; nothing is pickled."""
+        folder = Location.of(path)
+        folder.write_bytes("log_worths.npy", _npy(self.log_worths))
+        folder.write_bytes("shares.npy", _npy(self.shares))
+        record = {"format": "plmix-model", "version": 1, "item_names": list(self.item_names), **(about or {})}
+        folder.write_bytes(MODEL, json.dumps(record, indent=1, ensure_ascii=False).encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str] | Location) -> Self:
+        """Read what `save` wrote."""
+        folder = Location.of(path)
+        try:
+            record = json.loads(folder.read_bytes(MODEL))
+            log_worths, shares = (
+                np.load(io.BytesIO(folder.read_bytes(name)), allow_pickle=False)
+                for name in ("log_worths.npy", "shares.npy")
+            )
+        except FileNotFoundError as error:
+            raise StoreNotFoundError(f"there is no model at {folder.url}: {error}") from None
+        except ValueError as error:
+            raise DamagedStoreError(f"the model at {folder.url} cannot be read: {error}") from None
+        return cls(log_worths, shares, tuple(record["item_names"]))
+
+
+def _npy(array: NDArray[np.float64]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()

@@ -1,0 +1,433 @@
+"""RankingBlock: one type for full, top-k, subset and slate rankings, with ties, weights, ids and groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from plmix_dist.errors import RankingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+Unranked = Literal["below", "absent"]
+Labels = Any  # NDArray of int64 or of variable-width strings (numpy.dtypes.StringDType)
+
+STRING = np.dtypes.StringDType()
+
+
+class Ranking(NamedTuple):
+    """One row of a block, for people to look at.
+
+    `ordered` is a tuple of places, best first; a place holds one item, or several that are tied.
+    `offered` are items that were on offer and left unordered, all below the ordered ones.
+    """
+
+    ordered: tuple[tuple[int, ...], ...]
+    offered: tuple[int, ...]
+    unranked: Unranked
+    weight: float
+
+
+@dataclass(frozen=True, eq=False)
+class RankingBlock:
+    """Rankings of `n_items` items, stored row after row without padding.
+
+    Row r lists `n_listed[r]` items: first `n_ordered[r]` in order, best first, then those on offer
+    but not ordered. Whether items that are not listed at all were on offer, and so rank below,
+    is `below[r]`. Items are numbered from 0 and kept in the narrowest unsigned type.
+
+    Parameters
+    ----------
+    items : (total listed,)
+        The listed items of all rows, one row after the other.
+    n_listed, n_ordered : (n_rankings,)
+        How many items each row lists, and how many of these are ordered.
+    below : (n_rankings,)
+        True where items that are not listed rank below the listed ones; False where they were
+        not on offer. A row that lists every item has False.
+    n_items
+        The number of items there are.
+    tied : (total listed,) or None
+        True where an ordered item is tied with the item before it in its row.
+    weights : (n_rankings,) or None
+        Counts, or any positive numbers; None means 1 for every row.
+    ids, groups : (n_rankings,) or None
+        A label for each ranking; a label for each person who gave several rankings. Rows of one
+        group stand together.
+
+    Examples
+    --------
+    >>> block = RankingBlock.from_array([[2, 0, 1], [1, -1, -1]], n_items=3, unranked="below")
+    >>> block.n_rankings, block.items.tolist(), block.below.tolist()
+    (2, [2, 0, 1, 1], [False, True])
+    >>> block[1].row(0)
+    Ranking(ordered=((1,),), offered=(), unranked='below', weight=1.0)
+    """
+
+    items: NDArray[np.unsignedinteger]
+    n_listed: NDArray[np.unsignedinteger]
+    n_ordered: NDArray[np.unsignedinteger]
+    below: NDArray[np.bool_]
+    n_items: int
+    tied: NDArray[np.bool_] | None = None
+    weights: NDArray[np.float64] | None = None
+    ids: Labels | None = None
+    groups: Labels | None = None
+
+    @property
+    def n_rankings(self) -> int:
+        """The number of rows."""
+        return len(self.n_listed)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """(n_rankings + 1,): row r lists `items[offsets[r]:offsets[r + 1]]`."""
+        offsets = np.zeros(self.n_rankings + 1, np.int64)
+        np.cumsum(self.n_listed, out=offsets[1:])
+        return offsets
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights."""
+        return float(self.n_rankings if self.weights is None else self.weights.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the arrays."""
+        arrays = (getattr(self, field.name) for field in fields(self))
+        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+    def row_of_item(self) -> NDArray[np.int64]:
+        """(total listed,): the row that each entry of `items` belongs to."""
+        return np.repeat(np.arange(self.n_rankings), self.n_listed)
+
+    def place_of_item(self) -> NDArray[np.int64]:
+        """(total listed,): the place, from 0, of each entry of `items` within its row."""
+        return np.arange(len(self.items)) - np.repeat(self.offsets[:-1], self.n_listed)
+
+    def row(self, index: int) -> Ranking:
+        """One ranking, for people to look at."""
+        start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
+        n_ordered = int(self.n_ordered[index])
+        listed = [int(item) for item in self.items[start:stop]]
+        places: list[tuple[int, ...]] = []
+        for place, item in enumerate(listed[:n_ordered]):
+            if place and self.tied is not None and self.tied[start + place]:
+                places[-1] = (*places[-1], item)
+            else:
+                places.append((item,))
+        return Ranking(
+            ordered=tuple(places),
+            offered=tuple(listed[n_ordered:]),
+            unranked="below" if self.below[index] else "absent",
+            weight=1.0 if self.weights is None else float(self.weights[index]),
+        )
+
+    def rows(self) -> Iterator[Ranking]:
+        """Every ranking in turn, for people and for formats that are written line by line."""
+        return (self.row(index) for index in range(self.n_rankings))
+
+    def __getitem__(self, rows: int | slice) -> RankingBlock:
+        """A run of rows, as views of the same memory; a single number gives a block of one row."""
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(self.n_rankings)
+            if step != 1:
+                raise IndexError("a block is sliced in steps of 1; use take() for other rows")
+            stop = max(start, stop)
+        else:
+            start = range(self.n_rankings)[rows]
+            stop = start + 1
+        listed = slice(int(self.offsets[start]), int(self.offsets[stop]))
+        return self._select(slice(start, stop), listed)
+
+    def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> RankingBlock:
+        """The rows with these numbers, or where this mask is True, as a new block."""
+        numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        lengths = self.n_listed[numbers].astype(np.int64)
+        ends = np.cumsum(lengths)
+        first = np.repeat(self.offsets[:-1][numbers] - (ends - lengths), lengths)
+        return self._select(numbers, first + np.arange(len(first)))
+
+    def _select(self, rows: Any, listed: Any) -> RankingBlock:
+        """Pick rows from the row columns and entries from the item columns."""
+        return RankingBlock(
+            items=self.items[listed],
+            n_listed=self.n_listed[rows],
+            n_ordered=self.n_ordered[rows],
+            below=self.below[rows],
+            n_items=self.n_items,
+            tied=None if self.tied is None else self.tied[listed],
+            weights=None if self.weights is None else self.weights[rows],
+            ids=None if self.ids is None else self.ids[rows],
+            groups=None if self.groups is None else self.groups[rows],
+        )
+
+    def replace(self, **changes: Any) -> RankingBlock:
+        """A block with some columns changed."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return RankingBlock(**(columns | changes))
+
+    def equals(self, other: RankingBlock) -> bool:
+        """Whether both hold the same rankings, weights and labels in the same order."""
+        if self.n_rankings != other.n_rankings or self.n_items != other.n_items:
+            return False
+        pairs = [
+            (self.items, other.items),
+            (self.n_listed, other.n_listed),
+            (self.n_ordered, other.n_ordered),
+            (self.below, other.below),
+            (_filled(self.tied, len(self.items), False), _filled(other.tied, len(other.items), False)),
+            (_filled(self.weights, self.n_rankings, 1.0), _filled(other.weights, other.n_rankings, 1.0)),
+        ]
+        return all(np.array_equal(mine, theirs) for mine, theirs in pairs) and all(
+            (mine is None and theirs is None)
+            or (mine is not None and theirs is not None and mine.tolist() == theirs.tolist())
+            for mine, theirs in ((self.ids, other.ids), (self.groups, other.groups))
+        )
+
+    @classmethod
+    def from_array(
+        cls,
+        array: ArrayLike,
+        *,
+        n_items: int | None = None,
+        unranked: Unranked | None = None,
+        weights: ArrayLike | None = None,
+        first_row: int = 0,
+    ) -> RankingBlock:
+        """Rankings from an integer array, and a check of every row.
+
+        Parameters
+        ----------
+        array : (n_rankings, places)
+            Items numbered from 0, best first; -1 where a row ends.
+        n_items
+            The number of items; by default the largest number found plus one.
+        unranked
+            "below" or "absent": must be said when a row is shorter than `n_items`.
+        weights : (n_rankings,)
+            Counts, or any positive numbers.
+        first_row
+            Number of the first row, for messages.
+
+        Examples
+        --------
+        >>> RankingBlock.from_array([[0, 1], [1, 0]], weights=[3, 1]).total_weight
+        4.0
+        """
+        from plmix_dist.rankings.validate import check_rows
+
+        table = np.asarray(array)
+        if table.ndim != 2:
+            raise RankingError(
+                f"expected an array of shape (rankings, places), best first, but got shape {table.shape}"
+            )
+        if table.dtype.kind not in "iu":
+            raise RankingError(
+                f"expected integer item numbers, but got {table.dtype}; "
+                "number the items from 0 and mark missing places with -1"
+            )
+        listed = table >= 0
+        n_listed = np.count_nonzero(listed, axis=1)
+        gaps = np.flatnonzero(_first_false(listed) != n_listed)
+        if len(gaps):
+            raise RankingError(
+                f"row {first_row + int(gaps[0])}: an item follows a missing place (-1); "
+                "-1 may only stand where a row has ended"
+            )
+        low = int(table.min(initial=0))
+        if low < -1:
+            row = first_row + int(np.flatnonzero((table == low).any(axis=1))[0])
+            raise RankingError(f"row {row}: item {low} is out of range; items are numbered from 0")
+        if n_items is None:
+            n_items = int(table.max(initial=-1)) + 1
+        block = cls(
+            items=_narrow(table[listed], max(n_items, int(table.max(initial=0)) + 1)),
+            n_listed=narrowest(n_listed),
+            n_ordered=narrowest(n_listed),
+            below=below_flags(n_listed, n_items, unranked, first_row),
+            n_items=n_items,
+            weights=None if weights is None else _weight_column(weights, len(table)),
+        )
+        check_rows(block, first_row)
+        return block
+
+    def to_array(self) -> NDArray[np.int64]:
+        """(n_rankings, longest row): items best first, -1 where a row ends. Ties and slates do not fit."""
+        if self.has_ties or self.has_slates:
+            raise RankingError("ties and slates do not fit into a plain array of items; use rows()")
+        table = np.full((self.n_rankings, int(self.n_listed.max(initial=0))), -1, np.int64)
+        table[self.row_of_item(), self.place_of_item()] = self.items
+        return table
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether any two ordered items are tied."""
+        return self.tied is not None and bool(self.tied.any())
+
+    @property
+    def has_slates(self) -> bool:
+        """Whether any row lists items that were on offer but not ordered."""
+        return bool((self.n_ordered < self.n_listed).any())
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Iterable[Ranking | tuple[Any, ...]],
+        *,
+        n_items: int,
+        ids: Sequence[Any] | None = None,
+        groups: Sequence[Any] | None = None,
+    ) -> RankingBlock:
+        """Rankings from Python tuples as `row` gives them: the plain way in, for tests and small data.
+
+        Examples
+        --------
+        >>> rows = [Ranking(((2,), (0, 1)), (), "absent", 1.0)]
+        >>> RankingBlock.from_rows(rows, n_items=4).tied.tolist()
+        [False, False, True]
+        """
+        from plmix_dist.rankings.validate import check_rows
+
+        rankings = [Ranking(*row) for row in rows]
+        items: list[int] = []
+        tied: list[bool] = []
+        for ranking in rankings:
+            for place in ranking.ordered:
+                items.extend(place)
+                tied.extend(bool(position) for position in range(len(place)))
+            items.extend(ranking.offered)
+            tied.extend(False for _ in ranking.offered)
+        n_ordered = [sum(len(place) for place in ranking.ordered) for ranking in rankings]
+        n_listed = [n + len(ranking.offered) for n, ranking in zip(n_ordered, rankings, strict=True)]
+        weights = [ranking.weight for ranking in rankings]
+        block = cls(
+            items=_narrow(np.array(items, np.int64), max([n_items, *(item + 1 for item in items)])),
+            n_listed=narrowest(np.array(n_listed, np.int64)),
+            n_ordered=narrowest(np.array(n_ordered, np.int64)),
+            below=np.array(
+                [
+                    ranking.unranked == "below" and n < n_items
+                    for ranking, n in zip(rankings, n_listed, strict=True)
+                ],
+                np.bool_,
+            ),
+            n_items=n_items,
+            tied=np.array(tied, np.bool_) if any(tied) else None,
+            weights=None if all(w == 1 for w in weights) else np.array(weights, np.float64),
+            ids=None if ids is None else label_column(ids),
+            groups=None if groups is None else label_column(groups),
+        )
+        check_rows(block)
+        return block
+
+
+def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
+    """One block of the rows of several, in order.
+
+    Examples
+    --------
+    >>> pair = RankingBlock.from_array([[0, 1]], weights=[2])
+    >>> concatenate([pair, RankingBlock.from_array([[1, 0]])]).weights.tolist()
+    [2.0, 1.0]
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    n_items = {block.n_items for block in blocks}
+    if len(n_items) != 1:
+        raise RankingError(f"blocks of different numbers of items cannot be joined: {sorted(n_items)}")
+
+    def joined(name: str, default: Any = None, per_item: bool = False) -> Any:
+        columns = [getattr(block, name) for block in blocks]
+        if all(column is None for column in columns):
+            return None
+        lengths = [len(block.items) if per_item else block.n_rankings for block in blocks]
+        filled = [_filled(column, n, default) for column, n in zip(columns, lengths, strict=True)]
+        return np.concatenate(filled)
+
+    for name in ("ids", "groups"):
+        present = {getattr(block, name) is not None for block in blocks if block.n_rankings}
+        if len(present) > 1:
+            raise RankingError(f"some blocks have {name} and some have none: they cannot be joined")
+    return RankingBlock(
+        items=joined("items"),
+        n_listed=joined("n_listed"),
+        n_ordered=joined("n_ordered"),
+        below=joined("below"),
+        n_items=n_items.pop(),
+        tied=joined("tied", False, per_item=True),
+        weights=joined("weights", 1.0),
+        ids=_joined_labels([block.ids for block in blocks if block.n_rankings]),
+        groups=_joined_labels([block.groups for block in blocks if block.n_rankings]),
+    )
+
+
+def below_flags(
+    n_listed: NDArray[np.integer], n_items: int, unranked: Unranked | None, first_row: int = 0
+) -> NDArray[np.bool_]:
+    """(n_rankings,): what `unranked` means for rows of these lengths; an error where it must be said."""
+    if unranked not in (None, "below", "absent"):
+        raise RankingError(f'unranked must be "below" or "absent", but got {unranked!r}')
+    short = n_listed < n_items
+    if unranked is None and short.any():
+        row = int(np.flatnonzero(short)[0])
+        raise RankingError(
+            f"row {first_row + row} lists {int(n_listed[row])} of {n_items} items, and nothing says whether the "
+            'others were on offer: say unranked="below" (they rank below) or unranked="absent" (they were not)'
+        )
+    return short if unranked == "below" else np.zeros(len(n_listed), np.bool_)
+
+
+def item_dtype(n_items: int) -> np.dtype[np.unsignedinteger]:
+    """The narrowest unsigned type that holds the numbers 0 to n_items - 1."""
+    return np.min_scalar_type(max(n_items - 1, 0))
+
+
+def narrowest(counts: NDArray[Any]) -> NDArray[np.unsignedinteger]:
+    """Non-negative integers in the narrowest unsigned type that holds them."""
+    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
+
+
+def label_column(labels: Sequence[Any] | NDArray[Any]) -> Labels:
+    """Ids or groups as int64 where all are integers, as variable-width strings otherwise."""
+    column = np.asarray(labels)
+    if column.dtype.kind in "iu":
+        return column.astype(np.int64)
+    return np.array([str(label) for label in labels], STRING)
+
+
+def _narrow(items: NDArray[Any], n_items: int) -> NDArray[np.unsignedinteger]:
+    return items.astype(item_dtype(n_items))
+
+
+def _first_false(listed: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """(rows,): the place of the first False in each row, or the row length."""
+    padded = np.concatenate([listed, np.zeros((len(listed), 1), np.bool_)], axis=1)
+    first: NDArray[np.intp] = np.argmin(padded, axis=1)
+    return first
+
+
+def _weight_column(weights: ArrayLike, n_rankings: int) -> NDArray[np.float64]:
+    column = np.asarray(weights, np.float64)
+    if column.shape != (n_rankings,):
+        raise RankingError(f"expected {n_rankings} weights, one a ranking, but got shape {column.shape}")
+    return column
+
+
+def _filled(column: NDArray[Any] | None, length: int, default: Any) -> NDArray[Any]:
+    return np.full(length, default) if column is None else column
+
+
+def _joined_labels(columns: Sequence[Labels | None]) -> Labels | None:
+    present = [column for column in columns if column is not None]
+    if not present:
+        return None
+    if len({column.dtype for column in present}) > 1:
+        present = [label_column([str(label) for label in column]) for column in present]
+    return np.concatenate(present)

@@ -1,0 +1,61 @@
+"""Equal rows made one, with the sum of their weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmix_dist.errors import RankingError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings.block import RankingBlock
+
+
+def merge_equal_rows(block: RankingBlock) -> RankingBlock:
+    """Keep the first of each set of equal rows and give it the weight of all.
+
+    Ids are dropped: a merged row stands for several rankings. Rows that belong to groups are refused,
+    since equal rankings of two people do not make one person.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> merged = merge_equal_rows(RankingBlock.from_array([[0, 1], [1, 0], [0, 1]]))
+    >>> merged.to_array().tolist(), merged.weights.tolist()
+    ([[0, 1], [1, 0]], [2.0, 1.0])
+    """
+    if block.groups is not None:
+        raise RankingError(
+            "rankings with groups cannot be merged: leave out either the groups or the merging"
+        )
+    first_of = _first_equal_row(block)
+    kept, slot = np.unique(first_of, return_inverse=True)
+    weights = np.bincount(slot, weights=block.weights, minlength=len(kept)).astype(np.float64)
+    return block.replace(ids=None).take(kept).replace(weights=weights)
+
+
+def _first_equal_row(block: RankingBlock) -> NDArray[np.int64]:
+    """(n_rankings,): the number of the first row that equals each row."""
+    first_of = np.empty(block.n_rankings, np.int64)
+    for length in np.unique(block.n_listed).tolist():
+        rows = np.flatnonzero(block.n_listed == length)
+        _, first, slot = np.unique(_row_keys(block, rows, length), return_index=True, return_inverse=True)
+        first_of[rows] = rows[first][slot]
+    return first_of
+
+
+def _row_keys(block: RankingBlock, rows: NDArray[np.int64], length: int) -> NDArray[np.void]:
+    """(rows,): everything that tells rows of one length apart, as one fixed-width key a row."""
+    entries = block.offsets[:-1][rows][:, None] + np.arange(length)
+    parts = [
+        np.ascontiguousarray(block.n_ordered[rows].astype(np.uint64)[:, None]).view(np.uint8),
+        block.below[rows][:, None].view(np.uint8),
+        np.ascontiguousarray(block.items[entries]).view(np.uint8).reshape(len(rows), -1),
+    ]
+    if block.tied is not None:
+        parts.append(block.tied[entries].view(np.uint8))
+    table = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    return table.view(np.dtype((np.void, table.shape[1]))).ravel()

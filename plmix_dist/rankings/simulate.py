@@ -1,0 +1,133 @@
+"""Drawing rankings from a mixture of Plackett-Luce models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmix_dist.errors import SettingsError
+from plmix_dist.rankings.block import RankingBlock, Unranked, item_dtype, narrowest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Keys drawn at once: enough to keep NumPy busy, little enough to stay in cache and out of memory's way.
+_BATCH_KEYS = 1 << 22
+
+
+def draw_log_worths(
+    n_components: int, n_items: int, differing: int | None, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """(n_components, n_items): the paper's model, where only the first `differing` items have worths of their own.
+
+    Those are standard normal in each component (Nguyen & Zhang 2023, Theorem 1); all others are 0.
+    """
+    differing = n_items if differing is None else differing
+    if not 1 <= differing <= n_items:
+        raise SettingsError(
+            f"differing must be between 1 and the number of items, {n_items}, but is {differing}"
+        )
+    log_worths = np.zeros((n_components, n_items))
+    log_worths[:, :differing] = rng.standard_normal((n_components, differing))
+    return log_worths
+
+
+def draw_rankings(
+    log_worths: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    n_rankings: int,
+    rng: np.random.Generator,
+    *,
+    length: int | None = None,
+    unranked: Unranked | None = None,
+) -> tuple[RankingBlock, NDArray[np.int64]]:
+    """Rankings drawn from a mixture, and the component each came from.
+
+    Parameters
+    ----------
+    log_worths : (n_components, n_items)
+    shares : (n_components,)
+    length
+        How many items each ranking lists; all by default.
+    unranked
+        With a `length`: "below" gives the best `length` of all items; "absent" ranks `length` items
+        drawn at random for each ranking.
+
+    Returns
+    -------
+    block
+        `n_rankings` rankings.
+    component : (n_rankings,)
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> block, component = draw_rankings(np.array([[9.0, 0.0, -9.0]]), np.ones(1), 2, rng)
+    >>> block.to_array().tolist(), component.tolist()
+    ([[0, 1, 2], [0, 1, 2]], [0, 0])
+    """
+    n_items = log_worths.shape[1]
+    length = checked_length(length, n_items, unranked)
+    component = np.searchsorted(np.cumsum(shares)[:-1], rng.random(n_rankings), side="right")
+    listed = np.empty((n_rankings, length), item_dtype(n_items))
+    batch = max(1, _BATCH_KEYS // n_items)
+    for start in range(0, n_rankings, batch):
+        rows = slice(start, min(start + batch, n_rankings))
+        worths = log_worths[component[rows]]
+        if unranked == "absent":
+            listed[rows] = _order_random_subsets(worths, length, rng)
+        else:
+            listed[rows] = _best(worths, length, rng)
+    n_listed = narrowest(np.full(n_rankings, length))
+    block = RankingBlock(
+        items=listed.ravel(),
+        n_listed=n_listed,
+        n_ordered=n_listed,
+        below=np.full(n_rankings, unranked == "below" and length < n_items),
+        n_items=n_items,
+    )
+    return block, component
+
+
+def checked_length(length: int | None, n_items: int, unranked: Unranked | None) -> int:
+    """The number of items each ranking lists, or an error where it makes no sense."""
+    if n_items < 2:
+        raise SettingsError(f"a ranking needs at least two items, but got {n_items}")
+    if length is None or length == n_items:
+        return n_items
+    shortest = 2 if unranked == "absent" else 1
+    if not shortest <= length < n_items:
+        raise SettingsError(f"length must be between {shortest} and {n_items}, but is {length}")
+    if unranked is None:
+        raise SettingsError(
+            f'rankings of {length} of {n_items} items: say unranked="below" for the best {length} of all items, '
+            f'or unranked="absent" for a full ranking of {length} random ones'
+        )
+    return length
+
+
+def _arrival_times(log_worths: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Logarithms of exponential arrival times: the order of arrival is a Plackett-Luce ranking."""
+    times: NDArray[np.float64] = np.log(rng.standard_exponential(log_worths.shape)) - log_worths
+    return times
+
+
+def _best(log_worths: NDArray[np.float64], length: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """(rows, length): the first items to arrive, in order."""
+    times = _arrival_times(log_worths, rng)
+    if length > log_worths.shape[1] // 4:
+        return np.argsort(times, axis=1)[:, :length]
+    first = np.argpartition(times, length, axis=1)[:, :length]
+    order = np.argsort(np.take_along_axis(times, first, axis=1), axis=1)
+    return np.take_along_axis(first, order, axis=1)
+
+
+def _order_random_subsets(
+    log_worths: NDArray[np.float64], length: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """(rows, length): random subsets of items, each in the order in which they arrive."""
+    n_rows, n_items = log_worths.shape
+    subset = np.argpartition(rng.random((n_rows, n_items)), length, axis=1)[:, :length]
+    times = _arrival_times(np.take_along_axis(log_worths, subset, axis=1), rng)
+    return np.take_along_axis(subset, np.argsort(times, axis=1), axis=1)

@@ -1,0 +1,97 @@
+"""What can be wrong with a row, found for a whole block at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from plmix_dist.errors import RankingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plmix_dist.rankings.block import RankingBlock
+
+
+class RowProblem(NamedTuple):
+    """One thing wrong with one row: `kind` is a short fixed word, `item` the item it concerns or -1."""
+
+    row: int
+    kind: str
+    item: int
+    message: str
+
+
+def row_problems(block: RankingBlock) -> list[RowProblem]:
+    """The first thing wrong with each bad row of a block, in row order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> good = RankingBlock.from_array([[0, 1, 2]])
+    >>> row_problems(good.replace(items=np.array([0, 1, 1], np.uint8)))
+    [RowProblem(row=0, kind='duplicate-item', item=1, message='item 1 is listed twice')]
+    """
+    first: dict[int, RowProblem] = {}
+    for problem in (
+        *_empty(block),
+        *_out_of_range(block),
+        *_duplicates(block),
+        *_no_choice(block),
+        *_weights(block),
+    ):
+        first.setdefault(problem.row, problem)
+    return [first[row] for row in sorted(first)]
+
+
+def check_rows(block: RankingBlock, first_row: int = 0) -> None:
+    """Raise an error that names the first bad rows, if there are any."""
+    problems = row_problems(block)
+    if problems:
+        shown = "; ".join(f"row {first_row + problem.row}: {problem.message}" for problem in problems[:3])
+        more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise RankingError(f"{len(problems)} of {block.n_rankings} rankings are not valid: {shown}{more}")
+
+
+def _empty(block: RankingBlock) -> Iterator[RowProblem]:
+    for row in np.flatnonzero(block.n_ordered == 0).tolist():
+        yield RowProblem(row, "empty", -1, "no item is ranked")
+
+
+def _out_of_range(block: RankingBlock) -> Iterator[RowProblem]:
+    entries = np.flatnonzero(block.items >= block.n_items)
+    rows = np.searchsorted(block.offsets, entries, side="right") - 1
+    for row, item in zip(rows.tolist(), block.items[entries].tolist(), strict=True):
+        message = f"item {item} is out of range: there are {block.n_items} items, numbered from 0"
+        yield RowProblem(row, "out-of-range", item, message)
+
+
+def _duplicates(block: RankingBlock) -> Iterator[RowProblem]:
+    if not len(block.items):
+        return
+    # One sort finds equal items of one row side by side: the row number leads, the item follows.
+    stride = max(block.n_items, int(block.items.max()) + 1)
+    keys = block.row_of_item() * stride + block.items
+    keys.sort()
+    for key in np.unique(keys[1:][keys[1:] == keys[:-1]]).tolist():
+        row, item = divmod(key, stride)
+        yield RowProblem(row, "duplicate-item", item, f"item {item} is listed twice")
+
+
+def _no_choice(block: RankingBlock) -> Iterator[RowProblem]:
+    n_offered = np.where(block.below, block.n_items, block.n_listed)
+    for row in np.flatnonzero((n_offered < 2) & (block.n_ordered > 0)).tolist():
+        item = int(block.items[block.offsets[row]])
+        message = f"item {item} alone was on offer, so nothing was chosen"
+        yield RowProblem(row, "single-item", item, message)
+
+
+def _weights(block: RankingBlock) -> Iterator[RowProblem]:
+    if block.weights is None:
+        return
+    good = np.isfinite(block.weights) & (block.weights > 0)
+    for row in np.flatnonzero(~good).tolist():
+        message = f"weight {block.weights[row]:g} is not a positive finite number"
+        yield RowProblem(row, "bad-weight", -1, message)

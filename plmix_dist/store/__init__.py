@@ -1,0 +1,26 @@
+"""Chunked, compressed, checksummed rankings in Zarr: written in partitions, read by leaves."""
+
+from plmix_dist.store.location import Location
+from plmix_dist.store.reader import RankingStore, open_store
+from plmix_dist.store.verify import Damage, verify_partition, verify_top
+from plmix_dist.store.writer import (
+    PartitionTask,
+    RejectedRows,
+    WritePlan,
+    WriteSession,
+    write_partition,
+)
+
+__all__ = [
+    "Damage",
+    "Location",
+    "PartitionTask",
+    "RankingStore",
+    "RejectedRows",
+    "WritePlan",
+    "WriteSession",
+    "open_store",
+    "verify_partition",
+    "verify_top",
+    "write_partition",
+]

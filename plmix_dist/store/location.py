@@ -1,0 +1,219 @@
+"""A place for a store: a folder on local disk or anything behind an fsspec URL, bytes in and out."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import uuid
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmix_dist.errors import SettingsError, StoreFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zarr.abc.store import Store
+
+_KEY = re.compile(r"[A-Za-z0-9_.\-]+(/[A-Za-z0-9_.\-]+)*")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A root folder or URL. Keys are relative, made of plain names, and never leave the root.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> place = Location.of(tempfile.mkdtemp())
+    >>> place.write_bytes("a/b.json", b"{}")
+    >>> place.read_bytes("a/b.json"), place.listing()
+    (b'{}', ['a/b.json'])
+    """
+
+    url: str
+    storage_options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, path: str | os.PathLike[str] | Location, storage_options: dict[str, Any] | None = None
+    ) -> Location:
+        """From a path, a URL, or a location."""
+        if isinstance(path, Location):
+            return path
+        text = os.fspath(path)
+        if not text:
+            raise SettingsError("a store needs a path or a URL, but got an empty one")
+        if text.startswith("file://"):
+            text = text.removeprefix("file://")
+        if "://" not in text:
+            text = str(Path(text).expanduser().absolute())
+        return cls(text.rstrip("/"), dict(storage_options or {}))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this is a folder on local disk."""
+        return "://" not in self.url
+
+    def child(self, key: str) -> Location:
+        """A location below this one."""
+        return Location(f"{self.url}/{checked_key(key)}", self.storage_options)
+
+    def sibling(self, suffix: str) -> Location:
+        """The location with the same name and this suffix."""
+        return Location(self.url + suffix, self.storage_options)
+
+    @cached_property
+    def _remote(self) -> tuple[Any, str]:
+        """The file system behind the URL, and the root within it."""
+        import fsspec
+
+        filesystem, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **self.storage_options)
+        return filesystem, root.rstrip("/")
+
+    def read_bytes(self, key: str) -> bytes:
+        """Everything stored under a key; FileNotFoundError where there is nothing."""
+        if self.is_local:
+            return self.local_path(key).read_bytes()
+        filesystem, root = self._remote
+        return bytes(filesystem.cat_file(f"{root}/{checked_key(key)}"))
+
+    def write_bytes(self, key: str, data: bytes) -> None:
+        """Store under a key at once: a reader finds the old bytes or the new, never a part."""
+        with disk_full_explained(f"{self.url}/{key}", len(data)):
+            if not self.is_local:
+                filesystem, root = self._remote
+                filesystem.pipe_file(f"{root}/{checked_key(key)}", data)
+                return
+            path = self.local_path(key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+            try:
+                with draft.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
+            sync_folder(path.parent)
+
+    def exists(self, key: str) -> bool:
+        """Whether something is stored under a key."""
+        if self.is_local:
+            return self.local_path(key).is_file()
+        filesystem, root = self._remote
+        return bool(filesystem.isfile(f"{root}/{checked_key(key)}"))
+
+    def listing(self, prefix: str = "") -> list[str]:
+        """All keys below a prefix, sorted; symbolic links are listed, not followed."""
+        if self.is_local:
+            root = Path(self.url)
+            start = root / prefix
+            found = [
+                (Path(folder) / name).relative_to(root).as_posix()
+                for folder, folders, names in os.walk(start)
+                for name in [*names, *(name for name in folders if (Path(folder) / name).is_symlink())]
+            ]
+            return sorted(found)
+        filesystem, root_path = self._remote
+        with contextlib.suppress(FileNotFoundError):
+            below = filesystem.find(f"{root_path}/{prefix}" if prefix else root_path)
+            return sorted(path.removeprefix(f"{root_path}/") for path in below)
+        return []
+
+    def remove(self, prefix: str) -> None:
+        """Delete a key, or everything below a prefix."""
+        checked_key(prefix)
+        if self.is_local:
+            path = self.local_path(prefix)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            return
+        filesystem, root = self._remote
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.rm(f"{root}/{prefix}", recursive=True)
+
+    def publish(self, staged: str, final: str) -> None:
+        """Make what was written under `staged` appear under `final`, whole.
+
+        On local disk this is a rename, after everything has reached the disk. Behind a URL there is no
+        rename, so `staging` wrote in place and the caller's last key is what makes it count.
+        """
+        if staged == final:
+            return
+        source, target = self.local_path(staged), self.local_path(final)
+        for path in sorted(source.rglob("*")):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():  # the same partition, finished by another worker a moment ago
+            shutil.rmtree(source)
+            return
+        source.rename(target)
+        sync_folder(target.parent)
+
+    def staging(self, final: str) -> str:
+        """Where to write what `publish` shall make appear under `final`."""
+        if not self.is_local:
+            return final
+        return f"wip/{final.replace('/', '-')}.{uuid.uuid4().hex[:12]}"
+
+    def local_path(self, key: str) -> Path:
+        """The path of a key on local disk."""
+        return Path(self.url) / checked_key(key)
+
+    def zarr_store(self, prefix: str, *, read_only: bool) -> Store:
+        """The Zarr store below a prefix."""
+        import zarr.storage
+
+        checked_key(prefix)
+        if self.is_local:
+            return zarr.storage.LocalStore(self.local_path(prefix), read_only=read_only)
+        options = {"use_listings_cache": False, **self.storage_options}
+        return zarr.storage.FsspecStore.from_url(
+            f"{self.url}/{prefix}", storage_options=options, read_only=read_only
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Location, (self.url, self.storage_options)
+
+
+def checked_key(key: str) -> str:
+    """The key itself if it is made of plain names; an error where it could leave its root."""
+    if not _KEY.fullmatch(key) or ".." in key.split("/"):
+        raise SettingsError(
+            f"{key!r} is not a key of a store: names of letters, digits, '_', '-' and '.' only"
+        )
+    return key
+
+
+@contextlib.contextmanager
+def disk_full_explained(path: str, n_bytes: int) -> Iterator[None]:
+    """Turn 'no space left' into an error that says where, how much is needed, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise StoreFullError(
+            f"no room to write {path} ({n_bytes:,} bytes): {error.strerror}. What was finished before is intact; "
+            "free some space and run the same command again to continue"
+        ) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames within a folder last through a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,90 @@
+"""One writer at a time: an operating-system lock on local disk, a lease that must be renewed behind a URL."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import filelock
+
+from plmix_dist.errors import StoreLockedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plmix_dist.store.location import Location
+
+LEASE_KEY = "wip/lock.json"
+LEASE_SECONDS = 60.0
+RENEW_SECONDS = 15.0
+
+
+@contextlib.contextmanager
+def write_lock(location: Location) -> Iterator[None]:
+    """Hold the right to write to a store, or refuse. A lock dies with its process, a lease within a minute."""
+    with _file_lock(location) if location.is_local else _lease(location):
+        yield
+
+
+@contextlib.contextmanager
+def _file_lock(location: Location) -> Iterator[None]:
+    path = location.local_path("wip/lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise StoreLockedError(
+            f"another process is writing to {location.url}; wait for it to end, or stop it, then run this again"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+        with contextlib.suppress(OSError):  # an empty wip folder is no work in progress
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
+
+
+@contextlib.contextmanager
+def _lease(location: Location) -> Iterator[None]:
+    token = uuid.uuid4().hex
+    with contextlib.suppress(FileNotFoundError):
+        holder = json.loads(location.read_bytes(LEASE_KEY))
+        age = time.time() - holder["renewed"]
+        if age < LEASE_SECONDS:
+            raise StoreLockedError(
+                f"{holder['who']} is writing to {location.url} (seen {age:.0f} s ago); wait for it to end. "
+                f"A writer that died is forgotten after {LEASE_SECONDS:.0f} s"
+            )
+    _renew(location, token)
+    if json.loads(location.read_bytes(LEASE_KEY))["token"] != token:
+        raise StoreLockedError(
+            f"another process began to write to {location.url} at the same moment; run this again"
+        )
+    stop = threading.Event()
+    keeper = threading.Thread(target=_keep_renewing, args=(location, token, stop), daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        keeper.join()
+        location.remove(LEASE_KEY)
+
+
+def _keep_renewing(location: Location, token: str, stop: threading.Event) -> None:
+    while not stop.wait(RENEW_SECONDS):
+        _renew(location, token)
+
+
+def _renew(location: Location, token: str) -> None:
+    who = f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})"
+    location.write_bytes(LEASE_KEY, json.dumps({"token": token, "who": who, "renewed": time.time()}).encode())

@@ -1,0 +1,209 @@
+"""What a store says about itself: a sealed manifest, and a sealed index for each partition."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from plmix_dist.errors import (
+    DamagedStoreError,
+    StoreNotFoundError,
+    UnfinishedStoreError,
+    UnsupportedFormatError,
+)
+from plmix_dist.store.schema import FORMAT, READABLE_VERSIONS, VERSION
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plmix_dist.store.location import Location
+
+MANIFEST = "manifest.json"
+INDEX = "index.json"
+PLAN = "wip/plan.json"
+
+# A store opens as a plain Zarr v3 group in any Zarr reader.
+ZARR_GROUP = b'{"attributes": {}, "zarr_format": 3, "node_type": "group"}'
+GROUP_KEYS = ("zarr.json", "partitions/zarr.json")
+
+
+def partition_name(number: int) -> str:
+    """The folder of a partition, made from its number and never read from a file."""
+    return f"partitions/p{number:06d}"
+
+
+@dataclass(frozen=True)
+class PartitionIndex:
+    """One immutable partition: its leaves, its columns, and a digest of each of its files."""
+
+    n_rankings: int
+    total_weight: float
+    leaf_rows: list[int]
+    leaf_items: list[int]
+    columns: dict[str, dict[str, Any]]
+    files: dict[str, tuple[int, str]]
+    rejected: dict[str, int]
+
+    def row_bounds(self) -> NDArray[np.int64]:
+        """(n_leaves + 1,): the first row of each leaf, and the end."""
+        return np.concatenate([[0], np.cumsum(self.leaf_rows, dtype=np.int64)])
+
+    def item_bounds(self) -> NDArray[np.int64]:
+        """(n_leaves + 1,): the first entry of each leaf in the item columns, and the end."""
+        return np.concatenate([[0], np.cumsum(self.leaf_items, dtype=np.int64)])
+
+    def to_bytes(self) -> bytes:
+        """Sealed JSON."""
+        return seal(asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """From sealed JSON; an error where a byte was altered."""
+        record = unseal(data, where)
+        record["files"] = {key: (int(size), str(digest)) for key, (size, digest) in record["files"].items()}
+        return cls(**record)
+
+
+@dataclass(frozen=True)
+class PartitionSummary:
+    """What the manifest says of one partition."""
+
+    n_rankings: int
+    n_leaves: int
+    total_weight: float
+    index_sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The whole store: sizes, names, where the data came from, and the digest of every partition's index."""
+
+    item_names: list[str]
+    leaf_rows: int
+    partitions: list[PartitionSummary]
+    history: list[dict[str, Any]]
+    generation: int = 1
+    format: str = FORMAT
+    version: int = VERSION
+
+    @property
+    def n_items(self) -> int:
+        """The number of items."""
+        return len(self.item_names)
+
+    @property
+    def n_rankings(self) -> int:
+        """The number of rows over all partitions."""
+        return sum(partition.n_rankings for partition in self.partitions)
+
+    @property
+    def n_leaves(self) -> int:
+        """The number of leaves over all partitions."""
+        return sum(partition.n_leaves for partition in self.partitions)
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of weights over all partitions."""
+        return sum(partition.total_weight for partition in self.partitions)
+
+    def to_bytes(self) -> bytes:
+        """Sealed JSON. The totals stand in it for people; they are computed from the partitions."""
+        totals = {"n_rankings": self.n_rankings, "n_items": self.n_items, "total_weight": self.total_weight}
+        return seal(asdict(self) | totals)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """From sealed JSON; refuses other formats, newer versions and altered bytes."""
+        record = unseal(data, where)
+        if record.get("format") != FORMAT:
+            raise UnsupportedFormatError(
+                f"{where} is not a store of rankings: its format is {record.get('format')!r}"
+            )
+        if record["version"] not in READABLE_VERSIONS:
+            raise UnsupportedFormatError(
+                f"{where}: format version {record['version']} is not among those this version of plmix_dist reads "
+                f"({', '.join(map(str, READABLE_VERSIONS))}); install a newer plmix_dist"
+            )
+        for total in ("n_rankings", "n_items", "total_weight"):
+            record.pop(total)
+        record["partitions"] = [PartitionSummary(**partition) for partition in record["partitions"]]
+        return cls(**record)
+
+
+def read_manifest(location: Location) -> Manifest:
+    """The manifest of a finished store, or an error that says what is there instead."""
+    try:
+        data = location.read_bytes(MANIFEST)
+    except (FileNotFoundError, NotADirectoryError):
+        if location.exists(PLAN):
+            raise UnfinishedStoreError(_what_is_missing(location)) from None
+        raise StoreNotFoundError(
+            f"there is no store at {location.url}; make one with `plmix ingest` or `plmix simulate`"
+        ) from None
+    return Manifest.from_bytes(data, f"{location.url}/{MANIFEST}")
+
+
+def read_index(location: Location, number: int, expected_sha256: str | None = None) -> PartitionIndex:
+    """The index of a partition, checked against the digest in the manifest."""
+    key = f"{partition_name(number)}/{INDEX}"
+    where = f"{location.url}/{key}"
+    try:
+        data = location.read_bytes(key)
+    except FileNotFoundError:
+        raise DamagedStoreError(
+            f"{where} is missing: partition {number} is lost; write the store anew"
+        ) from None
+    if expected_sha256 is not None and sha256(data) != expected_sha256:
+        raise DamagedStoreError(
+            f"{where} was altered: its digest is not the one in {MANIFEST}; write the store anew"
+        )
+    return PartitionIndex.from_bytes(data, where)
+
+
+def written_partitions(location: Location, numbers: range) -> list[int]:
+    """Those of the numbered partitions that were published."""
+    return [number for number in numbers if location.exists(f"{partition_name(number)}/{INDEX}")]
+
+
+def seal(record: dict[str, Any]) -> bytes:
+    """JSON of a record with the digest of the rest of it."""
+    return _canonical(record | {"sha256": sha256(_canonical(record))})
+
+
+def unseal(data: bytes, where: str) -> dict[str, Any]:
+    """The record of `seal`; an error where any byte of it changed."""
+    try:
+        record = json.loads(data)
+        digest = record.pop("sha256")
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise DamagedStoreError(f"{where} was altered or cut short: it is not sealed JSON") from None
+    if sha256(_canonical(record)) != digest or seal(record) != data:
+        raise DamagedStoreError(f"{where} was altered: its contents do not match their digest")
+    return dict(record)
+
+
+def sha256(data: bytes) -> str:
+    """Hexadecimal SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _canonical(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _what_is_missing(location: Location) -> str:
+    plan = unseal(location.read_bytes(PLAN), f"{location.url}/{PLAN}")
+    planned = range(plan["first_partition"], plan["first_partition"] + plan["n_partitions"])
+    written = set(written_partitions(location, planned))
+    missing = [number for number in planned if number not in written]
+    shown = ", ".join(map(str, missing[:20])) + (", ..." if len(missing) > 20 else "")
+    state = (
+        f"partitions not written: {shown}"
+        if missing
+        else "all partitions are written, but it was not finalised"
+    )
+    return f"the store at {location.url} is unfinished ({state}); run the same `plmix {plan['kind']}` again to continue"

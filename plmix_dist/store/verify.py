@@ -1,0 +1,135 @@
+"""Finding all damage: missing, truncated, altered and extra files, wrong counts, rows that are not rankings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from plmix_dist.errors import StoreError
+from plmix_dist.rankings.validate import row_problems
+from plmix_dist.store.manifest import (
+    GROUP_KEYS,
+    INDEX,
+    MANIFEST,
+    PLAN,
+    ZARR_GROUP,
+    partition_name,
+    sha256,
+    written_partitions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plmix_dist.rankings.block import RankingBlock
+    from plmix_dist.store.manifest import PartitionIndex
+    from plmix_dist.store.reader import RankingStore
+
+
+class Damage(NamedTuple):
+    """One thing wrong with a store: `kind` is missing, truncated, altered, extra, count or invalid."""
+
+    kind: str
+    key: str
+    message: str
+
+
+def verify_top(store: RankingStore) -> list[Damage]:
+    """Damage outside the partitions: the Zarr group files, and files that belong to nothing."""
+    damage = []
+    for key in GROUP_KEYS:
+        try:
+            if store.location.read_bytes(key) != ZARR_GROUP:
+                damage.append(Damage("altered", key, "is not the plain Zarr group that was written"))
+        except FileNotFoundError:
+            damage.append(Damage("missing", key, "is missing"))
+    in_progress = store.location.exists(PLAN)
+    known = {MANIFEST, *GROUP_KEYS}
+    folders = {partition_name(number) for number in range(store.n_partitions)}
+    for key in store.location.listing():
+        folder = "/".join(key.split("/")[:2])
+        being_appended = in_progress and (key.startswith("wip/") or folder not in folders)
+        if key not in known and folder not in folders and not being_appended:
+            damage.append(Damage("extra", key, "belongs to no partition of the manifest"))
+    return damage
+
+
+def verify_partition(store: RankingStore, number: int) -> list[Damage]:
+    """All damage within one partition; every file is read, hashed and decoded."""
+    name = partition_name(number)
+    if not written_partitions(store.location, range(number, number + 1)):
+        return [Damage("missing", f"{name}/{INDEX}", f"partition {number} has no index")]
+    try:
+        index = store.index(number)
+    except StoreError as error:
+        # The arrays are opened along with the index, so the files may still say more.
+        return [Damage("altered", f"{name}/{INDEX}", str(error)), *_scan_files(store, number)]
+    damage = [*_check_files(store, name, index), *_check_extra(store, name, index)]
+    return damage or list(_check_rows(store, number, name, index))
+
+
+def _scan_files(store: RankingStore, number: int) -> list[Damage]:
+    from plmix_dist.store.manifest import read_index
+
+    name = partition_name(number)
+    try:
+        index = read_index(store.location, number, store.manifest.partitions[number].index_sha256)
+    except StoreError:
+        return []
+    return [*_check_files(store, name, index), *_check_extra(store, name, index)]
+
+
+def _check_files(store: RankingStore, name: str, index: PartitionIndex) -> Iterator[Damage]:
+    for file, (size, digest) in index.files.items():
+        key = f"{name}/{file}"
+        try:
+            data = store.location.read_bytes(key)
+        except FileNotFoundError:
+            yield Damage("missing", key, "is missing")
+            continue
+        if len(data) < size:
+            yield Damage("truncated", key, f"has {len(data):,} bytes where {size:,} were written")
+        elif sha256(data) != digest:
+            yield Damage("altered", key, "is not what was written: its digest differs")
+
+
+def _check_extra(store: RankingStore, name: str, index: PartitionIndex) -> Iterator[Damage]:
+    expected = {f"{name}/{file}" for file in index.files} | {f"{name}/{INDEX}"}
+    for key in store.location.listing(name):
+        if key not in expected:
+            yield Damage("extra", key, "is not in the index of its partition")
+
+
+def _check_rows(store: RankingStore, number: int, name: str, index: PartitionIndex) -> Iterator[Damage]:
+    """Decode every leaf and count what is in it."""
+    total_weight = 0.0
+    n_rankings = 0
+    summary = store.manifest.partitions[number]
+    for leaf, block in enumerate(store.partition(number)):
+        n_rankings += block.n_rankings
+        total_weight += block.total_weight
+        if len(block.items) != int(block.offsets[-1]) or len(block.items) != index.leaf_items[leaf]:
+            yield Damage(
+                "count", name, f"leaf {leaf} lists {len(block.items):,} items, its rows {block.offsets[-1]:,}"
+            )
+            continue
+        yield from _check_leaf(block, name, leaf)
+    counts = (n_rankings, index.n_rankings, summary.n_rankings, sum(index.leaf_rows))
+    if len(set(counts)) != 1:
+        yield Damage(
+            "count", name, f"rows found, in the index, in the manifest and in leaves differ: {counts}"
+        )
+    if not np.allclose([total_weight, index.total_weight], summary.total_weight, rtol=1e-12, atol=0):
+        yield Damage(
+            "count",
+            name,
+            f"the weights add up to {total_weight:g}, the manifest says {summary.total_weight:g}",
+        )
+    if len(index.leaf_rows) != summary.n_leaves:
+        yield Damage("count", name, f"{len(index.leaf_rows)} leaves, the manifest says {summary.n_leaves}")
+
+
+def _check_leaf(block: RankingBlock, name: str, leaf: int) -> Iterator[Damage]:
+    for problem in row_problems(block):
+        yield Damage("invalid", name, f"leaf {leaf}, row {problem.row}: {problem.message}")
