@@ -9,9 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plmix_dist.exporting import export
+    from plmix_dist.ingestion import ingest
+    from plmix_dist.inspection import info, verify
     from plmix_dist.mixture import MixtureParams
     from plmix_dist.rankings import Ranking, RankingBlock
     from plmix_dist.simulation import simulate
+    from plmix_dist.splitting import split
     from plmix_dist.store import RankingStore, open_store
 
 __version__ = "0.1.0"
@@ -21,12 +25,22 @@ _HOME = {
     "Ranking": "plmix_dist.rankings",
     "RankingBlock": "plmix_dist.rankings",
     "RankingStore": "plmix_dist.store",
+    "export": "plmix_dist.exporting",
+    "info": "plmix_dist.inspection",
+    "ingest": "plmix_dist.ingestion",
     "open_store": "plmix_dist.store",
     "simulate": "plmix_dist.simulation",
+    "split": "plmix_dist.splitting",
+    "verify": "plmix_dist.inspection",
 }
 
 __all__ = [  # noqa: RUF022 - in the order in which people meet them
+    "ingest",
+    "export",
     "simulate",
+    "split",
+    "verify",
+    "info",
     "open_store",
     "RankingStore",
     "RankingBlock",

@@ -9,7 +9,7 @@ import numpy as np
 from plmix_dist.errors import RankingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from plmix_dist.rankings.block import RankingBlock
 
@@ -23,8 +23,8 @@ class RowProblem(NamedTuple):
     message: str
 
 
-def row_problems(block: RankingBlock) -> list[RowProblem]:
-    """The first thing wrong with each bad row of a block, in row order.
+def row_problems(block: RankingBlock, item_names: Sequence[str] | None = None) -> list[RowProblem]:
+    """The first thing wrong with each bad row of a block, in row order; items by name where names are given.
 
     Examples
     --------
@@ -35,11 +35,12 @@ def row_problems(block: RankingBlock) -> list[RowProblem]:
     [RowProblem(row=0, kind='duplicate-item', item=1, message='item 1 is listed twice')]
     """
     first: dict[int, RowProblem] = {}
+    name = str if item_names is None else item_names.__getitem__
     for problem in (
         *_empty(block),
         *_out_of_range(block),
-        *_duplicates(block),
-        *_no_choice(block),
+        *_duplicates(block, name),
+        *_no_choice(block, name),
         *_weights(block),
     ):
         first.setdefault(problem.row, problem)
@@ -68,7 +69,7 @@ def _out_of_range(block: RankingBlock) -> Iterator[RowProblem]:
         yield RowProblem(row, "out-of-range", item, message)
 
 
-def _duplicates(block: RankingBlock) -> Iterator[RowProblem]:
+def _duplicates(block: RankingBlock, name: Callable[[int], str]) -> Iterator[RowProblem]:
     if not len(block.items):
         return
     # One sort finds equal items of one row side by side: the row number leads, the item follows.
@@ -77,14 +78,14 @@ def _duplicates(block: RankingBlock) -> Iterator[RowProblem]:
     keys.sort()
     for key in np.unique(keys[1:][keys[1:] == keys[:-1]]).tolist():
         row, item = divmod(key, stride)
-        yield RowProblem(row, "duplicate-item", item, f"item {item} is listed twice")
+        yield RowProblem(row, "duplicate-item", item, f"item {name(item)} is listed twice")
 
 
-def _no_choice(block: RankingBlock) -> Iterator[RowProblem]:
+def _no_choice(block: RankingBlock, name: Callable[[int], str]) -> Iterator[RowProblem]:
     n_offered = np.where(block.below, block.n_items, block.n_listed)
     for row in np.flatnonzero((n_offered < 2) & (block.n_ordered > 0)).tolist():
         item = int(block.items[block.offsets[row]])
-        message = f"item {item} alone was on offer, so nothing was chosen"
+        message = f"item {name(item)} alone was on offer, so nothing was chosen"
         yield RowProblem(row, "single-item", item, message)
 
 

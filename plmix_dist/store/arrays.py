@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 from zarr.storage import LocalStore, WrapperStore
 
 from plmix_dist.errors import DamagedStoreError
@@ -90,6 +92,12 @@ class CheckedStore(WrapperStore["Store"]):
         if _CHUNK_KEY.fullmatch(key):
             self._check_unpacked_size(key, data)
         return value
+
+    def read_whole(self, key: str) -> bytes:
+        """A file that is no array."""
+        value = sync(self.get(key, default_buffer_prototype()))
+        assert value is not None, f"{key} is in the index"
+        return value.to_bytes()
 
     def _refuse_links(self, key: str) -> None:
         if isinstance(self._store, LocalStore):

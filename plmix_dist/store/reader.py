@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from plmix_dist.store.schema import COLUMNS, block_from
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import zarr
     from numpy.typing import NDArray
@@ -125,6 +126,29 @@ class RankingStore:
         known = [column for column in columns if column is not None]
         return np.concatenate(known) if known and len(known) == len(columns) else None
 
+    def rejected_rows(self) -> Iterator[dict[str, Any]]:
+        """Every row that was turned away when the store was made: reason, file, line, item, message."""
+        for number in range(self.n_partitions):
+            if "rejected.jsonl" in self.index(number).files:
+                data = self._open(number).read_file("rejected.jsonl")
+                yield from (json.loads(line) for line in data.decode().splitlines())
+
+    def label_twice(self, name: str, partitions: Sequence[int]) -> Any:
+        """An id that several rows have, or a group whose rows do not stand together; None where there is none."""
+        seen: list[NDArray[Any]] = []
+        for number in partitions:
+            for block in self.partition(number):
+                labels = getattr(block, name)
+                if labels is not None:
+                    begins = np.concatenate([[True], labels[1:] != labels[:-1]])
+                    seen.append(labels if name == "ids" else labels[begins])
+        if not seen:
+            return None
+        together = np.concatenate([np.asarray(labels, seen[0].dtype) for labels in seen])
+        values, counts = np.unique(together, return_counts=True)
+        twice = np.flatnonzero(counts > 1)
+        return values[twice[0]] if len(twice) else None
+
     def _open(self, partition: int) -> OpenPartition:
         if partition not in self._opened:
             expected = self.manifest.partitions[partition].index_sha256
@@ -157,6 +181,7 @@ class OpenPartition:
     """The arrays of one partition, opened once."""
 
     def __init__(self, store: CheckedStore) -> None:
+        self.store = store
         self.index = store.index
         self.arrays: dict[str, zarr.Array[Any]] = {
             name: open_column(store, name) for name in store.index.columns
@@ -171,6 +196,10 @@ class OpenPartition:
         index = read_index(location, number, index_sha256)
         name = partition_name(number)
         return cls(CheckedStore(location.zarr_store(name, read_only=True), index, f"{location.url}/{name}"))
+
+    def read_file(self, key: str) -> bytes:
+        """A file of the partition that is no array, checked like every other."""
+        return self.store.read_whole(key)
 
     def run_end(self, low: int, high: int) -> int:
         """Where a run of leaves from `low` should end so that it is read at once."""

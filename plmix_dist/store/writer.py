@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import importlib.metadata
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -146,23 +147,21 @@ class WriteSession:
             if number not in written
         ]
 
-    def finalise(self, extra: dict[str, Any] | None = None) -> RankingStore:
-        """Check that every partition is there, publish the manifest, and clear away unfinished work.
+    def draft(self, extra: dict[str, Any] | None = None) -> RankingStore:
+        """The store as it will be, to look at before it is published; `extra` goes into its history.
 
-        `extra` goes into the history beside what the plan says.
+        Raises an error where a partition is missing or no ranking was found at all.
         """
         if self.already_done:
-            return RankingStore(self.location, read_manifest(self.location))
+            assert self.base is not None
+            return RankingStore(self.location, self.base)
         missing = [task.number for task in self.pending()]
         if missing:
             raise UnfinishedStoreError(
                 f"{self.location.url}: partitions not written: {', '.join(map(str, missing))}"
             )
         indexes = [read_index(self.location, number) for number in self.plan.partitions]
-        rejected: dict[str, int] = {}
-        for index in indexes:
-            for reason, count in index.rejected.items():
-                rejected[reason] = rejected.get(reason, 0) + count
+        rejected = _total_counts(index.rejected for index in indexes)
         if not any(index.n_rankings for index in indexes):
             raise IngestError(
                 f"no valid ranking was found, so no store was made; rejected rows by reason: {rejected or 'none'}"
@@ -176,11 +175,18 @@ class WriteSession:
             history=(self.base.history if self.base else []) + [event],
             generation=self.base.generation + 1 if self.base else 1,
         )
+        return RankingStore(self.location, manifest)
+
+    def finalise(self, extra: dict[str, Any] | None = None) -> RankingStore:
+        """Check that every partition is there, publish the manifest, and clear away unfinished work."""
+        store = self.draft(extra)
+        if self.already_done:
+            return store
         for key in GROUP_KEYS:
             self.location.write_bytes(key, ZARR_GROUP)
-        self.location.write_bytes(MANIFEST, manifest.to_bytes())
+        self.location.write_bytes(MANIFEST, store.manifest.to_bytes())
         self.location.remove("wip")
-        return RankingStore(self.location, manifest)
+        return store
 
     def abandon(self) -> None:
         """Remove everything this plan wrote, so that another may begin."""
@@ -336,6 +342,13 @@ def _refuse_another_plan(location: Location, plan: WritePlan) -> None:
         f"{location.url} holds an unfinished `{begun.kind}` with other {', '.join(differing)}; "
         "finish it with its own settings and sources, or remove the folder and begin anew"
     )
+
+
+def _total_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in counts:
+        total.update(part)
+    return dict(sorted(total.items()))
 
 
 def _summary(index: PartitionIndex) -> PartitionSummary:

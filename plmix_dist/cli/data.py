@@ -1,0 +1,264 @@
+"""Verbs that make and look at stores: ingest, export, simulate, split, verify, info."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from plmix_dist.cli import plmix
+from plmix_dist.cli.options import Talk, computing, seed_option, talking, unranked_option
+from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
+from plmix_dist.errors import SettingsError
+
+if TYPE_CHECKING:
+    from plmix_dist.engine import Executor
+    from plmix_dist.rankings import Unranked
+    from plmix_dist.store import RankingStore
+
+
+@plmix.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("store", metavar="STORE")
+@click.option(
+    "--format",
+    "format_name",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "preflib", "wide", "long", "orderings", "parquet"]),
+    help="How the sources are written.",
+)
+@unranked_option
+@click.option(
+    "--on-error",
+    type=click.Choice(["raise", "drop", "quarantine"]),
+    default="raise",
+    show_default=True,
+    help="Bad rows: stop, leave out and list, or list with their contents.",
+)
+@click.option("--merge", is_flag=True, help="Make equal rows one, with the sum of their weights.")
+@click.option("--append", is_flag=True, help="Add to a store that is there.")
+@click.option("--items", metavar="FILE", help="Names of all items in order, one a line.")
+@click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="Which column holds what.")
+@click.option("--delimiter", help="Between the fields of delimited text.")
+@computing
+@talking
+def ingest(
+    sources: tuple[str, ...],
+    store: str,
+    *,
+    format_name: str,
+    unranked: Unranked | None,
+    on_error: Any,
+    merge: bool,
+    append: bool,
+    items: str | None,
+    columns: tuple[str, ...],
+    delimiter: str | None,
+    executor: Executor,
+    talk: Talk,
+) -> None:
+    """Read rankings from files, globs or URLs into STORE.
+
+    Roles of columns are id, item, rank, weight, group, ordering, items and unranked.
+    """
+    from plmix_dist.formats.items import read_names
+    from plmix_dist.ingestion import ingest as run
+
+    begun = time.perf_counter()
+    with progress_bar("ingest", shown=talk.progress) as progress:
+        made = run(
+            list(sources),
+            store,
+            format=format_name,
+            unranked=unranked,
+            on_error=on_error,
+            merge=merge,
+            append=append,
+            item_names=None if items is None else read_names(items),
+            columns=dict(_role(column) for column in columns),
+            delimiter=delimiter,
+            executor=executor,
+            progress=progress,
+        )
+    _show_made(made, talk, time.perf_counter() - begun)
+
+
+@plmix.command()
+@click.argument("store")
+@click.argument("target")
+@click.option(
+    "--format",
+    "format_name",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "preflib", "wide", "long", "orderings", "parquet"]),
+    help="How to write; by the target's suffix, text as orderings.",
+)
+@talking
+def export(store: str, target: str, *, format_name: str, talk: Talk) -> None:
+    """Write STORE to TARGET as PrefLib, delimited text or Parquet."""
+    from plmix_dist.exporting import export as run
+    from plmix_dist.store import open_store
+
+    opened = open_store(store)
+    run(opened, target, format=format_name)
+    record = {"target": target, "n_rankings": opened.n_rankings}
+    show([("exported", f"{number(opened.n_rankings)} rankings to {target}")], record, **vars(talk))
+
+
+@plmix.command()
+@click.argument("store")
+@click.option("--rankings", "n_rankings", type=click.IntRange(1), required=True, help="How many rankings.")
+@click.option("--items", "n_items", type=click.IntRange(2), required=True, help="How many items.")
+@click.option("--components", "n_components", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--differing", type=click.IntRange(1), help="Only the first so many items differ; default all.")
+@click.option("--length", type=click.IntRange(1), help="Items each ranking lists; default all.")
+@unranked_option
+@seed_option
+@computing
+@talking
+def simulate(store: str, *, seed: int, executor: Executor, talk: Talk, **settings: Any) -> None:
+    """Draw rankings from a random mixture into STORE, and save the truth beside it in STORE.truth."""
+    from plmix_dist.simulation import simulate as run
+
+    begun = time.perf_counter()
+    with progress_bar("simulate", shown=talk.progress) as progress:
+        made = run(store, random_state=seed, executor=executor, progress=progress, **settings)
+    _show_made(made, talk, time.perf_counter() - begun)
+
+
+@plmix.command()
+@click.argument("store")
+@click.argument("outs", nargs=-1, required=True, metavar="OUT...")
+@click.option("--shares", help="Share of each part, such as 0.8,0.2; default 0.8,0.2 or 0.64,0.16,0.2.")
+@seed_option
+@computing
+@talking
+def split(
+    store: str, outs: tuple[str, ...], *, shares: str | None, seed: int, executor: Executor, talk: Talk
+) -> None:
+    """Divide the rankings of STORE at random into stores, or into row weights where an OUT ends in .npy."""
+    from plmix_dist.splitting import split as run
+
+    portions = None if shares is None else [_share(share) for share in shares.split(",")]
+    with progress_bar("split", shown=talk.progress) as progress:
+        parts = run(store, outs, shares=portions, random_state=seed, executor=executor, progress=progress)
+    lines, record = [], []
+    for out, part in zip(outs, parts, strict=True):
+        weight = None if isinstance(part, str) else part.total_weight
+        lines.append((out, "row weights" if weight is None else f"{number(weight)} of the weight"))
+        record.append({"out": out, "total_weight": weight})
+    show(lines, {"parts": record}, **vars(talk))
+
+
+@plmix.command()
+@click.argument("store")
+@computing
+@talking
+def verify(store: str, *, executor: Executor, talk: Talk) -> int:
+    """Find all damage in STORE; exit code 3 where there is any."""
+    from plmix_dist.inspection import verify as run
+    from plmix_dist.store import open_store
+
+    opened = open_store(store)
+    with progress_bar("verify", shown=talk.progress) as progress:
+        damage = run(opened, executor=executor, progress=progress)
+    record = {"store": store, "whole": not damage, "damage": [found._asdict() for found in damage]}
+    lines = [(found.kind, f"{found.key}: {found.message}") for found in damage]
+    whole = (
+        f"{number(opened.n_rankings)} rankings in {opened.n_partitions} partitions: every byte is as written"
+    )
+    show(lines or [("whole", whole)], record, **vars(talk))
+    return EXIT_DAMAGED if damage else 0
+
+
+@plmix.command()
+@click.argument("store")
+@click.option("--graph/--no-graph", default=True, help="Read all rows for kinds and the comparison graph.")
+@click.option("--rejected", is_flag=True, help="List the rows that were turned away.")
+@computing
+@talking
+def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: Talk) -> None:
+    """Say what is in STORE."""
+    from plmix_dist.inspection import info as run
+    from plmix_dist.store import open_store
+
+    opened = open_store(store)
+    with progress_bar("read", shown=talk.progress) as progress:
+        report = run(opened, graph=graph, executor=executor, progress=progress)
+    if rejected:
+        report["rejected_rows"] = list(opened.rejected_rows())
+    lines = [
+        ("store", f"{report['location']} ({report['format']}, {size(report['n_bytes'])})"),
+        ("rankings", f"{number(report['n_rankings'])}, total weight {number(report['total_weight'])}"),
+        ("items", f"{number(report['n_items'])}: {few(report['item_names'])}"),
+        (
+            "layout",
+            f"{report['n_partitions']} partitions, {report['n_leaves']} leaves of {report['leaf_rows']} rows",
+        ),
+    ]
+    lines += [("from", _event_line(event)) for event in report["history"]]
+    if graph:
+        kinds = ", ".join(f"{number(count)} {kind}" for kind, count in report["kinds"].items() if count)
+        lines.append(("kinds", kinds))
+        lines += _graph_lines(report["comparison_graph"])
+    lines += [("rejected", f"{row['file']}: {row['message']}") for row in report.get("rejected_rows", [])]
+    show(lines, report, **vars(talk))
+
+
+def _show_made(store: RankingStore, talk: Talk, seconds: float) -> None:
+    event = store.manifest.history[-1]
+    rejected = sum(event["rejected"].values())
+    record = {
+        "store": store.location.url,
+        "n_rankings": store.n_rankings,
+        "n_items": store.n_items,
+        "total_weight": store.total_weight,
+        "rejected": event["rejected"],
+        "notes": event.get("notes", []),
+        "seconds": round(seconds, 3),
+    }
+    lines = [
+        ("store", store.location.url),
+        ("rankings", f"{number(store.n_rankings)} of {number(store.n_items)} items"),
+        ("weight", number(store.total_weight)),
+    ]
+    if rejected:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in event["rejected"].items())
+        lines.append(("rejected", f"{number(rejected)} rows: {reasons} (plmix info --rejected lists them)"))
+    lines += [("note", note) for note in event.get("notes", [])]
+    lines.append(
+        ("time", f"{seconds:.2f} s, {number(round(store.n_rankings / max(seconds, 1e-9)))} rankings/s")
+    )
+    show(lines, record, **vars(talk))
+
+
+def _event_line(event: dict[str, Any]) -> str:
+    names = [source["name"] for source in event["sources"]]
+    rejected = sum(event["rejected"].values())
+    turned_away = f", {number(rejected)} rows rejected" if rejected else ""
+    return f"{event['kind']}{' of ' + few(names, 3) if names else ''}, {event['finished']}{turned_away}"
+
+
+def _graph_lines(graph: dict[str, Any]) -> list[tuple[str, str]]:
+    if graph["n_groups"] == 1:
+        return [("comparisons", "every item is connected with every other, both above and below")]
+    lines = [("comparisons", f"{graph['n_groups']} groups; the largest has {graph['largest_group']} items")]
+    keys = ("never_offered", "never_above_another", "never_below_another")
+    return lines + [(key.replace("_", " "), few(graph[key])) for key in keys if graph[key]]
+
+
+def _role(column: str) -> tuple[str, str]:
+    role, equals, name = column.partition("=")
+    if not equals:
+        raise SettingsError(f"--column takes ROLE=NAME, but got {column!r}")
+    return role, name
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise SettingsError(f"--shares takes numbers such as 0.8,0.2, but got {text!r}") from None

@@ -1,0 +1,145 @@
+"""Delimited text, what its three forms share: header line, fields, rows in and rows out."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING, Any, cast
+
+from plmix_dist.errors import IngestError
+from plmix_dist.formats.format import ReadOptions, column_roles, number_text, parse_weight, written_name
+from plmix_dist.formats.items import natural_order
+from plmix_dist.formats.labelled import labelled_rows, open_target, survey
+from plmix_dist.formats.notation import from_spreadsheet, spreadsheet_safe
+from plmix_dist.formats.rows import BATCH_ROWS, Failure, RowBuilder
+from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, open_bytes, text_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plmix_dist.formats.labelled import LabelledRow, Survey
+    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.rankings import Unranked
+    from plmix_dist.store import RankingStore
+
+    # From the fields of a line to the listed items, how many are ordered, and which are tied.
+    Listing = Callable[[list[str]], tuple[list[str], int, list[bool] | None]]
+
+SUFFIXES = (".csv", ".tsv", ".txt")
+_LONGEST_LINE = 10_000_000
+
+
+def read_header(file: SourceFile, options: ReadOptions) -> Header:
+    """The names of the columns, from the first line."""
+    with open_bytes(file.url) as stream:
+        raw = stream.readline(_LONGEST_LINE)
+    if not raw.strip():
+        raise IngestError(f"{file.url} is empty: its first line should name the columns")
+    columns = fields(decode(raw, file.url, 1), delimiter(file, options))
+    return Header(body_offset=len(raw), body_line=2, columns=tuple(column.strip() for column in columns))
+
+
+def delimiter(file: SourceFile, options: ReadOptions) -> str:
+    """The delimiter that was asked for, or a tab for .tsv and a comma for the rest."""
+    return options.delimiter or ("\t" if file.name.endswith(".tsv") else ",")
+
+
+def fields(line: str, delimiter: str) -> list[str]:
+    """The fields of one line."""
+    return next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), [])
+
+
+def records(part: Slice, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
+    """The numbered lines of a slice as fields, freed from spaces around them."""
+    sign = delimiter(part.file, options)
+    for number, line in lines(part):
+        # Most lines have no quotes, and splitting is several times faster than a CSV parser.
+        row = fields(line, sign) if '"' in line else line.split(sign)
+        yield number, [from_spreadsheet(value.strip()) for value in row]
+
+
+def slices_keeping(role: str) -> Callable[[SourceFile, Header, ReadOptions], list[Slice]]:
+    """How to slice a file so that lines of one group, or else of one `role`, stay together."""
+
+    def cut(file: SourceFile, header: Header, options: ReadOptions) -> list[Slice]:
+        roles = column_roles(header.columns, options, file.url)
+        place = roles.get("group", roles.get(role))
+        if place is None:
+            return text_slices(file, header)
+        sign, start = delimiter(file, options), place
+        return text_slices(file, header, key=lambda line: fields(line, sign)[start : start + 1])
+
+    return cut
+
+
+def read_rows(
+    part: Slice, options: ReadOptions, roles: dict[str, int], listing: Listing
+) -> Iterator[RawRows]:
+    """Rows of one line each: `listing` finds the items, columns by role give weight, id, group and unranked."""
+    builder = RowBuilder()
+    n_columns = len(part.header.columns)
+    for number, row in records(part, options):
+        try:
+            if len(row) != n_columns:
+                raise IngestError(f"expected {n_columns} fields, but got {len(row)}")
+            labels, n_ordered, tied = listing(row)
+            said = row[roles["unranked"]] if "unranked" in roles else ""
+            if said not in ("", "below", "absent"):
+                raise IngestError(f"unranked is {said!r}, but should be below or absent")
+        except IngestError as error:
+            builder.fail(Failure(number, "syntax", str(error), text=" ".join(row)))
+        else:
+            builder.add(
+                number,
+                labels,
+                n_ordered=n_ordered,
+                tied=tied,
+                weight=parse_weight(row[roles["weight"]]) if "weight" in roles else 1.0,
+                id=row[roles["id"]] if "id" in roles else None,
+                group=row[roles["group"]] if "group" in roles else None,
+                unranked=cast("Unranked | None", said or None),
+            )
+        if len(builder) >= BATCH_ROWS:
+            yield builder.take()
+    yield builder.take()
+
+
+def write_rows(
+    store: RankingStore,
+    target: str,
+    names: Callable[[Survey], list[str]],
+    values: Callable[[LabelledRow], list[list[Any]]],
+    *,
+    always_weights: bool = False,
+    ids_are_values: bool = False,
+) -> None:
+    """Write a table: `names` of the columns that hold items, their `values` line by line, and the labels rows have."""
+    found = survey(store)
+    has_ids = found.has_ids and not ids_are_values
+    shown = [role for role, there in (("id", has_ids), ("group", found.has_groups)) if there]
+    shown += ["unranked"] if found.mixed_unranked else []
+    weighted = found.has_weights or always_weights
+    with open_target(target) as out:
+        table = csv.writer(
+            out, delimiter="\t" if target.removesuffix(".gz").endswith(".tsv") else ",", lineterminator="\n"
+        )
+        weight_name = [written_name("weight")] if weighted else []
+        table.writerow([*weight_name, *names(found), *(written_name(role) for role in shown)])
+        for row in labelled_rows(store, store.item_names):
+            weight = [number_text(row.weight)] if weighted else []
+            labels = [getattr(row, role) for role in shown]
+            for listed in values(row):
+                cells = [*weight, *listed, *("" if label is None else label for label in labels)]
+                table.writerow([spreadsheet_safe(str(cell)) for cell in cells])
+    write_items_beside(store, target, found)
+
+
+def write_items_beside(store: RankingStore, target: str, found: Survey) -> None:
+    """Write `TARGET.items`, a name a line, where the rows alone would not give back the items in their order."""
+    if not all(found.items_seen) or list(store.item_names) != natural_order(store.item_names):
+        with open_target(items_beside(target)) as out:
+            out.writelines(f"{name}\n" for name in store.item_names)
+
+
+def items_beside(target: str) -> str:
+    """The file beside a text source that names its items."""
+    return f"{target}.items"

@@ -1,0 +1,139 @@
+"""What every exported format shares: rows by label, a survey of what a store holds, targets written whole."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from plmix_dist.errors import IngestError
+from plmix_dist.store.location import disk_full_explained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from plmix_dist.rankings import Unranked
+    from plmix_dist.store import RankingStore
+
+
+class LabelledRow(NamedTuple):
+    """One ranking with its items by label."""
+
+    labels: list[str]
+    n_ordered: int
+    tied: list[bool] | None
+    weight: float
+    id: Any
+    group: Any
+    unranked: Unranked | None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the rows of a store hold, as far as it decides which columns a table needs."""
+
+    has_weights: bool
+    has_ids: bool
+    has_groups: bool
+    mixed_unranked: bool
+    longest: int
+    items_seen: tuple[bool, ...]
+
+
+def survey(store: RankingStore) -> Survey:
+    """One pass over a store."""
+    seen = np.zeros(store.n_items, np.bool_)
+    weights = below = absent = False
+    longest = 0
+    columns = {name for number in range(store.n_partitions) for name in store.index(number).columns}
+    for block in store.iter_leaves(labels=False):
+        seen[block.items] = True
+        weights = weights or block.weights is not None
+        below = below or bool(block.below.any())
+        absent = absent or bool(
+            (~block.below & (block.n_ordered == block.n_listed) & (block.n_listed < block.n_items)).any()
+        )
+        longest = max(longest, int(block.n_listed.max()))
+    return Survey(
+        has_weights=weights,
+        has_ids=any(name.startswith("ids") for name in columns),
+        has_groups=any(name.startswith("groups") for name in columns),
+        mixed_unranked=below and absent,
+        longest=longest,
+        items_seen=tuple(seen.tolist()),
+    )
+
+
+def labelled_rows(store: RankingStore, names: Sequence[str]) -> Iterator[LabelledRow]:
+    """Every row of a store in turn, items by these names."""
+    table = np.array(names, object)
+    for block in store.iter_leaves():
+        labels = table[block.items].tolist()
+        bounds = block.offsets.tolist()
+        tied = None if block.tied is None else block.tied.tolist()
+        slate = (block.n_ordered < block.n_listed).tolist()
+        n_rows = block.n_rankings
+        columns = (
+            block.n_ordered.tolist(),
+            block.below.tolist(),
+            [1.0] * n_rows if block.weights is None else block.weights.tolist(),
+            [None] * n_rows if block.ids is None else block.ids.tolist(),
+            [None] * n_rows if block.groups is None else block.groups.tolist(),
+        )
+        for row, (n_ordered, below, weight, label, group) in enumerate(zip(*columns, strict=True)):
+            start, stop = bounds[row], bounds[row + 1]
+            ties = None if tied is None or not any(tied[start:stop]) else tied[start:stop]
+            said: Unranked | None = None
+            if stop - start < store.n_items and not slate[row]:
+                said = "below" if below else "absent"
+            yield LabelledRow(labels[start:stop], n_ordered, ties, weight, label, group, said)
+
+
+def refuse(target: str, why: str, instead: str) -> NoReturn:
+    """Say that rows do not fit a format, and which would hold them."""
+    raise IngestError(f"cannot write {target}: {why}; export to {instead} instead")
+
+
+@contextlib.contextmanager
+def open_target(target: str) -> Iterator[IO[str]]:
+    """A text file that appears whole or not at all, compressed where its name ends in .gz."""
+    with open_binary_target(target) as raw:
+        # No time stamp and no name in the gzip header: the same rows give the same bytes.
+        packed = (
+            gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") if target.endswith(".gz") else None
+        )
+        text = io.TextIOWrapper(packed or raw, encoding="utf-8", newline="")
+        yield text
+        text.flush()
+        text.detach()
+        if packed is not None:
+            packed.close()
+
+
+@contextlib.contextmanager
+def open_binary_target(target: str) -> Iterator[IO[bytes]]:
+    """A file on local disk or behind a URL that appears whole or not at all."""
+    if "://" in target:
+        import fsspec
+
+        with fsspec.open(target, "wb") as file:  # object stores publish on close
+            yield file
+        return
+    path = Path(target)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with disk_full_explained(str(path), 0), draft.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

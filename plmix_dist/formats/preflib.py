@@ -1,0 +1,221 @@
+"""PrefLib: .soc .soi .toc .toi, with the present header (# KEY: value) and the one used before 2022."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plmix_dist.errors import IngestError
+from plmix_dist.formats.format import Format, ReadOptions, number_text, parse_weight
+from plmix_dist.formats.labelled import labelled_rows, open_target, refuse
+from plmix_dist.formats.notation import parse_ordering, tie_groups
+from plmix_dist.formats.rows import BATCH_ROWS, Failure, RowBuilder
+from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, open_bytes, text_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.rankings import Unranked
+    from plmix_dist.store import RankingStore
+
+KINDS = ("soc", "soi", "toc", "toi")
+LONGEST_HEADER_LINE = 10_000
+MOST_ALTERNATIVES = 1_000_000
+
+
+def read_header(file: SourceFile, options: ReadOptions) -> Header:
+    """Names, counts and kind, from either header."""
+    del options  # everything is in the file
+    with open_bytes(file.url) as stream:
+        first = stream.readline(LONGEST_HEADER_LINE)
+        stream.seek(0)
+        numbered = _numbered_lines(stream, file.url)
+        if first.removeprefix(b"\xef\xbb\xbf").startswith(b"#"):
+            return _present_header(numbered, file)
+        return _old_header(numbered, file)
+
+
+def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
+    """Rows: `count: order` with the present header, `count,order` with the old one."""
+    del options
+    separator = part.header.metadata["separator"]
+    builder = RowBuilder()
+    for number, line in lines(part):
+        count, found, order = line.partition(separator)
+        try:
+            if not found:
+                raise IngestError(f"expected 'count{separator} order', but got {line[:60]!r}")
+            weight = parse_weight(count)
+            if not weight.is_integer():
+                raise IngestError(f"the count {count.strip()!r} is not a whole number")
+            labels, n_ordered, tied = parse_ordering(order)
+            if n_ordered < len(labels):
+                raise IngestError("'|' has no meaning in PrefLib files")
+        except IngestError as error:
+            builder.fail(Failure(number, "syntax", str(error), text=line))
+        else:
+            builder.add(number, labels, tied=tied, weight=weight)
+        if len(builder) >= BATCH_ROWS:
+            yield builder.take()
+    yield builder.take()
+
+
+def write(store: RankingStore, target: str) -> None:
+    """Write a store in the present format, with the header it came with where it came from PrefLib."""
+    kind = target.removesuffix(".gz").rsplit(".", 1)[-1]
+    if kind not in KINDS:
+        raise IngestError(f"{target}: a PrefLib file ends in .soc, .soi, .toc or .toi")
+    with open_target(target) as out:
+        n_orders = 0
+        body: list[str] = []
+        numbers = [str(number + 1) for number in range(store.n_items)]
+        for labels, n_ordered, tied, weight, *_ in labelled_rows(store, numbers):
+            if n_ordered < len(labels):
+                refuse(target, "slates do not fit into PrefLib", "orderings, long or Parquet")
+            if tied is not None and kind in ("soc", "soi"):
+                refuse(target, f"ties do not fit into .{kind}", ".toc or .toi")
+            if kind in ("soc", "toc") and len(labels) < store.n_items:
+                refuse(target, f".{kind} holds complete orders only", ".soi or .toi")
+            if not weight.is_integer():
+                refuse(
+                    target, f"PrefLib has whole counts, but a ranking has weight {weight}", "CSV or Parquet"
+                )
+            groups = tie_groups(labels, tied) if tied is not None else [[label] for label in labels]
+            places = ["{" + ",".join(group) + "}" if len(group) > 1 else group[0] for group in groups]
+            body.append(f"{number_text(weight)}: {','.join(places)}\n")
+            n_orders += 1
+        out.writelines(f"# {key}: {value}\n" for key, value in _header_to_write(store, kind, n_orders))
+        out.writelines(body)
+
+
+def _numbered_lines(stream: Any, url: str) -> Iterator[tuple[int, str, int]]:
+    """Line number, text and the offset behind each line."""
+    number, offset = 0, 0
+    while raw := stream.readline(LONGEST_HEADER_LINE):
+        number, offset = number + 1, offset + len(raw)
+        yield number, decode(raw, url, number).rstrip("\r\n"), offset
+
+
+def _present_header(numbered: Iterator[tuple[int, str, int]], file: SourceFile) -> Header:
+    entries: list[tuple[str, str]] = []
+    body_line, body_offset = 1, 0
+    for number, line, offset in numbered:
+        if not line.startswith("#"):
+            break
+        key, _, value = line[1:].partition(":")
+        entries.append((key.strip(), value.strip()))
+        body_line, body_offset = number + 1, offset
+    known = dict(entries)
+    n_items = _count(known.get("NUMBER ALTERNATIVES"), "NUMBER ALTERNATIVES", file)
+    prefix = "ALTERNATIVE NAME "
+    numbered_names = {key.removeprefix(prefix): value for key, value in entries if key.startswith(prefix)}
+    names = _names(numbered_names, n_items, file)
+    kind = known.get("DATA TYPE") or _suffix(file)
+    voters = known.get("NUMBER VOTERS")
+    orders = known.get("NUMBER UNIQUE ORDERS")
+    return _header(file, kind, names, body_offset, body_line, ":", entries, voters, orders)
+
+
+def _old_header(numbered: Iterator[tuple[int, str, int]], file: SourceFile) -> Header:
+    _, first, _ = next(numbered, (1, "", 0))
+    n_items = _count(first, "number of candidates on line 1", file)
+    by_number: dict[str, str] = {}
+    for _ in range(n_items):
+        number, line, _ = next(numbered, (0, "", 0))
+        item, comma, name = line.partition(",")
+        if not comma:
+            raise IngestError(
+                f"{file.url}: the header says {n_items} candidates, but line {number} is no 'number,name': {line!r}"
+            )
+        by_number[item.strip()] = name.strip()
+    names = _names(by_number, n_items, file)
+    number, line, offset = next(numbered, (0, "", 0))
+    counts = line.split(",")
+    if len(counts) != 3:
+        raise IngestError(
+            f"{file.url}, line {number}: expected 'voters,sum of counts,unique orders', got {line!r}"
+        )
+    return _header(file, _suffix(file), names, offset, number + 1, ",", [], counts[1], counts[2])
+
+
+def _header(
+    file: SourceFile,
+    kind: str,
+    names: list[str],
+    body_offset: int,
+    body_line: int,
+    separator: str,
+    entries: list[tuple[str, str]],
+    voters: str | None,
+    orders: str | None,
+) -> Header:
+    if kind not in KINDS:
+        raise IngestError(
+            f"{file.url}: PrefLib data of type {kind!r} are not rankings; expected {', '.join(KINDS)}"
+        )
+    complete = kind in ("soc", "toc")
+    unranked: Unranked | None = None if complete else "below"
+    return Header(
+        body_offset=body_offset,
+        body_line=body_line,
+        item_names=tuple(names),
+        item_labels=tuple(str(number + 1) for number in range(len(names))),
+        unranked=unranked,
+        complete=complete,
+        n_rows=None if orders is None else _count(orders, "number of unique orders", file),
+        total_weight=None if voters is None else float(_count(voters, "number of voters", file)),
+        metadata={"separator": separator, "preflib": entries},
+    )
+
+
+def _count(text: str | None, what: str, file: SourceFile) -> int:
+    digits = (text or "").strip()
+    if not digits.isascii() or not digits.isdigit():
+        raise IngestError(f"{file.url}: the header's {what} should be a whole number, but is {text!r}")
+    if what.startswith(("NUMBER ALT", "number of cand")) and not 1 <= int(digits) <= MOST_ALTERNATIVES:
+        raise IngestError(
+            f"{file.url}: the header claims {digits} alternatives; at most {MOST_ALTERNATIVES:,} are read"
+        )
+    return int(digits)
+
+
+def _names(by_number: dict[str, str], n_items: int, file: SourceFile) -> list[str]:
+    """Names in the order of their numbers; an alternative without a name goes by its number."""
+    surplus = [number for number in by_number if not number.isdigit() or not 1 <= int(number) <= n_items]
+    if surplus:
+        raise IngestError(
+            f"{file.url}: the header says {n_items} alternatives, but names one with number {surplus[0]}"
+        )
+    names = [by_number.get(str(number + 1)) or str(number + 1) for number in range(n_items)]
+    # Two alternatives of one name stay apart by their numbers.
+    return [f"{name} ({i + 1})" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def _suffix(file: SourceFile) -> str:
+    return file.name.rsplit(".", 1)[-1].lower()
+
+
+def _header_to_write(store: RankingStore, kind: str, n_orders: int) -> list[tuple[str, str]]:
+    """The header the data came with, brought up to date; or a plain one."""
+    fresh = {
+        "DATA TYPE": kind,
+        "NUMBER ALTERNATIVES": str(store.n_items),
+        "NUMBER VOTERS": number_text(store.total_weight),
+        "NUMBER UNIQUE ORDERS": str(n_orders),
+    }
+    sources = [source for event in store.manifest.history for source in event["sources"]]
+    kept = sources[0]["metadata"].get("preflib") if len(sources) == 1 else None
+    if kept:
+        return [(key, fresh.get(key, value)) for key, value in kept]
+    names = [(f"ALTERNATIVE NAME {i + 1}", name) for i, name in enumerate(store.item_names)]
+    return [*fresh.items(), *names]
+
+
+PREFLIB = Format(
+    name="preflib",
+    suffixes=tuple(f".{kind}" for kind in KINDS),
+    read_header=read_header,
+    slices=lambda file, header, options: text_slices(file, header),  # noqa: ARG005
+    read=read,
+    write=write,
+)

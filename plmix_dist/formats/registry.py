@@ -1,0 +1,54 @@
+"""The formats there are, and which one a file is in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plmix_dist.errors import IngestError, SettingsError
+from plmix_dist.formats.format import Format, ReadOptions, column_roles
+from plmix_dist.formats.long import LONG, REQUIRED
+from plmix_dist.formats.orderings import ORDERINGS
+from plmix_dist.formats.parquet import PARQUET
+from plmix_dist.formats.preflib import PREFLIB
+from plmix_dist.formats.wide import WIDE
+
+if TYPE_CHECKING:
+    from plmix_dist.formats.sources import SourceFile
+
+FORMATS: dict[str, Format] = {entry.name: entry for entry in (PREFLIB, ORDERINGS, WIDE, LONG, PARQUET)}
+
+
+def format_named(name: str) -> Format:
+    """The format of this name."""
+    if name not in FORMATS:
+        raise SettingsError(f"there is no format {name!r}; choose one of auto, {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def detect(file: SourceFile, options: ReadOptions) -> Format:
+    """The format of a file, by its suffix and, for delimited text, by the names of its columns."""
+    candidates = [entry for entry in FORMATS.values() if file.name.lower().endswith(entry.suffixes)]
+    if not candidates:
+        known = sorted({suffix for entry in FORMATS.values() for suffix in entry.suffixes})
+        raise IngestError(
+            f"{file.url}: the name does not tell the format ({', '.join(known)}); say it with --format"
+        )
+    if len(candidates) == 1:
+        return candidates[0]
+    roles = column_roles(WIDE.read_header(file, options).columns, options, file.url)
+    if "ordering" in roles:
+        return ORDERINGS
+    return LONG if all(role in roles for role in REQUIRED) else WIDE
+
+
+def format_of_target(target: str, name: str) -> Format:
+    """The format to write a target in: by name, or by the target's suffix (text becomes orderings)."""
+    if name != "auto":
+        return format_named(name)
+    plain = target.lower().removesuffix(".gz")
+    for entry in FORMATS.values():
+        if plain.endswith(entry.suffixes):
+            return entry
+    raise SettingsError(
+        f"{target}: the name does not tell the format; say it with --format {'|'.join(FORMATS)}"
+    )

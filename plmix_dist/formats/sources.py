@@ -1,0 +1,191 @@
+"""Source files: finding them by path, glob or URL, their digests, and slices that workers read apart."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from plmix_dist.errors import IngestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from plmix_dist.rankings import Unranked
+
+# Text of a slice, and so of a partition: some hundred thousand rankings, read as a stream.
+SLICE_BYTES = 1 << 25
+_READ_BYTES = 1 << 20
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file or URL, with what identifies its contents."""
+
+    url: str
+    size: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The file name without its folder and without `.gz`."""
+        name = self.url.rsplit("/", 1)[-1]
+        return name.removesuffix(self.compression)
+
+    @property
+    def compression(self) -> str:
+        """The suffix of a compressed file, or nothing."""
+        return next((suffix for suffix in _COMPRESSED if self.url.endswith(suffix)), "")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says before its rows: how to read them, and what to expect."""
+
+    body_offset: int = 0
+    body_line: int = 1
+    columns: tuple[str, ...] = ()
+    item_names: tuple[str, ...] | None = None
+    item_labels: tuple[str, ...] | None = None
+    unranked: Unranked | None = None
+    complete: bool = False
+    n_rows: int | None = None
+    total_weight: float | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A run of lines (bytes `start` to `stop`) or of row groups that one worker reads."""
+
+    file: SourceFile
+    header: Header
+    start: int
+    stop: int | None
+    first_line: int = 1
+
+
+def find_sources(sources: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Paths and URLs with globs expanded, in the order given and sorted within a glob."""
+    found: list[str] = []
+    for source in sources:
+        text = os.fspath(source)
+        matches = _expand(text)
+        if not matches:
+            raise IngestError(f"no file matches {text!r}; check the path, or quote the glob")
+        found.extend(matches)
+    return found
+
+
+def describe(url: str) -> SourceFile:
+    """Size and digest of a file, read once as a stream."""
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with open_bytes(url, decompress=False) as file:
+            while chunk := file.read(_READ_BYTES):
+                digest.update(chunk)
+                size += len(chunk)
+    except (OSError, ImportError, ValueError) as error:
+        raise IngestError(f"{url} cannot be read: {error}") from error
+    return SourceFile(url, size, digest.hexdigest())
+
+
+def open_bytes(url: str, *, decompress: bool = True) -> IO[bytes]:
+    """A file or URL opened for reading, unpacked by its suffix."""
+    if "://" not in url and not (decompress and url.endswith(_COMPRESSED)):
+        return open(url, "rb")
+    import fsspec
+
+    opened: IO[bytes] = fsspec.open(url, "rb", compression="infer" if decompress else None).open()
+    return opened
+
+
+def lines(part: Slice) -> Iterator[tuple[int, str]]:
+    """The numbered lines of a slice, without their ends, blank ones left out."""
+    with open_bytes(part.file.url) as file:
+        file.seek(part.start)
+        position, number = part.start, part.first_line
+        while part.stop is None or position < part.stop:
+            raw = file.readline()
+            if not raw:
+                return
+            position += len(raw)
+            text = decode(raw, part.file.url, number).rstrip("\r\n")
+            if text.strip():
+                yield number, text
+            number += 1
+
+
+def decode(raw: bytes, url: str, line: int) -> str:
+    """UTF-8 text of a line, or an error that says where it is not."""
+    try:
+        return raw.decode("utf-8-sig" if line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise IngestError(f"{url}, line {line}: not UTF-8 text ({error}); convert the file first") from None
+
+
+def text_slices(
+    file: SourceFile,
+    header: Header,
+    key: Callable[[str], object] | None = None,
+    slice_bytes: int | None = None,
+) -> list[Slice]:
+    """Cut a text file at line ends into slices of about SLICE_BYTES, never between lines of one `key`."""
+    target = slice_bytes or SLICE_BYTES
+    if file.compression or file.size - header.body_offset <= target:
+        return [Slice(file, header, header.body_offset, None, header.body_line)]
+    slices = []
+    start, first_line = header.body_offset, header.body_line
+    with open_bytes(file.url) as stream:
+        while start < file.size:
+            stream.seek(start)
+            stop, n_lines = _slice_end(stream, start, target, key)
+            slices.append(Slice(file, header, start, stop, first_line))
+            start, first_line = stop, first_line + n_lines
+    return slices
+
+
+def _slice_end(
+    stream: IO[bytes], start: int, target: int, key: Callable[[str], object] | None
+) -> tuple[int, int]:
+    """Where a slice from `start` ends, and how many lines it has."""
+    position, n_lines = start, 0
+    while position - start < target:
+        chunk = stream.read(min(_READ_BYTES, target - (position - start)))
+        if not chunk:
+            return position, n_lines
+        position += len(chunk)
+        n_lines += chunk.count(b"\n")
+    last = stream.readline()
+    position += len(last)
+    n_lines += last.endswith(b"\n")
+    if key is None:
+        return position, n_lines
+    previous: object = None
+    while raw := stream.readline():
+        current = key(raw.decode(errors="replace"))
+        if previous is not None and current != previous:
+            return position, n_lines
+        previous = current
+        position += len(raw)
+        n_lines += 1
+    return position, n_lines
+
+
+def _expand(text: str) -> list[str]:
+    if "://" in text:
+        import fsspec
+
+        filesystem, path = fsspec.core.url_to_fs(text)
+        if any(mark in text for mark in "*?["):
+            return [filesystem.unstrip_protocol(match) for match in sorted(filesystem.glob(path))]
+        return [text] if filesystem.exists(path) else []
+    expanded = str(Path(text).expanduser())
+    if Path(expanded).is_file():
+        return [expanded]
+    return sorted(match for match in glob.glob(expanded, recursive=True) if Path(match).is_file())  # noqa: PTH207

@@ -1,0 +1,76 @@
+"""Delimited text with a column for each place, best first; a row ends at the first empty place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plmix_dist.errors import IngestError
+from plmix_dist.formats import delimited
+from plmix_dist.formats.format import Format, ReadOptions, column_roles
+from plmix_dist.formats.labelled import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plmix_dist.formats.labelled import LabelledRow, Survey
+    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.formats.sources import Slice
+    from plmix_dist.store import RankingStore
+
+MISSING = frozenset({"", "NA", "NaN", "nan", "-1"})
+_LABEL_ROLES = ("weight", "id", "group", "unranked")
+
+
+def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
+    """Rows of places; columns for weight, id, group and unranked are known by name, all others are places."""
+    found = column_roles(part.header.columns, options, part.file.url)
+    roles = {role: found[role] for role in _LABEL_ROLES if role in found}
+    places = [place for place in range(len(part.header.columns)) if place not in roles.values()]
+    if not places:
+        raise IngestError(f"{part.file.url}: no column is left for the places of a ranking")
+
+    def listing(row: list[str]) -> tuple[list[str], int, None]:
+        labels = _until_missing([row[place] for place in places])
+        return labels, len(labels), None
+
+    return delimited.read_rows(part, options, roles, listing)
+
+
+def _until_missing(values: list[str]) -> list[str]:
+    end = next((place for place, value in enumerate(values) if value in MISSING), len(values))
+    if any(value not in MISSING for value in values[end:]):
+        raise IngestError("an item follows an empty place; only the end of a row may be empty")
+    return values[:end]
+
+
+def write(store: RankingStore, target: str) -> None:
+    """Write `place_1,place_2,...`, and whatever other columns the rows have."""
+    longest = 0
+
+    def names(found: Survey) -> list[str]:
+        nonlocal longest
+        longest = found.longest
+        return [f"place_{place + 1}" for place in range(longest)]
+
+    def values(row: LabelledRow) -> list[list[str]]:
+        if row.tied is not None or row.n_ordered < len(row.labels):
+            refuse(
+                target,
+                "ties and slates do not fit into a column for each place",
+                "orderings, long or Parquet",
+            )
+        if any(label in MISSING for label in row.labels):
+            refuse(target, f"an item is called {next(x for x in row.labels if x in MISSING)!r}", "orderings")
+        return [[*row.labels, *[""] * (longest - len(row.labels))]]
+
+    delimited.write_rows(store, target, names, values)
+
+
+WIDE = Format(
+    name="wide",
+    suffixes=delimited.SUFFIXES,
+    read_header=delimited.read_header,
+    slices=delimited.slices_keeping("group"),
+    read=read,
+    write=write,
+)

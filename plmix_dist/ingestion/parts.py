@@ -1,0 +1,61 @@
+"""What is to be read: parts of files or arrays, each of which becomes a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from plmix_dist.formats import ReadOptions, format_named
+from plmix_dist.formats.arrays import read_array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from plmix_dist.engine.dask_arrays import RowBlock
+    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.formats.sources import Slice
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A slice of a file, and how to read it."""
+
+    slice: Slice
+    format: str
+    options: ReadOptions
+
+    def read(self) -> Iterator[RawRows]:
+        """Its rows in batches."""
+        return format_named(self.format).read(self.slice, self.options)
+
+
+@dataclass(frozen=True)
+class ArrayPart:
+    """Rows of an array, in memory or still to be computed."""
+
+    rows: RowBlock
+    weights: NDArray[np.float64] | None
+
+    def read(self) -> Iterator[RawRows]:
+        """Its rows in one batch."""
+        yield read_array(self.rows.compute(), self.weights, self.rows.first_row)
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that is to be read: the items there are, and the parts that become partitions.
+
+    `sources` identifies the contents, `paths` says where they were; `counts` has the rows and the total
+    weight found in each file; `text_ids` and `text_groups` say whether those labels are text or numbers.
+    """
+
+    item_names: tuple[str, ...]
+    parts: list[FilePart] | list[ArrayPart]
+    sources: list[dict[str, Any]]
+    paths: list[str] = field(default_factory=list)
+    counts: dict[str, tuple[int, float]] = field(default_factory=dict)
+    text_ids: bool = False
+    text_groups: bool = False

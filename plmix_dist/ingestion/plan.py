@@ -1,0 +1,147 @@
+"""Planning: which files, in which format, cut into which parts, with which items."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plmix_dist.engine import run_all
+from plmix_dist.engine.dask_arrays import is_dask_array, row_blocks
+from plmix_dist.errors import IngestError, SettingsError
+from plmix_dist.formats import detect, format_named
+from plmix_dist.formats.arrays import describe_array
+from plmix_dist.formats.delimited import SUFFIXES, items_beside
+from plmix_dist.formats.items import checked_names, natural_order, read_names
+from plmix_dist.formats.rows import label_problem
+from plmix_dist.formats.sources import describe, find_sources
+from plmix_dist.ingestion.parts import ArrayPart, FilePart, Work
+from plmix_dist.ingestion.scan import ScanTask, counts_by_file, scan
+from plmix_dist.store import Location, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from plmix_dist.engine import Executor
+    from plmix_dist.formats import ReadOptions
+    from plmix_dist.formats.sources import Header, SourceFile
+
+ARRAY_PARTITION_ENTRIES = 1 << 22
+
+
+def is_array(source: Any) -> bool:
+    """Whether the source is an array, NumPy's or Dask's."""
+    return isinstance(source, np.ndarray) or is_dask_array(source)
+
+
+def known_names(item_names: Sequence[str] | None, appended_to: Location | None) -> tuple[str, ...] | None:
+    """The items, where they are known before anything is read."""
+    given = None if item_names is None else checked_names(list(item_names), "item_names")
+    if appended_to is None:
+        return given
+    there = open_store(appended_to).item_names
+    if given is not None and given != there:
+        raise SettingsError("a store that is appended to keeps its own items; leave out item_names")
+    return there
+
+
+def plan_array(
+    source: Any, weights: ArrayLike | None, n_items: int | None, known: tuple[str, ...] | None
+) -> Work:
+    """An array as parts of some megabytes."""
+    blocks = row_blocks(source, ARRAY_PARTITION_ENTRIES)
+    column = None if weights is None else np.asarray(weights, np.float64)
+    if column is not None and column.shape != (len(source),):
+        raise IngestError(f"expected {len(source)} weights, one a row, but got shape {column.shape}")
+    if known is None:
+        largest = int(max((block.compute().max(initial=-1) for block in blocks), default=-1))
+        known = checked_names([str(number) for number in range(n_items or largest + 1)], "the array")
+    elif n_items is not None and n_items != len(known):
+        raise SettingsError(f"n_items is {n_items}, but there are {len(known)} item names")
+    parts = [
+        ArrayPart(block, None if column is None else column[block.first_row : block.first_row + block.n_rows])
+        for block in blocks
+    ]
+    if is_dask_array(source):
+        description = {"name": source.name, "shape": list(source.shape), "metadata": {}}
+    else:
+        description = describe_array(source, column)
+    return Work(known, parts, [description])
+
+
+def plan_files(
+    source: Any, format_name: str, options: ReadOptions, known: tuple[str, ...] | None, runner: Executor
+) -> Work:
+    """Files as slices, with the items found in their headers, beside them, or in their rows."""
+    paths = find_sources(
+        [source] if isinstance(source, str) or not hasattr(source, "__iter__") else list(source)
+    )
+    files = run_all(runner, describe, paths, "hash")
+    parts: list[FilePart] = []
+    sources: list[dict[str, Any]] = []
+    headers: dict[str, Header] = {}
+    for file in files:
+        kind = detect(file, options) if format_name == "auto" else format_named(format_name)
+        header = kind.read_header(file, options)
+        headers[file.url] = header
+        parts += [FilePart(part, kind.name, options) for part in kind.slices(file, header, options)]
+        metadata = {key: value for key, value in header.metadata.items() if key == "preflib"}
+        identity = {"name": file.name, "size": file.size, "sha256": file.sha256, "format": kind.name}
+        sources.append(identity | {"metadata": metadata})
+    _require_a_row(parts, paths)
+    named = known or _names_in_headers(headers) or _names_beside(files)
+    scans = run_all(runner, scan, [ScanTask(part, named is None) for part in parts], "scan")
+    if named is None:
+        labels = set().union(*(found.labels for found in scans))
+        named = checked_names(
+            natural_order(label for label in labels if label_problem(label) is None), paths[0]
+        )
+    return Work(
+        item_names=named,
+        parts=parts,
+        sources=sources,
+        paths=paths,
+        counts=counts_by_file(parts, scans),
+        text_ids=any(found.text_ids for found in scans),
+        text_groups=any(found.text_groups for found in scans),
+    )
+
+
+def _require_a_row(parts: list[FilePart], paths: list[str]) -> None:
+    """An error, before any cluster starts, where no source has a row that can be read."""
+    first_failure = None
+    for part in parts:
+        for rows in part.read():
+            if rows.n_rows:
+                return
+            first_failure = first_failure or next(iter(rows.failures), None)
+    why = f"; the first bad row, line {first_failure.line}: {first_failure.message}" if first_failure else ""
+    raise IngestError(
+        f"no ranking was found in {', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''}{why}"
+    )
+
+
+def _names_in_headers(headers: Mapping[str, Header]) -> tuple[str, ...] | None:
+    """The items that the files name themselves; they must all name the same."""
+    named = {url: header.item_names for url, header in headers.items() if header.item_names is not None}
+    if not named:
+        return None
+    first_url, first = next(iter(named.items()))
+    for url, names in named.items():
+        if names != first:
+            raise IngestError(
+                f"{url} names other items than {first_url}; ingest them into stores of their own"
+            )
+    return checked_names(list(first), first_url)
+
+
+def _names_beside(files: Sequence[SourceFile]) -> tuple[str, ...] | None:
+    """The items named in `FILE.items` beside the first text source, as `plmix export` leaves it."""
+    if not files[0].name.endswith(SUFFIXES):
+        return None
+    try:
+        return read_names(items_beside(files[0].url))
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,135 @@
+"""Looking at a store: verify() finds all damage, info() says what is in it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plmix_dist.engine import executor_for, run_all
+from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
+from plmix_dist.store import RankingStore, open_store, verify_partition, verify_top
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from distributed import Client
+
+    from plmix_dist.engine import Executor
+    from plmix_dist.rankings.comparison import ComparisonGraph, Comparisons
+    from plmix_dist.store import Damage
+
+    Progress = Callable[[int, int], None]
+
+
+def verify(
+    store: RankingStore | str | os.PathLike[str],
+    *,
+    client: Client | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> list[Damage]:
+    """Read, hash, decode and count everything; an empty list means that the store is whole.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=50, n_items=4)
+    >>> verify(store)
+    []
+    """
+    opened = _opened(store)
+    numbers = list(range(opened.n_partitions))
+    found = run_all(
+        executor or executor_for(client), partial(verify_partition, opened), numbers, "verify", progress
+    )
+    return [*verify_top(opened), *(damage for part in found for damage in part)]
+
+
+def info(
+    store: RankingStore | str | os.PathLike[str],
+    *,
+    graph: bool = True,
+    client: Client | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """What is in a store: sizes, kinds of rankings, items, history and, with `graph`, the comparison graph.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=50, n_items=4)
+    >>> found = info(store)
+    >>> found["kinds"]["full"], found["comparison_graph"]["n_groups"]
+    (50, 1)
+    """
+    opened = _opened(store)
+    manifest = opened.manifest
+    sizes = [size for number in range(opened.n_partitions) for size, _ in opened.index(number).files.values()]
+    report: dict[str, Any] = {
+        "location": opened.location.url,
+        "format": f"{manifest.format} {manifest.version}",
+        "generation": manifest.generation,
+        "n_rankings": opened.n_rankings,
+        "n_items": opened.n_items,
+        "total_weight": opened.total_weight,
+        "n_partitions": opened.n_partitions,
+        "n_leaves": opened.n_leaves,
+        "leaf_rows": manifest.leaf_rows,
+        "n_bytes": sum(sizes),
+        "item_names": list(opened.item_names),
+        "history": manifest.history,
+    }
+    if graph:
+        numbers = list(range(opened.n_partitions))
+        parts = run_all(
+            executor or executor_for(client), partial(survey_partition, opened), numbers, "survey", progress
+        )
+        report["kinds"] = {kind: sum(part[0][kind] for part in parts) for kind in parts[0][0]}
+        report["comparison_graph"] = _described(
+            comparison_graph(add_comparisons(part[1] for part in parts)), opened.item_names
+        )
+    return report
+
+
+def survey_partition(store: RankingStore, number: int) -> tuple[dict[str, int], Comparisons]:
+    """Counts of each kind of row in one partition, and its comparisons."""
+    kinds = dict.fromkeys(("full", "top-k", "subset", "slate", "tied", "weighted", "grouped"), 0)
+    empty = np.zeros(0, np.int64)
+    n_items = store.n_items
+    from plmix_dist.rankings.comparison import Comparisons
+
+    found = [
+        Comparisons(n_items, empty, np.zeros(n_items, np.int64), empty, empty, np.zeros(n_items, np.bool_))
+    ]
+    for block in store.partition(number):
+        full, slate = block.n_ordered == block.n_items, block.n_ordered < block.n_listed
+        kinds["full"] += int(full.sum())
+        kinds["top-k"] += int(block.below.sum())
+        kinds["slate"] += int(slate.sum())
+        kinds["subset"] += int((~full & ~slate & ~block.below).sum())
+        kinds["weighted"] += 0 if block.weights is None else int((block.weights != 1).sum())
+        kinds["grouped"] += 0 if block.groups is None else block.n_rankings
+        if block.tied is not None:
+            kinds["tied"] += int(np.maximum.reduceat(block.tied, block.offsets[:-1]).sum())
+        found.append(comparisons(block))
+    return kinds, add_comparisons(found)
+
+
+def _described(graph: ComparisonGraph, names: tuple[str, ...]) -> dict[str, Any]:
+    outside = np.flatnonzero(graph.group > 0)
+    return {
+        "n_groups": graph.n_groups,
+        "largest_group": int((graph.group == 0).sum()),
+        "outside_largest_group": [names[item] for item in outside],
+        "never_offered": [names[item] for item in graph.never_offered],
+        "never_above_another": [names[item] for item in graph.never_above],
+        "never_below_another": [names[item] for item in graph.never_below],
+    }
+
+
+def _opened(store: RankingStore | str | os.PathLike[str]) -> RankingStore:
+    return store if isinstance(store, RankingStore) else open_store(store)

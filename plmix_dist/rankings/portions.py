@@ -1,0 +1,54 @@
+"""Dividing rows into parts at random: by row inside every leaf, counts split, groups kept whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings.block import RankingBlock
+
+
+def draw_portions(
+    block: RankingBlock, shares: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """(n_parts, n_rankings): the weight of each row that falls to each part.
+
+    A row of whole weight w is divided as w rankings would be. Rows of other weights, and the rows of a group,
+    fall to one part as a whole.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> block = RankingBlock.from_array([[0, 1], [1, 0]], weights=[1000, 0.5])
+    >>> parts = draw_portions(block, np.array([0.8, 0.2]), np.random.default_rng(0))
+    >>> parts.sum(axis=0).tolist()
+    [1000.0, 0.5]
+    """
+    weights = np.ones(block.n_rankings) if block.weights is None else block.weights
+    if block.groups is not None:
+        begins = np.concatenate([[True], block.groups[1:] != block.groups[:-1]])
+        return _as_a_whole(weights, np.cumsum(begins) - 1, shares, rng)
+    whole = np.flatnonzero((weights == np.floor(weights)) & (weights < 2**53))
+    rest = np.setdiff1d(np.arange(block.n_rankings), whole)
+    portions = np.zeros((len(shares), block.n_rankings))
+    portions[:, whole] = rng.multinomial(weights[whole].astype(np.int64), shares).T
+    portions[:, rest] = _as_a_whole(weights[rest], np.arange(len(rest)), shares, rng)
+    return portions
+
+
+def _as_a_whole(
+    weights: NDArray[np.float64],
+    unit: NDArray[np.int64],
+    shares: NDArray[np.float64],
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Each unit of rows to one part."""
+    n_units = int(unit.max(initial=-1)) + 1
+    part = np.searchsorted(np.cumsum(shares)[:-1], rng.random(n_units), side="right")
+    portions = np.zeros((len(shares), len(weights)))
+    portions[part[unit], np.arange(len(weights))] = weights
+    return portions

@@ -1,0 +1,172 @@
+"""Seeded train, validation and test parts of a store: as stores of their own, or as row weights."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmix_dist.engine import executor_for, run_all
+from plmix_dist.errors import SettingsError
+from plmix_dist.rankings.portions import draw_portions
+from plmix_dist.rankings.randomness import generator
+from plmix_dist.store import Location, RankingStore, WritePlan, WriteSession, open_store, write_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from distributed import Client
+    from numpy.typing import NDArray
+
+    from plmix_dist.engine import Executor
+    from plmix_dist.rankings import RankingBlock
+    from plmix_dist.store import PartitionTask
+
+
+def split(
+    store: RankingStore | str | os.PathLike[str],
+    outs: Sequence[str | os.PathLike[str]],
+    *,
+    shares: Sequence[float] | None = None,
+    random_state: int = 0,
+    client: Client | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[RankingStore | str]:
+    """Divide the rankings of a store at random.
+
+    Rows are drawn inside every leaf, so sorted data make no biased parts and the same seed gives the same parts
+    on any number of workers. A row of weight w is divided as w rankings would be; a group stays whole.
+
+    Parameters
+    ----------
+    store
+        The store to divide.
+    outs
+        For each part a path: of a new store or, where it ends in `.npy`, of an array (n_rankings,) with
+        the weight of each row that falls to the part.
+    shares
+        The share of each part; by default 0.8 and 0.2 for two parts, 0.64, 0.16 and 0.2 for three.
+    random_state
+        The seed.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> folder = tempfile.mkdtemp()
+    >>> store = plmix_dist.simulate(folder + "/s", n_rankings=1000, n_items=4)
+    >>> train, test = split(store, [folder + "/train", folder + "/test"])
+    >>> train.n_rankings + test.n_rankings
+    1000
+    """
+    opened = store if isinstance(store, RankingStore) else open_store(store)
+    paths = [os.fspath(out) for out in outs]
+    portions = _checked_shares(paths, shares)
+    runner = executor or executor_for(client)
+    parts: list[RankingStore | str] = []
+    for number, path in enumerate(paths):
+        part = Part(opened, tuple(portions), number, random_state)
+        if path.endswith(".npy"):
+            _write_weights(part, path)
+            parts.append(path)
+        else:
+            parts.append(_write_store(part, path, runner, progress))
+    return parts
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a store."""
+
+    store: RankingStore
+    shares: tuple[float, ...]
+    number: int
+    seed: int
+
+    def leaves(self, partition: int) -> Iterator[tuple[RankingBlock, NDArray[np.float64]]]:
+        """Each leaf of a partition with the weight of every row that falls to this part."""
+        first_leaf = sum(summary.n_leaves for summary in self.store.manifest.partitions[:partition])
+        for leaf, block in enumerate(self.store.partition(partition), start=first_leaf):
+            rng = generator(self.seed, "split", leaf)
+            yield block, draw_portions(block, np.array(self.shares), rng)[self.number]
+
+
+@dataclass(frozen=True)
+class SplitTask:
+    """What a worker must know to write one partition of one part."""
+
+    partition: PartitionTask
+    part: Part
+
+
+def split_partition(task: SplitTask) -> int:
+    """Write the rows of one partition that fall to a part; gives their number."""
+    return write_partition(task.partition, _selected(task)).n_rankings
+
+
+def _selected(task: SplitTask) -> Iterator[RankingBlock | tuple[RankingBlock, NDArray[np.integer]]]:
+    number = task.partition.number
+    component = task.part.store.column("component", number)
+    row = 0
+    for block, weights in task.part.leaves(number):
+        chosen = weights > 0
+        kept = block.take(chosen)
+        if block.weights is not None:
+            kept = kept.replace(weights=weights[chosen])
+        if component is None:
+            yield kept
+        else:
+            yield kept, component[row : row + block.n_rankings][chosen]
+        row += block.n_rankings
+
+
+def _write_store(
+    part: Part, path: str, runner: Executor, progress: Callable[[int, int], None] | None
+) -> RankingStore:
+    source = part.store.manifest
+    plan = WritePlan(
+        "split",
+        source.item_names,
+        source.leaf_rows,
+        n_partitions=len(source.partitions),
+        settings={"shares": list(part.shares), "part": part.number, "seed": part.seed},
+        sources=[
+            {
+                "name": "store",
+                "metadata": {},
+                "indexes": [summary.index_sha256 for summary in source.partitions],
+            }
+        ],
+    )
+    with WriteSession.begin(Location.of(path), plan) as session:
+        tasks = [SplitTask(task, part) for task in session.pending()]
+        run_all(runner, split_partition, tasks, "split", progress)
+        return session.finalise({"paths": [part.store.location.url]})
+
+
+def _write_weights(part: Part, path: str) -> None:
+    """Write the weights leaf by leaf, never whole in memory."""
+    table = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(part.store.n_rankings,))
+    row = 0
+    for number in range(part.store.n_partitions):
+        for block, weights in part.leaves(number):
+            table[row : row + block.n_rankings] = weights
+            row += block.n_rankings
+    table.flush()
+
+
+def _checked_shares(paths: Sequence[str], shares: Sequence[float] | None) -> list[float]:
+    usual = {2: [0.8, 0.2], 3: [0.64, 0.16, 0.2]}
+    if len(paths) < 2:
+        raise SettingsError(f"a split needs at least two outputs, but got {len(paths)}")
+    if len(set(paths)) != len(paths):
+        raise SettingsError("each part needs a path of its own")
+    if shares is None:
+        if len(paths) not in usual:
+            raise SettingsError(f"say the shares of the {len(paths)} parts with --shares")
+        return usual[len(paths)]
+    if len(shares) != len(paths) or min(shares) <= 0 or not np.isclose(sum(shares), 1):
+        raise SettingsError(f"expected {len(paths)} positive shares that sum to 1, but got {list(shares)}")
+    return list(shares)
