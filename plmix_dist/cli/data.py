@@ -66,7 +66,7 @@ def ingest(
     from plmix_dist.formats.items import read_names
     from plmix_dist.ingestion import ingest as run
 
-    begun = time.perf_counter()
+    begun, before = time.perf_counter(), _generation(store)
     with progress_bar("ingest", shown=talk.progress) as progress:
         made = run(
             list(sources),
@@ -82,7 +82,7 @@ def ingest(
             executor=executor,
             progress=progress,
         )
-    _show_made(made, talk, time.perf_counter() - begun)
+    _show_made(made, talk, time.perf_counter() - begun, changed=made.manifest.generation != before)
 
 
 @plmix.command()
@@ -123,10 +123,10 @@ def simulate(store: str, *, seed: int, executor: Executor, talk: Talk, **setting
     """Draw rankings from a random mixture into STORE, and save the truth beside it in STORE.truth."""
     from plmix_dist.simulation import simulate as run
 
-    begun = time.perf_counter()
+    begun, before = time.perf_counter(), _generation(store)
     with progress_bar("simulate", shown=talk.progress) as progress:
         made = run(store, random_state=seed, executor=executor, progress=progress, **settings)
-    _show_made(made, talk, time.perf_counter() - begun)
+    _show_made(made, talk, time.perf_counter() - begun, changed=made.manifest.generation != before)
 
 
 @plmix.command()
@@ -204,11 +204,22 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
         kinds = ", ".join(f"{number(count)} {kind}" for kind, count in report["kinds"].items() if count)
         lines.append(("kinds", kinds))
         lines += _graph_lines(report["comparison_graph"])
-    lines += [("rejected", f"{row['file']}: {row['message']}") for row in report.get("rejected_rows", [])]
+    lines += [("rejected", _rejected_line(row)) for row in report.get("rejected_rows", [])]
     show(lines, report, **vars(talk))
 
 
-def _show_made(store: RankingStore, talk: Talk, seconds: float) -> None:
+def _generation(store: str) -> int | None:
+    """The generation of a store that is there, to tell afterwards whether anything was done."""
+    from plmix_dist.errors import StoreError
+    from plmix_dist.store import open_store
+
+    try:
+        return open_store(store).manifest.generation
+    except StoreError:
+        return None
+
+
+def _show_made(store: RankingStore, talk: Talk, seconds: float, *, changed: bool) -> None:
     event = store.manifest.history[-1]
     rejected = sum(event["rejected"].values())
     record = {
@@ -218,6 +229,7 @@ def _show_made(store: RankingStore, talk: Talk, seconds: float) -> None:
         "total_weight": store.total_weight,
         "rejected": event["rejected"],
         "notes": event.get("notes", []),
+        "changed": changed,
         "seconds": round(seconds, 3),
     }
     lines = [
@@ -229,9 +241,11 @@ def _show_made(store: RankingStore, talk: Talk, seconds: float) -> None:
         reasons = ", ".join(f"{count} {reason}" for reason, count in event["rejected"].items())
         lines.append(("rejected", f"{number(rejected)} rows: {reasons} (plmix info --rejected lists them)"))
     lines += [("note", note) for note in event.get("notes", [])]
-    lines.append(
-        ("time", f"{seconds:.2f} s, {number(round(store.n_rankings / max(seconds, 1e-9)))} rankings/s")
-    )
+    if changed:
+        rate = number(round(store.n_rankings / max(seconds, 1e-9)))
+        lines.append(("time", f"{seconds:.2f} s, {rate} rankings/s"))
+    else:
+        lines.append(("nothing to do", "the store already holds exactly this"))
     show(lines, record, **vars(talk))
 
 
@@ -240,6 +254,11 @@ def _event_line(event: dict[str, Any]) -> str:
     rejected = sum(event["rejected"].values())
     turned_away = f", {number(rejected)} rows rejected" if rejected else ""
     return f"{event['kind']}{' of ' + few(names, 3) if names else ''}, {event['finished']}{turned_away}"
+
+
+def _rejected_line(row: dict[str, Any]) -> str:
+    unit = "line" if "line" in row else "row"
+    return f"{row['file']}, {unit} {row[unit]}: {row['message']}"
 
 
 def _graph_lines(graph: dict[str, Any]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from plmix_dist.errors import IngestError
 from plmix_dist.formats import delimited
 from plmix_dist.formats.format import Format, ReadOptions, column_roles, parse_weight, written_name
-from plmix_dist.formats.rows import BATCH_ROWS, Failure, RawRows, integers_if_all
+from plmix_dist.formats.rows import BATCH_ROWS, UNRANKED, Failure, RawRows, integers_if_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ class LongRows:
             weights=first.get("weight"),
             ids=_typed(first["id"]),
             groups=_typed(first.get("group")),
-            unranked=[said or None for said in first["unranked"]] if "unranked" in first else None,
+            unranked=unranked_codes(first["unranked"]) if "unranked" in first else None,
             lines=first["line"],
         )
         bad = self._bad_rows(columns, row, first)
@@ -168,6 +168,16 @@ class _Lines:
         return columns
 
 
+def unranked_codes(said: NDArray[Any]) -> NDArray[np.int8]:
+    """What rows say of unranked items, as RawRows keeps it; an error where it is neither below nor absent."""
+    codes = np.full(len(said), -1, np.int8)
+    for value in set(said.tolist()) - {None, "", "None"}:
+        if value not in UNRANKED:
+            raise IngestError(f"unranked is {value!r}, but should be below or absent")
+        codes[said == value] = UNRANKED.index(value)
+    return codes
+
+
 def _typed(labels: Any) -> Any:
     """Labels from text as integers where all are; labels that have a type of their own as they are."""
     if labels is None or labels.dtype != object:
@@ -217,9 +227,7 @@ def _without(rows: RawRows, bad: dict[int, Failure]) -> RawRows:
         weights=None if rows.weights is None else rows.weights[keep],
         ids=np.asarray(rows.ids)[keep],
         groups=None if rows.groups is None else np.asarray(rows.groups)[keep],
-        unranked=None
-        if rows.unranked is None
-        else [rows.unranked[row] for row in np.flatnonzero(keep).tolist()],
+        unranked=None if rows.unranked is None else rows.unranked[keep],
         lines=rows.lines[keep],
         failures=[failure._replace(text=rows.text(row)) for row, failure in bad.items()],
     )

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import Format, ReadOptions, column_roles, written_name
 from plmix_dist.formats.labelled import open_binary_target
-from plmix_dist.formats.long import REQUIRED, LongRows
+from plmix_dist.formats.long import REQUIRED, LongRows, unranked_codes
 from plmix_dist.formats.rows import BATCH_ROWS, RawRows
 from plmix_dist.formats.sources import Header, Slice, SourceFile, open_bytes
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.store import RankingStore
 
-# Unpacked bytes of the row groups that one worker reads; they are read in batches, so this bounds no memory.
-SLICE_BYTES = 1 << 26
+# Values (items) of the row groups that make a partition. They are read in batches, so this bounds no memory.
+SLICE_VALUES = 1 << 22
 NAMES_KEY = b"plmix.item_names"
 _LIST_ROLES = ("items", "weight", "id", "group", "unranked")
 
@@ -41,17 +41,19 @@ def read_header(file: SourceFile, options: ReadOptions) -> Header:
 
 
 def slices(file: SourceFile, header: Header, options: ReadOptions) -> list[Slice]:
-    """Runs of row groups."""
+    """Runs of row groups of about SLICE_VALUES values, so that many workers find work."""
     del options
     with open_bytes(file.url) as stream:
         metadata = pq.read_metadata(stream)
-    cuts, size, first_rows = [0], 0, [0]
-    for group in range(metadata.num_row_groups):
-        if size and size + metadata.row_group(group).total_byte_size > SLICE_BYTES:
-            cuts.append(group)
-            size = 0
-        size += metadata.row_group(group).total_byte_size
-        first_rows.append(first_rows[-1] + metadata.row_group(group).num_rows)
+    cuts, n_values, first_rows = [0], 0, [0]
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        largest = max(group.column(place).num_values for place in range(group.num_columns))
+        if n_values and n_values + largest > SLICE_VALUES:
+            cuts.append(number)
+            n_values = 0
+        n_values += largest
+        first_rows.append(first_rows[-1] + group.num_rows)
     ends = [*cuts[1:], metadata.num_row_groups]
     return [Slice(file, header, start, end, first_rows[start]) for start, end in zip(cuts, ends, strict=True)]
 
@@ -90,7 +92,7 @@ def _read_lists(part: Slice, table: Any, roles: dict[str, int]) -> Iterator[RawR
             weights=_floats(batch.column(names["weight"])) if "weight" in names else None,
             ids=_labels(batch.column(names["id"])) if "id" in names else None,
             groups=_labels(batch.column(names["group"])) if "group" in names else None,
-            unranked=batch.column(names["unranked"]).to_pylist() if "unranked" in names else None,
+            unranked=_unranked(batch.column(names["unranked"])) if "unranked" in names else None,
             lines=np.arange(row, row + batch.num_rows) + 1,
         )
         row += batch.num_rows
@@ -167,6 +169,13 @@ def _empty(table: Any, names: dict[str, str]) -> Any:
 
 def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _unranked(column: Any) -> Any:
+    """Codes of a text column, by way of its few distinct values."""
+    encoded = column.dictionary_encode()
+    codes = np.append(unranked_codes(np.array(encoded.dictionary.to_pylist(), object)), np.int8(-1))
+    return codes[np.asarray(encoded.indices.fill_null(len(codes) - 1))]
 
 
 def _floats(column: Any) -> Any:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from plmix_dist.store import RejectedRows
 
 OnError = Literal["raise", "drop", "quarantine"]
+UNRANKED: tuple[Unranked, ...] = ("absent", "below")
 BATCH_ROWS = 1 << 16
 LONGEST_LABEL = 500
 
@@ -39,8 +40,8 @@ class Failure(NamedTuple):
 class RawRows:
     """A batch of rows from one source.
 
-    `labels` runs over all listed items of all rows; the other columns are as in RankingBlock. `unranked` says
-    it row by row where the source does, with None where it does not.
+    `labels` runs over all listed items of all rows; the other columns are as in RankingBlock. `unranked` has an
+    index into UNRANKED for each row where the source says it row by row, and -1 where it does not.
     """
 
     labels: pa.Array
@@ -51,7 +52,7 @@ class RawRows:
     weights: NDArray[np.float64] | None = None
     ids: Any = None
     groups: Any = None
-    unranked: list[Unranked | None] | None = None
+    unranked: NDArray[np.int8] | None = None
     failures: list[Failure] = field(default_factory=list)
 
     @property
@@ -90,7 +91,7 @@ class RowBuilder:
         self.ids: list[Any] = []
         self.groups: list[Any] = []
         self.lines: list[int] = []
-        self.unranked: list[Unranked | None] = []
+        self.unranked: list[int] = []
         self.failures: list[Failure] = []
         self.any_tied = False
 
@@ -119,7 +120,7 @@ class RowBuilder:
         self.ids.append(id)
         self.groups.append(group)
         self.lines.append(line)
-        self.unranked.append(unranked)
+        self.unranked.append(-1 if unranked is None else UNRANKED.index(unranked))
 
     def fail(self, failure: Failure) -> None:
         """Add a row that could not be read."""
@@ -136,7 +137,7 @@ class RowBuilder:
             ids=None if not self.ids or self.ids[0] is None else integers_if_all(self.ids),
             groups=None if not self.groups or self.groups[0] is None else integers_if_all(self.groups),
             lines=np.array(self.lines, np.int64),
-            unranked=self.unranked if any(self.unranked) else None,
+            unranked=np.array(self.unranked, np.int8),
             failures=self.failures,
         )
         self._clear()
@@ -227,10 +228,11 @@ class Encoder:
         """What items that are not listed mean. A slate says what was on offer, so nothing else was."""
         short = rows.n_listed < len(self.item_names)
         slate = n_ordered < rows.n_listed
-        said = np.full(rows.n_rows, self.unranked or "", object)
+        by_default = -1 if self.unranked is None else UNRANKED.index(self.unranked)
+        said = np.full(rows.n_rows, by_default, np.int8)
         if rows.unranked is not None:
-            said = np.array([own or self.unranked or "" for own in rows.unranked], object)
-        silent = short & ~slate & (said == "") & (rows.n_listed > 0)
+            said = np.where(rows.unranked < 0, by_default, rows.unranked)
+        silent = short & ~slate & (said < 0) & (rows.n_listed > 0)
         if silent.any() and not self.complete:
             row = int(np.flatnonzero(silent)[0])
             raise IngestError(
@@ -238,7 +240,7 @@ class Encoder:
                 "items, and nothing says whether the others were on offer: say --unranked below (they rank below) "
                 "or --unranked absent (they were not on offer)"
             )
-        flags: NDArray[np.bool_] = short & ~slate & (said == "below")
+        flags: NDArray[np.bool_] = short & ~slate & (said == UNRANKED.index("below"))
         return flags
 
     def _incomplete(self, rows: RawRows) -> NDArray[np.bool_]:

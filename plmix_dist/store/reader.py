@@ -137,11 +137,12 @@ class RankingStore:
         """An id that several rows have, or a group whose rows do not stand together; None where there is none."""
         seen: list[NDArray[Any]] = []
         for number in partitions:
+            if not any(column.startswith(name) for column in self.index(number).columns):
+                continue
             for block in self.partition(number):
                 labels = getattr(block, name)
-                if labels is not None:
-                    begins = np.concatenate([[True], labels[1:] != labels[:-1]])
-                    seen.append(labels if name == "ids" else labels[begins])
+                begins = np.concatenate([[True], labels[1:] != labels[:-1]])
+                seen.append(labels if name == "ids" else labels[begins])
         if not seen:
             return None
         together = np.concatenate([np.asarray(labels, seen[0].dtype) for labels in seen])
