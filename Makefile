@@ -1,0 +1,61 @@
+# `make demo` and `make test` need nothing but Python 3.11 or later, make and a package index.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO := demo-output
+
+.PHONY: demo test test-slow lint format bench wheel clean help
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.package  ## the main job in small: simulate -> store -> verify -> info
+	rm -rf $(DEMO)
+	$(BIN)/plmix simulate $(DEMO)/rankings --rankings 200000 --items 12 --components 3 --seed 1 --workers 2
+	$(BIN)/plmix verify $(DEMO)/rankings --workers 2
+	$(BIN)/plmix info $(DEMO)/rankings
+
+test: $(VENV)/.test  ## all tests but the slow ones, with coverage
+	$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term
+
+test-slow: $(VENV)/.test  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.test  ## ruff, mypy and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.test  ## put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.test  ## every figure in docs/benchmarks.md, into benchmarks/results
+	$(BIN)/python -m benchmarks
+
+wheel: $(VENV)/.test  ## build wheel and sdist, and try the wheel in a clean environment
+	rm -rf dist $(VENV)-wheel
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet dist/*.whl
+	cd dist && ../$(VENV)-wheel/bin/plmix simulate smoke --rankings 1000 --items 5 --components 2
+	cd dist && ../$(VENV)-wheel/bin/python -m plmix_dist verify smoke
+	rm -rf $(VENV)-wheel dist/smoke dist/smoke.truth
+
+clean:  ## remove what these commands made
+	rm -rf $(VENV) $(VENV)-wheel $(DEMO) dist benchmarks/results .coverage
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "plmix_dist needs Python 3.11 or later; say which with make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+
+$(VENV)/.package: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.package
+	$(BIN)/python -m pip install --quiet --group test --group lint --group release
+	@touch $@

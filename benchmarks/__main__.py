@@ -1,0 +1,14 @@
+"""`python -m benchmarks [NAME...] [--tiny]`: run all benchmarks, or those named."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+NAMES = ("startup", "codecs", "store", "ingest")
+
+if __name__ == "__main__":
+    tiny = "--tiny" in sys.argv
+    chosen = [name for name in sys.argv[1:] if not name.startswith("--")] or NAMES
+    for name in chosen:
+        importlib.import_module(f"benchmarks.{name}").run(tiny)

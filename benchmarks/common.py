@@ -1,0 +1,77 @@
+"""What benchmarks share: best-of timing, a temporary folder, tables, and results kept as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def best_of(repeats: int, function: Callable[[], Any]) -> tuple[float, float]:
+    """Shortest and longest wall time of several runs: the machine is noisy, the shortest is the program's."""
+    seconds = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds), max(seconds)
+
+
+def save(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep rows as JSON, with the machine they were measured on, and print them as a table."""
+    RESULTS.mkdir(exist_ok=True)
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
+    print(f"\n{name}")
+    columns = list(rows[0])
+    cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    for line in cells:
+        print("  ".join(value.rjust(width) for value, width in zip(line, widths, strict=True)))
+    return rows
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+class PeakMemory:
+    """The highest resident memory, in bytes, that any of some processes reached while this was open."""
+
+    def __init__(self, pids: Iterator[int]) -> None:
+        self.pids = list(pids)
+        self.peak = 0
+        self._stop = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        page = os.sysconf("SC_PAGE_SIZE")
+        while not self._stop.wait(0.02):
+            for pid in self.pids:
+                try:
+                    resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page
+                except (OSError, IndexError):
+                    continue
+                self.peak = max(self.peak, resident)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
