@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from plmix_dist.engine.executor import Inputs
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -56,13 +58,13 @@ class LazyExecutor:
         self._stack.close()
 
     def map(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task], name: str
+        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
     ) -> Iterator[tuple[int, Result]]:
         """Run tasks where the options say."""
         if self._wants_cluster(len(tasks)):
-            yield from DistributedExecutor(self.client()).map(function, tasks, name)
+            yield from DistributedExecutor(self.client()).map(function, tasks, name, inputs)
         else:
-            yield from SerialExecutor(self.options.threads).map(function, tasks, name)
+            yield from SerialExecutor(self.options.threads).map(function, tasks, name, inputs)
 
     def client(self) -> Client:
         """The client, connected now if it was not before."""

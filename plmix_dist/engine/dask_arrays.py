@@ -5,29 +5,20 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from plmix_dist.errors import SettingsError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 @dataclass(frozen=True)
 class RowBlock:
-    """A run of rows of an array."""
+    """A run of rows of an array; `data` is what an executor takes as input, computed already or not."""
 
     data: Any
     first_row: int
     n_rows: int
-
-    def compute(self) -> NDArray[Any]:
-        """The rows in memory. A Dask block is computed right here, in the task that needs it."""
-        if isinstance(self.data, np.ndarray):
-            return self.data
-        return np.asarray(self.data.compute(scheduler="synchronous"))
 
 
 def is_dask_array(source: Any) -> bool:

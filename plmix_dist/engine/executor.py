@@ -6,6 +6,7 @@ import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import as_completed as threads_completed
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from plmix_dist.errors import ClusterError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    Inputs = Sequence[Any] | None
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -23,9 +26,13 @@ class Executor(Protocol):
     """Runs tasks and gives results as they come, each with the number of its task."""
 
     def map(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task], name: str
+        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
     ) -> Iterator[tuple[int, Result]]:
-        """Run `function` on every task; `name` is what people see on the dashboard."""
+        """Run `function` on every task; `name` is what people see on the dashboard.
+
+        `inputs` has, for each task, an array or a Dask array that is computed where the task runs and given to the
+        function as its second argument.
+        """
         ...
 
 
@@ -42,14 +49,15 @@ class SerialExecutor:
         self.n_threads = n_threads or os.cpu_count() or 1
 
     def map(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task], name: str
+        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
     ) -> Iterator[tuple[int, Result]]:
         """Run in threads; the first error stops what has not begun."""
+        calls = [partial(_call, function, *arguments) for arguments in _arguments(tasks, inputs)]
         if len(tasks) == 1 or self.n_threads == 1:
-            yield from ((number, function(task)) for number, task in enumerate(tasks))
+            yield from ((number, call()) for number, call in enumerate(calls))
             return
         with ThreadPoolExecutor(self.n_threads, thread_name_prefix=name) as pool:
-            numbers = {pool.submit(function, task): number for number, task in enumerate(tasks)}
+            numbers = {pool.submit(call): number for number, call in enumerate(calls)}
             try:
                 for future in threads_completed(numbers):
                     yield numbers[future], future.result()
@@ -64,16 +72,20 @@ class DistributedExecutor:
         self.client = client
 
     def map(
-        self, function: Callable[[Task], Result], tasks: Sequence[Task], name: str
+        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
     ) -> Iterator[tuple[int, Result]]:
         """Run on the cluster; the first error cancels what is left."""
+        from dask.delayed import delayed
         from distributed import KilledWorker, as_completed
 
         run = uuid.uuid4().hex[:8]
-        futures = [
-            self.client.submit(function, task, key=f"{name}-{run}-{number}", pure=False)
-            for number, task in enumerate(tasks)
+        # Delayed rather than submitted: a Dask input then lives only until its task has used it.
+        call = delayed(function, pure=False, traverse=False)
+        lazy = [
+            call(*arguments, dask_key_name=f"{name}-{run}-{number}")
+            for number, arguments in enumerate(_arguments(tasks, inputs))
         ]
+        futures = self.client.compute(lazy, optimize_graph=False)
         numbers = {future.key: number for number, future in enumerate(futures)}
         try:
             for future in as_completed(futures):
@@ -88,6 +100,16 @@ class DistributedExecutor:
             self.client.cancel(futures)
 
 
+def _arguments(tasks: Sequence[Task], inputs: Inputs) -> list[tuple[Any, ...]]:
+    return [(task,) for task in tasks] if inputs is None else list(zip(tasks, inputs, strict=True))
+
+
+def _call(function: Callable[..., Result], task: Any, *inputs: Any) -> Result:
+    """Call a function in this process; a Dask input is computed here and now."""
+    ready = (value.compute(scheduler="synchronous") if hasattr(value, "dask") else value for value in inputs)
+    return function(task, *ready)
+
+
 def executor_for(client: Client | None) -> Executor:
     """The executor for a client, or this process where there is none."""
     return SerialExecutor() if client is None else DistributedExecutor(client)
@@ -95,14 +117,15 @@ def executor_for(client: Client | None) -> Executor:
 
 def run_all(
     executor: Executor,
-    function: Callable[[Task], Result],
+    function: Callable[..., Result],
     tasks: Sequence[Task],
     name: str,
     progress: Callable[[int, int], None] | None = None,
+    inputs: Inputs = None,
 ) -> list[Any]:
     """Results in the order of the tasks; `progress` hears how many of how many are done."""
     results: list[Any] = [None] * len(tasks)
-    for done, (number, result) in enumerate(executor.map(function, tasks, name), start=1):
+    for done, (number, result) in enumerate(executor.map(function, tasks, name, inputs), start=1):
         results[number] = result
         if progress is not None:
             progress(done, len(tasks))

@@ -19,7 +19,7 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "id": ("ranking", "ranking_id", "id", "ballot", "ballot_id"),
     "item": ("item", "item_id", "alternative", "candidate"),
     "rank": ("rank", "place", "position"),
-    "weight": ("count", "weight", "n"),
+    "weight": ("count", "weight"),
     "group": ("group", "person", "voter", "user"),
     "ordering": ("ordering", "ranking_order", "order"),
     "items": ("items", "ranking_items"),
@@ -33,6 +33,12 @@ class ReadOptions:
 
     delimiter: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def places(self) -> list[str] | None:
+        """The columns that hold the places of a wide table, where the user named them."""
+        named = self.columns.get("places")
+        return None if named is None else [name.strip() for name in named.split(",")]
 
 
 @dataclass(frozen=True)

@@ -41,15 +41,19 @@ def read_header(file: SourceFile, options: ReadOptions) -> Header:
 
 
 def slices(file: SourceFile, header: Header, options: ReadOptions) -> list[Slice]:
-    """Runs of row groups of about SLICE_VALUES values, so that many workers find work."""
-    del options
+    """Runs of row groups of about SLICE_VALUES values, so that many workers find work.
+
+    A list column with groups is one slice: a group could straddle row groups.
+    """
     with open_bytes(file.url) as stream:
         metadata = pq.read_metadata(stream)
+    roles = column_roles(header.columns, options, file.url)
+    whole = "group" in roles and not all(role in roles for role in REQUIRED)
     cuts, n_values, first_rows = [0], 0, [0]
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         largest = max(group.column(place).num_values for place in range(group.num_columns))
-        if n_values and n_values + largest > SLICE_VALUES:
+        if not whole and n_values and n_values + largest > SLICE_VALUES:
             cuts.append(number)
             n_values = 0
         n_values += largest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from plmix_dist.errors import IngestError
@@ -66,8 +67,7 @@ def write(store: RankingStore, target: str) -> None:
     if kind not in KINDS:
         raise IngestError(f"{target}: a PrefLib file ends in .soc, .soi, .toc or .toi")
     with open_target(target) as out:
-        n_orders = 0
-        body: list[str] = []
+        out.writelines(f"# {key}: {value}\n" for key, value in _header_to_write(store, kind))
         numbers = [str(number + 1) for number in range(store.n_items)]
         for labels, n_ordered, tied, weight, *_ in labelled_rows(store, numbers):
             if n_ordered < len(labels):
@@ -82,10 +82,7 @@ def write(store: RankingStore, target: str) -> None:
                 )
             groups = tie_groups(labels, tied) if tied is not None else [[label] for label in labels]
             places = ["{" + ",".join(group) + "}" if len(group) > 1 else group[0] for group in groups]
-            body.append(f"{number_text(weight)}: {','.join(places)}\n")
-            n_orders += 1
-        out.writelines(f"# {key}: {value}\n" for key, value in _header_to_write(store, kind, n_orders))
-        out.writelines(body)
+            out.write(f"{number_text(weight)}: {','.join(places)}\n")
 
 
 def _numbered_lines(stream: Any, url: str) -> Iterator[tuple[int, str, int]]:
@@ -188,20 +185,21 @@ def _names(by_number: dict[str, str], n_items: int, file: SourceFile) -> list[st
         )
     names = [by_number.get(str(number + 1)) or str(number + 1) for number in range(n_items)]
     # Two alternatives of one name stay apart by their numbers.
-    return [f"{name} ({i + 1})" if names.count(name) > 1 else name for i, name in enumerate(names)]
+    times = Counter(names)
+    return [f"{name} ({i + 1})" if times[name] > 1 else name for i, name in enumerate(names)]
 
 
 def _suffix(file: SourceFile) -> str:
     return file.name.rsplit(".", 1)[-1].lower()
 
 
-def _header_to_write(store: RankingStore, kind: str, n_orders: int) -> list[tuple[str, str]]:
+def _header_to_write(store: RankingStore, kind: str) -> list[tuple[str, str]]:
     """The header the data came with, brought up to date; or a plain one."""
     fresh = {
         "DATA TYPE": kind,
         "NUMBER ALTERNATIVES": str(store.n_items),
         "NUMBER VOTERS": number_text(store.total_weight),
-        "NUMBER UNIQUE ORDERS": str(n_orders),
+        "NUMBER UNIQUE ORDERS": str(store.n_rankings),
     }
     sources = [source for event in store.manifest.history for source in event["sources"]]
     kept = sources[0]["metadata"].get("preflib") if len(sources) == 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -55,6 +56,11 @@ class RawRows:
     unranked: NDArray[np.int8] | None = None
     failures: list[Failure] = field(default_factory=list)
 
+    @cached_property
+    def bounds(self) -> NDArray[np.int64]:
+        """(n_rows + 1,): row r lists `labels[bounds[r]:bounds[r + 1]]`."""
+        return np.concatenate([[0], np.cumsum(self.n_listed)])
+
     @property
     def n_rows(self) -> int:
         """The number of rows that could be read."""
@@ -69,9 +75,9 @@ class RawRows:
         """A row in the notation of the `orderings` format, for lists of rejected rows."""
         from plmix_dist.formats.notation import format_ordering
 
-        end = int(self.n_listed[: row + 1].sum())
-        labels = [str(label) for label in self.labels[end - int(self.n_listed[row]) : end].to_pylist()]
-        tied = None if self.tied is None else self.tied[end - len(labels) : end].tolist()
+        start, end = int(self.bounds[row]), int(self.bounds[row + 1])
+        labels = [str(label) for label in self.labels[start:end].to_pylist()]
+        tied = None if self.tied is None else self.tied[start:end].tolist()
         n_ordered = len(labels) if self.n_ordered is None else int(self.n_ordered[row])
         return format_ordering(labels, n_ordered, tied)
 
@@ -177,7 +183,7 @@ class Encoder:
         """The good rows of a batch as a block."""
         failures = list(rows.failures)
         codes = self._codes(rows.labels)
-        bounds = np.concatenate([[0], np.cumsum(rows.n_listed)])
+        bounds = rows.bounds
         owner = np.repeat(np.arange(rows.n_rows), rows.n_listed)
         good = np.ones(rows.n_rows, np.bool_)
         for row in np.unique(owner[codes < 0]).tolist():

@@ -188,4 +188,7 @@ def _expand(text: str) -> list[str]:
     expanded = str(Path(text).expanduser())
     if Path(expanded).is_file():
         return [expanded]
+    if Path(expanded).is_dir():  # a data set of many files; names with "_" or "." in front are notes to tools
+        found = (path for path in Path(expanded).rglob("*") if path.is_file() and path.name[0] not in "._")
+        return sorted(map(str, found))
     return sorted(match for match in glob.glob(expanded, recursive=True) if Path(match).is_file())  # noqa: PTH207

@@ -25,15 +25,31 @@ def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
     """Rows of places; columns for weight, id, group and unranked are known by name, all others are places."""
     found = column_roles(part.header.columns, options, part.file.url)
     roles = {role: found[role] for role in _LABEL_ROLES if role in found}
-    places = [place for place in range(len(part.header.columns)) if place not in roles.values()]
-    if not places:
-        raise IngestError(f"{part.file.url}: no column is left for the places of a ranking")
+    places = _places(part, options, roles)
 
     def listing(row: list[str]) -> tuple[list[str], int, None]:
         labels = _until_missing([row[place] for place in places])
         return labels, len(labels), None
 
     return delimited.read_rows(part, options, roles, listing)
+
+
+def _places(part: Slice, options: ReadOptions, roles: dict[str, int]) -> list[int]:
+    """Which columns hold places: those named in the options, or all that hold nothing else."""
+    columns = list(part.header.columns)
+    named = options.places
+    if named is None:
+        places = [place for place in range(len(columns)) if place not in roles.values()]
+    else:
+        missing = [name for name in named if name not in columns]
+        if missing:
+            raise IngestError(
+                f"{part.file.url}: there is no column {missing[0]!r} for a place; found: {', '.join(columns)}"
+            )
+        places = [columns.index(name) for name in named]
+    if not places:
+        raise IngestError(f"{part.file.url}: no column is left for the places of a ranking")
+    return places
 
 
 def _until_missing(values: list[str]) -> list[str]:

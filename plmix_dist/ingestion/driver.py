@@ -101,15 +101,16 @@ def ingest(
         raise SettingsError(f"on_error must be raise, drop or quarantine, but is {on_error!r}")
     if unranked not in (None, "below", "absent"):
         raise SettingsError(f"unranked must be below or absent, but is {unranked!r}")
-    unknown = sorted(set(columns or {}) - set(COLUMN_NAMES))
+    roles = [*COLUMN_NAMES, "places"]
+    unknown = sorted(set(columns or {}) - set(roles))
     if unknown:
-        raise SettingsError(f"there is no column role {unknown[0]!r}; choose from {', '.join(COLUMN_NAMES)}")
+        raise SettingsError(f"there is no column role {unknown[0]!r}; choose from {', '.join(roles)}")
     location = Location.of(store)
     options = ReadOptions(delimiter, dict(columns or {}))
     runner = executor or executor_for(client)
     known = known_names(item_names, location if append else None)
     if is_array(source):
-        work = plan_array(source, weights, n_items, known)
+        work = plan_array(source, weights, n_items, known, runner)
     else:
         if weights is not None or n_items is not None:
             raise SettingsError(
@@ -129,12 +130,13 @@ def ingest(
         chunk_bytes=chunk_bytes,
     )
     with WriteSession.begin(location, plan, append=append) as session:
-        tasks = [
-            _task(task, work.parts[task.number - session.plan.first_partition], rules, work)
-            for task in session.pending()
-        ]
+        if session.already_done:
+            return session.finalise()
+        pending = session.pending()
+        tasks = [_task(task, work.parts[_place(session, task)], rules, work) for task in pending]
         try:
-            run_all(runner, ingest_partition, tasks, "ingest", progress)
+            inputs = None if work.inputs is None else [work.inputs[_place(session, task)] for task in pending]
+            run_all(runner, ingest_partition, tasks, "ingest", progress, inputs)
             extra = {"paths": work.paths, "notes": check_counts(work, on_error)}
             check_labels_once(session.draft(), work, session.plan.first_partition)
         except IngestError:
@@ -162,10 +164,10 @@ class IngestTask:
     encoder: Encoder
 
 
-def ingest_partition(task: IngestTask) -> int:
-    """Read, check and write one partition; gives its number of rows."""
+def ingest_partition(task: IngestTask, *rows: Any) -> int:
+    """Read, check and write one partition, from a file or from the rows that are given; its number of rows."""
     rejected = RejectedRows()
-    blocks = (task.encoder.encode(rows, rejected) for rows in task.part.read())
+    blocks = (task.encoder.encode(batch, rejected) for batch in task.part.read(*rows))
     return write_partition(task.partition, _merged(blocks) if task.merge else blocks, rejected).n_rankings
 
 
@@ -178,6 +180,10 @@ def _merged(blocks: Iterator[RankingBlock]) -> Iterator[RankingBlock]:
             merged = single if merged is None else merge_equal_rows(concatenate([merged, single]))
     if merged is not None:
         yield merged
+
+
+def _place(session: WriteSession, task: PartitionTask) -> int:
+    return task.number - session.plan.first_partition
 
 
 def _task(partition: PartitionTask, part: FilePart | ArrayPart, rules: Rules, work: Work) -> IngestTask:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from plmix_dist.engine.dask_arrays import RowBlock
     from plmix_dist.formats.rows import RawRows
     from plmix_dist.formats.sources import Slice
 
@@ -34,14 +33,14 @@ class FilePart:
 
 @dataclass(frozen=True)
 class ArrayPart:
-    """Rows of an array, in memory or still to be computed."""
+    """Rows of an array, from `first_row` on. The rows themselves travel as the input of a task."""
 
-    rows: RowBlock
+    first_row: int
     weights: NDArray[np.float64] | None
 
-    def read(self) -> Iterator[RawRows]:
+    def read(self, rows: NDArray[Any]) -> Iterator[RawRows]:
         """Its rows in one batch."""
-        yield read_array(self.rows.compute(), self.weights, self.rows.first_row)
+        yield read_array(rows, self.weights, self.first_row)
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,7 @@ class Work:
 
     item_names: tuple[str, ...]
     parts: list[FilePart] | list[ArrayPart]
+    inputs: list[Any] | None
     sources: list[dict[str, Any]]
     paths: list[str] = field(default_factory=list)
     counts: dict[str, tuple[int, float]] = field(default_factory=dict)

@@ -22,9 +22,10 @@ from plmix_dist.store import Location, open_store
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from plmix_dist.engine import Executor
+    from plmix_dist.engine.dask_arrays import RowBlock
     from plmix_dist.formats import ReadOptions
     from plmix_dist.formats.sources import Header, SourceFile
 
@@ -48,27 +49,40 @@ def known_names(item_names: Sequence[str] | None, appended_to: Location | None) 
 
 
 def plan_array(
-    source: Any, weights: ArrayLike | None, n_items: int | None, known: tuple[str, ...] | None
+    source: Any,
+    weights: ArrayLike | None,
+    n_items: int | None,
+    known: tuple[str, ...] | None,
+    runner: Executor,
 ) -> Work:
-    """An array as parts of some megabytes."""
+    """An array as parts of some megabytes; a Dask array as its chunks."""
     blocks = row_blocks(source, ARRAY_PARTITION_ENTRIES)
+    inputs = [block.data for block in blocks]
     column = None if weights is None else np.asarray(weights, np.float64)
     if column is not None and column.shape != (len(source),):
         raise IngestError(f"expected {len(source)} weights, one a row, but got shape {column.shape}")
     if known is None:
-        largest = int(max((block.compute().max(initial=-1) for block in blocks), default=-1))
-        known = checked_names([str(number) for number in range(n_items or largest + 1)], "the array")
+        if n_items is None:
+            n_items = 1 + max(run_all(runner, _largest, blocks, "largest-item", inputs=inputs), default=-1)
+        known = checked_names([str(number) for number in range(n_items)], "the array")
     elif n_items is not None and n_items != len(known):
         raise SettingsError(f"n_items is {n_items}, but there are {len(known)} item names")
     parts = [
-        ArrayPart(block, None if column is None else column[block.first_row : block.first_row + block.n_rows])
+        ArrayPart(
+            block.first_row,
+            None if column is None else column[block.first_row : block.first_row + block.n_rows],
+        )
         for block in blocks
     ]
     if is_dask_array(source):
         description = {"name": source.name, "shape": list(source.shape), "metadata": {}}
     else:
         description = describe_array(source, column)
-    return Work(known, parts, [description])
+    return Work(known, parts, inputs, [description])
+
+
+def _largest(_: RowBlock, rows: NDArray[Any]) -> int:
+    return int(rows.max(initial=-1))
 
 
 def plan_files(
@@ -101,6 +115,7 @@ def plan_files(
     return Work(
         item_names=named,
         parts=parts,
+        inputs=None,
         sources=sources,
         paths=paths,
         counts=counts_by_file(parts, scans),

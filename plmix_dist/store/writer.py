@@ -119,20 +119,19 @@ class WriteSession:
     @contextlib.contextmanager
     def begin(cls, location: Location, plan: WritePlan, *, append: bool = False) -> Iterator[Self]:
         """Take the lock and begin, continue where an earlier run of the same plan stopped, or find it all done."""
-        base = _finished(location)
+        base = _fit_to_add_to(location, plan, append)
         if base is not None and _contains(base, plan):
             yield cls(location, plan, base, done=True)
             return
-        if base is not None and not append:
-            raise StoreExistsError(
-                f"{location.url} already holds a store of {base.n_rankings:,} rankings made otherwise; "
-                "choose another path, add to it with append, or remove it first"
-            )
         with write_lock(location):
+            base = _fit_to_add_to(location, plan, append)  # another writer may just have finished
             if base is not None:
                 plan = _after(base, plan)
-            _refuse_another_plan(location, plan)
-            location.write_bytes(PLAN, plan.to_bytes())
+            if location.exists(PLAN):
+                _refuse_another_plan(location, plan)
+            else:
+                _clear_leftovers(location, plan.first_partition)
+                location.write_bytes(PLAN, plan.to_bytes())
             yield cls(location, plan, base, done=False)
 
     def pending(self) -> list[PartitionTask]:
@@ -315,8 +314,26 @@ class PartitionWriter:
         self._last_group = labels[-1]
 
 
-def _finished(location: Location) -> Manifest | None:
-    return read_manifest(location) if location.exists(MANIFEST) else None
+def _fit_to_add_to(location: Location, plan: WritePlan, append: bool) -> Manifest | None:
+    """What is finished at this place, if it may be added to or is what the plan would make; None where nothing is."""
+    if not location.exists(MANIFEST):
+        return None
+    base = read_manifest(location)
+    if not append and not _contains(base, plan):
+        raise StoreExistsError(
+            f"{location.url} already holds a store of {base.n_rankings:,} rankings made otherwise; "
+            "choose another path, add to it with append, or remove it first"
+        )
+    return base
+
+
+def _clear_leftovers(location: Location, first_partition: int) -> None:
+    """Remove partitions that belong to no plan, as when someone deleted the plan of an unfinished run."""
+    published = {partition_name(number) for number in range(first_partition)}
+    for key in location.listing("partitions"):
+        folder = "/".join(key.split("/")[:2])
+        if key not in GROUP_KEYS and folder not in published and location.exists(key):
+            location.remove(folder)
 
 
 def _contains(manifest: Manifest, plan: WritePlan) -> bool:
@@ -331,8 +348,6 @@ def _after(base: Manifest, plan: WritePlan) -> WritePlan:
 
 
 def _refuse_another_plan(location: Location, plan: WritePlan) -> None:
-    if not location.exists(PLAN):
-        return
     begun = WritePlan.from_bytes(location.read_bytes(PLAN), f"{location.url}/{PLAN}")
     if begun.fingerprint == plan.fingerprint:
         return
