@@ -73,6 +73,7 @@ class PartitionSummary:
     """What the manifest says of one partition."""
 
     n_rankings: int
+    n_entries: int
     n_leaves: int
     total_weight: float
     index_sha256: str
@@ -99,6 +100,11 @@ class Manifest:
     def n_rankings(self) -> int:
         """The number of rows over all partitions."""
         return sum(partition.n_rankings for partition in self.partitions)
+
+    @property
+    def n_entries(self) -> int:
+        """The number of listed items over all rows."""
+        return sum(partition.n_entries for partition in self.partitions)
 
     @property
     def n_leaves(self) -> int:

@@ -126,6 +126,10 @@ def _check_rows(store: RankingStore, number: int, name: str, index: PartitionInd
             name,
             f"the weights add up to {total_weight:g}, the manifest says {summary.total_weight:g}",
         )
+    if sum(index.leaf_items) != summary.n_entries:
+        yield Damage(
+            "count", name, f"{sum(index.leaf_items):,} items, the manifest says {summary.n_entries:,}"
+        )
     if len(index.leaf_rows) != summary.n_leaves:
         yield Damage("count", name, f"{len(index.leaf_rows)} leaves, the manifest says {summary.n_leaves}")
 

@@ -368,7 +368,11 @@ def _total_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 def _summary(index: PartitionIndex) -> PartitionSummary:
     return PartitionSummary(
-        index.n_rankings, len(index.leaf_rows), index.total_weight, sha256(index.to_bytes())
+        n_rankings=index.n_rankings,
+        n_entries=sum(index.leaf_items),
+        n_leaves=len(index.leaf_rows),
+        total_weight=index.total_weight,
+        index_sha256=sha256(index.to_bytes()),
     )
 
 
