@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plmix_dist.estimator import PlackettLuceMixture
     from plmix_dist.exporting import export
     from plmix_dist.ingestion import ingest
     from plmix_dist.inspection import info, verify
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "PlackettLuceMixture": "plmix_dist.estimator",
     "MixtureParams": "plmix_dist.mixture",
     "Ranking": "plmix_dist.rankings",
     "RankingBlock": "plmix_dist.rankings",
@@ -35,6 +37,7 @@ _HOME = {
 }
 
 __all__ = [  # noqa: RUF022 - in the order in which people meet them
+    "PlackettLuceMixture",
     "ingest",
     "export",
     "simulate",

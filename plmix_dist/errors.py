@@ -51,5 +51,21 @@ class StoreFullError(StoreError):
     """The disk or quota has no room for what must be written."""
 
 
+class NotIdentifiedError(PlmixError, ValueError):
+    """No maximum-likelihood estimate exists: some items were never above, or never below, some others."""
+
+
+class NonFiniteError(PlmixError, ArithmeticError):
+    """A computation gave infinity or NaN."""
+
+
+class NotConvergedWarning(UserWarning):
+    """A fit ended before its gradient was as small as asked for."""
+
+
+class CollapsedComponentWarning(UserWarning):
+    """A component lost all its rankings, and was seeded anew or dropped."""
+
+
 class ClusterError(PlmixError, RuntimeError):
     """A cluster could not be started or reached, or lost the work it was given."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmix_dist.rankings.block import RankingBlock, concatenate
+from plmix_dist.rankings.block import RankingBlock, concatenate, item_dtype
 from plmix_dist.store.arrays import CheckedStore, open_column
 from plmix_dist.store.location import Location
 from plmix_dist.store.manifest import partition_name, read_index, read_manifest
@@ -88,6 +88,18 @@ class RankingStore:
         """(n_partitions + 1,): the number of the first leaf of each partition, and the end."""
         counts = [partition.n_leaves for partition in self.manifest.partitions]
         return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+    @cached_property
+    def leaf_bounds(self) -> NDArray[np.int64]:
+        """(n_leaves + 1,): the first row of each leaf, and the end."""
+        rows = [count for number in range(self.n_partitions) for count in self.index(number).leaf_rows]
+        return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+
+    @property
+    def decoded_bytes(self) -> float:
+        """About how many bytes all rows take in memory, labels left out."""
+        width = item_dtype(self.n_items).itemsize
+        return float(self.manifest.n_entries * width + self.n_rankings * (2 * width + 9))
 
     def index(self, partition: int) -> PartitionIndex:
         """The index of one partition, checked against the manifest."""

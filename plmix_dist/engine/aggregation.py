@@ -1,0 +1,63 @@
+"""Aggregation: a statistic as a value - how to prepare the parameters, and what one leaf gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plmix_dist.rankings import RankingBlock
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """A statistic that is a sum over rows.
+
+    Parameters
+    ----------
+    name
+        What people see on the dashboard.
+    leaf
+        From a block and prepared parameters to a named tuple of arrays; those of two blocks are added.
+    prepare
+        From parameters, as they travel, to what `leaf` takes; done once a task.
+    """
+
+    name: str
+    leaf: Callable[[RankingBlock, Any], Any]
+    prepare: Callable[[Any], Any]
+
+
+class LeafSource(Protocol):
+    """Where leaves come from: a store, a Dask array, or a block in memory."""
+
+    @property
+    def source(self) -> Any:
+        """Where the rows are."""
+        ...
+
+    @property
+    def n_leaves(self) -> int:
+        """The number of leaves."""
+        ...
+
+    def iter_leaves(
+        self, start: int = 0, stop: int | None = None, *, labels: bool = True
+    ) -> Iterator[RankingBlock]:
+        """The rows of each leaf in turn."""
+        ...
+
+    @property
+    def decoded_bytes(self) -> float:
+        """Bytes of all blocks in memory; 0 where they are there already."""
+        ...
+
+    def usable_leaves(self, blocks: Iterator[RankingBlock], start: int) -> list[RankingBlock]:
+        """Blocks that came another way, made ready."""
+        ...
+
+    def only(self, start: int, stop: int) -> LeafSource:
+        """The same leaves with nothing that others need: what travels to a worker."""
+        ...

@@ -1,0 +1,261 @@
+"""Passes over the data: an aggregation run over all leaves, summed by the canonical tree, then finished.
+
+Two runners with one meaning and the same bits. `ThreadedPasses` works in this process. `DistributedPasses` makes one
+graph a pass - tasks that sum many leaves each, tree sums, and the finishing steps - so that a pass is one round trip.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from plmix_dist.engine.plan import leaf_ranges
+from plmix_dist.engine.tree import TreeSum, merge_nodes
+from plmix_dist.errors import ClusterError, NonFiniteError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from distributed import Client
+
+    from plmix_dist.engine.aggregation import Aggregation, LeafSource
+    from plmix_dist.engine.tree import Nodes
+    from plmix_dist.rankings import RankingBlock
+
+    Finish = tuple[str, Callable[[Any], Any]]
+
+Residency = Literal["auto", "memory", "store"]
+
+# Nodes of this many tasks are joined by one task; more would make one worker wait for too many others.
+_TREE_FAN_IN = 16
+# With residency "auto", blocks are kept in memory when they take no more than this share of it.
+_MEMORY_SHARE = 0.4
+
+
+class Passes(Protocol):
+    """Runs passes over one set of rankings."""
+
+    def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
+        """Sum over all leaves, then call each named finishing function with the sum; their results in order."""
+        ...
+
+
+class Summed(NamedTuple):
+    """Nodes of the tree that some tasks have summed, and the seconds that took: the slowest task's, and joining."""
+
+    nodes: Nodes
+    pass_seconds: float
+    reduce_seconds: float
+
+
+class PassResult(NamedTuple):
+    """Results of the finishing functions, and where the seconds went."""
+
+    results: list[Any]
+    pass_seconds: float
+    reduce_seconds: float
+
+
+def sum_leaves(
+    blocks: Iterable[RankingBlock], first_leaf: int, n_leaves: int, aggregation: Aggregation, params: Any
+) -> Summed:
+    """Statistics of a run of leaves, joined as far as the tree allows. This is the work of one task."""
+    begun = time.perf_counter()
+    prepared = aggregation.prepare(params)
+    tree = TreeSum(n_leaves)
+    for leaf, block in enumerate(blocks, start=first_leaf):
+        try:
+            tree.add_leaf(leaf, aggregation.leaf(block, prepared))
+        except NonFiniteError as error:
+            raise NonFiniteError(f"leaf {leaf} ({block.n_rankings} rankings): {error}") from None
+    return Summed(tree.nodes, time.perf_counter() - begun, 0.0)
+
+
+def join(n_leaves: int, parts: Sequence[Summed]) -> Summed:
+    """The sums of several tasks, siblings joined."""
+    begun = time.perf_counter()
+    nodes = merge_nodes(n_leaves, (part.nodes for part in parts))
+    slowest = max(part.pass_seconds for part in parts)
+    earlier = max(part.reduce_seconds for part in parts)
+    return Summed(nodes, slowest, earlier + time.perf_counter() - begun)
+
+
+class ThreadedPasses:
+    """Passes in threads of this process."""
+
+    def __init__(
+        self, source: LeafSource, *, residency: Residency = "auto", n_threads: int | None = None
+    ) -> None:
+        self.source = source
+        self.n_threads = n_threads or os.cpu_count() or 1
+        self.in_memory = residency == "memory" or (residency == "auto" and _fits(source, _free_memory()))
+        self._ranges = leaf_ranges(source.n_leaves, self.n_threads)
+        self._kept: dict[int, list[RankingBlock]] = {}
+
+    def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
+        """One pass."""
+        work = partial(self._sum_range, aggregation, params)
+        if len(self._ranges) == 1:
+            parts = [work(0)]
+        else:
+            with ThreadPoolExecutor(self.n_threads, thread_name_prefix=aggregation.name) as pool:
+                parts = list(pool.map(work, range(len(self._ranges))))
+        summed = join(self.source.n_leaves, parts)
+        results = [_finish(self.source.n_leaves, summed, function) for _, function in finish]
+        return PassResult(results, summed.pass_seconds, summed.reduce_seconds)
+
+    def _sum_range(self, aggregation: Aggregation, params: Any, number: int) -> Summed:
+        start, stop = self._ranges[number]
+        blocks: Iterable[RankingBlock]
+        if number in self._kept:
+            blocks = self._kept[number]
+        else:
+            blocks = self.source.iter_leaves(start, stop, labels=False)
+            if self.in_memory:
+                blocks = self._kept[number] = list(blocks)
+        return sum_leaves(blocks, start, self.source.n_leaves, aggregation, params)
+
+
+class DistributedPasses:
+    """Passes on a Dask cluster, one graph each."""
+
+    def __init__(
+        self, source: LeafSource, client: Client, *, residency: Residency = "auto", n_tasks: int | None = None
+    ) -> None:
+        self.source = source
+        self.client = client
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        if not workers:
+            raise ClusterError("the cluster has no workers; start some with `dask worker ADDRESS`")
+        n_threads = sum(worker["nthreads"] for worker in workers)
+        memory = sum(worker["memory_limit"] for worker in workers)
+        self.in_memory = residency == "memory" or (residency == "auto" and _fits(source, memory))
+        self._ranges = leaf_ranges(source.n_leaves, n_tasks or n_threads)
+        self._blocks: list[Any] | None = None
+        self._n_passes = 0
+
+    def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
+        """One pass: one graph, one round trip."""
+        from distributed import KilledWorker
+
+        future = self.client.compute(self._graph(aggregation, params, finish), optimize_graph=False)
+        try:
+            result: PassResult = future.result()
+        except KilledWorker as error:
+            raise ClusterError(
+                f"a task of the pass {aggregation.name!r} killed its workers, most likely for want of memory "
+                f'({error}); give the workers more memory, or choose residency="store"'
+            ) from error
+        return result
+
+    def _graph(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> Any:
+        from dask.delayed import delayed
+
+        self._n_passes += 1
+        stamp = f"{id(self):x}-{self._n_passes}"
+        n_leaves = self.source.n_leaves
+        shared = delayed(params, name=f"parameters-{stamp}", traverse=False)
+        how = delayed(aggregation, name=f"aggregation-{stamp}", traverse=False)
+        summing = delayed(sum_leaves, pure=False, traverse=False)
+        nodes = [
+            summing(
+                blocks, start, n_leaves, how, shared, dask_key_name=f"{aggregation.name}-{stamp}-{number}"
+            )
+            for number, ((start, _), blocks) in enumerate(zip(self._ranges, self._loaded(stamp), strict=True))
+        ]
+        level = 0
+        while len(nodes) > 1:
+            joining = delayed(join, pure=False)
+            nodes = [
+                joining(
+                    n_leaves,
+                    nodes[first : first + _TREE_FAN_IN],
+                    dask_key_name=f"tree-sum-{stamp}-{level}-{first}",
+                )
+                for first in range(0, len(nodes), _TREE_FAN_IN)
+            ]
+            level += 1
+        finished = [
+            delayed(_finish, pure=False, traverse=False)(
+                n_leaves, nodes[0], function, dask_key_name=f"{name}-{stamp}"
+            )
+            for name, function in finish
+        ]
+        return delayed(_collect, pure=False)(finished, nodes[0], dask_key_name=f"collect-{stamp}")
+
+    def _loaded(self, stamp: str) -> list[Any]:
+        """The blocks of each range: kept on workers and recomputed if one is lost, or read again every pass."""
+        from dask.delayed import delayed
+
+        if self._blocks is not None:
+            return self._blocks
+        if not self.in_memory and not hasattr(self.source.source, "rows"):
+            return [LeafReader(self.source.only(start, stop), start, stop) for start, stop in self._ranges]
+        load = delayed(load_leaves, pure=False, traverse=False)
+        loading = [
+            load(
+                self.source.only(start, stop), start, stop, *self._lazy_rows(start, stop),
+                dask_key_name=f"load-{stamp}-{number}",
+            )
+            for number, (start, stop) in enumerate(self._ranges)
+        ]  # fmt: skip
+        if not self.in_memory:
+            return loading
+        self._blocks = self.client.compute(loading, optimize_graph=False)
+        return self._blocks
+
+    def _lazy_rows(self, start: int, stop: int) -> list[Any]:
+        """The rows of a Dask array, to be computed by the cluster before the task that needs them."""
+        lazy = getattr(self.source.source, "rows", None)
+        return [] if lazy is None else [lazy(start, stop)]
+
+
+class LeafReader:
+    """Leaves that are read when they are asked for: what travels to a worker in place of the rows."""
+
+    def __init__(self, source: LeafSource, start: int, stop: int) -> None:
+        self.source = source
+        self.start = start
+        self.stop = stop
+
+    def __iter__(self) -> Any:
+        return self.source.iter_leaves(self.start, self.stop, labels=False)
+
+
+def load_leaves(source: LeafSource, start: int, stop: int, *rows: Any) -> list[RankingBlock]:
+    """The blocks of a run of leaves, read or made from rows that were computed, to be kept by their worker."""
+    if rows:
+        return source.usable_leaves(source.source.leaves_of(rows[0], start, stop), start)
+    return list(source.iter_leaves(start, stop, labels=False))
+
+
+def _finish(n_leaves: int, summed: Summed, function: Callable[[Any], Any]) -> Any:
+    tree = TreeSum(n_leaves)
+    tree.add_nodes(summed.nodes)
+    return function(tree.root())
+
+
+def _collect(results: list[Any], summed: Summed) -> PassResult:
+    return PassResult(list(results), summed.pass_seconds, summed.reduce_seconds)
+
+
+def make_passes(source: LeafSource, client: Client | None, residency: Residency) -> Passes:
+    """The runner for a client, or for this process where there is none."""
+    if residency not in ("auto", "memory", "store"):
+        raise SettingsError(f"residency must be auto, memory or store, but is {residency!r}")
+    if client is None:
+        return ThreadedPasses(source, residency=residency)
+    return DistributedPasses(source, client, residency=residency)
+
+
+def _fits(source: LeafSource, memory: float) -> bool:
+    return source.decoded_bytes <= _MEMORY_SHARE * memory
+
+
+def _free_memory() -> float:
+    import psutil
+
+    return float(psutil.virtual_memory().available)

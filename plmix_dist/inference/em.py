@@ -1,0 +1,246 @@
+"""EM for mixtures of Plackett-Luce models: fused (one solver step a pass) and exact (the paper's)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.engine.aggregation import Aggregation
+from plmix_dist.errors import NonFiniteError, NotIdentifiedError
+from plmix_dist.inference.fixed_point import Evaluation, iterate
+from plmix_dist.inference.state import EmState
+from plmix_dist.kernels import EmStatistics, Prepared, em_statistics, prepare
+from plmix_dist.solvers import ComponentStatistics, Solver, Worths, gradient, log_prior, mm_step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.engine.passes import Passes
+    from plmix_dist.rankings import RankingBlock
+
+# An exact M-step is solved this much more closely than the whole fit, so that all its digits can be relied on.
+_INNER_TOLERANCE = 0.1
+_INNER_STEPS = 200
+# Log-worths that range further than this are on their way to infinity: odds of 1 to 10 ** 130.
+WIDEST_FIT = 300.0
+
+
+class PassParams(NamedTuple):
+    """What travels to every task: the current state and, for an exact M-step, the state that froze the posteriors."""
+
+    current: EmState
+    frozen: EmState | None
+    with_rates: bool
+
+
+class _Prepared(NamedTuple):
+    current: Prepared
+    frozen: Prepared | None
+    with_rates: bool
+
+
+def prepare_pass(params: PassParams) -> _Prepared:
+    """Parameters for the kernels, made once a task."""
+    current, frozen, with_rates = params
+    return _Prepared(
+        prepare(current.log_worths, current.log_shares),
+        None if frozen is None else prepare(frozen.log_worths, frozen.log_shares),
+        with_rates,
+    )
+
+
+def leaf_statistics(block: RankingBlock, params: _Prepared) -> EmStatistics:
+    """The statistics of one leaf; the first number that is not finite stops the fit."""
+    statistics = em_statistics(block, params.current, params.frozen, with_rates=params.with_rates)
+    bad = np.flatnonzero(~np.isfinite(statistics.expected_wins.sum(axis=1)))
+    if len(bad):
+        raise NonFiniteError(f"the statistics of component {int(bad[0])} are not finite")
+    if not np.isfinite(statistics.log_likelihood):
+        raise NonFiniteError("the log-likelihood is not finite")
+    return statistics
+
+
+E_STEP = Aggregation("e-step", leaf=leaf_statistics, prepare=prepare_pass)
+
+
+class ComponentStep(NamedTuple):
+    """What one M-step task gives: the solver's step, the safe MM step, the largest slope, the log-prior."""
+
+    next: Worths
+    safe: Worths
+    slope: float
+    log_prior: float
+    seconds: float
+
+
+class Summary(NamedTuple):
+    """What the driver needs of the sums beside the M-steps."""
+
+    log_likelihood: float
+    expected_log_likelihood: NDArray[np.float64]
+    shares: NDArray[np.float64]
+
+
+def m_step(
+    statistics: EmStatistics, component: int, worths: Worths, alpha: float, solver: Solver
+) -> ComponentStep:
+    """The M-step of one component: one of K concurrent tasks."""
+    begun = time.perf_counter()
+    own = ComponentStatistics(
+        statistics.wins[component],
+        statistics.expected_wins[component],
+        statistics.rates[component] if solver.needs_rates else statistics.rates,
+    )
+    if statistics.shares[component] == 0 and alpha == 0:  # nobody is left to learn from
+        return ComponentStep(worths, worths, 0.0, 0.0, 0.0)
+    safe = mm_step(own, worths, alpha)
+    step = safe if solver.step is mm_step else solver.step(own, worths, alpha)
+    slope = float(np.abs(gradient(own, worths, alpha)).max())
+    return ComponentStep(step, safe, slope, log_prior(*worths, alpha), time.perf_counter() - begun)
+
+
+def summarise(statistics: EmStatistics) -> Summary:
+    """The small sums."""
+    return Summary(float(statistics.log_likelihood), statistics.expected_log_likelihood, statistics.shares)
+
+
+@dataclass(frozen=True)
+class Em:
+    """How to run EM over some data.
+
+    Parameters
+    ----------
+    passes
+        Runs passes over the data.
+    solver
+        The solver of the M-step.
+    alpha
+        Strength of the prior.
+    unit
+        The total weight of the data.
+    n_rankings
+        The number of rows, for rates of progress.
+    fixed_shares
+        Whether the shares stay as they are.
+    """
+
+    passes: Passes
+    solver: Solver
+    alpha: float
+    unit: float
+    n_rankings: int
+    fixed_shares: bool = False
+    item_names: tuple[str, ...] = ()
+
+    def fused(self, state: EmState) -> Evaluation:
+        """One pass: posteriors and statistics at the same state, one solver step."""
+        summary, steps, seconds = self._pass(state, None)
+        return self._evaluation(state, summary, steps, seconds)
+
+    def exact(self, state: EmState, *, tol: float) -> Evaluation:
+        """The paper's step: posteriors frozen at `state`, the M-step solved to the end."""
+        summary, steps, seconds = self._pass(state, None)
+        evaluation = self._evaluation(state, summary, steps, seconds)
+        if evaluation.gradient <= tol:
+            return evaluation
+        solved = self.solve_m_step(state, tol=tol)
+        best = EmState(solved.state.log_worths, solved.state.ghosts, evaluation.next.log_shares)
+        details = evaluation.details | {"inner_passes": solved.n_evaluations}
+        return evaluation._replace(next=best, safe=best, details=details)
+
+    def solve_m_step(self, frozen: EmState, *, tol: float) -> Any:
+        """The maximum of the expected log-likelihood at the posteriors of `frozen`, shares left as they are."""
+
+        def inner(state: EmState) -> Evaluation:
+            summary, steps, seconds = self._pass(state, frozen)
+            evaluation = self._evaluation(state, summary, steps, seconds)
+            objective = float(summary.expected_log_likelihood.sum()) + sum(step.log_prior for step in steps)
+            slope = max(step.slope for step in steps) / self.unit
+            return evaluation._replace(
+                objective=objective,
+                gradient=slope,
+                next=evaluation.next._replace(log_shares=state.log_shares),
+                safe=evaluation.safe._replace(log_shares=state.log_shares),
+            )
+
+        return iterate(inner, frozen, tol=_INNER_TOLERANCE * tol, max_iter=_INNER_STEPS, unit=self.unit)
+
+    def _pass(
+        self, state: EmState, frozen: EmState | None
+    ) -> tuple[Summary, list[ComponentStep], dict[str, float]]:
+        begun = time.perf_counter()
+        components = range(len(state.log_shares))
+        finish = [("summary", summarise)] + [
+            (
+                f"m-step-{k}",
+                partial(
+                    m_step,
+                    component=k,
+                    worths=Worths(state.log_worths[k], float(state.ghosts[k])),
+                    alpha=self.alpha,
+                    solver=self.solver,
+                ),
+            )
+            for k in components
+        ]
+        params = PassParams(state, frozen, self.solver.needs_rates)
+        (summary, *steps), pass_seconds, reduce_seconds = self.passes.run(E_STEP, params, finish)
+        seconds = time.perf_counter() - begun
+        timing = {
+            "seconds": seconds,
+            "pass_seconds": pass_seconds,
+            "reduce_seconds": reduce_seconds,
+            "solve_seconds": max(step.seconds for step in steps),
+            "rankings_per_second": self.n_rankings / seconds,
+        }
+        return summary, steps, timing
+
+    def _refuse_divergence(self, steps: Sequence[ComponentStep]) -> None:
+        """Without a prior a component may have no maximum; its log-worths then run away."""
+        for component, step in enumerate(steps):
+            log_worths = step.next.log_worths
+            if not np.ptp(log_worths) <= WIDEST_FIT:
+                raise NotIdentifiedError(
+                    f"component {component} has no maximum-likelihood estimate: its log-worths run away "
+                    f"({_describe_extremes(log_worths, self.item_names)}). Choose alpha > 0, or fewer components"
+                )
+
+    def _evaluation(
+        self, state: EmState, summary: Summary, steps: Sequence[ComponentStep], timing: dict[str, float]
+    ) -> Evaluation:
+        self._refuse_divergence(steps)
+        objective = summary.log_likelihood + sum(step.log_prior for step in steps)
+        slope = max(step.slope for step in steps)
+        with np.errstate(divide="ignore"):
+            log_shares = np.log(summary.shares) - np.log(summary.shares.sum())
+        if self.fixed_shares:
+            log_shares = state.log_shares
+        else:
+            slope = max(slope, float(np.abs(summary.shares - self.unit * np.exp(state.log_shares)).max()))
+        return Evaluation(
+            objective=objective,
+            gradient=slope / self.unit,
+            next=_gathered([step.next for step in steps], log_shares),
+            safe=_gathered([step.safe for step in steps], log_shares),
+            details={"log_likelihood": summary.log_likelihood, **timing},
+        )
+
+
+def _describe_extremes(log_worths: NDArray[np.float64], names: Sequence[str]) -> str:
+    order = np.argsort(log_worths)
+    named = [names[item] if item < len(names) else str(item) for item in (order[0], order[-1])]
+    return f"lowest {named[0]!r} at {log_worths[order[0]]:.3g}, highest {named[1]!r} at {log_worths[order[-1]]:.3g}"
+
+
+def _gathered(worths: Sequence[Worths], log_shares: NDArray[np.float64]) -> EmState:
+    return EmState(
+        np.array([component.log_worths for component in worths]),
+        np.array([component.ghost for component in worths]),
+        log_shares,
+    )

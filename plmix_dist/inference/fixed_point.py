@@ -1,0 +1,88 @@
+"""A safeguarded, accelerated fixed-point iteration that never lowers its objective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from plmix_dist.inference.acceleration import Anderson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plmix_dist.inference.state import EmState
+
+Step = Literal["start", "plain", "accelerated", "safe"]
+
+
+class Evaluation(NamedTuple):
+    """What is known of a state after its pass over the data.
+
+    `next` is where the iteration leads; `safe` a step that cannot lower the objective; `gradient` the largest slope,
+    a unit of weight; `details` whatever the record of an iteration shall show.
+    """
+
+    objective: float
+    gradient: float
+    next: EmState
+    safe: EmState
+    details: dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """Where an iteration ended."""
+
+    state: EmState
+    evaluation: Evaluation
+    converged: bool
+    n_evaluations: int
+
+
+def iterate(
+    evaluate: Callable[[EmState], Evaluation],
+    state: EmState,
+    *,
+    tol: float,
+    max_iter: int,
+    unit: float,
+    accelerate: bool = True,
+    observe: Callable[[dict[str, Any]], None] | None = None,
+    interrupt: Callable[[EmState], bool] | None = None,
+) -> Outcome:
+    """Iterate until slope and change, a unit of weight, are below `tol`.
+
+    A point whose objective is lower than that of the last good one is not taken: the iteration goes back and takes the
+    safe step from there. It ends early at a good state for which `interrupt` is true.
+    """
+    anderson = Anderson()
+    good: tuple[EmState, Evaluation] | None = None
+    step: Step = "start"
+    for number in range(1, max_iter + 1):
+        evaluation = evaluate(state)
+        before = None if good is None else good[1].objective
+        change = None if before is None else evaluation.objective - before
+        # Sums of millions of terms differ in their last digits; a fall within rounding is no fall.
+        slack = 1e-13 * abs(evaluation.objective) + 1e-300
+        taken = change is None or change >= -slack
+        if observe is not None:
+            record = {"iteration": number, "step": step, "taken": taken, "objective": evaluation.objective}
+            observe(record | {"change": change, "gradient": evaluation.gradient} | evaluation.details)
+        if not taken:
+            assert good is not None
+            if step == "safe":  # even the safe step falls: rounding is all that is left
+                return Outcome(*good, converged=good[1].gradient <= tol, n_evaluations=number)
+            anderson.forget()
+            state, step = good[1].safe, "safe"
+            continue
+        good = (state, evaluation)
+        if interrupt is not None and interrupt(state):
+            return Outcome(state, evaluation, converged=False, n_evaluations=number)
+        settled = change is not None and abs(change) <= tol * unit
+        if evaluation.gradient <= tol and settled:
+            return Outcome(state, evaluation, converged=True, n_evaluations=number)
+        if accelerate:
+            state = state.like(anderson.propose(state.flat(), evaluation.next.flat()))
+            step = "accelerated"
+        else:
+            state, step = evaluation.next, "plain"
+    assert good is not None
+    return Outcome(*good, converged=False, n_evaluations=max_iter)
