@@ -9,11 +9,12 @@ DEMO := demo-output
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.package  ## the main job in small: simulate -> store -> verify -> info
+demo: $(VENV)/.package  ## the main job in small: simulate -> store -> verify -> info -> fit
 	rm -rf $(DEMO)
 	$(BIN)/plmix simulate $(DEMO)/rankings --rankings 200000 --items 12 --components 3 --seed 1 --workers 2
 	$(BIN)/plmix verify $(DEMO)/rankings --workers 2
 	$(BIN)/plmix info $(DEMO)/rankings
+	$(BIN)/plmix fit $(DEMO)/rankings --components 3 --out $(DEMO)/model --workers 2
 
 test: $(VENV)/.test  ## all tests but the slow ones, with coverage
 	$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term

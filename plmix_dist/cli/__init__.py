@@ -44,4 +44,4 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-from plmix_dist.cli import data  # noqa: E402, F401 - the verbs register themselves
+from plmix_dist.cli import data, model  # noqa: E402, F401 - the verbs register themselves

@@ -72,6 +72,11 @@ class LazyExecutor:
             self._client = self._stack.enter_context(open_client(self.options))
         return self._client
 
+    def client_if_asked(self) -> Client | None:
+        """The client where the user named a scheduler or workers, none where threads of this process will do."""
+        asked = self.options.scheduler is not None or bool(self.options.workers)
+        return self.client() if asked else None
+
     def _wants_cluster(self, n_tasks: int) -> bool:
         if n_tasks == 0 or self.options.workers == 0:
             return False

@@ -1,6 +1,7 @@
 """Chunked, compressed, checksummed rankings in Zarr: written in partitions, read by leaves."""
 
 from plmix_dist.store.location import Location
+from plmix_dist.store.memberships import create_memberships, write_memberships
 from plmix_dist.store.reader import RankingStore, open_store
 from plmix_dist.store.verify import Damage, verify_partition, verify_top
 from plmix_dist.store.writer import (
@@ -19,8 +20,10 @@ __all__ = [
     "RejectedRows",
     "WritePlan",
     "WriteSession",
+    "create_memberships",
     "open_store",
     "verify_partition",
     "verify_top",
+    "write_memberships",
     "write_partition",
 ]

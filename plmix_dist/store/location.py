@@ -183,6 +183,11 @@ class Location:
             f"{self.url}/{prefix}", storage_options=options, read_only=read_only
         )
 
+    def zarr_root(self) -> Store:
+        """The Zarr store at this very place, for writing."""
+        parent, _, name = self.url.rpartition("/")
+        return Location(parent, self.storage_options).zarr_store(name, read_only=False)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Location, (self.url, self.storage_options)
 

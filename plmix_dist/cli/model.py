@@ -1,0 +1,182 @@
+"""Verbs that fit and use models: fit, score, predict."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from plmix_dist.cli import plmix
+from plmix_dist.cli.options import Talk, computing, seed_option, talking
+from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
+from plmix_dist.errors import StoreExistsError, StoreNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plmix_dist.engine import LazyExecutor
+    from plmix_dist.estimator import PlackettLuceMixture
+
+_ITEMS_SHOWN = 5
+
+
+@plmix.command()
+@click.argument("store")
+@click.option(
+    "--components", "n_components", type=click.IntRange(1), required=True, help="How many components."
+)
+@click.option("--out", required=True, metavar="DIR", help="Folder for the model.")
+@click.option("--m-step", type=click.Choice(["auto", "lsr", "mm"]), default="auto", show_default=True)
+@click.option("--em", type=click.Choice(["fused", "exact"]), default="fused", show_default=True)
+@click.option("--init", default="random", show_default=True, help="'random', or the folder of a model.")
+@click.option("--n-init", type=click.IntRange(1), default=1, show_default=True, help="Random starts.")
+@click.option(
+    "--alpha", type=float, default=0.1, show_default=True, help="Strength of the prior; 0 for none."
+)
+@click.option("--tol", type=float, default=1e-8, show_default=True, help="Slope and change a unit of weight.")
+@click.option("--max-iter", type=click.IntRange(1), default=500, show_default=True)
+@click.option("--accelerate/--no-accelerate", default=True, show_default=True)
+@click.option(
+    "--residency", type=click.Choice(["auto", "memory", "store"]), default="auto", show_default=True
+)
+@seed_option
+@computing
+@talking
+def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, **settings: Any) -> int:
+    """Fit a mixture to STORE and save it; exit code 4 where it did not converge."""
+    from plmix_dist.errors import NotConvergedWarning
+    from plmix_dist.estimator import PlackettLuceMixture
+    from plmix_dist.store import Location, open_store
+
+    if Location.of(out).exists("model.json"):
+        raise StoreExistsError(f"{out} already holds a model; choose another folder, or remove it first")
+    opened = open_store(store)
+    begun = time.perf_counter()
+    model = PlackettLuceMixture(
+        random_state=seed, progress=_iteration_lines(talk, opened.total_weight), **settings
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)  # said by the exit code and in the result
+        model.fit(opened, client=executor.client_if_asked())
+    model.save(out)
+    record = {
+        "model": out,
+        "n_iter": model.n_iter_,
+        "converged": model.converged_,
+        "log_likelihood": model.log_likelihood_,
+        "score": model.log_likelihood_ / opened.total_weight,
+        "gradient_norm": model.gradient_norm_,
+        "m_step": model.m_step_,
+        "shares": model.shares_.tolist(),
+        "events": model.events_,
+        "seconds": round(time.perf_counter() - begun, 3),
+    }
+    state = "converged" if model.converged_ else "NOT converged"
+    lines = [
+        ("model", out),
+        ("fit", f"{state} in {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
+        ("score", f"{record['score']:.6f} mean log-likelihood per ranking"),
+        *_component_lines(model),
+        *_truth_lines(model, store, record),
+    ]
+    show(lines, record, **vars(talk))
+    return 0 if model.converged_ else EXIT_NOT_CONVERGED
+
+
+@plmix.command()
+@click.argument("model")
+@click.argument("store")
+@computing
+@talking
+def score(model: str, store: str, *, executor: LazyExecutor, talk: Talk) -> None:
+    """Mean log-likelihood of the rankings of STORE under MODEL."""
+    from plmix_dist.estimator import PlackettLuceMixture
+    from plmix_dist.store import open_store
+
+    opened = open_store(store)
+    value = PlackettLuceMixture.load(model).score(opened, client=executor.client_if_asked())
+    record = {
+        "score": value,
+        "log_likelihood": value * opened.total_weight,
+        "total_weight": opened.total_weight,
+    }
+    show([("score", f"{value:.10g} mean log-likelihood per ranking")], record, **vars(talk))
+
+
+@plmix.command()
+@click.argument("model")
+@click.argument("store")
+@click.argument("out")
+@computing
+@talking
+def predict(model: str, store: str, out: str, *, executor: LazyExecutor, talk: Talk) -> None:
+    """Write the membership of every ranking of STORE under MODEL to OUT, as Zarr arrays."""
+    from plmix_dist.mixture import MixtureParams
+    from plmix_dist.prediction import write_predictions
+
+    with progress_bar("predict", shown=talk.progress) as progress:
+        n_rows = write_predictions(
+            MixtureParams.load(model), store, out, executor=executor, progress=progress
+        )
+    record = {"out": out, "n_rankings": n_rows, "arrays": ["probabilities", "component"]}
+    show(
+        [("predicted", f"{number(n_rows)} memberships to {out} (probabilities, component)")],
+        record,
+        **vars(talk),
+    )
+
+
+def _iteration_lines(talk: Talk, total_weight: float) -> Callable[[dict[str, Any]], None] | None:
+    """A line an iteration on stderr: JSON for machines, words for people."""
+    if talk.quiet:
+        return None
+
+    def line(record: dict[str, Any]) -> None:
+        if talk.as_json:
+            click.echo(json.dumps(record), err=True)
+            return
+        change = "" if record["change"] is None else f"{record['change'] / total_weight:+.1e}"
+        step = record["step"] if record["taken"] else f"{record['step']}, not taken"
+        click.echo(
+            f"{record['iteration']:>4}  {record['log_likelihood'] / total_weight:.8f}  {change:>8}  "
+            f"slope {record['gradient']:.1e}  {record['rankings_per_second']:>12,.0f} rankings/s  {step}",
+            err=True,
+        )
+
+    return line if talk.as_json or sys.stderr.isatty() else None
+
+
+def _component_lines(model: PlackettLuceMixture) -> list[tuple[str, str]]:
+    return [
+        (f"component {k + 1}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
+        for k, share in enumerate(model.shares_)
+    ]
+
+
+def _favourites(log_worths: Any, names: tuple[str, ...]) -> str:
+    best = log_worths.argsort()[::-1][:_ITEMS_SHOWN]
+    return "  ".join(f"{names[item]} {log_worths[item]:+.2f}" for item in best)
+
+
+def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any]) -> list[tuple[str, str]]:
+    """The truth of a simulated store beside what was found, components matched."""
+    from plmix_dist.metrics import match_components, matched_distance
+    from plmix_dist.mixture import MixtureParams
+
+    try:
+        truth = MixtureParams.load(f"{store.rstrip('/')}.truth")
+    except StoreNotFoundError:
+        return []
+    if truth.log_worths.shape != model.log_worths_.shape:
+        return [("truth", f"{truth.n_components} components")]
+    order = match_components(truth.log_worths, model.log_worths_)
+    record["distance_to_truth"] = matched_distance(model.log_worths_, truth.log_worths)
+    beside = [
+        (f"truth {k + 1}", f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names)}")
+        for k, j in enumerate(order)
+    ]
+    return [*beside, ("distance", f"{record['distance_to_truth']:.4f} to the truth, components matched")]
