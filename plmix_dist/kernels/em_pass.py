@@ -17,6 +17,7 @@ import numpy as np
 
 from plmix_dist.kernels.jit import kernel
 from plmix_dist.kernels.row import evaluate_row, longest_row, make_scratch, posterior_of_row
+from plmix_dist.kernels.rows import rows_of
 from plmix_dist.kernels.simd import load4, splat4, store4, where_greater4
 
 if TYPE_CHECKING:
@@ -69,13 +70,8 @@ def em_statistics(
     # Rows of rates end on whole vectors; what lies beyond the last item is cut off below.
     padded = -(-n_items // 4) * 4 if with_rates else 0
     rates = np.zeros((n_components if with_rates else 0, n_items, padded))
-    weights = np.ones(block.n_rankings) if block.weights is None else block.weights
     log_likelihood = _accumulate(
-        block.items,
-        block.offsets,
-        block.n_ordered,
-        block.below,
-        weights,
+        rows_of(block),
         current,
         current if frozen is None else frozen,
         frozen is not None,
@@ -100,11 +96,7 @@ def em_statistics(
 
 @kernel
 def _accumulate(
-    items: Any,
-    offsets: Any,
-    n_ordered: Any,
-    below: Any,
-    weights: Any,
+    rows: Any,
     current: Any,
     frozen: Any,
     is_frozen: bool,
@@ -116,6 +108,7 @@ def _accumulate(
     expected: Any,
 ) -> float:
     """Run over all rows; gives the log-likelihood of the observed data."""
+    items, offsets, n_ordered, below, weights = rows
     width, n_components, n_items = current.width, current.n_components, current.n_items
     longest = longest_row(offsets)
     scratch = make_scratch(longest, n_items, width)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmix_dist.kernels.jit import kernel
+from plmix_dist.kernels.rows import rows_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,15 +26,13 @@ def pairwise_wins(block: RankingBlock, memberships: NDArray[np.float64]) -> NDAr
         The probability q of each component for each row, or 0 and 1 for clusters.
     """
     wins = np.zeros((memberships.shape[1], block.n_items, block.n_items))
-    weights = np.ones(block.n_rankings) if block.weights is None else block.weights
-    _count(block.items, block.offsets, block.n_ordered, block.below, weights, memberships, wins)
+    _count(rows_of(block), np.array(memberships, np.float64, order="C"), wins)
     return wins
 
 
 @kernel
-def _count(
-    items: Any, offsets: Any, n_ordered: Any, below: Any, weights: Any, memberships: Any, wins: Any
-) -> None:
+def _count(rows: Any, memberships: Any, wins: Any) -> None:
+    items, offsets, n_ordered, below, weights = rows
     listed = np.full(wins.shape[1], -1, np.int64)
     for row in range(offsets.shape[0] - 1):
         start, stop = offsets[row], offsets[row + 1]
