@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("startup", "codecs", "store", "ingest")
+NAMES = ("startup", "codecs", "store", "ingest", "kernels", "iteration")
 
 if __name__ == "__main__":
     tiny = "--tiny" in sys.argv
     chosen = [name for name in sys.argv[1:] if not name.startswith("--")] or NAMES
     for name in chosen:
-        importlib.import_module(f"benchmarks.{name}").run(tiny)
+        module = importlib.import_module(f"benchmarks.{name}")
+        module.run(tiny)
+        if hasattr(module, "memory"):
+            module.memory(tiny)

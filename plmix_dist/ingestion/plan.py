@@ -82,7 +82,7 @@ def plan_array(
 
 
 def _largest(_: RowBlock, rows: NDArray[Any]) -> int:
-    return int(rows.max(initial=-1))
+    return int(rows.max()) if rows.size else -1
 
 
 def plan_files(

@@ -245,10 +245,11 @@ class RankingBlock:
         if low < -1:
             row = first_row + int(np.flatnonzero((table == low).any(axis=1))[0])
             raise RankingError(f"row {row}: item {low} is out of range; items are numbered from 0")
+        largest = int(table.max()) if table.size else -1
         if n_items is None:
-            n_items = int(table.max(initial=-1)) + 1
+            n_items = largest + 1
         block = cls(
-            items=_narrow(table[listed], max(n_items, int(table.max(initial=0)) + 1)),
+            items=_narrow(table[listed], max(n_items, largest + 1)),
             n_listed=narrowest(n_listed),
             n_ordered=narrowest(n_listed),
             below=below_flags(n_listed, n_items, unranked, first_row),

@@ -1,0 +1,134 @@
+"""A distributed iteration against two bare processes that run the same kernel on half the rows each.
+
+4,000,000 rankings of 20 items, K = 4, two workers of one thread; the number of Zarr chunks must not matter.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import plmix_dist as pl
+from benchmarks.common import PeakMemory, save
+from plmix_dist.data import as_rankings
+from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.engine.passes import DistributedPasses, sum_leaves
+from plmix_dist.inference import Em, EmState
+from plmix_dist.inference.em import E_STEP, PassParams
+from plmix_dist.solvers import MM
+
+N_ITEMS, N_COMPONENTS = 20, 4
+
+
+def run(tiny: bool = False) -> list[dict[str, Any]]:
+    n_rankings = 40_000 if tiny else 4_000_000
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for chunk_bytes in (1 << 21, 1 << 17):
+            path = Path(folder) / f"chunks-{chunk_bytes}"
+            _store(path, n_rankings, chunk_bytes)
+            bare = _bare_processes(path, 2 if tiny else 7)
+            iteration = _iterations(path, 2 if tiny else 12)
+            rows.append(
+                {
+                    "rankings": n_rankings,
+                    "chunk kB": chunk_bytes >> 10,
+                    "two processes, s": bare,
+                    "iteration, s": iteration,
+                    "over, ms": 1e3 * (iteration - bare),
+                    "ratio": iteration / bare,
+                    "of 1.15 x + 80 ms": iteration / (1.15 * bare + 0.08),
+                }
+            )
+    return save("iteration", rows)
+
+
+def memory(tiny: bool = False) -> list[dict[str, Any]]:
+    """The highest memory of a worker that reads every pass from the store: it must not grow with the rows."""
+    rows = []
+    for n_rankings in (20_000, 40_000) if tiny else (1_000_000, 4_000_000):
+        with tempfile.TemporaryDirectory() as folder, LazyExecutor(ClusterOptions(workers=2)) as executor:
+            store = pl.simulate(
+                Path(folder) / "s", n_rankings=n_rankings, n_items=N_ITEMS, n_components=N_COMPONENTS
+            )
+            pids = list(executor.client().run(_pid).values())
+            em = _em(store, DistributedPasses(as_rankings(store), executor.client(), residency="store"))
+            with PeakMemory(iter(pids)) as peak:
+                for _ in range(3):
+                    em.fused(_state())
+            rows.append({"rankings": n_rankings, "highest worker MB": peak.peak / 1e6})
+    return save("iteration-memory", rows)
+
+
+def _store(path: Path, n_rankings: int, chunk_bytes: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = pl.simulate(
+            Path(folder) / "s", n_rankings=n_rankings, n_items=N_ITEMS, n_components=N_COMPONENTS
+        )
+        pl.ingest(drawn.block().to_array().astype(np.uint8), path, chunk_bytes=chunk_bytes)
+
+
+def _state() -> EmState:
+    rng = np.random.default_rng(0)
+    return EmState.start(
+        rng.standard_normal((N_COMPONENTS, N_ITEMS)), np.full(N_COMPONENTS, 1 / N_COMPONENTS)
+    )
+
+
+def _em(store: pl.RankingStore, passes: Any) -> Em:
+    return Em(passes, MM, 0.1, store.total_weight, store.n_rankings)
+
+
+def _iterations(path: Path, repeats: int) -> float:
+    store = pl.open_store(path)
+    with LazyExecutor(ClusterOptions(workers=2)) as executor:
+        em = _em(store, DistributedPasses(as_rankings(store), executor.client(), residency="memory"))
+        em.fused(_state())  # loads the blocks and the kernels
+        seconds = []
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            em.fused(_state())
+            seconds.append(time.perf_counter() - begun)
+    return float(np.median(seconds))
+
+
+def _bare_processes(path: Path, repeats: int) -> float:
+    """The median over repeats of the slower of two processes, started together."""
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(2), context.Queue()
+    processes = [
+        context.Process(target=_half, args=(str(path), half, repeats, barrier, results)) for half in range(2)
+    ]
+    for process in processes:
+        process.start()
+    halves = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return float(np.median(np.max(halves, axis=0)))
+
+
+def _half(path: str, half: int, repeats: int, barrier: Any, results: Any) -> None:
+    rankings = as_rankings(pl.open_store(path))
+    middle = rankings.n_leaves // 2
+    start, stop = (0, middle) if half == 0 else (middle, rankings.n_leaves)
+    blocks = list(rankings.iter_leaves(start, stop, labels=False))
+    params = PassParams(_state(), None, with_rates=False)
+    sum_leaves(blocks, start, rankings.n_leaves, E_STEP, params)
+    seconds = []
+    for _ in range(repeats):
+        barrier.wait()
+        begun = time.perf_counter()
+        sum_leaves(blocks, start, rankings.n_leaves, E_STEP, params)
+        seconds.append(time.perf_counter() - begun)
+    results.put(seconds)
+
+
+def _pid() -> int:
+    import os
+
+    return os.getpid()
