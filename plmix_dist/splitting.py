@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -148,6 +149,7 @@ def _write_store(
 
 def _write_weights(part: Part, path: str) -> None:
     """Write the weights leaf by leaf, never whole in memory."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     table = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(part.store.n_rankings,))
     row = 0
     for number in range(part.store.n_partitions):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +41,19 @@ def printable(text: str) -> str:
 def show(lines: list[tuple[str, Any]], record: dict[str, Any], *, as_json: bool, quiet: bool) -> None:
     """A result: the record as JSON, or lines of `name  value`."""
     if as_json:
-        click.echo(json.dumps(record, indent=1, ensure_ascii=False, default=_plain))
+        click.echo(json_text(record))
         return
     if quiet:
         return
     width = max((len(name) for name, _ in lines), default=0)
     for name, value in lines:
         click.echo(printable(f"{name:<{width}}  {value}".rstrip()))
+
+
+def json_text(record: dict[str, Any]) -> str:
+    """JSON in which every control character is escaped, also those that JSON itself would let pass."""
+    text = json.dumps(record, indent=1, ensure_ascii=False, default=_plain)
+    return re.sub(r"[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 @contextlib.contextmanager

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 def read_array(table: NDArray[Any], weights: NDArray[Any] | None, first_row: int) -> RawRows:
     """Rows of an integer array (rows, places)."""
-    if table.ndim != 2 or table.dtype.kind not in "iu":
-        raise IngestError(
-            f"expected an integer array of shape (rankings, places), but got {table.dtype} of shape {table.shape}"
-        )
+    check_array(table)
+    table = table.astype(table.dtype.newbyteorder("="), copy=False)
     listed = table != -1
     n_listed = np.count_nonzero(listed, axis=1)
     # Where a row has a gap, its listed items do not fill its first places.
@@ -42,9 +40,17 @@ def read_array(table: NDArray[Any], weights: NDArray[Any] | None, first_row: int
     )
 
 
-def describe_array(table: NDArray[Any], weights: NDArray[Any] | None) -> dict[str, Any]:
-    """What identifies the contents of an array."""
-    digest = hashlib.sha256(np.ascontiguousarray(table).tobytes())
+def check_array(table: Any) -> None:
+    """An error where an array, NumPy's or Dask's, cannot hold rankings."""
+    if table.ndim != 2 or table.dtype.kind not in "iu":
+        raise IngestError(
+            f"expected an integer array of shape (rankings, places), but got {table.dtype} of shape {table.shape}"
+        )
+
+
+def describe_array(table: Any, weights: NDArray[Any] | None, *, by_name: bool) -> dict[str, Any]:
+    """What identifies the contents of an array: a digest, or Dask's name for what is not computed yet."""
+    digest = hashlib.sha256(table.name.encode() if by_name else np.ascontiguousarray(table).tobytes())
     if weights is not None:
         digest.update(np.ascontiguousarray(weights).tobytes())
     return {"name": "array", "shape": list(table.shape), "sha256": digest.hexdigest(), "metadata": {}}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import ReadOptions, column_roles, number_text, parse_weight, written_name
 from plmix_dist.formats.items import natural_order
-from plmix_dist.formats.labelled import labelled_rows, open_target, survey
+from plmix_dist.formats.labelled import exists, labelled_rows, open_target, refuse, remove, survey
 from plmix_dist.formats.notation import from_spreadsheet, spreadsheet_safe
 from plmix_dist.formats.rows import BATCH_ROWS, Failure, RowBuilder
 from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, open_bytes, text_slices
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 _LONGEST_LINE = 10_000_000
+csv.field_size_limit(_LONGEST_LINE)
 
 
 def read_header(file: SourceFile, options: ReadOptions) -> Header:
@@ -40,12 +41,16 @@ def read_header(file: SourceFile, options: ReadOptions) -> Header:
 
 def delimiter(file: SourceFile, options: ReadOptions) -> str:
     """The delimiter that was asked for, or a tab for .tsv and a comma for the rest."""
-    return options.delimiter or ("\t" if file.name.endswith(".tsv") else ",")
+    return options.delimiter or ("\t" if file.name.lower().endswith(".tsv") else ",")
 
 
 def fields(line: str, delimiter: str) -> list[str]:
     """The fields of one line."""
-    return next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), [])
+    reader = csv.reader([line.rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True)
+    try:
+        return next(reader, [])
+    except csv.Error as error:
+        raise IngestError(str(error)) from None
 
 
 def records(part: Slice, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
@@ -53,7 +58,10 @@ def records(part: Slice, options: ReadOptions) -> Iterator[tuple[int, list[str]]
     sign = delimiter(part.file, options)
     for number, line in lines(part):
         # Most lines have no quotes, and splitting is several times faster than a CSV parser.
-        row = fields(line, sign) if '"' in line else line.split(sign)
+        try:
+            row = fields(line, sign) if '"' in line else line.split(sign)
+        except IngestError as error:
+            raise IngestError(f"{part.file.url}, line {number}: {error}") from None
         yield number, [from_spreadsheet(value.strip()) for value in row]
 
 
@@ -66,9 +74,18 @@ def slices_keeping(role: str) -> Callable[[SourceFile, Header, ReadOptions], lis
         if place is None:
             return text_slices(file, header)
         sign, start = delimiter(file, options), place
-        return text_slices(file, header, key=lambda line: fields(line, sign)[start : start + 1])
+        return text_slices(file, header, key=lambda line: _field(line, sign, start))
 
     return cut
+
+
+def _field(line: str, delimiter: str, place: int) -> str:
+    """One field of a line as it is read, or nothing where the line has no such field."""
+    try:
+        row = fields(line, delimiter)
+    except IngestError:
+        return ""
+    return row[place].strip() if place < len(row) else ""
 
 
 def read_rows(
@@ -114,6 +131,7 @@ def write_rows(
 ) -> None:
     """Write a table: `names` of the columns that hold items, their `values` line by line, and the labels rows have."""
     found = survey(store)
+    _refuse_names(store, target)
     has_ids = found.has_ids and not ids_are_values
     shown = [role for role, there in (("id", has_ids), ("group", found.has_groups)) if there]
     shown += ["unranked"] if found.mixed_unranked else []
@@ -128,9 +146,21 @@ def write_rows(
             weight = [number_text(row.weight)] if weighted else []
             labels = [getattr(row, role) for role in shown]
             for listed in values(row):
-                cells = [*weight, *listed, *("" if label is None else label for label in labels)]
-                table.writerow([spreadsheet_safe(str(cell)) for cell in cells])
+                cells = [
+                    str(cell)
+                    for cell in (*weight, *listed, *("" if label is None else label for label in labels))
+                ]
+                if any("\n" in cell or "\r" in cell for cell in cells):
+                    refuse(target, "a label runs over several lines", "Parquet")
+                table.writerow([spreadsheet_safe(cell) for cell in cells])
     write_items_beside(store, target, found)
+
+
+def _refuse_names(store: RankingStore, target: str) -> None:
+    """Text loses spaces around a name, so that it would come back as another."""
+    surrounded = next((name for name in store.item_names if name != name.strip()), None)
+    if surrounded is not None:
+        refuse(target, f"there are spaces around the item name {surrounded!r}", "Parquet")
 
 
 def write_items_beside(store: RankingStore, target: str, found: Survey) -> None:
@@ -138,6 +168,8 @@ def write_items_beside(store: RankingStore, target: str, found: Survey) -> None:
     if not all(found.items_seen) or list(store.item_names) != natural_order(store.item_names):
         with open_target(items_beside(target)) as out:
             out.writelines(f"{name}\n" for name in store.item_names)
+    elif exists(items_beside(target)):  # left over from an earlier export; it would be read along
+        remove(items_beside(target))
 
 
 def items_beside(target: str) -> str:

@@ -103,4 +103,4 @@ def parse_weight(text: Any) -> float:
 
 def number_text(weight: float) -> str:
     """A weight as it is written: counts without a point, other numbers with all their digits."""
-    return str(int(weight)) if weight.is_integer() and abs(weight) < 2**53 else repr(float(weight))
+    return str(int(weight)) if float(weight).is_integer() else repr(float(weight))

@@ -43,6 +43,12 @@ def checked_names(names: Sequence[str], where: str) -> tuple[str, ...]:
 
 def read_names(url: str) -> tuple[str, ...]:
     """Item names from a text file, one a line."""
-    with open_bytes(url) as file:
+    try:
+        file = open_bytes(url)
+    except OSError as error:
+        raise IngestError(
+            f"the names of the items cannot be read from {url}: {error.strerror or error}"
+        ) from error
+    with file:
         names = [decode(raw, url, number).strip() for number, raw in enumerate(file, start=1)]
     return checked_names([name for name in names if name], url)

@@ -50,13 +50,14 @@ class Survey:
 def survey(store: RankingStore) -> Survey:
     """One pass over a store."""
     seen = np.zeros(store.n_items, np.bool_)
-    weights = below = absent = False
+    weights = below = absent = slates_below = False
     longest = 0
     columns = {name for number in range(store.n_partitions) for name in store.index(number).columns}
     for block in store.iter_leaves(labels=False):
         seen[block.items] = True
         weights = weights or block.weights is not None
         below = below or bool(block.below.any())
+        slates_below = slates_below or bool((block.below & (block.n_ordered < block.n_listed)).any())
         absent = absent or bool(
             (~block.below & (block.n_ordered == block.n_listed) & (block.n_listed < block.n_items)).any()
         )
@@ -65,7 +66,7 @@ def survey(store: RankingStore) -> Survey:
         has_weights=weights,
         has_ids=any(name.startswith("ids") for name in columns),
         has_groups=any(name.startswith("groups") for name in columns),
-        mixed_unranked=below and absent,
+        mixed_unranked=(below and absent) or slates_below,
         longest=longest,
         items_seen=tuple(seen.tolist()),
     )
@@ -91,7 +92,7 @@ def labelled_rows(store: RankingStore, names: Sequence[str]) -> Iterator[Labelle
             start, stop = bounds[row], bounds[row + 1]
             ties = None if tied is None or not any(tied[start:stop]) else tied[start:stop]
             said: Unranked | None = None
-            if stop - start < store.n_items and not slate[row]:
+            if stop - start < store.n_items and (below or not slate[row]):
                 said = "below" if below else "absent"
             yield LabelledRow(labels[start:stop], n_ordered, ties, weight, label, group, said)
 
@@ -99,6 +100,27 @@ def labelled_rows(store: RankingStore, names: Sequence[str]) -> Iterator[Labelle
 def refuse(target: str, why: str, instead: str) -> NoReturn:
     """Say that rows do not fit a format, and which would hold them."""
     raise IngestError(f"cannot write {target}: {why}; export to {instead} instead")
+
+
+def exists(target: str) -> bool:
+    """Whether there is a file at a path or URL."""
+    if "://" not in target:
+        return Path(target).exists()
+    import fsspec
+
+    filesystem, path = fsspec.core.url_to_fs(target)
+    return bool(filesystem.exists(path))
+
+
+def remove(target: str) -> None:
+    """Remove the file at a path or URL."""
+    if "://" not in target:
+        Path(target).unlink()
+        return
+    import fsspec
+
+    filesystem, path = fsspec.core.url_to_fs(target)
+    filesystem.rm(path)
 
 
 @contextlib.contextmanager

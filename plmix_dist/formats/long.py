@@ -10,6 +10,7 @@ import pyarrow as pa
 from plmix_dist.errors import IngestError
 from plmix_dist.formats import delimited
 from plmix_dist.formats.format import Format, ReadOptions, column_roles, parse_weight, written_name
+from plmix_dist.formats.labelled import refuse
 from plmix_dist.formats.rows import BATCH_ROWS, UNRANKED, Failure, RawRows, integers_if_all
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ class LongRows:
             unranked=unranked_codes(first["unranked"]) if "unranked" in first else None,
             lines=first["line"],
         )
-        bad = self._bad_rows(columns, row, first)
-        return _without(rows, bad) if bad else rows
+        rows.run_ids = first["id"]
+        return rows.without(self._bad_rows(columns, row, first))
 
     def _bad_rows(
         self, columns: dict[str, Any], row: NDArray[np.int64], first: dict[str, Any]
@@ -149,6 +150,10 @@ class _Lines:
             item = line[self.roles["item"]]
             self.bad[len(self.numbers)] = ("bad-rank", f"the rank {text!r} of item {item!r} is not a number")
         self.values["rank"][-1] = rank
+        said = line[self.roles["unranked"]] if "unranked" in self.roles else ""
+        if said not in ("", *UNRANKED):
+            self.bad[len(self.numbers)] = ("syntax", f"unranked is {said!r}, but should be below or absent")
+            self.values["unranked"][-1] = ""
         if "weight" in self.values:
             self.values["weight"][-1] = parse_weight(self.values["weight"][-1])
         self.numbers.append(number)
@@ -214,27 +219,13 @@ def _cut(columns: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
     }
 
 
-def _without(rows: RawRows, bad: dict[int, Failure]) -> RawRows:
-    """The rows but for the bad ones, which become failures with their text."""
-    keep = np.ones(rows.n_rows, np.bool_)
-    keep[list(bad)] = False
-    entries = np.repeat(keep, rows.n_listed)
-    return RawRows(
-        labels=rows.labels.filter(pa.array(entries)),
-        n_listed=rows.n_listed[keep],
-        n_ordered=None if rows.n_ordered is None else rows.n_ordered[keep],
-        tied=None if rows.tied is None else rows.tied[entries],
-        weights=None if rows.weights is None else rows.weights[keep],
-        ids=np.asarray(rows.ids)[keep],
-        groups=None if rows.groups is None else np.asarray(rows.groups)[keep],
-        unranked=None if rows.unranked is None else rows.unranked[keep],
-        lines=rows.lines[keep],
-        failures=[failure._replace(text=rows.text(row)) for row, failure in bad.items()],
-    )
-
-
 def write(store: RankingStore, target: str) -> None:
     """Write a line for each item of each ranking; rankings without ids are numbered from 1."""
+    twice = store.label_twice("ids", range(store.n_partitions))
+    if twice is not None:
+        refuse(
+            target, f"two rankings have the id {twice!r}, and their lines could not be told apart", "Parquet"
+        )
     count = 0
 
     def values(row: LabelledRow) -> list[list[Any]]:

@@ -103,7 +103,7 @@ def tie_groups(words: Sequence[str], tied: Sequence[bool]) -> list[list[str]]:
     """Words in groups of those tied with each other."""
     groups: list[list[str]] = []
     for word, with_previous in zip(words, tied, strict=False):
-        if with_previous:
+        if with_previous and groups:
             groups[-1].append(word)
         else:
             groups.append([word])

@@ -13,7 +13,7 @@ from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import Format, ReadOptions, column_roles, written_name
 from plmix_dist.formats.labelled import open_binary_target
 from plmix_dist.formats.long import REQUIRED, LongRows, unranked_codes
-from plmix_dist.formats.rows import BATCH_ROWS, RawRows
+from plmix_dist.formats.rows import BATCH_ROWS, Failure, RawRows
 from plmix_dist.formats.sources import Header, Slice, SourceFile, open_bytes
 
 if TYPE_CHECKING:
@@ -37,7 +37,18 @@ def read_header(file: SourceFile, options: ReadOptions) -> Header:
     except (pa.ArrowInvalid, OSError) as error:
         raise IngestError(f"{file.url} cannot be read as Parquet: {error}") from None
     names = (schema.metadata or {}).get(NAMES_KEY)
-    return Header(columns=tuple(schema.names), item_names=None if names is None else tuple(json.loads(names)))
+    return Header(columns=tuple(schema.names), item_names=None if names is None else _names(names, file))
+
+
+def _names(text: bytes, file: SourceFile) -> tuple[str, ...]:
+    """The items that an export of ours has written into a file."""
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise IngestError(f"{file.url}: the item names in its metadata are not a list of names")
+    return tuple(names)
 
 
 def slices(file: SourceFile, header: Header, options: ReadOptions) -> list[Slice]:
@@ -64,42 +75,104 @@ def slices(file: SourceFile, header: Header, options: ReadOptions) -> list[Slice
 
 def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
     """Rows of a slice, in whichever of the two shapes the columns show."""
-    with open_bytes(part.file.url) as stream, pq.ParquetFile(stream) as table:
-        roles = column_roles(part.header.columns, options, part.file.url)
-        lists = [place for place, field in enumerate(table.schema_arrow) if _is_list(field.type)]
-        if "items" not in roles and len(lists) == 1:
-            roles["items"] = lists[0]
-        if roles.get("items") in lists:
-            yield from _read_lists(part, table, {role: roles[role] for role in _LIST_ROLES if role in roles})
-        elif all(role in roles for role in REQUIRED):
-            keep = (*REQUIRED, "weight", "group", "unranked")
-            yield from _read_long(part, table, {role: roles[role] for role in keep if role in roles})
-        else:
-            raise IngestError(
-                f"{part.file.url}: found neither a list column of items nor columns for {', '.join(REQUIRED)}, but "
-                f"{', '.join(part.header.columns)}; say which is which with --column, such as --column items=NAME"
-            )
+    try:
+        with open_bytes(part.file.url) as stream, pq.ParquetFile(stream) as table:
+            yield from _read_table(part, table, options)
+    except IngestError as error:
+        message = str(error)
+        raise IngestError(message if part.file.url in message else f"{part.file.url}: {message}") from None
+    except (pa.ArrowException, OSError) as error:
+        raise IngestError(f"{part.file.url} cannot be read to its end: {error}; it may be damaged") from error
+
+
+def _read_table(part: Slice, table: Any, options: ReadOptions) -> Iterator[RawRows]:
+    roles = column_roles(part.header.columns, options, part.file.url)
+    lists = [place for place, field in enumerate(table.schema_arrow) if _is_list(field.type)]
+    roles = {role: place for role, place in roles.items() if role == "items" or place not in lists}
+    if "items" not in roles and len(lists) == 1:
+        roles["items"] = lists[0]
+    if roles.get("items") in lists:
+        yield from _read_lists(part, table, {role: roles[role] for role in _LIST_ROLES if role in roles})
+    elif all(role in roles for role in REQUIRED):
+        keep = (*REQUIRED, "weight", "group", "unranked")
+        yield from _read_long(part, table, {role: roles[role] for role in keep if role in roles})
+    else:
+        raise IngestError(
+            f"found neither a list column of items nor columns for {', '.join(REQUIRED)}, but "
+            f"{', '.join(part.header.columns)}; say which is which with --column, such as --column items=NAME"
+        )
 
 
 def _read_lists(part: Slice, table: Any, roles: dict[str, int]) -> Iterator[RawRows]:
     names = {role: part.header.columns[place] for role, place in roles.items()}
-    extra = {name for name in ("n_ordered", "tied") if name in part.header.columns}
+    extra: set[str] = {name for name in ("n_ordered", "tied") if name in part.header.columns}
     row = part.first_line
     groups = list(range(part.start, part.stop or 0))
     for batch in table.iter_batches(BATCH_ROWS, row_groups=groups, columns=[*names.values(), *extra]):
-        items = batch.column(names["items"])
-        yield RawRows(
-            labels=items.flatten(),
-            n_listed=np.asarray(items.value_lengths().fill_null(0), np.int64),
-            n_ordered=np.asarray(batch.column("n_ordered"), np.int64) if "n_ordered" in extra else None,
-            tied=np.asarray(batch.column("tied").flatten(), np.bool_) if "tied" in extra else None,
-            weights=_floats(batch.column(names["weight"])) if "weight" in names else None,
-            ids=_labels(batch.column(names["id"])) if "id" in names else None,
-            groups=_labels(batch.column(names["group"])) if "group" in names else None,
-            unranked=_unranked(batch.column(names["unranked"])) if "unranked" in names else None,
-            lines=np.arange(row, row + batch.num_rows) + 1,
-        )
+        yield _list_rows(batch, names, extra, row)
         row += batch.num_rows
+
+
+def _list_rows(batch: Any, names: dict[str, str], extra: set[str], row: int) -> RawRows:
+    items = batch.column(names["items"])
+    n_listed = np.asarray(items.value_lengths().fill_null(0), np.int64)
+    lines = np.arange(row, row + batch.num_rows) + 1
+    n_ordered, bad_order = _order(batch, n_listed) if "n_ordered" in extra else (None, {})
+    tied, bad_ties = _ties(batch, n_listed, n_ordered) if "tied" in extra else (None, {})
+    rows = RawRows(
+        labels=items.flatten(),
+        n_listed=n_listed,
+        n_ordered=n_ordered,
+        tied=tied,
+        weights=_floats(batch.column(names["weight"])) if "weight" in names else None,
+        ids=_labels(batch.column(names["id"])) if "id" in names else None,
+        groups=_labels(batch.column(names["group"])) if "group" in names else None,
+        unranked=_unranked(batch.column(names["unranked"])) if "unranked" in names else None,
+        lines=lines,
+    )
+    bad = {
+        number: Failure(int(lines[number]), "syntax", why) for number, why in (bad_ties | bad_order).items()
+    }
+    return rows.without(bad)
+
+
+def _order(batch: Any, n_listed: Any) -> tuple[Any, dict[int, str]]:
+    """How many items of each row are ordered, and the rows where that cannot be."""
+    column = batch.column("n_ordered")
+    n_ordered = np.asarray(column.cast(pa.int64()).fill_null(-1))
+    bad = np.flatnonzero((n_ordered < 0) | (n_ordered > n_listed)).tolist()
+    why = {row: f"{column[row].as_py()} of {n_listed[row]} listed items cannot be ordered" for row in bad}
+    return np.clip(n_ordered, 0, n_listed), why
+
+
+def _ties(batch: Any, n_listed: Any, n_ordered: Any) -> tuple[Any, dict[int, str]]:
+    """Which items are tied with the one before, and the rows where that cannot be."""
+    column = batch.column("tied")
+    flags = [value or [] for value in column.to_pylist()] if column.null_count else None
+    lengths = np.asarray(column.value_lengths().fill_null(-1), np.int64)
+    why = {
+        row: f"tied has {max(int(lengths[row]), 0)} entries for {n_listed[row]} items"
+        for row in np.flatnonzero(lengths != n_listed).tolist()
+    }
+    if why or flags is not None:
+        values = flags if flags is not None else column.to_pylist()
+        tied = [
+            flag
+            for row, count in enumerate(n_listed.tolist())
+            for flag in (values[row] if row not in why else [False] * count)
+        ]
+        table = np.array(tied, np.bool_)
+    else:
+        table = np.asarray(column.flatten().to_numpy(zero_copy_only=False), np.bool_)
+    bounds = np.concatenate([[0], np.cumsum(n_listed)])
+    owner = np.repeat(np.arange(len(n_listed)), n_listed)
+    place = np.arange(len(table)) - bounds[owner]
+    ordered = n_listed if n_ordered is None else n_ordered
+    impossible = table & ((place == 0) | (place >= ordered[owner]))
+    why |= dict.fromkeys(
+        np.unique(owner[impossible]).tolist(), "an item is tied with nothing, or is not ordered"
+    )
+    return table, why
 
 
 def _read_long(part: Slice, table: Any, roles: dict[str, int]) -> Iterator[RawRows]:
@@ -163,7 +236,12 @@ def _filtered(columns: dict[str, Any], keep: Any) -> dict[str, Any]:
 
 
 def _last_value(table: Any, group: int, column: str) -> Any:
-    return _labels(table.read_row_group(group, columns=[column]).column(0).chunk(-1))[-1]
+    """The last value of a column up to and with a row group, or None where there is no row."""
+    for number in range(group, -1, -1):
+        values = table.read_row_group(number, columns=[column]).column(0)
+        if len(values):
+            return _labels(values.combine_chunks())[-1]
+    return None
 
 
 def _empty(table: Any, names: dict[str, str]) -> Any:

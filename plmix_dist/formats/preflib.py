@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import Format, ReadOptions, number_text, parse_weight
-from plmix_dist.formats.labelled import labelled_rows, open_target, refuse
+from plmix_dist.formats.labelled import labelled_rows, open_target, refuse, survey
 from plmix_dist.formats.notation import parse_ordering, tie_groups
 from plmix_dist.formats.rows import BATCH_ROWS, Failure, RowBuilder
 from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, open_bytes, text_slices
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
 
+_NAME = "ALTERNATIVE NAME "
 KINDS = ("soc", "soi", "toc", "toi")
 LONGEST_HEADER_LINE = 10_000
 MOST_ALTERNATIVES = 1_000_000
+MOST_DIGITS = 40
 
 
 def read_header(file: SourceFile, options: ReadOptions) -> Header:
@@ -66,6 +68,12 @@ def write(store: RankingStore, target: str) -> None:
     kind = target.removesuffix(".gz").rsplit(".", 1)[-1]
     if kind not in KINDS:
         raise IngestError(f"{target}: a PrefLib file ends in .soc, .soi, .toc or .toi")
+    found = survey(store)
+    if found.mixed_unranked:
+        refuse(target, "PrefLib cannot say for each ranking what unranked items mean", "orderings or Parquet")
+    for name, there in (("ids", found.has_ids), ("groups", found.has_groups)):
+        if there:
+            refuse(target, f"PrefLib has no place for {name}", "orderings or Parquet")
     with open_target(target) as out:
         out.writelines(f"# {key}: {value}\n" for key, value in _header_to_write(store, kind))
         numbers = [str(number + 1) for number in range(store.n_items)]
@@ -104,8 +112,7 @@ def _present_header(numbered: Iterator[tuple[int, str, int]], file: SourceFile) 
         body_line, body_offset = number + 1, offset
     known = dict(entries)
     n_items = _count(known.get("NUMBER ALTERNATIVES"), "NUMBER ALTERNATIVES", file)
-    prefix = "ALTERNATIVE NAME "
-    numbered_names = {key.removeprefix(prefix): value for key, value in entries if key.startswith(prefix)}
+    numbered_names = {key.removeprefix(_NAME): value for key, value in entries if key.startswith(_NAME)}
     names = _names(numbered_names, n_items, file)
     kind = known.get("DATA TYPE") or _suffix(file)
     voters = known.get("NUMBER VOTERS")
@@ -167,8 +174,9 @@ def _header(
 
 def _count(text: str | None, what: str, file: SourceFile) -> int:
     digits = (text or "").strip()
-    if not digits.isascii() or not digits.isdigit():
-        raise IngestError(f"{file.url}: the header's {what} should be a whole number, but is {text!r}")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > MOST_DIGITS:
+        shown = text if text is None or len(text) <= 40 else f"{text[:36]}..."
+        raise IngestError(f"{file.url}: the header's {what} should be a whole number, but is {shown!r}")
     if what.startswith(("NUMBER ALT", "number of cand")) and not 1 <= int(digits) <= MOST_ALTERNATIVES:
         raise IngestError(
             f"{file.url}: the header claims {digits} alternatives; at most {MOST_ALTERNATIVES:,} are read"
@@ -178,11 +186,16 @@ def _count(text: str | None, what: str, file: SourceFile) -> int:
 
 def _names(by_number: dict[str, str], n_items: int, file: SourceFile) -> list[str]:
     """Names in the order of their numbers; an alternative without a name goes by its number."""
-    surplus = [number for number in by_number if not number.isdigit() or not 1 <= int(number) <= n_items]
+    numbers = {str(number + 1) for number in range(n_items)}
+    surplus = [number for number in by_number if number not in numbers]
     if surplus:
         raise IngestError(
             f"{file.url}: the header says {n_items} alternatives, but names one with number {surplus[0]}"
         )
+    return _unique_names(by_number, n_items)
+
+
+def _unique_names(by_number: dict[str, str], n_items: int) -> list[str]:
     names = [by_number.get(str(number + 1)) or str(number + 1) for number in range(n_items)]
     # Two alternatives of one name stay apart by their numbers.
     times = Counter(names)
@@ -203,10 +216,13 @@ def _header_to_write(store: RankingStore, kind: str) -> list[tuple[str, str]]:
     }
     sources = [source for event in store.manifest.history for source in event["sources"]]
     kept = sources[0]["metadata"].get("preflib") if len(sources) == 1 else None
-    if kept:
-        return [(key, fresh.get(key, value)) for key, value in kept]
-    names = [(f"ALTERNATIVE NAME {i + 1}", name) for i, name in enumerate(store.item_names)]
-    return [*fresh.items(), *names]
+    names = [(f"{_NAME}{i + 1}", name) for i, name in enumerate(store.item_names)]
+    if not kept:
+        return [*fresh.items(), *names]
+    by_number = {key.removeprefix(_NAME): value for key, value in kept if key.startswith(_NAME)}
+    if tuple(_unique_names(by_number, store.n_items)) != store.item_names:  # the user named the items
+        kept = [*((key, value) for key, value in kept if not key.startswith(_NAME)), *names]
+    return [(key, fresh.get(key, value)) for key, value in kept]
 
 
 PREFLIB = Format(

@@ -42,7 +42,8 @@ class RawRows:
     """A batch of rows from one source.
 
     `labels` runs over all listed items of all rows; the other columns are as in RankingBlock. `unranked` has an
-    index into UNRANKED for each row where the source says it row by row, and -1 where it does not.
+    index into UNRANKED for each row where the source says it row by row, and -1 where it does not. `run_ids` has the
+    ids of all rankings, bad ones too, where the lines of one ranking must be found together.
     """
 
     labels: pa.Array
@@ -55,6 +56,7 @@ class RawRows:
     groups: Any = None
     unranked: NDArray[np.int8] | None = None
     failures: list[Failure] = field(default_factory=list)
+    run_ids: NDArray[Any] | None = None
 
     @cached_property
     def bounds(self) -> NDArray[np.int64]:
@@ -80,6 +82,34 @@ class RawRows:
         tied = None if self.tied is None else self.tied[start:end].tolist()
         n_ordered = len(labels) if self.n_ordered is None else int(self.n_ordered[row])
         return format_ordering(labels, n_ordered, tied)
+
+    def without(self, bad: Mapping[int, Failure]) -> RawRows:
+        """The rows but for some bad ones, which become failures with their text."""
+        if not bad:
+            return self
+        keep = np.ones(self.n_rows, np.bool_)
+        keep[list(bad)] = False
+        entries = np.repeat(keep, self.n_listed)
+        return RawRows(
+            labels=self.labels.filter(pa.array(entries)),
+            n_listed=self.n_listed[keep],
+            n_ordered=_kept(self.n_ordered, keep),
+            tied=_kept(self.tied, entries),
+            weights=_kept(self.weights, keep),
+            ids=_kept(self.ids, keep),
+            groups=_kept(self.groups, keep),
+            unranked=_kept(self.unranked, keep),
+            lines=self.lines[keep],
+            failures=[
+                *self.failures,
+                *(failure._replace(text=self.text(row)) for row, failure in bad.items()),
+            ],
+            run_ids=self.run_ids,
+        )
+
+
+def _kept(column: Any, keep: NDArray[np.bool_]) -> Any:
+    return None if column is None else np.asarray(column)[keep]
 
 
 class RowBuilder:
@@ -231,14 +261,14 @@ class Encoder:
         )
 
     def _below(self, rows: RawRows, n_ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """What items that are not listed mean. A slate says what was on offer, so nothing else was."""
+        """What items that are not listed mean: what the row says, or the user; a slate's were not on offer."""
         short = rows.n_listed < len(self.item_names)
         slate = n_ordered < rows.n_listed
         by_default = -1 if self.unranked is None else UNRANKED.index(self.unranked)
-        said = np.full(rows.n_rows, by_default, np.int8)
+        said = np.where(slate, UNRANKED.index("absent"), by_default)
         if rows.unranked is not None:
-            said = np.where(rows.unranked < 0, by_default, rows.unranked)
-        silent = short & ~slate & (said < 0) & (rows.n_listed > 0)
+            said = np.where(rows.unranked < 0, said, rows.unranked)
+        silent = short & (said < 0) & (rows.n_listed > 0)
         if silent.any() and not self.complete:
             row = int(np.flatnonzero(silent)[0])
             raise IngestError(
@@ -246,7 +276,7 @@ class Encoder:
                 "items, and nothing says whether the others were on offer: say --unranked below (they rank below) "
                 "or --unranked absent (they were not on offer)"
             )
-        flags: NDArray[np.bool_] = short & ~slate & (said == UNRANKED.index("below"))
+        flags: NDArray[np.bool_] = short & (said == UNRANKED.index("below"))
         return flags
 
     def _incomplete(self, rows: RawRows) -> NDArray[np.bool_]:
@@ -280,7 +310,7 @@ class Encoder:
                 "message": failure.message,
             }
             if self.on_error == "quarantine":
-                record["row"] = failure.text
+                record["contents"] = failure.text
             rejected.add(failure.reason, record)
 
 

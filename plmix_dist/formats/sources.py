@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
+import lzma
 import os
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from plmix_dist.errors import IngestError
+from plmix_dist.errors import IngestError, PlmixError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +110,7 @@ def open_bytes(url: str, *, decompress: bool = True) -> IO[bytes]:
 
 def lines(part: Slice) -> Iterator[tuple[int, str]]:
     """The numbered lines of a slice, without their ends, blank ones left out."""
-    with open_bytes(part.file.url) as file:
+    with open_bytes(part.file.url) as file, reading_explained(part.file.url):
         file.seek(part.start)
         position, number = part.start, part.first_line
         while part.stop is None or position < part.stop:
@@ -119,6 +122,19 @@ def lines(part: Slice) -> Iterator[tuple[int, str]]:
             if text.strip():
                 yield number, text
             number += 1
+
+
+@contextlib.contextmanager
+def reading_explained(url: str) -> Iterator[None]:
+    """Turn errors of unpacking and reading into one that names the file."""
+    try:
+        yield
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        if isinstance(error, PlmixError):
+            raise
+        raise IngestError(
+            f"{url} cannot be read to its end: {error}; it may be cut short or damaged"
+        ) from error
 
 
 def decode(raw: bytes, url: str, line: int) -> str:
@@ -168,6 +184,10 @@ def _slice_end(
         return position, n_lines
     previous: object = None
     while raw := stream.readline():
+        if not raw.strip():
+            position += len(raw)
+            n_lines += 1
+            continue
         current = key(raw.decode(errors="replace"))
         if previous is not None and current != previous:
             return position, n_lines

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plmix_dist.engine import executor_for, run_all
-from plmix_dist.errors import IngestError, SettingsError
+from plmix_dist.errors import IngestError, RankingError, SettingsError
 from plmix_dist.formats import ReadOptions
 from plmix_dist.formats.format import COLUMN_NAMES
 from plmix_dist.formats.rows import Encoder
-from plmix_dist.ingestion.checks import check_counts, check_labels_once
+from plmix_dist.ingestion.checks import check_counts, check_groups
 from plmix_dist.ingestion.parts import ArrayPart, FilePart
 from plmix_dist.ingestion.plan import is_array, known_names, plan_array, plan_files
 from plmix_dist.rankings.block import concatenate
@@ -99,6 +99,8 @@ def ingest(
     """
     if on_error not in ("raise", "drop", "quarantine"):
         raise SettingsError(f"on_error must be raise, drop or quarantine, but is {on_error!r}")
+    if delimiter is not None and len(delimiter) != 1:
+        raise SettingsError(f"the delimiter must be one character, but is {delimiter!r}")
     if unranked not in (None, "below", "absent"):
         raise SettingsError(f"unranked must be below or absent, but is {unranked!r}")
     roles = [*COLUMN_NAMES, "places"]
@@ -117,6 +119,8 @@ def ingest(
                 "weights and n_items go with arrays; files name their items and weights themselves"
             )
         work = plan_files(source, format, options, known, runner)
+    if append:
+        work = _fit_labels(work, open_store(location), merge)
     rules = Rules(unranked, on_error, merge)
     settings = {"unranked": unranked, "on_error": on_error, "merge": merge, "columns": dict(options.columns)}
     plan = WritePlan(
@@ -138,8 +142,8 @@ def ingest(
             inputs = None if work.inputs is None else [work.inputs[_place(session, task)] for task in pending]
             run_all(runner, ingest_partition, tasks, "ingest", progress, inputs)
             extra = {"paths": work.paths, "notes": check_counts(work, on_error)}
-            check_labels_once(session.draft(), work, session.plan.first_partition)
-        except IngestError:
+            check_groups(session.draft())
+        except (IngestError, RankingError):
             session.abandon()  # the source itself is at fault: no second run can continue from here
             raise
         return session.finalise(extra)
@@ -182,6 +186,26 @@ def _merged(blocks: Iterator[RankingBlock]) -> Iterator[RankingBlock]:
         yield merged
 
 
+def _fit_labels(work: Work, store: RankingStore, merge: bool) -> Work:
+    """Labels of the kind that a store has, for rows to be appended; numbers can stand beside text, as text."""
+    kinds: dict[str, Any] = {}
+    for name, role in (("ids", "id"), ("groups", "group")):
+        there, added = store.label_kind(name), getattr(work, name)
+        if name == "ids" and merge:
+            added = "none"
+        if there == added or (there, added) == ("text", "number"):
+            kinds[name] = there if added != "none" else getattr(work, name)
+            continue
+        raise IngestError(
+            f"a {role} is {_KINDS[there]} in the store and {_KINDS[added]} in the new rankings; "
+            "rankings to append must be labelled alike"
+        )
+    return replace(work, **kinds)
+
+
+_KINDS = {"none": "given to no ranking", "number": "a number", "text": "text"}
+
+
 def _place(session: WriteSession, task: PartitionTask) -> int:
     return task.number - session.plan.first_partition
 
@@ -207,6 +231,6 @@ def _encoder(part: FilePart | ArrayPart, rules: Rules, work: Work) -> Encoder:
         complete=header.complete,
         on_error=rules.on_error,
         unit="row" if part.format == "parquet" else "line",
-        text_ids=work.text_ids,
-        text_groups=work.text_groups,
+        text_ids=work.ids == "text",
+        text_groups=work.groups == "text",
     )

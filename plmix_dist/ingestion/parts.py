@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from plmix_dist.formats import ReadOptions, format_named
 from plmix_dist.formats.arrays import read_array
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from plmix_dist.formats.rows import RawRows
     from plmix_dist.formats.sources import Slice
+
+
+LabelKind = Literal["none", "number", "text", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Work:
     """All that is to be read: the items there are, and the parts that become partitions.
 
     `sources` identifies the contents, `paths` says where they were; `counts` has the rows and the total
-    weight found in each file; `text_ids` and `text_groups` say whether those labels are text or numbers.
+    weight found in each file; `ids` and `groups` say of what kind those labels are.
     """
 
     item_names: tuple[str, ...]
@@ -57,5 +60,5 @@ class Work:
     sources: list[dict[str, Any]]
     paths: list[str] = field(default_factory=list)
     counts: dict[str, tuple[int, float]] = field(default_factory=dict)
-    text_ids: bool = False
-    text_groups: bool = False
+    ids: LabelKind = "none"
+    groups: LabelKind = "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +11,15 @@ from plmix_dist.engine import run_all
 from plmix_dist.engine.dask_arrays import is_dask_array, row_blocks
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.formats import detect, format_named
-from plmix_dist.formats.arrays import describe_array
+from plmix_dist.formats.arrays import check_array, describe_array
 from plmix_dist.formats.delimited import SUFFIXES, items_beside
 from plmix_dist.formats.items import checked_names, natural_order, read_names
-from plmix_dist.formats.rows import label_problem
+from plmix_dist.formats.labelled import exists
+from plmix_dist.formats.rows import Encoder, label_problem
 from plmix_dist.formats.sources import describe, find_sources
 from plmix_dist.ingestion.parts import ArrayPart, FilePart, Work
-from plmix_dist.ingestion.scan import ScanTask, counts_by_file, scan
-from plmix_dist.store import Location, open_store
+from plmix_dist.ingestion.scan import ScanTask, check_runs, counts_by_file, scan
+from plmix_dist.store import Location, RejectedRows, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from plmix_dist.engine import Executor
     from plmix_dist.engine.dask_arrays import RowBlock
     from plmix_dist.formats import ReadOptions
+    from plmix_dist.formats.rows import RawRows
     from plmix_dist.formats.sources import Header, SourceFile
+    from plmix_dist.ingestion.parts import LabelKind
 
 ARRAY_PARTITION_ENTRIES = 1 << 22
 
@@ -56,6 +60,7 @@ def plan_array(
     runner: Executor,
 ) -> Work:
     """An array as parts of some megabytes; a Dask array as its chunks."""
+    check_array(source)
     blocks = row_blocks(source, ARRAY_PARTITION_ENTRIES)
     inputs = [block.data for block in blocks]
     column = None if weights is None else np.asarray(weights, np.float64)
@@ -74,11 +79,7 @@ def plan_array(
         )
         for block in blocks
     ]
-    if is_dask_array(source):
-        description = {"name": source.name, "shape": list(source.shape), "metadata": {}}
-    else:
-        description = describe_array(source, column)
-    return Work(known, parts, inputs, [description])
+    return Work(known, parts, inputs, [describe_array(source, column, by_name=is_dask_array(source))])
 
 
 def _largest(_: RowBlock, rows: NDArray[Any]) -> int:
@@ -107,6 +108,7 @@ def plan_files(
     _require_a_row(parts, paths)
     named = known or _names_in_headers(headers) or _names_beside(files)
     scans = run_all(runner, scan, [ScanTask(part, named is None) for part in parts], "scan")
+    check_runs(parts, scans)
     if named is None:
         labels = set().union(*(found.labels for found in scans))
         named = checked_names(
@@ -119,23 +121,41 @@ def plan_files(
         sources=sources,
         paths=paths,
         counts=counts_by_file(parts, scans),
-        text_ids=any(found.text_ids for found in scans),
-        text_groups=any(found.text_groups for found in scans),
+        ids=_kind_of_labels("id", [found.ids for found in scans]),
+        groups=_kind_of_labels("group", [found.groups for found in scans]),
     )
 
 
 def _require_a_row(parts: list[FilePart], paths: list[str]) -> None:
-    """An error, before any cluster starts, where no source has a row that can be read."""
-    first_failure = None
+    """An error, before any cluster starts, where no source has a single valid ranking."""
+    first: str | None = None
     for part in parts:
         for rows in part.read():
-            if rows.n_rows:
+            rejected = RejectedRows()
+            if _trial_encoder(part, rows).encode(rows, rejected).n_rankings:
                 return
-            first_failure = first_failure or next(iter(rows.failures), None)
-    why = f"; the first bad row, line {first_failure.line}: {first_failure.message}" if first_failure else ""
-    raise IngestError(
-        f"no ranking was found in {', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''}{why}"
-    )
+            first = first or next(iter(rejected.lines), None)
+    why = f"; the first bad row: {json.loads(first)['message']}" if first else ""
+    more = ", ..." if len(paths) > 3 else ""
+    raise IngestError(f"no valid ranking was found in {', '.join(paths[:3])}{more}{why}")
+
+
+def _trial_encoder(part: FilePart, rows: RawRows) -> Encoder:
+    """An encoder that knows the items of one batch alone: enough to tell whether any of its rows is a ranking."""
+    labels = part.slice.header.item_labels
+    if labels is None:
+        labels = tuple(str(label) for label in rows.labels.unique().to_pylist() if label is not None)
+    lookup = {label: number for number, label in enumerate(labels) if label_problem(label) is None}
+    complete = part.slice.header.complete
+    return Encoder(part.slice.file.url, labels, lookup, "below", complete, "drop")
+
+
+def _kind_of_labels(name: str, kinds: list[LabelKind]) -> LabelKind:
+    """What ids or groups are over all parts: text where some are, and none only where no row has any."""
+    found = set(kinds) - {"unknown"}
+    if "none" in found and len(found) > 1:
+        raise IngestError(f"some sources give every ranking a {name} and some do not; ingest them apart")
+    return "text" if "text" in found else "number" if "number" in found else "none"
 
 
 def _names_in_headers(headers: Mapping[str, Header]) -> tuple[str, ...] | None:
@@ -154,9 +174,7 @@ def _names_in_headers(headers: Mapping[str, Header]) -> tuple[str, ...] | None:
 
 def _names_beside(files: Sequence[SourceFile]) -> tuple[str, ...] | None:
     """The items named in `FILE.items` beside the first text source, as `plmix export` leaves it."""
-    if not files[0].name.endswith(SUFFIXES):
+    beside = items_beside(files[0].url)
+    if not files[0].name.lower().endswith(SUFFIXES) or not exists(beside):
         return None
-    try:
-        return read_names(items_beside(files[0].url))
-    except FileNotFoundError:
-        return None
+    return read_names(beside)

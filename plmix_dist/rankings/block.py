@@ -113,6 +113,7 @@ class RankingBlock:
 
     def row(self, index: int) -> Ranking:
         """One ranking, for people to look at."""
+        index = range(self.n_rankings)[index]
         start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
         n_ordered = int(self.n_ordered[index])
         listed = [int(item) for item in self.items[start:stop]]
@@ -297,6 +298,14 @@ class RankingBlock:
         from plmix_dist.rankings.validate import check_rows
 
         rankings = [Ranking(*row) for row in rows]
+        for number, ranking in enumerate(rankings):
+            if ranking.unranked not in ("below", "absent"):
+                raise RankingError(
+                    f'row {number}: unranked must be "below" or "absent", but got {ranking.unranked!r}'
+                )
+        for name, labels in (("ids", ids), ("groups", groups)):
+            if labels is not None and len(labels) != len(rankings):
+                raise RankingError(f"expected {len(rankings)} {name}, one a ranking, but got {len(labels)}")
         items: list[int] = []
         tied: list[bool] = []
         for ranking in rankings:
@@ -305,6 +314,10 @@ class RankingBlock:
                 tied.extend(bool(position) for position in range(len(place)))
             items.extend(ranking.offered)
             tied.extend(False for _ in ranking.offered)
+        low = min(items, default=0)
+        if low < 0:
+            row = next(n for n, ranking in enumerate(rankings) if low in _listed(ranking))
+            raise RankingError(f"row {row}: item {low} is out of range; items are numbered from 0")
         n_ordered = [sum(len(place) for place in ranking.ordered) for ranking in rankings]
         n_listed = [n + len(ranking.offered) for n, ranking in zip(n_ordered, rankings, strict=True)]
         weights = [ranking.weight for ranking in rankings]
@@ -398,9 +411,13 @@ def narrowest(counts: NDArray[Any]) -> NDArray[np.unsignedinteger]:
 def label_column(labels: Sequence[Any] | NDArray[Any]) -> Labels:
     """Ids or groups as int64 where all are integers, as variable-width strings otherwise."""
     column = np.asarray(labels)
-    if column.dtype.kind in "iu":
+    if column.dtype.kind == "i" or (column.dtype.kind == "u" and int(column.max(initial=0)) < 2**63):
         return column.astype(np.int64)
     return np.array([str(label) for label in labels], STRING)
+
+
+def _listed(ranking: Ranking) -> list[int]:
+    return [*(item for place in ranking.ordered for item in place), *ranking.offered]
 
 
 def _narrow(items: NDArray[Any], n_items: int) -> NDArray[np.unsignedinteger]:
@@ -415,7 +432,10 @@ def _first_false(listed: NDArray[np.bool_]) -> NDArray[np.intp]:
 
 
 def _weight_column(weights: ArrayLike, n_rankings: int) -> NDArray[np.float64]:
-    column = np.asarray(weights, np.float64)
+    try:
+        column = np.asarray(weights, np.float64)
+    except (TypeError, ValueError) as error:
+        raise RankingError(f"weights must be numbers: {error}") from None
     if column.shape != (n_rankings,):
         raise RankingError(f"expected {n_rankings} weights, one a ranking, but got shape {column.shape}")
     return column

@@ -35,7 +35,10 @@ def row_problems(block: RankingBlock, item_names: Sequence[str] | None = None) -
     [RowProblem(row=0, kind='duplicate-item', item=1, message='item 1 is listed twice')]
     """
     first: dict[int, RowProblem] = {}
-    name = str if item_names is None else item_names.__getitem__
+
+    def name(item: int) -> str:
+        return str(item) if item_names is None or item >= len(item_names) else item_names[item]
+
     for problem in (
         *_empty(block),
         *_out_of_range(block),
@@ -82,7 +85,8 @@ def _duplicates(block: RankingBlock, name: Callable[[int], str]) -> Iterator[Row
 
 
 def _no_choice(block: RankingBlock, name: Callable[[int], str]) -> Iterator[RowProblem]:
-    n_offered = np.where(block.below, block.n_items, block.n_listed)
+    # Narrow counts would wrap around where the number of items does not fit into their type.
+    n_offered = np.where(block.below, block.n_items, block.n_listed.astype(np.int64))
     for row in np.flatnonzero((n_offered < 2) & (block.n_ordered > 0)).tolist():
         item = int(block.items[block.offsets[row]])
         message = f"item {name(item)} alone was on offer, so nothing was chosen"

@@ -155,10 +155,12 @@ class Location:
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():  # the same partition, finished by another worker a moment ago
-            shutil.rmtree(source)
-            return
-        source.rename(target)
+        try:
+            source.rename(target)
+        except OSError:
+            if not target.exists():
+                raise
+            shutil.rmtree(source)  # another worker was faster by a moment
         sync_folder(target.parent)
 
     def staging(self, final: str) -> str:

@@ -47,6 +47,7 @@ class PartitionIndex:
     columns: dict[str, dict[str, Any]]
     files: dict[str, tuple[int, str]]
     rejected: dict[str, int]
+    plan: str
 
     def row_bounds(self) -> NDArray[np.int64]:
         """(n_leaves + 1,): the first row of each leaf, and the end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -138,6 +138,13 @@ class RankingStore:
         known = [column for column in columns if column is not None]
         return np.concatenate(known) if known and len(known) == len(columns) else None
 
+    def label_kind(self, name: str) -> Literal["none", "number", "text"]:
+        """Whether ids or groups are numbers, text, or not there."""
+        columns = {column for number in range(self.n_partitions) for column in self.index(number).columns}
+        if f"{name}_lengths" in columns:
+            return "text"
+        return "number" if name in columns else "none"
+
     def rejected_rows(self) -> Iterator[dict[str, Any]]:
         """Every row that was turned away when the store was made: reason, file, line, item, message."""
         for number in range(self.n_partitions):
@@ -157,7 +164,7 @@ class RankingStore:
                 seen.append(labels if name == "ids" else labels[begins])
         if not seen:
             return None
-        together = np.concatenate([np.asarray(labels, seen[0].dtype) for labels in seen])
+        together = np.concatenate(seen)
         values, counts = np.unique(together, return_counts=True)
         twice = np.flatnonzero(counts > 1)
         return values[twice[0]] if len(twice) else None

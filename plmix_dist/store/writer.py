@@ -89,6 +89,7 @@ class PartitionTask:
     n_items: int
     leaf_rows: int
     chunk_bytes: int
+    plan: str
 
 
 class WriteSession:
@@ -138,12 +139,20 @@ class WriteSession:
         """The partitions still to write, in order."""
         if self.already_done:
             return []
-        written = set(written_partitions(self.location, self.plan.partitions))
         plan = self.plan
+        written = written_partitions(self.location, plan.partitions)
+        mine = {number for number in written if _made_by(self.location, number) == plan.fingerprint}
         return [
-            PartitionTask(self.location, number, len(plan.item_names), plan.leaf_rows, plan.chunk_bytes)
+            PartitionTask(
+                self.location,
+                number,
+                len(plan.item_names),
+                plan.leaf_rows,
+                plan.chunk_bytes,
+                plan.fingerprint,
+            )
             for number in plan.partitions
-            if number not in written
+            if number not in mine
         ]
 
     def draft(self, extra: dict[str, Any] | None = None) -> RankingStore:
@@ -162,8 +171,10 @@ class WriteSession:
         indexes = [read_index(self.location, number) for number in self.plan.partitions]
         rejected = _total_counts(index.rejected for index in indexes)
         if not any(index.n_rankings for index in indexes):
+            names = ", ".join(source["name"] for source in self.plan.sources[:3])
             raise IngestError(
-                f"no valid ranking was found, so no store was made; rejected rows by reason: {rejected or 'none'}"
+                f"no valid ranking was found for {self.location.url}{f' in {names}' if names else ''}, so no store was "
+                f"made; rejected rows by reason: {rejected or 'none'}"
             )
         summaries = [_summary(index) for index in indexes]
         event = _event(self.plan, rejected) | (extra or {})
@@ -225,6 +236,13 @@ def write_partition(
         store.written[key] = (len(data), sha256(data))
     index = writer.close(rejected.counts if rejected is not None else {})
     task.location.write_bytes(f"{staged}/{INDEX}", index.to_bytes())
+    if staged != final and task.location.exists(f"{final}/{INDEX}"):
+        if (
+            _made_by(task.location, task.number) == task.plan
+        ):  # by another worker, a moment ago: the same bytes
+            task.location.remove(staged)
+            return index
+        task.location.remove(final)  # left by a worker of a plan that was given up
     task.location.publish(staged, final)
     return index
 
@@ -285,6 +303,7 @@ class PartitionWriter:
             columns=described,
             files=dict(sorted(self.store.written.items())),
             rejected=rejected,
+            plan=self.task.plan,
         )
 
     def _append_column(self, name: str, values: NDArray[Any] | None, block: RankingBlock) -> None:
@@ -312,6 +331,14 @@ class PartitionWriter:
         starts[0] = self._group_starts is None or labels[0] != self._last_group
         self._group_starts = [*(self._group_starts or []), starts]
         self._last_group = labels[-1]
+
+
+def _made_by(location: Location, number: int) -> str | None:
+    """The fingerprint of the plan that a partition was written for; None where its index cannot be read."""
+    try:
+        return read_index(location, number).plan
+    except DamagedStoreError:
+        return None
 
 
 def _fit_to_add_to(location: Location, plan: WritePlan, append: bool) -> Manifest | None:
