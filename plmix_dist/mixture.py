@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from plmix_dist.errors import DamagedStoreError, SettingsError, StoreNotFoundError
+from plmix_dist.errors import DamagedStoreError, SettingsError, StoreNotFoundError, UnsupportedFormatError
 from plmix_dist.store.location import Location
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class MixtureParams:
     ) -> Self:
         """Check, normalise and order; `shares=None` makes them equal."""
         worths = np.atleast_2d(np.asarray(log_worths, np.float64))
-        if worths.ndim != 2 or worths.shape[1] != len(item_names):
+        if worths.ndim != 2 or worths.shape[1] != len(item_names) or not worths.size:
             raise SettingsError(
                 f"expected log-worths of shape (components, {len(item_names)}), one a named item, "
                 f"but got {worths.shape}"
@@ -90,15 +91,45 @@ class MixtureParams:
         folder = Location.of(path)
         try:
             record = json.loads(folder.read_bytes(MODEL))
-            log_worths, shares = (
-                np.load(io.BytesIO(folder.read_bytes(name)), allow_pickle=False)
-                for name in ("log_worths.npy", "shares.npy")
-            )
+            _refuse_other_formats(record, folder.url)
+            names = tuple(str(name) for name in record["item_names"])
+            log_worths = _from_npy(folder.read_bytes("log_worths.npy"))
+            shares = _from_npy(folder.read_bytes("shares.npy"))
+            mixture = cls(log_worths, shares, names)
+            if log_worths.shape != (len(shares), len(names)) or shares.ndim != 1:
+                raise ValueError(
+                    f"log-worths of shape {log_worths.shape}, {len(shares)} shares, {len(names)} names"
+                )
         except FileNotFoundError as error:
             raise StoreNotFoundError(f"there is no model at {folder.url}: {error}") from None
-        except ValueError as error:
+        except UnsupportedFormatError:
+            raise
+        except (ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
             raise DamagedStoreError(f"the model at {folder.url} cannot be read: {error}") from None
-        return cls(log_worths, shares, tuple(record["item_names"]))
+        return mixture
+
+
+def _refuse_other_formats(record: dict[str, Any], url: str) -> None:
+    if record.get("format") != "plmix-model":
+        raise UnsupportedFormatError(f"there is no model at {url}: its format is {record.get('format')!r}")
+    if record.get("version") != 1:
+        raise UnsupportedFormatError(
+            f"the model at {url} has format version {record.get('version')}, and this version of plmix_dist "
+            "reads 1; install a newer plmix_dist"
+        )
+
+
+def _from_npy(data: bytes) -> NDArray[np.float64]:
+    """An array of finite numbers; its size is checked before memory is taken."""
+    file = io.BytesIO(data)
+    np.lib.format.read_magic(file)
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype != np.float64 or fortran or math.prod(shape) * 8 != len(data) - file.tell():
+        raise ValueError(f"claims {dtype} of shape {shape} in {len(data) - file.tell()} bytes")
+    array = np.frombuffer(data, np.float64, offset=file.tell()).reshape(shape).copy()
+    if not np.isfinite(array).all():
+        raise ValueError("holds numbers that are not finite")
+    return array
 
 
 def _npy(array: NDArray[np.float64]) -> bytes:

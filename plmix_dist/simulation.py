@@ -84,6 +84,10 @@ def simulate(
         raise SettingsError(f"at least one ranking must be drawn, but got {n_rankings}")
     if n_components < 1:
         raise SettingsError(f"a mixture has at least one component, but got {n_components}")
+    if leaf_rows is not None and leaf_rows < 1:
+        raise SettingsError(f"a leaf has at least one row, but got leaf_rows={leaf_rows}")
+    if random_state < 0:
+        raise SettingsError(f"a seed is not negative, but got random_state={random_state}")
     location = Location.of(store)
     mixture = mixture or random_mixture(_required(n_items), n_components, differing, random_state)
     leaf_rows = leaf_rows or default_leaf_rows(mixture.n_items)
@@ -106,9 +110,9 @@ def simulate(
         settings=settings,
     )
     with WriteSession.begin(location, plan) as session:
-        mixture.save(
-            location.sibling(".truth"), {"simulated": {"seed": random_state, "n_rankings": n_rankings}}
-        )
+        if not session.already_done:
+            about = {"simulated": {"seed": random_state, "n_rankings": n_rankings}}
+            mixture.save(location.sibling(".truth"), about)
         tasks = [SimulationTask(task, mixture, settings) for task in session.pending()]
         run_all(executor or executor_for(client), simulate_partition, tasks, "simulate", progress)
         return session.finalise()

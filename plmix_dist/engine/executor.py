@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -93,11 +94,22 @@ class DistributedExecutor:
                     yield numbers[future.key], future.result()
                 except KilledWorker as error:
                     raise ClusterError(
-                        f"task {future.key} killed its worker {error.allowed_failures + 1} times, most likely for want "
-                        "of memory: give the workers more with --memory-limit, or fewer threads with --threads"
+                        f"{_suspects(futures)} killed its worker {error.allowed_failures + 1} times, most likely for "
+                        "want of memory: give the workers more with --memory-limit, or fewer threads with --threads"
                     ) from error
         finally:
             self.client.cancel(futures)
+
+
+def _suspects(futures: Sequence[Any]) -> str:
+    """The tasks that Dask gave up, in words: it also blames those that waited at a worker when it died."""
+    from distributed import KilledWorker, wait
+
+    with contextlib.suppress(TimeoutError):
+        wait(futures, timeout="2s")
+    killed = (future for future in futures if future.status == "error")
+    keys = [str(future.key) for future in killed if isinstance(future.exception(), KilledWorker)]
+    return f"task {keys[0]}" if len(keys) == 1 else f"one of the tasks {', '.join(keys)}"
 
 
 def _arguments(tasks: Sequence[Task], inputs: Inputs) -> list[tuple[Any, ...]]:

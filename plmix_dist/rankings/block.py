@@ -298,14 +298,7 @@ class RankingBlock:
         from plmix_dist.rankings.validate import check_rows
 
         rankings = [Ranking(*row) for row in rows]
-        for number, ranking in enumerate(rankings):
-            if ranking.unranked not in ("below", "absent"):
-                raise RankingError(
-                    f'row {number}: unranked must be "below" or "absent", but got {ranking.unranked!r}'
-                )
-        for name, labels in (("ids", ids), ("groups", groups)):
-            if labels is not None and len(labels) != len(rankings):
-                raise RankingError(f"expected {len(rankings)} {name}, one a ranking, but got {len(labels)}")
+        _check_rows_of_python(rankings, ids, groups)
         items: list[int] = []
         tied: list[bool] = []
         for ranking in rankings:
@@ -314,10 +307,6 @@ class RankingBlock:
                 tied.extend(bool(position) for position in range(len(place)))
             items.extend(ranking.offered)
             tied.extend(False for _ in ranking.offered)
-        low = min(items, default=0)
-        if low < 0:
-            row = next(n for n, ranking in enumerate(rankings) if low in _listed(ranking))
-            raise RankingError(f"row {row}: item {low} is out of range; items are numbered from 0")
         n_ordered = [sum(len(place) for place in ranking.ordered) for ranking in rankings]
         n_listed = [n + len(ranking.offered) for n, ranking in zip(n_ordered, rankings, strict=True)]
         weights = [ranking.weight for ranking in rankings]
@@ -340,6 +329,23 @@ class RankingBlock:
         )
         check_rows(block)
         return block
+
+
+def _check_rows_of_python(
+    rankings: Sequence[Ranking], ids: Sequence[Any] | None, groups: Sequence[Any] | None
+) -> None:
+    """What only Python rows can get wrong: no column could hold it."""
+    for number, ranking in enumerate(rankings):
+        for item in (*ranking.offered, *(item for place in ranking.ordered for item in place)):
+            if item < 0:
+                raise RankingError(f"row {number}: item {item} is out of range; items are numbered from 0")
+        if ranking.unranked not in ("below", "absent"):
+            raise RankingError(
+                f'row {number}: unranked must be "below" or "absent", but got {ranking.unranked!r}'
+            )
+    for name, labels in (("ids", ids), ("groups", groups)):
+        if labels is not None and len(labels) != len(rankings):
+            raise RankingError(f"expected {len(rankings)} {name}, one a ranking, but got {len(labels)}")
 
 
 def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
@@ -377,8 +383,8 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
         n_items=n_items.pop(),
         tied=joined("tied", False, per_item=True),
         weights=joined("weights", 1.0),
-        ids=_joined_labels([block.ids for block in blocks if block.n_rankings]),
-        groups=_joined_labels([block.groups for block in blocks if block.n_rankings]),
+        ids=joined_labels([block.ids for block in blocks if block.n_rankings]),
+        groups=joined_labels([block.groups for block in blocks if block.n_rankings]),
     )
 
 
@@ -416,10 +422,6 @@ def label_column(labels: Sequence[Any] | NDArray[Any]) -> Labels:
     return np.array([str(label) for label in labels], STRING)
 
 
-def _listed(ranking: Ranking) -> list[int]:
-    return [*(item for place in ranking.ordered for item in place), *ranking.offered]
-
-
 def _narrow(items: NDArray[Any], n_items: int) -> NDArray[np.unsignedinteger]:
     return items.astype(item_dtype(n_items))
 
@@ -445,7 +447,8 @@ def _filled(column: NDArray[Any] | None, length: int, default: Any) -> NDArray[A
     return np.full(length, default) if column is None else column
 
 
-def _joined_labels(columns: Sequence[Labels | None]) -> Labels | None:
+def joined_labels(columns: Sequence[Labels | None]) -> Labels | None:
+    """Labels of several blocks as one column, as text where some are numbers and some are text."""
     present = [column for column in columns if column is not None]
     if not present:
         return None

@@ -75,7 +75,7 @@ def draw_rankings(
     for start in range(0, n_rankings, batch):
         rows = slice(start, min(start + batch, n_rankings))
         worths = log_worths[component[rows]]
-        if unranked == "absent":
+        if unranked == "absent" and length < n_items:
             listed[rows] = _order_random_subsets(worths, length, rng)
         else:
             listed[rows] = _best(worths, length, rng)
@@ -94,6 +94,8 @@ def checked_length(length: int | None, n_items: int, unranked: Unranked | None) 
     """The number of items each ranking lists, or an error where it makes no sense."""
     if n_items < 2:
         raise SettingsError(f"a ranking needs at least two items, but got {n_items}")
+    if unranked not in (None, "below", "absent"):
+        raise SettingsError(f'unranked must be "below" or "absent", but got {unranked!r}')
     if length is None or length == n_items:
         return n_items
     shortest = 2 if unranked == "absent" else 1

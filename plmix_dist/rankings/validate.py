@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,10 +36,7 @@ def row_problems(block: RankingBlock, item_names: Sequence[str] | None = None) -
     [RowProblem(row=0, kind='duplicate-item', item=1, message='item 1 is listed twice')]
     """
     first: dict[int, RowProblem] = {}
-
-    def name(item: int) -> str:
-        return str(item) if item_names is None or item >= len(item_names) else item_names[item]
-
+    name = partial(_name_of, item_names or ())
     for problem in (
         *_empty(block),
         *_out_of_range(block),
@@ -48,6 +46,10 @@ def row_problems(block: RankingBlock, item_names: Sequence[str] | None = None) -
     ):
         first.setdefault(problem.row, problem)
     return [first[row] for row in sorted(first)]
+
+
+def _name_of(item_names: Sequence[str], item: int) -> str:
+    return item_names[item] if item < len(item_names) else str(item)
 
 
 def check_rows(block: RankingBlock, first_row: int = 0) -> None:

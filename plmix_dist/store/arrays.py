@@ -22,6 +22,7 @@ from plmix_dist.store.manifest import sha256
 from plmix_dist.store.schema import ALLOWED_DTYPES, COLUMNS
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from zarr.abc.store import ByteRequest, Store
     from zarr.core.buffer import Buffer, BufferPrototype
 
@@ -141,27 +142,50 @@ def rows_of_chunk(index: PartitionIndex, key: str) -> str:
 
 
 def unpacked_size(data: bytes) -> int:
-    """What a compressed chunk says it will unpack to, read from its header before any memory is taken."""
+    """What a compressed chunk says it will unpack to, read from its header before any memory is taken.
+
+    -1 where more follows than one frame: a second could unpack to anything.
+    """
     if data[:4] == b"\x28\xb5\x2f\xfd":
         descriptor = data[4]
         single_segment = bool(descriptor & 0x20)
         size_flag = descriptor >> 6
         width = (1 if single_segment else 0, 2, 4, 8)[size_flag]
         start = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+        if _zstd_frame_end(data, start + width, bool(descriptor & 4)) != len(data):
+            return -1
         size = int.from_bytes(data[start : start + width], "little")
         return size + 256 if width == 2 else size
+    if data[:1] != b"\x02" or len(data) < 16:  # neither zstd nor blosc
+        return -1
     return int(struct.unpack("<I", data[4:8])[0])
+
+
+def _zstd_frame_end(data: bytes, start: int, checksum: bool) -> int:
+    """Where the frame whose blocks begin at `start` ends."""
+    last = False
+    while not last and start + 3 <= len(data):
+        header = int.from_bytes(data[start : start + 3], "little")
+        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        start += 3 + (1 if kind == 1 else size)
+    return start + (4 if checksum else 0)
 
 
 def open_column(store: CheckedStore, name: str) -> zarr.Array[Any]:
     """An array of a partition, if its shape and type are those in the index."""
     expected = store.index.columns[name]
+    if name not in COLUMNS or not _sensible(expected):
+        raise store.damaged(f"{name}/zarr.json", f"claims to be {expected}, which is refused")
     dtype = np.dtype(expected["dtype"])
-    if dtype.name not in ALLOWED_DTYPES or expected["chunk"] * dtype.itemsize > LARGEST_CHUNK_BYTES:
-        raise store.damaged(
-            f"{name}/zarr.json", f"claims chunks of {expected['chunk']:,} x {dtype}, which is refused"
-        )
-    array = zarr.open_array(store, path=name, mode="r", zarr_format=3)
+    try:
+        array = zarr.open_array(store, path=name, mode="r", zarr_format=3)
+    except (KeyError, TypeError, ValueError) as error:
+        raise store.damaged(f"{name}/zarr.json", f"describes no array ({error!r})") from None
+    described: Any = array.metadata.to_dict()["codecs"]
+    codecs = [codec["name"] for codec in described]
+    allowed = ["bytes", *(codec.to_dict()["name"] for codec in codecs_for(dtype))]
+    if codecs != allowed:
+        raise store.damaged(f"{name}/zarr.json", f"uses codecs {codecs}, and only {allowed} are allowed")
     found = (array.shape, array.chunks, array.dtype)
     if found != ((expected["length"],), (expected["chunk"],), dtype):
         raise store.damaged(f"{name}/zarr.json", f"says {found}, the index says {expected}")
@@ -170,6 +194,25 @@ def open_column(store: CheckedStore, name: str) -> zarr.Array[Any]:
     if listed != n_chunks:
         raise store.damaged(f"{name}/zarr.json", f"needs {n_chunks:,} chunks, the index has {listed:,}")
     return array
+
+
+def _sensible(column: dict[str, Any]) -> bool:
+    """Whether an array as its index describes it is of an allowed type and size."""
+    length, chunk = column.get("length"), column.get("chunk")
+    return (
+        column.get("dtype") in ALLOWED_DTYPES
+        and type(length) is type(chunk) is int
+        and length >= 0
+        and 1 <= chunk <= LARGEST_CHUNK_BYTES // np.dtype(column["dtype"]).itemsize
+    )
+
+
+def read_column(store: CheckedStore, name: str, array: zarr.Array[Any], entries: slice) -> NDArray[Any]:
+    """Some entries of an array; an error that names it where a chunk cannot be unpacked."""
+    try:
+        return np.asarray(array[entries])
+    except (RuntimeError, ValueError) as error:
+        raise store.damaged(name, f"cannot be unpacked ({error})") from error
 
 
 class ColumnWriter:
@@ -224,6 +267,7 @@ class ColumnWriter:
             fill_value=0,
             dimension_names=(COLUMNS[self.name].along,),
             config={"write_empty_chunks": True},
+            overwrite=True,  # behind a URL a writer that was killed leaves a part of the same array
         )
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmix_dist.errors import SettingsError, StoreFullError
+from plmix_dist.errors import DamagedStoreError, SettingsError, StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,10 @@ class Location:
     def read_bytes(self, key: str) -> bytes:
         """Everything stored under a key; FileNotFoundError where there is nothing."""
         if self.is_local:
-            return self.local_path(key).read_bytes()
+            path = self.local_path(key)
+            if os.path.realpath(path) != os.path.join(os.path.realpath(self.url), *key.split("/")):  # noqa: PTH118
+                raise DamagedStoreError(f"{path} is a symbolic link, and links are not followed")
+            return path.read_bytes()
         filesystem, root = self._remote
         return bytes(filesystem.cat_file(f"{root}/{checked_key(key)}"))
 
@@ -112,6 +115,8 @@ class Location:
 
     def listing(self, prefix: str = "") -> list[str]:
         """All keys below a prefix, sorted; symbolic links are listed, not followed."""
+        if prefix:
+            checked_key(prefix)
         if self.is_local:
             root = Path(self.url)
             start = root / prefix
@@ -175,20 +180,19 @@ class Location:
 
     def zarr_store(self, prefix: str, *, read_only: bool) -> Store:
         """The Zarr store below a prefix."""
+        return self._zarr_store(self.child(prefix).url, read_only=read_only)
+
+    def _zarr_store(self, url: str, *, read_only: bool) -> Store:
         import zarr.storage
 
-        checked_key(prefix)
         if self.is_local:
-            return zarr.storage.LocalStore(self.local_path(prefix), read_only=read_only)
+            return zarr.storage.LocalStore(url, read_only=read_only)
         options = {"use_listings_cache": False, **self.storage_options}
-        return zarr.storage.FsspecStore.from_url(
-            f"{self.url}/{prefix}", storage_options=options, read_only=read_only
-        )
+        return zarr.storage.FsspecStore.from_url(url, storage_options=options, read_only=read_only)
 
     def zarr_root(self) -> Store:
         """The Zarr store at this very place, for writing."""
-        parent, _, name = self.url.rpartition("/")
-        return Location(parent, self.storage_options).zarr_store(name, read_only=False)
+        return self._zarr_store(self.url, read_only=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Location, (self.url, self.storage_options)

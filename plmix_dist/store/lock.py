@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import filelock
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from plmix_dist.store.location import Location
 
 LEASE_KEY = "wip/lock.json"
+LOCK_KEYS = frozenset({"wip/lock", LEASE_KEY})
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
 
@@ -47,17 +48,19 @@ def _file_lock(location: Location) -> Iterator[None]:
     try:
         yield
     finally:
+        # The file goes while the lock is held: afterwards it could be the lock of the next writer.
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
         lock.release()
         with contextlib.suppress(OSError):  # an empty wip folder is no work in progress
-            path.unlink(missing_ok=True)
             path.parent.rmdir()
 
 
 @contextlib.contextmanager
 def _lease(location: Location) -> Iterator[None]:
     token = uuid.uuid4().hex
-    with contextlib.suppress(FileNotFoundError):
-        holder = json.loads(location.read_bytes(LEASE_KEY))
+    holder = _holder(location)
+    if holder is not None:
         age = time.time() - holder["renewed"]
         if age < LEASE_SECONDS:
             raise StoreLockedError(
@@ -65,7 +68,7 @@ def _lease(location: Location) -> Iterator[None]:
                 f"A writer that died is forgotten after {LEASE_SECONDS:.0f} s"
             )
     _renew(location, token)
-    if json.loads(location.read_bytes(LEASE_KEY))["token"] != token:
+    if not _holds(location, token):
         raise StoreLockedError(
             f"another process began to write to {location.url} at the same moment; run this again"
         )
@@ -77,11 +80,32 @@ def _lease(location: Location) -> Iterator[None]:
     finally:
         stop.set()
         keeper.join()
-        location.remove(LEASE_KEY)
+        if _holds(location, token):
+            location.remove(LEASE_KEY)
+
+
+def _holder(location: Location) -> dict[str, Any] | None:
+    """Who writes to a store, as its lease says."""
+    try:
+        holder = json.loads(location.read_bytes(LEASE_KEY))
+        return {"token": str(holder["token"]), "who": str(holder["who"]), "renewed": float(holder["renewed"])}
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise StoreLockedError(
+            f"{location.url}/{LEASE_KEY} cannot be read, so another process may be writing; "
+            "remove it if none is, and run this again"
+        ) from None
+
+
+def _holds(location: Location, token: str) -> bool:
+    holder = _holder(location)
+    return holder is not None and holder["token"] == token
 
 
 def _keep_renewing(location: Location, token: str, stop: threading.Event) -> None:
-    while not stop.wait(RENEW_SECONDS):
+    # A lease that was taken over, after a long sleep say, belongs to another.
+    while not stop.wait(RENEW_SECONDS) and _holds(location, token):
         _renew(location, token)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from dataclasses import asdict, dataclass
@@ -15,9 +16,11 @@ from plmix_dist.errors import (
     UnfinishedStoreError,
     UnsupportedFormatError,
 )
-from plmix_dist.store.schema import FORMAT, READABLE_VERSIONS, VERSION
+from plmix_dist.store.schema import COLUMNS, FORMAT, READABLE_VERSIONS, VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from plmix_dist.store.location import Location
@@ -65,8 +68,29 @@ class PartitionIndex:
     def from_bytes(cls, data: bytes, where: str) -> Self:
         """From sealed JSON; an error where a byte was altered."""
         record = unseal(data, where)
-        record["files"] = {key: (int(size), str(digest)) for key, (size, digest) in record["files"].items()}
-        return cls(**record)
+        with _complete(where):
+            record["files"] = {
+                key: (int(size), str(digest)) for key, (size, digest) in record["files"].items()
+            }
+            return cls(**record)
+
+    def miscounts(self) -> list[str]:
+        """What does not add up within this index."""
+        rows, items = sum(self.leaf_rows), sum(self.leaf_items)
+        found = []
+        if (
+            len(self.leaf_rows) != len(self.leaf_items)
+            or min([*self.leaf_rows, *self.leaf_items], default=1) < 1
+        ):
+            found.append("the rows and items of its leaves do not fit together")
+        if rows != self.n_rankings:
+            found.append(f"its leaves have {rows:,} rows, the index says {self.n_rankings:,}")
+        for name, column in self.columns.items():
+            along = COLUMNS[name].along if name in COLUMNS else "byte"
+            expected = {"row": rows, "item": items}.get(along, column["length"])
+            if column["length"] != expected:
+                found.append(f"array {name} has {column['length']:,} entries, its leaves have {expected:,}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -130,15 +154,21 @@ class Manifest:
             raise UnsupportedFormatError(
                 f"{where} is not a store of rankings: its format is {record.get('format')!r}"
             )
-        if record["version"] not in READABLE_VERSIONS:
+        if record.get("version") not in READABLE_VERSIONS:
             raise UnsupportedFormatError(
-                f"{where}: format version {record['version']} is not among those this version of plmix_dist reads "
+                f"{where}: format version {record.get('version')} is not among those this version of plmix_dist reads "
                 f"({', '.join(map(str, READABLE_VERSIONS))}); install a newer plmix_dist"
             )
-        for total in ("n_rankings", "n_items", "total_weight"):
-            record.pop(total)
-        record["partitions"] = [PartitionSummary(**partition) for partition in record["partitions"]]
-        return cls(**record)
+        with _complete(where):
+            totals = {name: record.pop(name) for name in ("n_rankings", "n_items", "total_weight")}
+            record["partitions"] = [PartitionSummary(**partition) for partition in record["partitions"]]
+            manifest = cls(**record)
+        for name, total in totals.items():
+            if total != getattr(manifest, name):
+                raise DamagedStoreError(
+                    f"{where}: {name} is {total}, its partitions add up to {getattr(manifest, name)}"
+                )
+        return manifest
 
 
 def read_manifest(location: Location) -> Manifest:
@@ -186,11 +216,24 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     try:
         record = json.loads(data)
         digest = record.pop("sha256")
-    except (ValueError, KeyError, AttributeError, TypeError):
+        # Python reads some JSON that it cannot write again: lone surrogates, numbers too large, NaN.
+        intact = sha256(_canonical(record)) == digest and seal(record) == data
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise DamagedStoreError(f"{where} was altered or cut short: it is not sealed JSON") from None
-    if sha256(_canonical(record)) != digest or seal(record) != data:
+    if not intact:
         raise DamagedStoreError(f"{where} was altered: its contents do not match their digest")
     return dict(record)
+
+
+@contextlib.contextmanager
+def _complete(where: str) -> Iterator[None]:
+    """Turn a part that is not there, or is of another kind, into an error that names the file."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedStoreError(
+            f"{where} was altered: a part of it is missing or wrong ({error!r})"
+        ) from None
 
 
 def sha256(data: bytes) -> str:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from plmix_dist.rankings.block import RankingBlock, concatenate, item_dtype
-from plmix_dist.store.arrays import CheckedStore, open_column
+from plmix_dist.rankings.block import RankingBlock, concatenate, item_dtype, joined_labels
+from plmix_dist.store.arrays import CheckedStore, open_column, read_column
 from plmix_dist.store.location import Location
-from plmix_dist.store.manifest import partition_name, read_index, read_manifest
+from plmix_dist.store.manifest import INDEX, partition_name, read_index, read_manifest
 from plmix_dist.store.schema import COLUMNS, block_from
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ class RankingStore:
 
     def leaves(self, start: int, stop: int, *, labels: bool = True) -> RankingBlock:
         """The rows of leaves `start` to `stop` as one block, ids and groups left out unless `labels`."""
-        return concatenate([block for block, _ in self._runs(start, stop, labels)])
+        blocks = [block for block, _ in self._runs(start, stop, labels)]
+        return concatenate(blocks) if blocks else _no_rankings(self.n_items)
 
     def iter_leaves(
         self, start: int = 0, stop: int | None = None, *, labels: bool = True
@@ -130,7 +131,7 @@ class RankingStore:
     def column(self, name: str, partition: int) -> NDArray[Any] | None:
         """A whole column of one partition, or None where the partition has none."""
         arrays = self._open(partition).arrays
-        return np.asarray(arrays[name][:]) if name in arrays else None
+        return self._open(partition).column(name, slice(None)) if name in arrays else None
 
     def components(self) -> NDArray[np.integer] | None:
         """(n_rankings,): the component each row was drawn from, in a simulated store; None in any other."""
@@ -150,7 +151,7 @@ class RankingStore:
         for number in range(self.n_partitions):
             if "rejected.jsonl" in self.index(number).files:
                 data = self._open(number).read_file("rejected.jsonl")
-                yield from (json.loads(line) for line in data.decode().splitlines())
+                yield from (json.loads(line) for line in data.decode().split("\n") if line)
 
     def label_twice(self, name: str, partitions: Sequence[int]) -> Any:
         """An id that several rows have, or a group whose rows do not stand together; None where there is none."""
@@ -164,7 +165,7 @@ class RankingStore:
                 seen.append(labels if name == "ids" else labels[begins])
         if not seen:
             return None
-        together = np.concatenate(seen)
+        together: Any = joined_labels(seen)
         values, counts = np.unique(together, return_counts=True)
         twice = np.flatnonzero(counts > 1)
         return values[twice[0]] if len(twice) else None
@@ -206,6 +207,9 @@ class OpenPartition:
         self.arrays: dict[str, zarr.Array[Any]] = {
             name: open_column(store, name) for name in store.index.columns
         }
+        wrong = self.index.miscounts()
+        if wrong:
+            raise store.damaged(INDEX, f"does not add up: {wrong[0]}")
         self.row_bounds = self.index.row_bounds()
         self.item_bounds = self.index.item_bounds()
         self._byte_bounds: dict[str, NDArray[np.int64]] = {}
@@ -233,20 +237,28 @@ class OpenPartition:
             "item": (int(self.item_bounds[low]), int(self.item_bounds[high])),
         }
         columns: dict[str, NDArray[Any]] = {}
-        for name, array in self.arrays.items():
+        for name in self.arrays:
             if name == "component" or (name in LABEL_COLUMNS and not labels):
                 continue
             start, stop = bounds.get(COLUMNS[name].along) or self._bytes_of(name, *bounds["row"])
-            columns[name] = np.asarray(array[start:stop])
+            columns[name] = self.column(name, slice(start, stop))
         return block_from(columns, n_items)
+
+    def column(self, name: str, entries: slice) -> NDArray[Any]:
+        """Some entries of one array."""
+        return read_column(self.store, name, self.arrays[name], entries)
 
     def _bytes_of(self, name: str, first_row: int, last_row: int) -> tuple[int, int]:
         """Where the text of a run of rows stands in a column of UTF-8 bytes."""
         if name not in self._byte_bounds:
-            lengths = np.asarray(self.arrays[name.replace("_utf8", "_lengths")][:])
+            lengths = self.column(name.replace("_utf8", "_lengths"), slice(None))
             self._byte_bounds[name] = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         bounds = self._byte_bounds[name]
         return int(bounds[first_row]), int(bounds[last_row])
+
+
+def _no_rankings(n_items: int) -> RankingBlock:
+    return RankingBlock.from_array(np.empty((0, 0), np.int64), n_items=n_items)
 
 
 def open_store(

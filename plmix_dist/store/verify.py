@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plmix_dist.errors import StoreError
+from plmix_dist.errors import PlmixError, StoreError
 from plmix_dist.rankings.validate import row_problems
 from plmix_dist.store.manifest import (
     GROUP_KEYS,
@@ -15,7 +15,9 @@ from plmix_dist.store.manifest import (
     PLAN,
     ZARR_GROUP,
     partition_name,
+    read_index,
     sha256,
+    unseal,
     written_partitions,
 )
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plmix_dist.rankings.block import RankingBlock
-    from plmix_dist.store.manifest import PartitionIndex
+    from plmix_dist.store.manifest import PartitionIndex, PartitionSummary
     from plmix_dist.store.reader import RankingStore
 
 
@@ -44,40 +46,40 @@ def verify_top(store: RankingStore) -> list[Damage]:
                 damage.append(Damage("altered", key, "is not the plain Zarr group that was written"))
         except FileNotFoundError:
             damage.append(Damage("missing", key, "is missing"))
-    in_progress = store.location.exists(PLAN)
+    in_progress = _work_in_progress(store)
     known = {MANIFEST, *GROUP_KEYS}
     folders = {partition_name(number) for number in range(store.n_partitions)}
     for key in store.location.listing():
         folder = "/".join(key.split("/")[:2])
-        being_appended = in_progress and (key.startswith("wip/") or folder not in folders)
-        if key not in known and folder not in folders and not being_appended:
+        if key not in known and folder not in folders and not key.startswith(in_progress):
             damage.append(Damage("extra", key, "belongs to no partition of the manifest"))
     return damage
 
 
+def _work_in_progress(store: RankingStore) -> tuple[str, ...]:
+    """Where an unfinished append may have left files."""
+    if not store.location.exists(PLAN):
+        return ()
+    plan = unseal(store.location.read_bytes(PLAN), PLAN)
+    numbers = range(plan["first_partition"], plan["first_partition"] + plan["n_partitions"])
+    return ("wip/", *(f"{partition_name(number)}/" for number in numbers))
+
+
 def verify_partition(store: RankingStore, number: int) -> list[Damage]:
     """All damage within one partition; every file is read, hashed and decoded."""
-    name = partition_name(number)
+    name, summary = partition_name(number), store.manifest.partitions[number]
     if not written_partitions(store.location, range(number, number + 1)):
         return [Damage("missing", f"{name}/{INDEX}", f"partition {number} has no index")]
     try:
-        index = store.index(number)
+        index = read_index(store.location, number, summary.index_sha256)
     except StoreError as error:
-        # The arrays are opened along with the index, so the files may still say more.
-        return [Damage("altered", f"{name}/{INDEX}", str(error)), *_scan_files(store, number)]
-    damage = [*_check_files(store, name, index), *_check_extra(store, name, index)]
-    return damage or list(_check_rows(store, number, name, index))
-
-
-def _scan_files(store: RankingStore, number: int) -> list[Damage]:
-    from plmix_dist.store.manifest import read_index
-
-    name = partition_name(number)
+        return [Damage("altered", f"{name}/{INDEX}", str(error))]
     try:
-        index = read_index(store.location, number, store.manifest.partitions[number].index_sha256)
-    except StoreError:
-        return []
-    return [*_check_files(store, name, index), *_check_extra(store, name, index)]
+        damage = [*_check_files(store, name, index), *_check_extra(store, name, index)]
+        damage = damage or list(_check_counts(summary, name, index))
+        return damage or list(_check_rows(store, number, name, index))
+    except StoreError as error:
+        return [Damage("altered", name, str(error))]
 
 
 def _check_files(store: RankingStore, name: str, index: PartitionIndex) -> Iterator[Damage]:
@@ -87,6 +89,9 @@ def _check_files(store: RankingStore, name: str, index: PartitionIndex) -> Itera
             data = store.location.read_bytes(key)
         except FileNotFoundError:
             yield Damage("missing", key, "is missing")
+            continue
+        except (PlmixError, OSError) as error:
+            yield Damage("invalid", key, f"cannot be a file of a partition: {error}")
             continue
         if len(data) < size:
             yield Damage("truncated", key, f"has {len(data):,} bytes where {size:,} were written")
@@ -104,10 +109,8 @@ def _check_extra(store: RankingStore, name: str, index: PartitionIndex) -> Itera
 def _check_rows(store: RankingStore, number: int, name: str, index: PartitionIndex) -> Iterator[Damage]:
     """Decode every leaf and count what is in it."""
     total_weight = 0.0
-    n_rankings = 0
     summary = store.manifest.partitions[number]
     for leaf, block in enumerate(store.partition(number)):
-        n_rankings += block.n_rankings
         total_weight += block.total_weight
         if len(block.items) != int(block.offsets[-1]) or len(block.items) != index.leaf_items[leaf]:
             yield Damage(
@@ -115,23 +118,25 @@ def _check_rows(store: RankingStore, number: int, name: str, index: PartitionInd
             )
             continue
         yield from _check_leaf(block, name, leaf)
-    counts = (n_rankings, index.n_rankings, summary.n_rankings, sum(index.leaf_rows))
-    if len(set(counts)) != 1:
-        yield Damage(
-            "count", name, f"rows found, in the index, in the manifest and in leaves differ: {counts}"
-        )
     if not np.allclose([total_weight, index.total_weight], summary.total_weight, rtol=1e-12, atol=0):
         yield Damage(
             "count",
             name,
             f"the weights add up to {total_weight:g}, the manifest says {summary.total_weight:g}",
         )
-    if sum(index.leaf_items) != summary.n_entries:
-        yield Damage(
-            "count", name, f"{sum(index.leaf_items):,} items, the manifest says {summary.n_entries:,}"
-        )
-    if len(index.leaf_rows) != summary.n_leaves:
-        yield Damage("count", name, f"{len(index.leaf_rows)} leaves, the manifest says {summary.n_leaves}")
+
+
+def _check_counts(summary: PartitionSummary, name: str, index: PartitionIndex) -> Iterator[Damage]:
+    """What the index and the manifest say of sizes, before anything is decoded."""
+    for wrong in index.miscounts():
+        yield Damage("count", name, wrong)
+    for what, found, claimed in (
+        ("rows", index.n_rankings, summary.n_rankings),
+        ("leaves", len(index.leaf_rows), summary.n_leaves),
+        ("items", sum(index.leaf_items), summary.n_entries),
+    ):
+        if found != claimed:
+            yield Damage("count", name, f"{found:,} {what}, the manifest says {claimed:,}")
 
 
 def _check_leaf(block: RankingBlock, name: str, leaf: int) -> Iterator[Damage]:

@@ -15,7 +15,7 @@ import numpy as np
 from plmix_dist.errors import DamagedStoreError, IngestError, StoreExistsError, UnfinishedStoreError
 from plmix_dist.rankings.leaves import cut_leaves
 from plmix_dist.store.arrays import CHUNK_BYTES, ColumnWriter, RecordingStore
-from plmix_dist.store.lock import write_lock
+from plmix_dist.store.lock import LOCK_KEYS, write_lock
 from plmix_dist.store.manifest import (
     GROUP_KEYS,
     INDEX,
@@ -126,12 +126,16 @@ class WriteSession:
             return
         with write_lock(location):
             base = _fit_to_add_to(location, plan, append)  # another writer may just have finished
+            if base is not None and _contains(base, plan):  # and with this very plan
+                yield cls(location, plan, base, done=True)
+                return
             if base is not None:
                 plan = _after(base, plan)
+                _tidy_after_crash(location, base)
             if location.exists(PLAN):
                 _refuse_another_plan(location, plan)
             else:
-                _clear_leftovers(location, plan.first_partition)
+                _refuse_leftovers(location, plan.first_partition)
                 location.write_bytes(PLAN, plan.to_bytes())
             yield cls(location, plan, base, done=False)
 
@@ -195,14 +199,14 @@ class WriteSession:
         for key in GROUP_KEYS:
             self.location.write_bytes(key, ZARR_GROUP)
         self.location.write_bytes(MANIFEST, store.manifest.to_bytes())
-        self.location.remove("wip")
+        _remove_work(self.location)
         return store
 
     def abandon(self) -> None:
         """Remove everything this plan wrote, so that another may begin."""
         for number in self.plan.partitions:
             self.location.remove(partition_name(number))
-        self.location.remove("wip")
+        _remove_work(self.location)
 
 
 def write_partition(
@@ -354,17 +358,26 @@ def _fit_to_add_to(location: Location, plan: WritePlan, append: bool) -> Manifes
     return base
 
 
-def _clear_leftovers(location: Location, first_partition: int) -> None:
-    """Remove partitions that belong to no plan, as when someone deleted the plan of an unfinished run."""
+def _refuse_leftovers(location: Location, first_partition: int) -> None:
+    """Refuse to write among partitions that belong to no plan: they are someone's, and may be all that is left."""
     published = {partition_name(number) for number in range(first_partition)}
     for key in location.listing("partitions"):
         folder = "/".join(key.split("/")[:2])
-        if key not in GROUP_KEYS and folder not in published and location.exists(key):
-            location.remove(folder)
+        if key not in GROUP_KEYS and folder not in published:
+            raise StoreExistsError(
+                f"{location.url}/{folder} is there already, and no manifest or plan says what it is; "
+                "choose another path, or remove it first"
+            )
 
 
 def _contains(manifest: Manifest, plan: WritePlan) -> bool:
     return any(event["fingerprint"] == plan.fingerprint for event in manifest.history)
+
+
+def _remove_work(location: Location) -> None:
+    """Remove all work in progress but the lock, which is its holder's to give back."""
+    for key in {"/".join(key.split("/")[:2]) for key in location.listing("wip")} - LOCK_KEYS:
+        location.remove(key)
 
 
 def _after(base: Manifest, plan: WritePlan) -> WritePlan:
@@ -372,6 +385,15 @@ def _after(base: Manifest, plan: WritePlan) -> WritePlan:
     if plan.item_names != base.item_names or plan.leaf_rows != base.leaf_rows:
         raise StoreExistsError("rankings to append must use the items and the leaf size of the store")
     return WritePlan(**(asdict(plan) | {"first_partition": len(base.partitions)}))
+
+
+def _tidy_after_crash(location: Location, base: Manifest) -> None:
+    """Remove the plan of a run that published its manifest and was stopped before it could tidy up."""
+    if not location.exists(PLAN):
+        return
+    begun = WritePlan.from_bytes(location.read_bytes(PLAN), f"{location.url}/{PLAN}")
+    if _contains(base, begun):
+        location.remove(PLAN)
 
 
 def _refuse_another_plan(location: Location, plan: WritePlan) -> None:
