@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plmix_dist.engine import executor_for, run_all
-from plmix_dist.errors import SettingsError
+from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.rankings.portions import draw_portions
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.store import Location, RankingStore, WritePlan, WriteSession, open_store, write_partition
@@ -144,7 +144,14 @@ def _write_store(
     with WriteSession.begin(Location.of(path), plan) as session:
         tasks = [SplitTask(task, part) for task in session.pending()]
         run_all(runner, split_partition, tasks, "split", progress)
-        return session.finalise({"paths": [part.store.location.url]})
+        try:
+            return session.finalise({"paths": [part.store.location.url]})
+        except IngestError:
+            session.abandon()
+            share = part.shares[part.number]
+            raise SettingsError(
+                f"no ranking falls to {path}, whose share is {share:g}; give it more"
+            ) from None
 
 
 def _write_weights(part: Part, path: str) -> None:

@@ -27,11 +27,10 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file or URL, with what identifies its contents."""
+    """One file or URL, and its size in bytes."""
 
     url: str
     size: int
-    sha256: str
 
     @property
     def name(self) -> str:
@@ -84,18 +83,26 @@ def find_sources(sources: Sequence[str | os.PathLike[str]]) -> list[str]:
     return found
 
 
-def describe(url: str) -> SourceFile:
-    """Size and digest of a file, read once as a stream."""
-    digest = hashlib.sha256()
-    size = 0
+def find(url: str) -> SourceFile:
+    """A file that is there, with its size."""
     try:
-        with open_bytes(url, decompress=False) as file:
-            while chunk := file.read(_READ_BYTES):
-                digest.update(chunk)
-                size += len(chunk)
-    except (OSError, ImportError, ValueError) as error:
+        if "://" not in url:
+            return SourceFile(url, Path(url).stat().st_size)
+        import fsspec
+
+        filesystem, path = fsspec.core.url_to_fs(url)
+        return SourceFile(url, int(filesystem.size(path)))
+    except (OSError, ImportError, ValueError, TypeError) as error:
         raise IngestError(f"{url} cannot be read: {error}") from error
-    return SourceFile(url, size, digest.hexdigest())
+
+
+def file_digest(url: str) -> str:
+    """SHA-256 of a file as it lies there, read once as a stream."""
+    digest = hashlib.sha256()
+    with open_bytes(url, decompress=False) as file, reading_explained(url):
+        while chunk := file.read(_READ_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def open_bytes(url: str, *, decompress: bool = True) -> IO[bytes]:

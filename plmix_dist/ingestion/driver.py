@@ -230,7 +230,7 @@ def _encoder(part: FilePart | ArrayPart, rules: Rules, work: Work) -> Encoder:
         unranked=rules.unranked or header.unranked,
         complete=header.complete,
         on_error=rules.on_error,
-        unit="row" if part.format == "parquet" else "line",
+        unit=part.unit,
         text_ids=work.ids == "text",
         text_groups=work.groups == "text",
     )

@@ -29,6 +29,11 @@ class FilePart:
     format: str
     options: ReadOptions
 
+    @property
+    def unit(self) -> str:
+        """What the numbers of its rows count."""
+        return "row" if self.format == "parquet" else "line"
+
     def read(self) -> Iterator[RawRows]:
         """Its rows in batches."""
         return format_named(self.format).read(self.slice, self.options)

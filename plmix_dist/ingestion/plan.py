@@ -11,12 +11,12 @@ from plmix_dist.engine import run_all
 from plmix_dist.engine.dask_arrays import is_dask_array, row_blocks
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.formats import detect, format_named
-from plmix_dist.formats.arrays import check_array, describe_array
+from plmix_dist.formats.arrays import check_array, describe_array, read_array
 from plmix_dist.formats.delimited import SUFFIXES, items_beside
 from plmix_dist.formats.items import checked_names, natural_order, read_names
 from plmix_dist.formats.labelled import exists
 from plmix_dist.formats.rows import Encoder, label_problem
-from plmix_dist.formats.sources import describe, find_sources
+from plmix_dist.formats.sources import file_digest, find, find_sources
 from plmix_dist.ingestion.parts import ArrayPart, FilePart, Work
 from plmix_dist.ingestion.scan import ScanTask, check_runs, counts_by_file, scan
 from plmix_dist.store import Location, RejectedRows, open_store
@@ -72,6 +72,8 @@ def plan_array(
         known = checked_names([str(number) for number in range(n_items)], "the array")
     elif n_items is not None and n_items != len(known):
         raise SettingsError(f"n_items is {n_items}, but there are {len(known)} item names")
+    if not is_dask_array(source):
+        _require_a_row_of_array(blocks, known)
     parts = [
         ArrayPart(
             block.first_row,
@@ -80,6 +82,18 @@ def plan_array(
         for block in blocks
     ]
     return Work(known, parts, inputs, [describe_array(source, column, by_name=is_dask_array(source))])
+
+
+def _require_a_row_of_array(blocks: Sequence[RowBlock], names: tuple[str, ...]) -> None:
+    lookup = {str(number): number for number in range(len(names))}
+    encoder = Encoder("array", names, lookup, "below", complete=False, on_error="drop", unit="row")
+    first: str | None = None
+    for block in blocks:
+        rejected = RejectedRows()
+        if encoder.encode(read_array(block.data, None, block.first_row), rejected).n_rankings:
+            return
+        first = first or next(iter(rejected.lines), None)
+    raise IngestError(_nothing_found("the array", first))
 
 
 def _largest(_: RowBlock, rows: NDArray[Any]) -> int:
@@ -93,7 +107,7 @@ def plan_files(
     paths = find_sources(
         [source] if isinstance(source, str) or not hasattr(source, "__iter__") else list(source)
     )
-    files = run_all(runner, describe, paths, "hash")
+    files = [find(path) for path in paths]
     parts: list[FilePart] = []
     sources: list[dict[str, Any]] = []
     headers: dict[str, Header] = {}
@@ -103,9 +117,11 @@ def plan_files(
         headers[file.url] = header
         parts += [FilePart(part, kind.name, options) for part in kind.slices(file, header, options)]
         metadata = {key: value for key, value in header.metadata.items() if key == "preflib"}
-        identity = {"name": file.name, "size": file.size, "sha256": file.sha256, "format": kind.name}
-        sources.append(identity | {"metadata": metadata})
+        sources.append({"name": file.name, "size": file.size, "format": kind.name, "metadata": metadata})
     _require_a_row(parts, paths)
+    # Nothing up to here needed a cluster: what cannot be ingested is refused before one starts.
+    for identity, digest in zip(sources, run_all(runner, file_digest, paths, "hash"), strict=True):
+        identity["sha256"] = digest
     named = known or _names_in_headers(headers) or _names_beside(files)
     scans = run_all(runner, scan, [ScanTask(part, named is None) for part in parts], "scan")
     check_runs(parts, scans)
@@ -135,19 +151,26 @@ def _require_a_row(parts: list[FilePart], paths: list[str]) -> None:
             if _trial_encoder(part, rows).encode(rows, rejected).n_rankings:
                 return
             first = first or next(iter(rejected.lines), None)
-    why = f"; the first bad row: {json.loads(first)['message']}" if first else ""
-    more = ", ..." if len(paths) > 3 else ""
-    raise IngestError(f"no valid ranking was found in {', '.join(paths[:3])}{more}{why}")
+    raise IngestError(_nothing_found(f"{', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''}", first))
+
+
+def _nothing_found(where: str, first_bad: str | None) -> str:
+    if first_bad is None:
+        return f"no ranking was found in {where}"
+    bad = json.loads(first_bad)
+    unit = "line" if "line" in bad else "row"
+    return f"no ranking was found in {where}; the first bad row, {unit} {bad[unit]}: {bad['message']}"
 
 
 def _trial_encoder(part: FilePart, rows: RawRows) -> Encoder:
     """An encoder that knows the items of one batch alone: enough to tell whether any of its rows is a ranking."""
     labels = part.slice.header.item_labels
     if labels is None:
-        labels = tuple(str(label) for label in rows.labels.unique().to_pylist() if label is not None)
+        found = [str(label) for label in rows.labels.unique().to_pylist() if label is not None]
+        labels = (*found, "an item of another batch")
     lookup = {label: number for number, label in enumerate(labels) if label_problem(label) is None}
     complete = part.slice.header.complete
-    return Encoder(part.slice.file.url, labels, lookup, "below", complete, "drop")
+    return Encoder(part.slice.file.url, labels, lookup, "below", complete, "drop", part.unit)
 
 
 def _kind_of_labels(name: str, kinds: list[LabelKind]) -> LabelKind:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from plmix_dist.errors import DamagedStoreError, IngestError, StoreExistsError, UnfinishedStoreError
+from plmix_dist.errors import (
+    DamagedStoreError,
+    IngestError,
+    StoreError,
+    StoreExistsError,
+    UnfinishedStoreError,
+)
 from plmix_dist.rankings.leaves import cut_leaves
 from plmix_dist.store.arrays import CHUNK_BYTES, ColumnWriter, RecordingStore
 from plmix_dist.store.lock import LOCK_KEYS, write_lock
@@ -239,6 +245,11 @@ def write_partition(
         task.location.write_bytes(f"{staged}/{key}", data)
         store.written[key] = (len(data), sha256(data))
     index = writer.close(rejected.counts if rejected is not None else {})
+    if not _still_wanted(task):
+        task.location.remove(staged)
+        raise StoreError(
+            f"the write to {task.location.url} was given up; partition {task.number} is not published"
+        )
     task.location.write_bytes(f"{staged}/{INDEX}", index.to_bytes())
     if staged != final and task.location.exists(f"{final}/{INDEX}"):
         if (
@@ -335,6 +346,15 @@ class PartitionWriter:
         starts[0] = self._group_starts is None or labels[0] != self._last_group
         self._group_starts = [*(self._group_starts or []), starts]
         self._last_group = labels[-1]
+
+
+def _still_wanted(task: PartitionTask) -> bool:
+    """Whether the plan that a partition is written for is still under way: a worker may be the last to hear."""
+    try:
+        plan = WritePlan.from_bytes(task.location.read_bytes(PLAN), f"{task.location.url}/{PLAN}")
+    except FileNotFoundError:
+        return False
+    return plan.fingerprint == task.plan
 
 
 def _made_by(location: Location, number: int) -> str | None:

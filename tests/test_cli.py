@@ -1,0 +1,550 @@
+"""The command line: every verb for people and for machines, exit codes, errors, and what never reaches a terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+from ingest_helpers import named_rows, printed_json, row, write
+from oracle import index_digests, snapshot
+
+from plmix_dist import __version__, open_store
+from plmix_dist.cli import main
+from plmix_dist.cli.output import few, number, printable, size
+from plmix_dist.errors import IngestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from distributed import Client
+
+BALLOTS = "count,ordering\n3,tea mate milk\n2,milk tea\n1,mate\n"
+
+
+class Said(NamedTuple):
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def plmix(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Runs a command in this process, as the installed script does."""
+
+    def run(*arguments: object) -> Said:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Said(int(stopped.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def plmix_process() -> Callable[..., Said]:
+    """Runs a command in a process of its own."""
+
+    def run(*arguments: object) -> Said:
+        done = subprocess.run(
+            [sys.executable, "-m", "plmix_dist", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=os.environ | {"COLUMNS": "100"},
+        )
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def ballots(tmp_path: Path) -> Path:
+    return write(tmp_path / "ballots.csv", BALLOTS)
+
+
+@pytest.fixture
+def store(tmp_path: Path, ballots: Path, plmix: Callable[..., Said]) -> Path:
+    assert plmix("ingest", ballots, tmp_path / "store", "--unranked", "below").code == 0
+    return tmp_path / "store"
+
+
+# --- ingest ----------------------------------------------------------------------------------------------
+
+
+def test_ingest__plain(tmp_path: Path, ballots: Path, plmix: Callable[..., Said]) -> None:
+    said = plmix("ingest", ballots, tmp_path / "store", "--unranked", "below")
+    assert (said.code, said.err) == (0, "")
+    lines = dict(line.split("  ", 1) for line in said.out.splitlines())
+    assert lines["store"].strip() == str(tmp_path / "store")
+    assert lines["rankings"].strip() == "3 of 3 items"
+    assert lines["weight"].strip() == "6"
+    assert lines["time"].strip().endswith("rankings/s")
+
+
+def test_ingest__json_then_nothing_to_do(tmp_path: Path, ballots: Path, plmix: Callable[..., Said]) -> None:
+    command = ("ingest", ballots, tmp_path / "store", "--unranked", "below")
+    first = printed_json(plmix(*command, "--json").out)
+    assert first.pop("seconds") > 0
+    expected = {
+        "store": str(tmp_path / "store"),
+        "n_rankings": 3,
+        "n_items": 3,
+        "total_weight": 6.0,
+        "rejected": {},
+        "notes": [],
+    }
+    assert first == expected | {"changed": True}
+    before = snapshot(tmp_path / "store")
+    second = printed_json(plmix(*command, "--json").out)
+    assert second.pop("seconds") > 0
+    assert second == expected | {"changed": False}
+    said = plmix(*command)
+    assert said.code == 0
+    assert "nothing to do" in said.out
+    assert snapshot(tmp_path / "store") == before
+
+
+def test_ingest__every_option(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    text = "Paper;What;Choice\n1;tea;1\n1;mate;2\n2;tea;1\n2;mate;2\n3;beer;1\n3;tea;2\n4;mate;1\n4;tea;2\n"
+    source = write(tmp_path / "a.dat", text)
+    items = write(tmp_path / "items.txt", "mate\ntea\nnever\n")
+    columns = [f"--column={role}" for role in ("id=Paper", "item=What", "rank=Choice")]
+    options = ("--format=long", "--delimiter=;", "--merge", "--on-error=quarantine", "--unranked=absent")
+    said = plmix("ingest", source, tmp_path / "store", f"--items={items}", *columns, *options, "--json")
+    assert said.code == 0, said.err
+    assert printed_json(said.out)["rejected"] == {"unknown-item": 1}
+    made = open_store(tmp_path / "store")
+    assert made.item_names == ("mate", "tea", "never")
+    assert named_rows(made) == [row("tea", "mate", weight=2.0), row("mate", "tea")]
+    plain = plmix("ingest", source, tmp_path / "second", f"--items={items}", *columns, *options)
+    assert "1 rows: 1 unknown-item (plmix info --rejected lists them)" in plain.out
+
+
+def test_ingest__append_and_notes(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    soc = (
+        "# DATA TYPE: soc\n# NUMBER ALTERNATIVES: 2\n# NUMBER VOTERS: 9\n# NUMBER UNIQUE ORDERS: 1\n3: 2,1\n"
+    )
+    source = write(tmp_path / "a.soc", soc)
+    said = plmix("ingest", source, tmp_path / "store", "--on-error", "drop")
+    note = f"{source}: the header says 9 voters, but there are 3"
+    assert f"note      {note}" in said.out
+    more = write(tmp_path / "b.csv", "ordering\n1 2\n")
+    for changed in (True, False):
+        again = printed_json(plmix("ingest", more, tmp_path / "store", "--append", "--json").out)
+        assert (again["n_rankings"], again["changed"]) == (2, changed)
+
+
+def test_ingest__several_sources(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.csv", BALLOTS)
+    sources = (tmp_path / "a.csv", tmp_path / "b.csv")
+    said = plmix("ingest", *sources, tmp_path / "store", "--unranked", "below", "--json")
+    assert printed_json(said.out)["total_weight"] == 12.0
+
+
+def test_quiet__prints_nothing(tmp_path: Path, ballots: Path, plmix: Callable[..., Said]) -> None:
+    said = plmix("ingest", ballots, tmp_path / "store", "--unranked", "below", "--quiet")
+    assert said == Said(0, "", "")
+
+
+# --- the other verbs -------------------------------------------------------------------------------------
+
+
+def test_export__plain_and_json(tmp_path: Path, store: Path, plmix: Callable[..., Said]) -> None:
+    said = plmix("export", store, tmp_path / "out.csv")
+    assert (said.code, said.out) == (0, f"exported  3 rankings to {tmp_path / 'out.csv'}\n")
+    assert (tmp_path / "out.csv").read_text() == BALLOTS
+    said = plmix("export", store, tmp_path / "out.txt", "--format", "wide", "--json")
+    assert printed_json(said.out) == {"target": str(tmp_path / "out.txt"), "n_rankings": 3}
+    lines = ["count,place_1,place_2,place_3", "3,tea,mate,milk", "2,milk,tea,", "1,mate,,"]
+    assert (tmp_path / "out.txt").read_text().splitlines() == lines
+
+
+def test_export__format_it_cannot_tell(tmp_path: Path, store: Path, plmix: Callable[..., Said]) -> None:
+    said = plmix("export", store, tmp_path / "out.xlsx")
+    assert said.code == 1
+    assert f"{tmp_path / 'out.xlsx'}: the name does not tell the format" in said.err
+    assert "--format" in said.err
+
+
+def test_simulate__plain_and_json(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    options = (
+        "--rankings",
+        50,
+        "--items",
+        6,
+        "--components",
+        2,
+        "--length",
+        3,
+        "--unranked",
+        "below",
+        "--seed",
+        7,
+    )
+    said = plmix("simulate", tmp_path / "a", *options)
+    assert said.code == 0
+    assert "rankings  50 of 6 items" in said.out
+    assert printed_json(plmix("simulate", tmp_path / "b", *options, "--json").out)["n_rankings"] == 50
+    assert index_digests(open_store(tmp_path / "a")) == index_digests(open_store(tmp_path / "b"))
+    assert "nothing to do" in plmix("simulate", tmp_path / "a", *options).out
+
+
+def test_split__plain_and_json(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    plmix("simulate", tmp_path / "store", "--rankings", 400, "--items", 3)
+    outs = (tmp_path / "train", tmp_path / "test")
+    parts = printed_json(plmix("split", tmp_path / "store", *outs, "--json", "--seed", 3).out)["parts"]
+    assert [part["out"] for part in parts] == [str(out) for out in outs]
+    assert sum(part["total_weight"] for part in parts) == 400
+    arrays = (tmp_path / "train.npy", tmp_path / "test.npy")
+    said = plmix("split", tmp_path / "store", *arrays, "--shares", "0.5,0.5")
+    assert said.out.splitlines() == [f"{out}  row weights" for out in (arrays[0], f"{arrays[1]} ")]
+    assert sum(np.load(out).sum() for out in arrays) == 400
+
+
+@pytest.mark.parametrize(
+    ("shares", "what"),
+    [("0.5,x", "--shares takes numbers such as 0.8,0.2, but got 'x'"), ("0.5,0.6", "sum to 1")],
+)
+def test_split__shares_that_are_none(
+    tmp_path: Path, store: Path, plmix: Callable[..., Said], shares: str, what: str
+) -> None:
+    said = plmix("split", store, tmp_path / "a", tmp_path / "b", "--shares", shares)
+    assert said.code == 1
+    assert what in said.err
+
+
+def test_verify__whole(store: Path, plmix: Callable[..., Said]) -> None:
+    said = plmix("verify", store)
+    assert said == Said(0, "whole  3 rankings in 1 partitions: every byte is as written\n", "")
+    assert printed_json(plmix("verify", store, "--json").out) == {
+        "store": str(store),
+        "whole": True,
+        "damage": [],
+    }
+
+
+def test_verify__damaged_ends_with_3(
+    store: Path, plmix: Callable[..., Said], plmix_process: Callable[..., Said]
+) -> None:
+    victim = sorted(store.glob("partitions/p000000/items/c/*"))[0]
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(bytes(data))
+    (store / "partitions/p000000/below/zarr.json").unlink()
+    said = plmix_process("verify", store)
+    assert said.code == 3
+    assert said.err == ""
+    assert f"altered  {victim.relative_to(store)}: is not what was written" in said.out
+    assert "missing  partitions/p000000/below/zarr.json" in said.out
+    record = plmix("verify", store, "--json")
+    assert record.code == 3
+    found = printed_json(record.out)
+    assert found["whole"] is False
+    assert {damage["kind"] for damage in found["damage"]} >= {"altered", "missing"}
+
+
+def test_info__plain(store: Path, plmix: Callable[..., Said]) -> None:
+    said = plmix("info", store)
+    assert said.code == 0
+    assert "rankings     3, total weight 6" in said.out
+    assert "items        3: mate, milk, tea" in said.out
+    assert "kinds        1 full, 2 top-k, 2 weighted" in said.out
+    assert "every item is connected with every other" in said.out
+
+
+def test_info__json(store: Path, plmix: Callable[..., Said]) -> None:
+    found = printed_json(plmix("info", store, "--json").out)
+    assert found["item_names"] == ["mate", "milk", "tea"]
+    assert (found["n_rankings"], found["total_weight"], found["generation"]) == (3, 6.0, 1)
+    assert found["kinds"] == {
+        "full": 1,
+        "top-k": 2,
+        "subset": 0,
+        "slate": 0,
+        "tied": 0,
+        "weighted": 2,
+        "grouped": 0,
+    }
+    assert found["comparison_graph"]["n_groups"] == 1
+    assert "rejected_rows" not in found
+    assert "kinds" not in printed_json(plmix("info", store, "--json", "--no-graph").out)
+
+
+def test_info__counts_every_kind_of_row(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    lines = [
+        "1,ann,tea mate milk,",
+        "1,ann,{tea mate} milk,",
+        "2,bob,tea,below",
+        "1,bob,{mate milk},below",
+        "1,cat,tea milk,absent",
+        "1,cat,mate | tea,",
+        "1,cat,mate | tea milk,",
+    ]
+    source = write(tmp_path / "a.csv", "count,group,ordering,unranked\n" + "\n".join(lines) + "\n")
+    assert plmix("ingest", source, tmp_path / "store").code == 0
+    kinds = {"full": 2, "top-k": 2, "subset": 1, "slate": 2, "tied": 2, "weighted": 1, "grouped": 7}
+    assert printed_json(plmix("info", tmp_path / "store", "--json").out)["kinds"] == kinds
+
+
+def test_info__items_that_stand_apart(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    source = write(tmp_path / "a.csv", "ordering\ntea mate milk\nmate tea milk\n")
+    plmix("ingest", source, tmp_path / "store")
+    said = plmix("info", tmp_path / "store")
+    assert "comparisons          2 groups; the largest has 2 items" in said.out
+    assert "never above another  milk" in said.out
+
+
+@pytest.mark.promise(19)
+def test_info__rejected_rows(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    source = write(tmp_path / "a.csv", "ordering\ntea mate\ntea tea\n")
+    plmix("ingest", source, tmp_path / "store", "--on-error", "drop")
+    said = plmix("info", tmp_path / "store", "--rejected")
+    assert f"{source}, line 3: item tea is listed twice" in said.out
+    assert "1 rows rejected" in said.out
+    [bad] = printed_json(plmix("info", tmp_path / "store", "--rejected", "--json").out)["rejected_rows"]
+    assert (bad["reason"], bad["line"], bad["item"]) == ("duplicate-item", 3, "tea")
+
+
+@pytest.mark.parametrize("policy", ["drop", "quarantine"])
+def test_info__rejected_rows_of_parquet(tmp_path: Path, plmix: Callable[..., Said], policy: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"items": [["tea", "mate"], ["tea", "tea"]]}), source)
+    plmix("ingest", source, tmp_path / "store", "--on-error", policy)
+    said = plmix("info", tmp_path / "store", "--rejected")
+    assert f"{source}, row 2: item tea is listed twice" in said.out
+
+
+# --- errors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(42)
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["ingest", "none.csv", "out"], "no file matches 'none.csv'"),
+        (["ingest", "ballots.csv", "out"], "line 3: lists 2 of 3 items, and nothing says"),
+        (["ingest", "ballots.csv", "out", "--column", "id"], "--column takes ROLE=NAME, but got 'id'"),
+        (["ingest", "ballots.csv", "out", "--column", "x=y"], "there is no column role 'x'"),
+        (["ingest", "ballots.csv", "out", "--items", "none.txt"], "none.txt"),
+        (["ingest", "ballots.csv", "out", "--workers", "1", "--scheduler", "tcp://x:1"], "not both"),
+        (["ingest", "ballots.csv", "out", "--append"], "there is no store at"),
+        (["verify", "none"], "there is no store at"),
+        (["info", "ballots.csv"], "there is no store at"),
+        (["export", "none", "out.csv"], "there is no store at"),
+        (["split", "none", "a", "b"], "there is no store at"),
+    ],
+)
+def test_error__one_line_without_a_traceback(
+    tmp_path: Path,
+    ballots: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plmix: Callable[..., Said],
+    arguments: list[str],
+    what: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = plmix(*arguments, "--json")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("plmix: error: ")
+    assert what in said.err
+    assert len(said.err.splitlines()) == 1
+    # What the user did wrong is foreseen; "this should not happen" is for what we did wrong.
+    assert "should not happen" not in said.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["frobnicate"],
+        ["ingest"],
+        ["ingest", "a.csv"],
+        ["ingest", "a.csv", "out", "--unranked", "sideways"],
+        ["ingest", "a.csv", "out", "--frobnicate"],
+        ["simulate", "out", "--rankings", "0", "--items", "3"],
+        ["simulate", "out", "--items", "3"],
+        ["verify", "out", "--workers", "-1"],
+    ],
+)
+def test_usage__ends_with_2(plmix: Callable[..., Said], arguments: list[str]) -> None:
+    said = plmix(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert "Usage: plmix" in said.err
+    assert "Error: " in said.err
+
+
+def test_debug__shows_where(tmp_path: Path, plmix_process: Callable[..., Said]) -> None:
+    said = plmix_process("ingest", tmp_path / "none.csv", tmp_path / "out", "--debug")
+    assert said.code == 1
+    assert "Traceback (most recent call last)" in said.err
+    assert "plmix_dist.errors.IngestError: no file matches" in said.err
+
+
+def test_debug__raises_for_those_who_call_main(tmp_path: Path) -> None:
+    with pytest.raises(IngestError, match="no file matches"):
+        main(["ingest", str(tmp_path / "none.csv"), str(tmp_path / "out"), "--debug"])
+
+
+# --- nothing steers a terminal ---------------------------------------------------------------------------
+
+
+@pytest.mark.promise(35)
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[31mb", "a\\x1b[31mb"),
+        ("a\x9b31mb", "a\\x9b31mb"),
+        ("a\rb", "a\\rb"),
+        ("a\x00\x07\x7fb", "a\\x00\\x07\\x7fb"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\u2028b", "a\\u2028b"),
+        ("naïve 茶 🍵", "naïve 茶 🍵"),
+        ("C:\\new", "C:\\new"),
+    ],
+)
+def test_printable__control_characters_are_made_visible(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@pytest.mark.promise(35)
+def test_error__names_of_files_cannot_steer(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    source = write(tmp_path / "a\x1b[2J.csv", "p1,p2\ntea,tea\n")
+    said = plmix("ingest", source, tmp_path / "store")
+    assert said.code == 1
+    assert "a\\x1b[2J.csv" in said.err
+    assert "\x1b" not in said.err
+
+
+@pytest.mark.promise(35)
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["plain", "json"])
+def test_info__labels_of_rejected_rows_cannot_steer(
+    tmp_path: Path, plmix: Callable[..., Said], form: list[str]
+) -> None:
+    source = write(tmp_path / "a.csv", "p1,p2\ntea,mate\ntea,m\x1b[31mate\ntea,m\x9b31mate\ntea,m\x7fate\n")
+    plmix("ingest", source, tmp_path / "store", "--on-error", "quarantine")
+    said = plmix("info", tmp_path / "store", "--rejected", *form)
+    assert said.code == 0
+    assert "line 3" in said.out or '"line": 3' in said.out
+    assert not [sign for sign in said.out if sign != "\n" and not sign.isprintable()]
+
+
+# --- where the work is done ------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(10)
+def test_workers__two_processes_make_the_same_store(
+    tmp_path: Path, plmix: Callable[..., Said], plmix_process: Callable[..., Said]
+) -> None:
+    options = ("--rankings", 300, "--items", 5, "--components", 2, "--json")
+    for run, workers in ((plmix, 0), (plmix_process, 2)):
+        said = run("simulate", tmp_path / str(workers), *options, "--workers", workers)
+        assert (said.code, said.err) == (0, "")
+        assert printed_json(said.out)["n_rankings"] == 300
+    here, there = (open_store(tmp_path / name) for name in "02")
+    assert index_digests(here) == index_digests(there)
+
+
+def test_scheduler__does_the_work(
+    store: Path, client: Client, plmix_process: Callable[..., Said], tmp_path: Path
+) -> None:
+    address = client.scheduler.address
+    assert address.startswith("tcp://127.0.0.1:")
+    said = plmix_process("verify", store, "--scheduler", address, "--json")
+    assert (said.code, said.err) == (0, "")
+    assert printed_json(said.out)["whole"] is True
+
+    def keys(dask_scheduler: Any) -> list[str]:
+        return [str(entry[0]) for entry in dask_scheduler.transition_log]
+
+    assert any(key.startswith("verify-") for key in client.run_on_scheduler(keys))
+
+
+# --- start ----------------------------------------------------------------------------------------------
+
+HEAVY = ["dask", "distributed", "numba", "zarr", "scipy", "pyarrow"]
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "import plmix_dist",
+        "from plmix_dist.cli import main",
+        "main(['--help'])",
+        "main(['ingest', '--help'])",
+    ],
+)
+def test_start__loads_nothing_heavy(python_says: Callable[..., str], what: str) -> None:
+    script = f"""
+import contextlib, io, sys
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    {"from plmix_dist.cli import main" if "main([" in what else "pass"}
+    {what}
+print([name for name in {HEAVY!r} if name in sys.modules])
+"""
+    assert python_says(script).strip() == "[]"
+
+
+def test_help__lists_every_verb(plmix: Callable[..., Said]) -> None:
+    said = plmix("--help")
+    assert said.code == 0
+    for verb in ("ingest", "export", "simulate", "split", "verify", "info"):
+        assert f"\n  {verb} " in said.out
+        assert "Usage: plmix" in plmix(verb, "--help").out
+
+
+def test_version__is_that_of_the_package(plmix: Callable[..., Said]) -> None:
+    assert plmix("--version").out == f"plmix, version {__version__}\n"
+
+
+# --- how numbers are shown -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1234567, "1,234,567"), (2.0, "2"), (1234.5, "1,234.5"), (0.125, "0.125")],
+)
+def test_number__thousands_apart(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1 kB"),
+        (1_234_567, "1.23 MB"),
+        (5e9, "5 GB"),
+        (2e13, "20 TB"),
+    ],
+)
+def test_size__in_units_people_read(n_bytes: float, text: str) -> None:
+    assert size(n_bytes) == text
+
+
+def test_few__says_how_many_there_are() -> None:
+    assert few([]) == "none"
+    assert few(["a", "b"]) == "a, b"
+    assert few(list(range(12)), most=3) == "0, 1, 2, ... (12 in all)"
+
+
+def test_json__names_of_any_script(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    source = write(tmp_path / "a.csv", 'p1,p2,p3\n茶,"quo""ted",<b>\n')
+    plmix("ingest", source, tmp_path / "store")
+    assert printed_json(plmix("info", tmp_path / "store", "--json").out)["item_names"] == [
+        "<b>",
+        'quo"ted',
+        "茶",
+    ]
