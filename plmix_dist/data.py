@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ class Rankings:
     n_items: int
     item_names: tuple[str, ...]
     weights: NDArray[np.float64] | None = None
-    first_leaf: int = 0
+    first_row: int = 0
     leaf_bounds: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
 
     @property
@@ -73,15 +73,18 @@ class Rankings:
 
     def only(self, start: int, stop: int) -> Rankings:
         """The same leaves by the same numbers, but with the weights of no others: what travels to a worker."""
-        if self.weights is None:
-            return self
-        rows = slice(int(self.leaf_bounds[start]), int(self.leaf_bounds[stop]))
-        bounds = self.leaf_bounds - self.leaf_bounds[start]
-        return Rankings(self.source, self.n_items, self.item_names, self.weights[rows], start, bounds)
+        first, last = int(self.leaf_bounds[start]), int(self.leaf_bounds[stop])
+        weights = (
+            None if self.weights is None else self.weights[first - self.first_row : last - self.first_row]
+        )
+        only = getattr(self.source, "only", None)
+        source = self.source if only is None else only(start, stop)
+        return replace(self, source=source, weights=weights, first_row=first)
 
     def _usable(self, block: RankingBlock, leaf: int) -> RankingBlock:
         if self.weights is not None:
-            weights = self.weights[int(self.leaf_bounds[leaf]) : int(self.leaf_bounds[leaf + 1])]
+            first, last = int(self.leaf_bounds[leaf]), int(self.leaf_bounds[leaf + 1])
+            weights = self.weights[first - self.first_row : last - self.first_row]
             block = block.replace(weights=weights)
             if (weights == 0).any():
                 block = block.take(weights > 0)
@@ -153,7 +156,7 @@ def _from_store(
     if item_names is not None and store.item_names != item_names:
         raise SettingsError(
             f"the store at {store.location.url} has other items than the model: "
-            f"{_first_difference(store.item_names, item_names)}"
+            f"{first_difference(store.item_names, item_names)}"
         )
     if any(
         name.startswith("groups")
@@ -212,6 +215,13 @@ class DaskLeaves:
         """Bytes of all rows as blocks."""
         return float(self.array.shape[0] * (self.array.shape[1] + 11))
 
+    def only(self, start: int, stop: int) -> DaskLeaves:
+        """The same leaves by the same numbers without the array: its rows travel as the input of a task."""
+        del start, stop
+        light = DaskLeaves.__new__(DaskLeaves)
+        light.__dict__.update(self.__dict__ | {"array": None, "bounds": self.bounds})
+        return light
+
     def rows(self, start: int, stop: int) -> Any:
         """The rows of leaves `start` to `stop`, still lazy."""
         return self.array[int(self.bounds[start]) : int(self.bounds[stop])]
@@ -254,7 +264,8 @@ def _weights(sample_weight: ArrayLike | None, n_rankings: int) -> NDArray[np.flo
     return weights
 
 
-def _first_difference(found: tuple[str, ...], expected: tuple[str, ...]) -> str:
+def first_difference(found: tuple[str, ...], expected: tuple[str, ...]) -> str:
+    """Where two lists of item names differ, in words."""
     for number, (mine, theirs) in enumerate(zip(found, expected, strict=False)):
         if mine != theirs:
             return f"item {number} is {mine!r} here and {theirs!r} there"

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from plmix_dist.data import Rankings, as_rankings
+from plmix_dist.data import Rankings, as_rankings, first_difference
 from plmix_dist.engine.aggregation import Aggregation
 from plmix_dist.engine.lazy import lazy_rows
 from plmix_dist.engine.passes import make_passes
 from plmix_dist.errors import NotConvergedWarning, SettingsError
 from plmix_dist.inference.fit import Fit, FitSettings, fit_mixture
+from plmix_dist.inference.state import EmState
 from plmix_dist.kernels import Prepared, prepare, row_posteriors
 from plmix_dist.mixture import MODEL, MixtureParams
 from plmix_dist.rankings.randomness import generator
@@ -170,7 +171,8 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
             residency=self.residency,
             seed=_seed(self.random_state),
         )
-        fitted = fit_mixture(rankings, settings, self._start(rankings.n_items), client, self.progress)
+        start = self._start(rankings)
+        fitted = fit_mixture(rankings, settings, start, client, self.progress)
         self._take(fitted, rankings.item_names)
         if not self.converged_:
             warnings.warn(
@@ -270,26 +272,29 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
         state: dict[str, Any] = super().__getstate__()
         return state | {"progress": None}
 
-    def _start(self, n_items: int) -> MixtureParams | None:
-        """The mixture to begin with, or None for random starts."""
+    def _start(self, rankings: Rankings) -> EmState | None:
+        """The state to begin with, or None for random starts."""
         init = self.init
         if isinstance(init, str) and init == "random":
             return None
-        if isinstance(init, PlackettLuceMixture):
-            start = init._mixture()
-        elif isinstance(init, MixtureParams):
-            start = init
-        elif isinstance(init, np.ndarray | list):
-            names = tuple(str(number) for number in range(n_items))
-            start = MixtureParams(np.asarray(init, np.float64), np.full(len(init), 1 / len(init)), names)
+        if isinstance(init, np.ndarray | list):
+            log_worths = np.asarray(init, np.float64)
+            _refuse_shape(log_worths, self.n_components, rankings.n_items)
+            return EmState.start(log_worths, np.full(self.n_components, 1 / self.n_components))
+        if isinstance(init, MixtureParams):
+            mixture, ghosts = init, None
         else:
-            start = MixtureParams.load(init)
-        if start.log_worths.shape != (self.n_components, n_items):
-            raise SettingsError(
-                f"init has shape {start.log_worths.shape}, but {self.n_components} components of {n_items} items "
-                "are to be fitted"
-            )
-        return start
+            model = init if isinstance(init, PlackettLuceMixture) else type(self).load(init)
+            mixture, ghosts = model._mixture(), model._ghosts
+        _refuse_shape(mixture.log_worths, self.n_components, rankings.n_items)
+        if mixture.item_names != rankings.item_names:
+            difference = first_difference(rankings.item_names, mixture.item_names)
+            raise SettingsError(f"init is a model of other items: {difference}")
+        return EmState.start(mixture.log_worths, mixture.shares, ghosts)
+
+    def __sklearn_clone__(self) -> PlackettLuceMixture:
+        """An unfitted estimator of the same settings; a fitted model to begin with stays fitted."""
+        return type(self)(**self.get_params(deep=False))
 
     def _take(self, fitted: Fit, item_names: tuple[str, ...]) -> None:
         shares = np.exp(fitted.state.log_shares)
@@ -334,7 +339,8 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         rankings = self._rankings(X, unranked)
         mixture = self._mixture()
-        params = (mixture.log_worths, np.log(mixture.shares))
+        with np.errstate(divide="ignore"):  # a component may have no share
+            params = (mixture.log_worths, np.log(mixture.shares))
         if not rankings.is_lazy:
             prepared = prepare(*params)
             return np.concatenate([function(block, prepared) for block in rankings.iter_leaves()])
@@ -401,6 +407,13 @@ def _prepared_first(
     """A row function over several blocks, the parameters prepared once."""
     prepared = prepare(params[0], params[1])
     return np.concatenate([function(block, prepared) for block in blocks])
+
+
+def _refuse_shape(log_worths: NDArray[np.float64], n_components: int, n_items: int) -> None:
+    if log_worths.shape != (n_components, n_items):
+        raise SettingsError(
+            f"init has shape {log_worths.shape}, but {n_components} components of {n_items} items are to be fitted"
+        )
 
 
 def _row_of(log_worths: NDArray[np.float64], wanted: NDArray[np.float64]) -> int:

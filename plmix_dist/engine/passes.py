@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -135,6 +136,7 @@ class DistributedPasses:
         self.in_memory = residency == "memory" or (residency == "auto" and _fits(source, memory))
         self._ranges = leaf_ranges(source.n_leaves, n_tasks or n_threads)
         self._blocks: list[Any] | None = None
+        self._name = uuid.uuid4().hex[:8]
         self._n_passes = 0
 
     def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
@@ -155,7 +157,7 @@ class DistributedPasses:
         from dask.delayed import delayed
 
         self._n_passes += 1
-        stamp = f"{id(self):x}-{self._n_passes}"
+        stamp = f"{self._name}-{self._n_passes}"
         n_leaves = self.source.n_leaves
         shared = delayed(params, name=f"parameters-{stamp}", traverse=False)
         how = delayed(aggregation, name=f"aggregation-{stamp}", traverse=False)

@@ -34,6 +34,9 @@ class Anderson:
     def propose(self, point: NDArray[np.float64], image: NDArray[np.float64]) -> NDArray[np.float64]:
         """The next point, given a point and its image under the map."""
         residual = image - point
+        if not np.isfinite(residual).all():
+            self.forget()
+            return image
         self._points = [*self._points[-self.memory :], point]
         self._residuals = [*self._residuals[-self.memory :], residual]
         if len(self._points) < 2:

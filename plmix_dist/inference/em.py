@@ -11,8 +11,9 @@ import numpy as np
 
 from plmix_dist.engine.aggregation import Aggregation
 from plmix_dist.errors import NonFiniteError, NotIdentifiedError
+from plmix_dist.inference.collapse import SMALLEST_SHARE
 from plmix_dist.inference.fixed_point import Evaluation, iterate
-from plmix_dist.inference.state import EmState
+from plmix_dist.inference.state import WIDEST_STATE, EmState
 from plmix_dist.kernels import EmStatistics, Prepared, em_statistics, prepare
 from plmix_dist.solvers import ComponentStatistics, Solver, Worths, gradient, log_prior, mm_step
 
@@ -97,12 +98,26 @@ def m_step(
         statistics.expected_wins[component],
         statistics.rates[component] if solver.needs_rates else statistics.rates,
     )
-    if statistics.shares[component] == 0 and alpha == 0:  # nobody is left to learn from
-        return ComponentStep(worths, worths, 0.0, 0.0, 0.0)
+    if alpha == 0 and statistics.shares[component] <= SMALLEST_SHARE * statistics.shares.sum():
+        return ComponentStep(worths, worths, 0.0, 0.0, 0.0)  # nobody is left to learn from
     safe = mm_step(own, worths, alpha)
     step = safe if solver.step is mm_step else solver.step(own, worths, alpha)
+    if alpha:
+        safe, step = _shortened(worths, safe), _shortened(worths, step)
     slope = float(np.abs(gradient(own, worths, alpha)).max())
     return ComponentStep(step, safe, slope, log_prior(*worths, alpha), time.perf_counter() - begun)
+
+
+def _shortened(worths: Worths, step: Worths) -> Worths:
+    """A step halved until its log-worths can be computed with; part of an MM step raises the objective too."""
+    share = 1.0
+    while not np.ptp(step.log_worths) <= WIDEST_STATE and share > 1e-12:
+        share /= 2
+        step = Worths(
+            worths.log_worths + share * (step.log_worths - worths.log_worths),
+            worths.ghost + share * (step.ghost - worths.ghost),
+        )
+    return step
 
 
 def summarise(statistics: EmStatistics) -> Summary:
@@ -201,20 +216,22 @@ class Em:
         }
         return summary, steps, timing
 
-    def _refuse_divergence(self, steps: Sequence[ComponentStep]) -> None:
+    def _refuse_divergence(self, state: EmState, steps: Sequence[ComponentStep]) -> None:
         """Without a prior a component may have no maximum; its log-worths then run away."""
+        if self.alpha:
+            return
         for component, step in enumerate(steps):
-            log_worths = step.next.log_worths
-            if not np.ptp(log_worths) <= WIDEST_FIT:
+            if not np.ptp(step.next.log_worths) <= WIDEST_FIT:
+                so_far = _describe_extremes(state.log_worths[component], self.item_names)
                 raise NotIdentifiedError(
-                    f"component {component} has no maximum-likelihood estimate: its log-worths run away "
-                    f"({_describe_extremes(log_worths, self.item_names)}). Choose alpha > 0, or fewer components"
+                    f"component {component} has no maximum-likelihood estimate: its log-worths run away ({so_far}). "
+                    "Choose alpha > 0, or fewer components"
                 )
 
     def _evaluation(
         self, state: EmState, summary: Summary, steps: Sequence[ComponentStep], timing: dict[str, float]
     ) -> Evaluation:
-        self._refuse_divergence(steps)
+        self._refuse_divergence(state, steps)
         objective = summary.log_likelihood + sum(step.log_prior for step in steps)
         slope = max(step.slope for step in steps)
         with np.errstate(divide="ignore"):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from plmix_dist.data import Rankings
     from plmix_dist.engine.passes import Residency
-    from plmix_dist.mixture import MixtureParams
     from plmix_dist.rankings import RankingBlock
 
 # Statistics of n x n numbers a component must fit in a worker beside the data.
@@ -118,7 +117,7 @@ EXTENT = Aggregation("extent", leaf=leaf_extent, prepare=_nothing)
 def fit_mixture(
     rankings: Rankings,
     settings: FitSettings,
-    start: MixtureParams | None,
+    start: EmState | None,
     client: Client | None,
     progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> Fit:
@@ -185,10 +184,10 @@ def check_identified(rankings: Rankings) -> None:
     )
 
 
-def _starts(settings: FitSettings, start: MixtureParams | None, n_items: int) -> list[EmState]:
+def _starts(settings: FitSettings, start: EmState | None, n_items: int) -> list[EmState]:
     shares = settings.shares
     if start is not None:
-        return [EmState.start(start.log_worths, start.shares if shares is None else shares)]
+        return [start if shares is None else start._replace(log_shares=np.log(shares))]
     shape = (settings.n_components, n_items)
     equal = np.full(settings.n_components, 1 / settings.n_components)
     return [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from plmix_dist.errors import NonFiniteError
 from plmix_dist.inference.acceleration import Anderson
+from plmix_dist.inference.state import WIDEST_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +59,10 @@ def iterate(
     good: tuple[EmState, Evaluation] | None = None
     step: Step = "start"
     for number in range(1, max_iter + 1):
-        evaluation = evaluate(state)
+        try:
+            evaluation = evaluate(state)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"iteration {number}, {error}") from None
         before = None if good is None else good[1].objective
         change = None if before is None else evaluation.objective - before
         # Sums of millions of terms differ in their last digits; a fall within rounding is no fall.
@@ -79,10 +84,15 @@ def iterate(
         settled = change is not None and abs(change) <= tol * unit
         if evaluation.gradient <= tol and settled:
             return Outcome(state, evaluation, converged=True, n_evaluations=number)
-        if accelerate:
-            state = state.like(anderson.propose(state.flat(), evaluation.next.flat()))
-            step = "accelerated"
-        else:
-            state, step = evaluation.next, "plain"
+        state, step = _proposed(anderson if accelerate else None, state, evaluation.next)
     assert good is not None
     return Outcome(*good, converged=False, n_evaluations=max_iter)
+
+
+def _proposed(anderson: Anderson | None, state: EmState, plain: EmState) -> tuple[EmState, Step]:
+    """The accelerated step, where there is one and it stays within what can be computed; else the plain one."""
+    if anderson is not None:
+        accelerated = state.like(anderson.propose(state.flat(), plain.flat()))
+        if accelerated.log_range() <= WIDEST_STATE:
+            return accelerated, "accelerated"
+    return plain, "plain"

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# Log-worths of a component may range over this much on the way; kernels can tell apart a little more.
+WIDEST_STATE = 600.0
+
+
 class EmState(NamedTuple):
     """Parameters of a mixture during a fit.
 
@@ -26,14 +30,24 @@ class EmState(NamedTuple):
     log_shares: NDArray[np.float64]
 
     @classmethod
-    def start(cls, log_worths: NDArray[np.float64], shares: NDArray[np.float64]) -> EmState:
-        """The state that a fit begins with."""
+    def start(
+        cls,
+        log_worths: NDArray[np.float64],
+        shares: NDArray[np.float64],
+        ghosts: NDArray[np.float64] | None = None,
+    ) -> EmState:
+        """The state that a fit begins with; ghosts stand at the items' mean where they are not known."""
         centred = log_worths - log_worths.mean(axis=1, keepdims=True)
-        return cls(centred, np.zeros(len(shares)), np.log(shares))
+        with np.errstate(divide="ignore"):
+            return cls(centred, np.zeros(len(shares)) if ghosts is None else ghosts, np.log(shares))
 
     def flat(self) -> NDArray[np.float64]:
         """One vector of everything."""
         return np.concatenate([self.log_worths.ravel(), self.ghosts, self.log_shares])
+
+    def log_range(self) -> float:
+        """The widest range of log-worths in any component."""
+        return float(np.ptp(self.log_worths, axis=1).max())
 
     def like(self, vector: NDArray[np.float64]) -> EmState:
         """The state that `flat` made this vector of, log-worths centred and shares summing to one."""

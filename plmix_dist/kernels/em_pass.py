@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 NEGLIGIBLE = 1e-15
 # Rows that list less than this share of all items are scattered pair by pair; longer ones sweep whole rows of rates.
 _SWEEP_SHARE = 0.5
+# Sums over unlisted items are formed in one go as long as no more than this share of digits is lost to cancellation.
+_WORTH_SPREADING = 1e-6
 
 
 class EmStatistics(NamedTuple):
@@ -133,7 +135,9 @@ def _accumulate(
             expected[component] += posterior[component] * scratch.log_likelihood[component]
         _add_wins(items, start, n_listed, n_choices, current, scratch, posterior, sums)
         if is_below:
-            _correct_below(items, start, n_listed, n_choices, current, scratch, posterior, sums, below_sums)
+            _correct_below(
+                items, row, start, n_listed, n_choices, current, scratch, posterior, sums, below_sums
+            )
         if padded:
             _add_rates(
                 items,
@@ -185,6 +189,7 @@ def _add_wins(
 @kernel
 def _correct_below(
     items: Any,
+    row: int,
     start: int,
     n_listed: int,
     n_choices: int,
@@ -196,22 +201,37 @@ def _correct_below(
 ) -> None:
     """Offers to unlisted items: noted once for all of a component's order from the first unlisted item on.
 
-    Listed items further down that order get the same in `_spread_below`; here it is taken off again.
+    Listed items further down that order get the same in `_spread_below`; here it is taken off again. Where that would
+    leave a small difference of large numbers, the unlisted items are gone through one by one instead.
     """
     width, n_items = params.width, params.n_items
     for component in range(params.n_components):
         offers = 0.0
         for place in range(n_choices):
             offers += scratch.inverse[place * width + component]
+        share = posterior[component]
+        if scratch.inverse[component] < _WORTH_SPREADING * offers:
+            _add_to_unlisted(row, component, share, offers, params, scratch, sums)
+            continue
         first = scratch.first_unlisted[component]
         leader = np.intp(params.order[component * n_items + first])
-        share = posterior[component]
         below_sums[first * width + component] += share * (offers * params.worths[leader * width + component])
         for place in range(n_listed):
             item = np.intp(items[start + place])
             entry = item * width + component
             if params.rank[entry] >= first:
                 sums[item * 2 * width + component] -= share * (offers * params.worths[entry])
+
+
+@kernel
+def _add_to_unlisted(
+    row: int, component: int, share: float, offers: float, params: Any, scratch: Any, sums: Any
+) -> None:
+    """Offers to every item that the row does not list."""
+    width = params.width
+    for item in range(params.n_items):
+        if scratch.stamp[item] != row:
+            sums[item * 2 * width + component] += share * (offers * params.worths[item * width + component])
 
 
 @kernel

@@ -21,9 +21,13 @@ def log_prior(log_worths: NDArray[np.float64], ghost: float, alpha: float) -> fl
     return float(-alpha * (np.logaddexp(0, -difference) + np.logaddexp(0, difference)).sum())
 
 
-def odds_against_ghost(log_worths: NDArray[np.float64], ghost: float) -> NDArray[np.float64]:
-    """(n_items,): the probability that each item beats the ghost."""
-    return np.exp(-np.logaddexp(0, ghost - log_worths))
+def odds_against_ghost(
+    log_worths: NDArray[np.float64], ghost: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(n_items,) each: the probabilities that an item beats the ghost, and that it loses."""
+    beats: NDArray[np.float64] = np.exp(-np.logaddexp(0, ghost - log_worths))
+    loses: NDArray[np.float64] = np.exp(-np.logaddexp(0, log_worths - ghost))
+    return beats, loses
 
 
 def with_ghost(
@@ -34,7 +38,7 @@ def with_ghost(
     alpha: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(n_items + 1,) each: wins and expected wins with the prior's, the ghost's own in the last place."""
-    beats = odds_against_ghost(log_worths, ghost)
+    beats, loses = odds_against_ghost(log_worths, ghost)
     all_wins = np.append(wins + alpha, len(wins) * alpha)
-    all_expected = np.append(expected_wins + 2 * alpha * beats, 2 * alpha * (1 - beats).sum())
+    all_expected = np.append(expected_wins + 2 * alpha * beats, 2 * alpha * loses.sum())
     return all_wins, all_expected

@@ -74,17 +74,20 @@ def lsr_step(statistics: ComponentStatistics, worths: Worths, alpha: float) -> W
     log_worths, ghost = worths
     flows = statistics.rates.T * np.exp(log_worths[:, None] - log_worths[None, :])
     if alpha:
-        beats = odds_against_ghost(log_worths, ghost)
-        flows = np.block([[flows, alpha * beats[:, None]], [alpha * (1 - beats)[None, :], np.zeros((1, 1))]])
-    ratio = np.log(stationary_distribution(flows))
+        beats, loses = odds_against_ghost(log_worths, ghost)
+        flows = np.block([[flows, alpha * beats[:, None]], [alpha * loses[None, :], np.zeros((1, 1))]])
+    # Without a prior the chain may fall apart; its worths then run away, which is for the caller to see.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(stationary_distribution(flows))
     return _moved(worths, ratio if alpha else np.append(ratio, 0.0))
 
 
 def _moved(worths: Worths, ratio: NDArray[np.float64]) -> Worths:
     """Worths moved by log-ratios (n_items + 1,), the items' mean brought back to zero."""
     moved = worths.log_worths + ratio[:-1]
-    centre = moved.mean()
-    return Worths(moved - centre, float(worths.ghost + ratio[-1] - centre))
+    with np.errstate(invalid="ignore"):  # worths that run away to infinity have no mean
+        centre = moved.mean()
+        return Worths(moved - centre, float(worths.ghost + ratio[-1] - centre))
 
 
 MM = Solver("mm", needs_rates=False, step=mm_step)
