@@ -83,6 +83,13 @@ def test_file__not_utf8(tmp_path: Path) -> None:
     assert f"{source}, line 3: not UTF-8 text" in message
 
 
+@pytest.mark.promise(42)
+def test_file__with_line_ends_of_old(tmp_path: Path) -> None:
+    # A carriage return alone ends no line, so the whole file is its own header.
+    source = write(tmp_path / "a.csv", "first,second\rtea,mate\r")
+    assert str(source) in ingest_error(source, tmp_path / "store")
+
+
 def test_file__cut_short_within_its_packing(tmp_path: Path) -> None:
     lines = random.Random(1).choices(["tea,mate\n", "mate,tea\n"], k=5000)
     source = write(tmp_path / "a.csv.gz", "first,second\n" + "".join(lines))
@@ -252,6 +259,7 @@ LONG_BAD = {
     "too many": ("8,tea,2,2", 5, "syntax", "tea", "ranking 8: expected 3 fields, but got 4"),
     "twice": ("8,mate,2", 4, "duplicate-item", "mate", "item mate is listed twice"),
     "no name": ("8,,2", 4, "unknown-item", "", "an item has an empty name"),
+    "python's number": ("8,tea,1_0", 5, "bad-rank", "tea", "ranking 8: the rank '1_0' of item 'tea'"),
 }
 
 
@@ -314,6 +322,17 @@ def test_long__lines_apart_where_a_piece_alone_is_bad(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", text)
     message = ingest_error(source, tmp_path / "store", unranked="absent", on_error="drop")
     assert "ranking 7" in message
+
+
+def test_long__lines_apart_in_slices_of_numbers_and_of_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By itself the first slice has numbers for ids, and the last has text.
+    cut_small(monkeypatch, 1)
+    lines = [f"{label},{item},{rank}" for label in "789b" for rank, item in enumerate(("tea", "mate"))]
+    source = write(tmp_path / "a.csv", "\n".join(["id,item,rank", *lines, "7,milk,3", "c,tea,1", ""]))
+    message = ingest_error(source, tmp_path / "store", unranked="below")
+    assert f"{source}: the lines of ranking 7 do not stand together" in message
 
 
 def test_long__the_same_ids_in_two_files(tmp_path: Path) -> None:
@@ -408,7 +427,7 @@ def test_orderings__cannot_be_read(tmp_path: Path, text: str, what: str) -> None
 
 
 @pytest.mark.promise(20)
-@pytest.mark.parametrize("weight", ["0", "-1", "inf", "two"])
+@pytest.mark.parametrize("weight", ["0", "-1", "inf", "two", "1_000"])
 @pytest.mark.parametrize(
     "text",
     [

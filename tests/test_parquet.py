@@ -50,6 +50,7 @@ def test_lists__the_only_list_column_holds_the_items(tmp_path: Path, name: str) 
         pa.list_(pa.string()),
         pa.large_list(pa.large_string()),
         pa.list_(pa.dictionary(pa.int32(), pa.string())),
+        pa.list_(pa.binary()),
     ],
     ids=str,
 )
@@ -298,6 +299,35 @@ def test_long__bad_ranking_is_named_by_its_row(tmp_path: Path, monkeypatch: pyte
     store = ingest(source, tmp_path / "store", on_error="drop")
     assert labels_of(store, "ids") == [0, 1, 2, 3, 4, 5, 7]
     assert [(bad["reason"], bad["item"]) for bad in rejected(store)] == [("duplicate-item", "tea")]
+
+
+@pytest.mark.promise(20)
+@pytest.mark.parametrize("name", ["id", "group"])
+def test_long__label_that_is_missing(tmp_path: Path, name: str) -> None:
+    # Rows without an id belong to no ranking, and certainly not to one called None.
+    columns = {"id": [7, 7, 8, 8], "item": ["tea", "mate"] * 2, "rank": [1, 2, 2, 1], "group": [1, 1, 2, 2]}
+    columns[name] = [1, 1, None, None]
+    source = write_table(tmp_path / "a.parquet", columns)
+    assert f"{source}, row 3: " in ingest_error(source, tmp_path / "store")
+    store = ingest(source, tmp_path / "store", on_error="drop")
+    assert labels_of(store, "groups" if name == "group" else "ids") == [1]
+
+
+@pytest.mark.promise(20)
+@pytest.mark.parametrize("name", ["id", "group"])
+def test_lists__label_that_is_missing(tmp_path: Path, name: str) -> None:
+    columns = {"items": [["tea", "mate"], ["mate", "tea"]], name: pa.array([1, None], pa.int64())}
+    source = write_table(tmp_path / "a.parquet", columns)
+    assert f"{source}, row 2: " in ingest_error(source, tmp_path / "store")
+
+
+@pytest.mark.promise(35)
+def test_long__label_of_two_lines_in_a_message(tmp_path: Path) -> None:
+    columns = {"id": ["x\nplmix: all is well", "z", "x\nplmix: all is well"], "item": ["a", "b", "b"]}
+    source = write_table(tmp_path / "a.parquet", columns | {"rank": [1, 1, 2]})
+    message = ingest_error(source, tmp_path / "store", unranked="below")
+    assert "do not stand together" in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize("merge", [False, True])

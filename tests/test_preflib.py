@@ -344,6 +344,22 @@ def test_bad_row__named_and_left_out(tmp_path: Path, line: str, reason: str, ite
     assert store.manifest.history[-1]["rejected"] == {reason: 1}
 
 
+@pytest.mark.promise(20)
+@pytest.mark.parametrize("order", ["1,,2", ",1,2", "1,2,"], ids=["middle", "start", "end"])
+def test_bad_row__place_without_an_item(tmp_path: Path, order: str) -> None:
+    # Closing the gap would move everyone behind it up a place that nobody gave them.
+    source = write(tmp_path / "drinks.soi", present(f"5: 1,2,3\n5: {order}\n", kind="soi", orders=2))
+    assert f"{source}, line {HEADER_LINES + 2}: " in ingest_error(source, tmp_path / "store")
+
+
+@pytest.mark.promise(20)
+@pytest.mark.parametrize("kind", ["soc", "soi"])
+def test_bad_row__tie_where_strict_orders_are_promised(tmp_path: Path, kind: str) -> None:
+    source = write(tmp_path / f"drinks.{kind}", present("5: 1,2,3,4\n5: 1,{2,3},4\n", kind=kind, orders=2))
+    assert f"{source}, line {HEADER_LINES + 2}: " in ingest_error(source, tmp_path / "store")
+    assert ingest(source, tmp_path / "store", on_error="drop").total_weight == 5.0
+
+
 def test_bad_row__not_utf8(tmp_path: Path) -> None:
     data = present().encode() + b"1: 1,\xe9\n"
     source = write(tmp_path / "drinks.toi", data)

@@ -48,7 +48,7 @@ _ITEMS_SHOWN = 5
 @talking
 def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, **settings: Any) -> int:
     """Fit a mixture to STORE and save it; exit code 4 where it did not converge."""
-    from plmix_dist.errors import NotConvergedWarning
+    from plmix_dist.errors import CollapsedComponentWarning, NotConvergedWarning
     from plmix_dist.estimator import PlackettLuceMixture
     from plmix_dist.store import Location, open_store
 
@@ -60,7 +60,8 @@ def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, 
         random_state=seed, progress=_iteration_lines(talk, opened.total_weight), **settings
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)  # said by the exit code and in the result
+        for said_in_the_result in (NotConvergedWarning, CollapsedComponentWarning):
+            warnings.simplefilter("ignore", said_in_the_result)
         model.fit(opened, client=executor.client_if_asked())
     model.save(out)
     record = {
@@ -80,6 +81,7 @@ def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, 
         ("model", out),
         ("fit", f"{state} in {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
         ("score", f"{record['score']:.6f} mean log-likelihood per ranking"),
+        *((event["action"], f"component {event['component'] + 1} had collapsed") for event in model.events_),
         *_component_lines(model),
         *_truth_lines(model, store, record),
     ]

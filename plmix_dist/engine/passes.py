@@ -43,6 +43,10 @@ class Passes(Protocol):
         """Sum over all leaves, then call each named finishing function with the sum; their results in order."""
         ...
 
+    def release(self) -> None:
+        """Let go of rows that are kept in memory; a later pass loads them again."""
+        ...
+
 
 class Summed(NamedTuple):
     """Nodes of the tree that some tasks have summed, and the seconds that took: the slowest task's, and joining."""
@@ -108,6 +112,10 @@ class ThreadedPasses:
         results = [_finish(self.source.n_leaves, summed, function) for _, function in finish]
         return PassResult(results, summed.pass_seconds, summed.reduce_seconds)
 
+    def release(self) -> None:
+        """Let go of the blocks that are kept."""
+        self._kept.clear()
+
     def _sum_range(self, aggregation: Aggregation, params: Any, number: int) -> Summed:
         start, stop = self._ranges[number]
         blocks: Iterable[RankingBlock]
@@ -132,7 +140,7 @@ class DistributedPasses:
         if not workers:
             raise ClusterError("the cluster has no workers; start some with `dask worker ADDRESS`")
         n_threads = sum(worker["nthreads"] for worker in workers)
-        memory = sum(worker["memory_limit"] for worker in workers)
+        memory = sum(worker["memory_limit"] or _free_memory() for worker in workers)  # 0 means no limit
         self.in_memory = residency == "memory" or (residency == "auto" and _fits(source, memory))
         self._ranges = leaf_ranges(source.n_leaves, n_tasks or n_threads)
         self._blocks: list[Any] | None = None
@@ -152,6 +160,10 @@ class DistributedPasses:
                 f'({error}); give the workers more memory, or choose residency="store"'
             ) from error
         return result
+
+    def release(self) -> None:
+        """Let go of the blocks that workers hold."""
+        self._blocks = None
 
     def _graph(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> Any:
         from dask.delayed import delayed

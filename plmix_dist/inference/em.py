@@ -222,7 +222,9 @@ class Em:
             return
         for component, step in enumerate(steps):
             if not np.ptp(step.next.log_worths) <= WIDEST_FIT:
-                so_far = _describe_extremes(state.log_worths[component], self.item_names)
+                finite = np.isfinite(step.next.log_worths).all()
+                shown = step.next.log_worths if finite else state.log_worths[component]
+                so_far = _describe_extremes(shown, self.item_names)
                 raise NotIdentifiedError(
                     f"component {component} has no maximum-likelihood estimate: its log-worths run away ({so_far}). "
                     "Choose alpha > 0, or fewer components"

@@ -137,7 +137,10 @@ def fit_mixture(
         item_names=rankings.item_names,
     )
     states = _starts(settings, start, rankings.n_items)
-    fits = [_run(em, state, settings, number, progress) for number, state in enumerate(states)]
+    try:
+        fits = [_run(em, state, settings, number, progress) for number, state in enumerate(states)]
+    finally:
+        passes.release()
     return max(fits, key=lambda fit: fit.objective)
 
 

@@ -1,0 +1,685 @@
+"""EM: what it promises of its objective, its M-step, the laws of the data, and the ways in which a fit can go wrong."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from fit_oracle import (
+    block_of,
+    drawn_rows,
+    exact_posteriors,
+    log_likelihood,
+    objective,
+    random_rows,
+    slate,
+    top,
+    with_ghost_rows,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+from plmix_dist import PlackettLuceMixture
+from plmix_dist.data import as_rankings
+from plmix_dist.engine.passes import ThreadedPasses
+from plmix_dist.errors import (
+    CollapsedComponentWarning,
+    NonFiniteError,
+    NotConvergedWarning,
+    NotIdentifiedError,
+    SettingsError,
+)
+from plmix_dist.inference import Em, EmState, Evaluation, collapse, em, iterate
+from plmix_dist.inference.acceleration import Anderson
+from plmix_dist.inference.collapse import mend_collapsed
+from plmix_dist.inference.fit import Extent, FitSettings, choose_solver
+from plmix_dist.rankings.simulate import draw_rankings
+from plmix_dist.solvers import LSR, MM, Solver
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings import Ranking, RankingBlock
+
+SOLVERS = pytest.mark.parametrize("solver", [LSR, MM], ids=lambda solver: solver.name)
+WAYS = list(itertools.product(["lsr", "mm"], ["fused", "exact"], [True, False]))
+ALL_WAYS = pytest.mark.parametrize(
+    ("m_step", "em_kind", "accelerate"),
+    WAYS,
+    ids=[f"{m}-{e}-{'anderson' if a else 'plain'}" for m, e, a in WAYS],
+)
+UNFINISHED = pytest.mark.filterwarnings("ignore::plmix_dist.errors.NotConvergedWarning")
+
+
+def em_over(rows: Sequence[Ranking], n_items: int, solver: Solver, alpha: float) -> Em:
+    """EM over rows in memory."""
+    passes = ThreadedPasses(as_rankings(block_of(rows, n_items)), n_threads=1)
+    weight = math.fsum(row.weight for row in rows)
+    return Em(passes, solver, alpha, unit=weight, n_rankings=len(rows))
+
+
+def random_state(seed: int, n_components: int, n_items: int, spread: float = 1.0) -> EmState:
+    rng = np.random.default_rng(seed)
+    worths = rng.normal(0, spread, (n_components, n_items))
+    return EmState.start(worths, rng.dirichlet(np.full(n_components, 5.0)))._replace(
+        ghosts=rng.normal(size=n_components)
+    )
+
+
+def objective_at(rows: Sequence[Ranking], n_items: int, state: EmState, alpha: float) -> float:
+    return objective(rows, n_items, state.log_worths, state.ghosts.tolist(), np.exp(state.log_shares), alpha)
+
+
+# --- the objective ---------------------------------------------------------------------------------------
+
+
+@ALL_WAYS
+@given(seed=st.integers(0, 2**32), n_components=st.integers(1, 3), alpha=st.sampled_from([0.02, 1.0]))
+@settings(max_examples=8)
+@pytest.mark.promise(26)
+@UNFINISHED
+@pytest.mark.filterwarnings("ignore::plmix_dist.errors.CollapsedComponentWarning")
+def test_fit__objective_never_falls(
+    m_step: Any, em_kind: Any, accelerate: bool, seed: int, n_components: int, alpha: float
+) -> None:
+    rows = random_rows(seed, 5, 25)
+    model = PlackettLuceMixture(
+        n_components,
+        m_step=m_step,
+        em=em_kind,
+        accelerate=accelerate,
+        alpha=alpha,
+        max_iter=25,
+        random_state=seed,
+    ).fit(block_of(rows, 5))
+    taken: list[float] = []
+    for record in model.history_:
+        if record["step"] == "start":  # the first, or the first after a component was seeded anew
+            taken = []
+        if record["taken"]:
+            assert not taken or record["objective"] >= taken[-1] - 1e-12 * abs(taken[-1])
+            taken.append(record["objective"])
+        else:
+            assert record["objective"] < taken[-1]
+    # What is reported is the objective of what is returned, by its definition.
+    expected = objective(rows, 5, model.log_worths_, model._ghosts.tolist(), model.shares_.tolist(), alpha)
+    assert model.objective_ == pytest.approx(expected, rel=1e-11)
+    assert model.objective_ == taken[-1]
+    likelihood = log_likelihood(rows, 5, model.log_worths_, model.shares_.tolist())
+    assert model.log_likelihood_ == pytest.approx(likelihood, rel=1e-11)
+
+
+@SOLVERS
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_fused__evaluation_by_definition(solver: Solver, alpha: float) -> None:
+    rows = random_rows(8, 4, 20)
+    state = random_state(9, 3, 4)
+    found = em_over(rows, 4, solver, alpha).fused(state)
+    assert found.objective == pytest.approx(objective_at(rows, 4, state, alpha), rel=1e-12)
+    # The slope, by finite differences in log-worths, ghosts and the logits of shares.
+    slopes = []
+    step = 1e-5
+    for direction in np.eye(len(state.flat())):
+        up, down = (
+            objective_at(rows, 4, state.like(state.flat() + sign * step * direction), alpha)
+            for sign in (1, -1)
+        )
+        slopes.append((up - down) / (2 * step))
+    weight = math.fsum(row.weight for row in rows)
+    assert found.gradient == pytest.approx(np.abs(slopes).max() / weight, rel=1e-5)
+    # The shares of the next state are the mean posteriors.
+    _, posteriors = exact_posteriors(rows, 4, state.log_worths, state.log_shares)
+    means = np.average(posteriors, axis=0, weights=[row.weight for row in rows])
+    assert_allclose(np.exp(found.next.log_shares), means, rtol=1e-12)
+    assert_allclose(np.exp(found.safe.log_shares), means, rtol=1e-12)
+    assert objective_at(rows, 4, found.safe, alpha) >= found.objective
+
+
+# --- the exact M-step ------------------------------------------------------------------------------------
+
+
+@SOLVERS
+@pytest.mark.parametrize("alpha", [0.0, 0.2])
+def test_solve_m_step__weighted_mle_at_frozen_posteriors(solver: Solver, alpha: float) -> None:
+    n_items = 4
+    rows = [*random_rows(31, n_items, 12), slate([0, 1, 2, 3], []), slate([3, 2, 1, 0], [])]
+    frozen = random_state(32, 2, n_items)
+    solved = em_over(rows, n_items, solver, alpha).solve_m_step(frozen, tol=1e-9)
+    assert solved.converged
+    assert_allclose(solved.state.log_shares, frozen.log_shares, atol=1e-15)
+    _, posteriors = exact_posteriors(rows, n_items, frozen.log_worths, frozen.log_shares)
+    for k in range(2):
+        own = [row._replace(weight=row.weight * q) for row, q in zip(rows, posteriors[:, k], strict=True)]
+        everything = with_ghost_rows(own, n_items, alpha) if alpha else own
+        size = n_items + bool(alpha)
+        best = minimize(
+            lambda worths, rows=everything, size=size: -log_likelihood(rows, size, worths[None], [1.0]),
+            np.zeros(size),
+            method="BFGS",
+            jac="3-point",
+            options={"gtol": 1e-7},
+        ).x
+        assert_allclose(solved.state.log_worths[k], best[:n_items] - best[:n_items].mean(), atol=3e-6)
+
+
+@SOLVERS
+def test_exact__takes_the_whole_m_step(solver: Solver) -> None:
+    rows = random_rows(33, 5, 30)
+    state = random_state(34, 2, 5)
+    runner = em_over(rows, 5, solver, 0.1)
+    found = runner.exact(state, tol=1e-8)
+    solved = runner.solve_m_step(state, tol=1e-8)
+    assert_allclose(found.next.log_worths, solved.state.log_worths, atol=1e-12)
+    assert_allclose(found.next.log_shares, runner.fused(state).next.log_shares, rtol=1e-15)
+    assert found.details["inner_passes"] == solved.n_evaluations > 1
+    assert objective_at(rows, 5, found.next, 0.1) > found.objective
+
+
+# --- every way leads to the same point -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def separated() -> tuple[RankingBlock, NDArray[np.float64]]:
+    """Rankings of three components that lie apart, and a start near each."""
+    rng = np.random.default_rng(3)
+    truth = rng.normal(0, 1.5, (3, 10))
+    block, _ = draw_rankings(truth, np.array([0.5, 0.3, 0.2]), 5_000, rng)
+    return block, truth + rng.normal(0, 0.3, truth.shape)
+
+
+@pytest.fixture(scope="module")
+def best_known(separated: tuple[RankingBlock, NDArray[np.float64]]) -> PlackettLuceMixture:
+    block, start = separated
+    return PlackettLuceMixture(3, init=start, m_step="lsr", tol=1e-11).fit(block)
+
+
+@ALL_WAYS
+def test_fit__same_point_by_every_way(
+    separated: tuple[RankingBlock, NDArray[np.float64]],
+    best_known: PlackettLuceMixture,
+    m_step: Any,
+    em_kind: Any,
+    accelerate: bool,
+) -> None:
+    block, start = separated
+    model = PlackettLuceMixture(
+        3, init=start, m_step=m_step, em=em_kind, accelerate=accelerate, max_iter=1_000
+    ).fit(block)
+    assert model.converged_
+    assert model.m_step_ == m_step
+    assert_allclose(model.log_worths_, best_known.log_worths_, atol=1e-5)
+    assert_allclose(model.shares_, best_known.shares_, atol=1e-6)
+    assert model.log_likelihood_ / 5_000 >= best_known.log_likelihood_ / 5_000 - 1e-6
+
+
+@pytest.mark.parametrize("m_step", ["lsr", "mm"])
+def test_fit__many_items(m_step: Any) -> None:
+    rng = np.random.default_rng(50)
+    truth = rng.normal(size=(3, 50))
+    block, _ = draw_rankings(truth, np.full(3, 1 / 3), 10_000, rng)
+    first, second = (
+        PlackettLuceMixture(3, init=start, m_step=m_step).fit(block)
+        for start in (truth, truth + rng.normal(0, 0.3, truth.shape))
+    )
+    assert_allclose(first.log_worths_, second.log_worths_, atol=1e-5)
+    assert abs(first.log_likelihood_ - second.log_likelihood_) / 10_000 < 1e-6
+    # With 10,000 rankings of 50 items the estimate is close to the truth.
+    assert (
+        first.log_likelihood_
+        > PlackettLuceMixture(3, init=truth, max_iter=500).fit(block).history_[0]["log_likelihood"]
+    )
+
+
+def test_fit__acceleration_saves_passes(separated: tuple[RankingBlock, NDArray[np.float64]]) -> None:
+    block, start = separated
+    plain, fast = (
+        PlackettLuceMixture(3, init=start, m_step="mm", accelerate=accelerate).fit(block).n_iter_
+        for accelerate in (False, True)
+    )
+    assert fast * 3 < plain
+
+
+# --- laws of the data ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def weighted_block() -> RankingBlock:
+    """Rows of every kind with whole weights, more than fill one leaf."""
+    truth = np.random.default_rng(40).normal(0, 2, (2, 6))
+    rows = drawn_rows(40, truth, [0.6, 0.4], 5_000)
+    return block_of([row._replace(weight=float(1 + number % 3)) for number, row in enumerate(rows)], 6)
+
+
+def fit_closely(block: RankingBlock, m_step: Any, start: NDArray[np.float64]) -> PlackettLuceMixture:
+    return PlackettLuceMixture(2, init=start, m_step=m_step, tol=1e-11, max_iter=2_000).fit(block)
+
+
+START = np.random.default_rng(41).normal(size=(2, 6))
+
+
+@pytest.mark.promise(12)
+@pytest.mark.parametrize("m_step", ["lsr", "mm"])
+def test_laws__weights_rows_and_names(weighted_block: RankingBlock, m_step: Any) -> None:
+    assert weighted_block.weights is not None
+    rng = np.random.default_rng(42)
+    reference = fit_closely(weighted_block, m_step, START)
+    copies = weighted_block.take(np.repeat(np.arange(5_000), weighted_block.weights.astype(int)))
+    shuffled = weighted_block.take(rng.permutation(5_000))
+    for same in (copies.replace(weights=None), shuffled):
+        found = fit_closely(same, m_step, START)
+        assert_allclose(found.log_worths_, reference.log_worths_, atol=1e-10)
+        assert_allclose(found.shares_, reference.shares_, atol=1e-10)
+        assert found.log_likelihood_ == pytest.approx(reference.log_likelihood_, rel=1e-12)
+    # Item i becomes item new_name[i].
+    new_name = rng.permutation(6)
+    renamed = weighted_block.replace(items=new_name[weighted_block.items].astype(np.uint8))
+    start = np.empty_like(START)
+    start[:, new_name] = START
+    found = fit_closely(renamed, m_step, start)
+    assert_allclose(found.log_worths_[:, new_name], reference.log_worths_, atol=1e-10)
+
+
+# --- no maximum-likelihood estimate ----------------------------------------------------------------------
+
+NO_ESTIMATE = {
+    "disconnected": (
+        [slate([0, 1], []), slate([1, 0], []), slate([2, 3], []), slate([3, 2], [])],
+        r"2 groups that are not compared both ways \(not compared both ways with the rest: mate, water\)",
+    ),
+    "never wins": ([top(0, 1, 3), top(3, 0, 1), top(1, 3, 0)], r"never above another item: mate"),
+    "never loses": (
+        [slate([2, 0, 1, 3], []), slate([2, 3, 1, 0], []), slate([2, 1, 0, 3], [])],
+        r"never below another item: mate",
+    ),
+    "never on offer": (
+        [slate([0, 1, 3], []), slate([3, 1, 0], [])],
+        r"never on offer: mate",
+    ),
+    "one way only": (
+        [slate([0, 1], []), slate([1, 0], []), slate([2, 3], []), slate([3, 2], []), slate([0, 2], [])],
+        r"not compared both ways with the rest: mate, water",
+    ),
+}
+
+
+@pytest.mark.promise(22)
+@pytest.mark.parametrize(("rows", "message"), NO_ESTIMATE.values(), ids=NO_ESTIMATE.keys())
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_fit__no_estimate(tmp_path: Any, rows: list[Ranking], message: str, n_components: int) -> None:
+    from oracle import write_store
+
+    names = ["tea", "coffee", "mate", "water"]
+    store = write_store(tmp_path / "store", [[block_of(rows, 4)]], item_names=names)
+    with pytest.raises(
+        NotIdentifiedError, match=f"no maximum-likelihood estimate exists: .*{message}"
+    ) as caught:
+        PlackettLuceMixture(n_components, alpha=0).fit(store)
+    assert "Choose alpha > 0, or leave these items out" in str(caught.value)
+    # The remedy is one.
+    assert PlackettLuceMixture(1, alpha=0.1).fit(store).converged_
+
+
+def test_fit__rows_of_weight_zero_connect_nothing() -> None:
+    rankings = np.array([[0, 1], [1, 0], [0, 1]])
+    PlackettLuceMixture(1, alpha=0).fit(rankings)
+    with pytest.raises(NotIdentifiedError, match="never above another item: 1; never below another item: 0"):
+        PlackettLuceMixture(1, alpha=0).fit(rankings, sample_weight=[1, 0, 1])
+
+
+@pytest.mark.promise(22)
+@pytest.mark.parametrize("m_step", ["lsr", "mm"])
+@pytest.mark.parametrize("accelerate", [True, False], ids=["anderson", "plain"])
+@pytest.mark.parametrize("spread", [3.0, 300.0])
+def test_fit__component_without_estimate(m_step: Any, accelerate: bool, spread: float) -> None:
+    # All items are connected, but each component takes all rows of one order, and in these items never lose.
+    rankings = np.array([[0, 1, 2]] * 5 + [[2, 1, 0]] * 5)
+    start = spread / 2 * np.array([[1.0, 0.0, -1.0], [-1.0, 0.0, 1.0]])
+    model = PlackettLuceMixture(2, alpha=0, init=start, m_step=m_step, accelerate=accelerate, max_iter=3_000)
+    with pytest.raises(
+        NotIdentifiedError, match=r"component [01] has no maximum-likelihood estimate"
+    ) as caught:
+        model.fit(rankings)
+    message = str(caught.value)
+    assert "Choose alpha > 0, or fewer components" in message
+    assert "'0'" in message
+    assert "'2'" in message
+    assert "nan" not in message
+
+
+@pytest.mark.parametrize("m_step", ["lsr", "mm"])
+@pytest.mark.parametrize("log_range", [80.0, 250.0, 400.0])
+def test_fit__far_start_with_a_prior(m_step: Any, log_range: float) -> None:
+    # With a prior there is a maximum whatever the start, and the way there must not end in an error.
+    rows = [top(1, 0, 3)] * 20 + [top(0, 2, 1)]
+    far = np.array([[0.0, -log_range, 0.1 - log_range, -log_range]])
+    found, expected = (
+        PlackettLuceMixture(1, init=start, m_step=m_step, max_iter=5_000).fit(block_of(rows, 4))
+        for start in (far, np.zeros((1, 4)))
+    )
+    assert_allclose(found.log_worths_, expected.log_worths_, atol=1e-5)
+
+
+# --- components that collapse ----------------------------------------------------------------------------
+
+
+def collapsing(scale: float) -> tuple[RankingBlock, NDArray[np.float64]]:
+    """Rankings that agree by and large, and a start whose second component holds the opposite."""
+    truth = np.linspace(5, -5, 6)
+    block, _ = draw_rankings(truth[None], np.ones(1), 300, np.random.default_rng(8))
+    return block, np.array([truth, np.linspace(-scale, scale, 6)])
+
+
+@pytest.mark.promise(23)
+@pytest.mark.parametrize("m_step", ["lsr", "mm"])
+@pytest.mark.parametrize("accelerate", [True, False])
+@pytest.mark.parametrize("scale", [20.0, 140.0], ids=["next to nothing", "nothing"])
+@UNFINISHED
+def test_collapse__seeded_anew(m_step: Any, accelerate: bool, scale: float) -> None:
+    block, start = collapsing(scale)
+    model = PlackettLuceMixture(
+        2, init=start, m_step=m_step, accelerate=accelerate, max_iter=60, random_state=5
+    )
+    with pytest.warns(
+        CollapsedComponentWarning, match=r"iteration 2: component 1 lost all its rankings and was seeded anew"
+    ):
+        model.fit(block)
+    assert model.events_[0] == {"iteration": 2, "component": 1, "action": "reseed"}
+    assert np.isfinite(model.log_worths_).all()
+    assert_allclose(model.shares_.sum(), 1.0)
+    assert len(model.shares_) == 2 or model.events_[-1]["action"] == "drop"
+    assert np.isfinite([record["objective"] for record in model.history_]).all()
+
+
+@pytest.mark.promise(23)
+def test_collapse__dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collapse, "_MOST_RESEEDS", 0)
+    block, start = collapsing(20.0)
+    model = PlackettLuceMixture(2, init=start)
+    with pytest.warns(CollapsedComponentWarning, match="component 1 lost all its rankings and was dropped"):
+        model.fit(block)
+    assert model.events_ == [{"iteration": 2, "component": 1, "action": "drop"}]
+    assert model.shares_.tolist() == [1.0]
+    alone = PlackettLuceMixture(1).fit(block)
+    assert_allclose(model.log_worths_, alone.log_worths_, atol=1e-5)
+    assert model.predict_proba(block).shape == (300, 1)
+
+
+def test_mend_collapsed__policy() -> None:
+    worths = np.random.default_rng(0).normal(size=(3, 4))
+    state = EmState.start(worths, np.array([0.25, 1e-9, 0.75 - 1e-9]))
+    events: list[dict[str, Any]] = []
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        with pytest.warns(CollapsedComponentWarning, match="seeded anew"):
+            mended = mend_collapsed(state, events, 7, rng)
+        assert mended is not None
+        # It takes half of the largest component and starts near it; the others stay.
+        assert_allclose(np.exp(mended.log_shares), [0.25, 0.375, 0.375], atol=1e-8)
+        assert_allclose(mended.log_worths[[0, 2]], state.log_worths[[0, 2]])
+        assert 0 < np.abs(mended.log_worths[1] - state.log_worths[2]).max() < 6
+    with pytest.warns(CollapsedComponentWarning, match="iteration 7: component 1 .* dropped"):
+        dropped = mend_collapsed(state, events, 7, rng)
+    assert dropped is not None
+    assert_allclose(np.exp(dropped.log_shares), [0.25, 0.75], atol=1e-8)
+    assert_allclose(dropped.log_worths, state.log_worths[[0, 2]])
+    assert [event["action"] for event in events] == ["reseed"] * 3 + ["drop"]
+    assert mend_collapsed(dropped, events, 8, rng) is None
+
+
+def test_fixed_shares__stay_and_never_collapse() -> None:
+    block, start = collapsing(20.0)
+    for accelerate in (True, False):
+        model = PlackettLuceMixture(
+            2, init=start, shares=[0.9, 0.1], m_step="lsr", accelerate=accelerate, max_iter=2_000
+        ).fit(block)
+        assert_allclose(model.shares_, [0.9, 0.1], rtol=1e-12)
+        assert model.converged_
+        assert model.events_ == []
+
+
+def test_fixed_shares__are_the_shares_of_the_likelihood() -> None:
+    rows = random_rows(51, 4, 40)
+    model = PlackettLuceMixture(2, shares=[0.8, 0.2], random_state=3, max_iter=2_000).fit(block_of(rows, 4))
+    expected = log_likelihood(rows, 4, model.log_worths_, [0.8, 0.2])
+    assert model.log_likelihood_ == pytest.approx(expected, rel=1e-11)
+    free = PlackettLuceMixture(2, init=model, max_iter=2_000).fit(block_of(rows, 4))
+    assert free.objective_ >= model.objective_ - 1e-9
+    assert abs(free.shares_[0] - 0.8) > 1e-3
+
+
+# --- numbers that are not finite -------------------------------------------------------------------------
+
+
+@pytest.mark.promise(28)
+def test_fit__infinite_weight() -> None:
+    # No way in gives such a block; built by hand it stands for whatever may go wrong in a kernel.
+    rows = random_rows(60, 5, 9_000)
+    block = block_of(rows, 5)
+    weights = np.ones(9_000)
+    weights[5_000] = np.inf
+    # Row 5,000 is in the second leaf of 4,096 rows.
+    with pytest.raises(NonFiniteError, match=r"leaf 1 \(4096 rankings\): .*component 0.* not finite"):
+        PlackettLuceMixture(2, random_state=0).fit(block.replace(weights=weights))
+
+
+@pytest.mark.promise(28)
+def test_fit__not_finite_in_a_later_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, n_calls = em.em_statistics, itertools.count(1)
+
+    def sometimes_nan(*arguments: Any, **options: Any) -> Any:
+        found = kernel(*arguments, **options)
+        if next(n_calls) == 3:
+            found.expected_wins[1, 2] = np.nan
+        return found
+
+    monkeypatch.setattr(em, "em_statistics", sometimes_nan)
+    with pytest.raises(NonFiniteError) as caught:
+        PlackettLuceMixture(2, random_state=0).fit(block_of(random_rows(61, 5, 30), 5))
+    message = str(caught.value)
+    assert "leaf 0 (30 rankings)" in message
+    assert "component 1" in message
+    assert "iteration 3" in message
+
+
+# --- the end of a fit ------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(29)
+def test_fit__not_converged() -> None:
+    block = block_of(random_rows(70, 5, 50), 5)
+    model = PlackettLuceMixture(2, max_iter=4, random_state=0)
+    with pytest.warns(
+        NotConvergedWarning, match=r"did not converge in 4 iterations \(slope .* where 1e-08 was"
+    ):
+        model.fit(block)
+    assert not model.converged_
+    assert model.n_iter_ == len(model.history_) == 4
+    assert model.gradient_norm_ > 1e-8
+    closer = PlackettLuceMixture(2, max_iter=2_000, random_state=0).fit(block)
+    assert closer.converged_
+    assert closer.gradient_norm_ <= 1e-8
+    assert closer.objective_ > model.objective_
+
+
+def test_history__records() -> None:
+    rows = random_rows(71, 5, 60)
+    heard: list[dict[str, Any]] = []
+    model = PlackettLuceMixture(2, random_state=1, max_iter=1_000, progress=heard.append).fit(
+        block_of(rows, 5)
+    )
+    assert heard == model.history_
+    assert [record["iteration"] for record in heard] == list(range(1, model.n_iter_ + 1))
+    assert [record["step"] for record in heard][:2] == ["start", "accelerated"]
+    assert heard[0]["change"] is None
+    objectives = [record["objective"] for record in heard if record["taken"]]
+    changes = [record["change"] for record in heard if record["taken"]][1:]
+    assert_allclose(changes, np.diff(objectives), atol=1e-9)
+    last = heard[-1]
+    assert last["log_likelihood"] == model.log_likelihood_
+    assert abs(last["change"]) <= 1e-8 * math.fsum(row.weight for row in rows)
+    for record in heard:
+        assert record["seconds"] >= record["pass_seconds"] > 0
+        assert record["reduce_seconds"] >= 0
+        assert record["solve_seconds"] > 0
+        assert record["rankings_per_second"] == pytest.approx(60 / record["seconds"])
+
+
+# --- the loop without data -------------------------------------------------------------------------------
+
+
+def hill(state: EmState, *, next_factor: float, safe_factor: float, top_at: float = 0.0) -> Evaluation:
+    """-x ** 2 of one number, a step that multiplies it and a safe step that does too."""
+    x = float(state.ghosts[0]) - top_at
+    moved = [state._replace(ghosts=np.array([top_at + x * factor])) for factor in (next_factor, safe_factor)]
+    return Evaluation(-(x**2), abs(2 * x), moved[0], moved[1], {})
+
+
+AT_ONE = EmState(np.zeros((1, 2)), np.ones(1), np.zeros(1))
+
+
+def test_iterate__goes_back_where_the_objective_falls() -> None:
+    records: list[dict[str, Any]] = []
+    outcome = iterate(
+        partial(hill, next_factor=-3.0, safe_factor=0.5),
+        AT_ONE,
+        tol=1e-6,
+        max_iter=200,
+        unit=1.0,
+        accelerate=False,
+        observe=records.append,
+    )
+    # Every plain step trebles the distance and is not taken; the safe step from where it began halves it.
+    assert [(record["step"], record["taken"]) for record in records[:5]] == [
+        ("start", True),
+        ("plain", False),
+        ("safe", True),
+        ("plain", False),
+        ("safe", True),
+    ]
+    assert outcome.converged
+    assert abs(outcome.state.ghosts[0]) < 1e-6
+    assert outcome.n_evaluations == len(records)
+
+
+def test_iterate__ends_where_even_the_safe_step_falls() -> None:
+    outcome = iterate(
+        partial(hill, next_factor=-3.0, safe_factor=-2.0), AT_ONE, tol=1e-6, max_iter=50, unit=1.0
+    )
+    assert (outcome.converged, outcome.n_evaluations) == (False, 3)
+    assert outcome.state is AT_ONE
+
+
+def test_iterate__small_steps_are_no_convergence() -> None:
+    # The objective hardly moves, far from the top: only the slope tells.
+    creeping = partial(hill, next_factor=1 - 1e-9, safe_factor=1 - 1e-9)
+    outcome = iterate(creeping, AT_ONE, tol=1e-6, max_iter=20, unit=1.0, accelerate=False)
+    assert not outcome.converged
+    assert outcome.n_evaluations == 20
+
+
+def test_iterate__accelerated() -> None:
+    outcome = iterate(
+        partial(hill, next_factor=0.9, safe_factor=0.9, top_at=4.0), AT_ONE, tol=1e-8, max_iter=10, unit=1.0
+    )
+    assert outcome.converged
+    assert outcome.state.ghosts[0] == pytest.approx(4.0, abs=1e-8)
+
+
+def test_iterate__interrupted() -> None:
+    outcome = iterate(
+        partial(hill, next_factor=0.5, safe_factor=0.5),
+        AT_ONE,
+        tol=1e-9,
+        max_iter=50,
+        unit=1.0,
+        accelerate=False,
+        interrupt=lambda state: bool(state.ghosts[0] < 0.2),
+    )
+    assert (outcome.converged, float(outcome.state.ghosts[0])) == (False, 0.125)
+
+
+def test_anderson__solves_linear_maps() -> None:
+    rng = np.random.default_rng(0)
+    contraction = rng.normal(size=(4, 4))
+    contraction *= 0.95 / np.abs(np.linalg.eigvals(contraction)).max()
+    origin = rng.normal(size=4)
+    exact = np.linalg.solve(np.eye(4) - contraction, origin)
+    anderson, point = Anderson(memory=5), np.zeros(4)
+    for _ in range(8):  # four differences span the space: then the answer is there, but for rounding
+        point = anderson.propose(point, contraction @ point + origin)
+    assert_allclose(point, exact, rtol=1e-8)
+
+
+def test_anderson__image_that_is_not_finite() -> None:
+    # The share of a component may vanish altogether: its logarithm is then minus infinity.
+    anderson = Anderson()
+    anderson.propose(np.array([0.0, 1.0]), np.array([0.5, 0.5]))
+    image = np.array([-np.inf, 0.25])
+    assert np.array_equal(anderson.propose(np.array([0.5, 0.5]), image), image)
+
+
+def test_em_state__flat_and_back() -> None:
+    state = random_state(0, 3, 4)
+    back = state.like(state.flat())
+    for mine, theirs in zip(state, back, strict=True):
+        assert_allclose(mine, theirs, atol=1e-15)
+    moved = state.like(state.flat() + 2.0)
+    assert_allclose(moved.log_worths, state.log_worths, atol=1e-14)
+    assert_allclose(moved.ghosts, state.ghosts, atol=1e-14)
+    assert_allclose(np.exp(moved.log_shares).sum(), 1.0)
+
+
+# --- settings --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_components": 0}, "n_components must be at least 1, but is 0"),
+        ({"m_step": "newton"}, "m_step must be one of auto, lsr, mm, but is 'newton'"),
+        ({"em": "lazy"}, "em must be fused or exact, but is 'lazy'"),
+        ({"n_init": 0}, "n_init and max_iter must be at least 1"),
+        ({"max_iter": 0}, "n_init and max_iter must be at least 1"),
+        ({"alpha": -0.5}, "alpha must be finite and not negative, but is -0.5"),
+        ({"alpha": math.nan}, "alpha must be finite and not negative, but is nan"),
+        ({"tol": 0.0}, "tol must be positive, but is 0.0"),
+        ({"shares": [0.5, 0.6]}, "shares must be 2 positive numbers that sum to 1"),
+        ({"shares": [1.0]}, "shares must be 2 positive numbers that sum to 1"),
+        ({"shares": [1.0, 0.0]}, "shares must be 2 positive numbers that sum to 1"),
+        ({"residency": "disk"}, "residency must be auto, memory or store, but is 'disk'"),
+    ],
+    ids=str,
+)
+def test_settings__refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        PlackettLuceMixture(**settings).fit(np.array([[0, 1], [1, 0]]))
+
+
+@pytest.mark.parametrize(
+    ("n_items", "length", "unranked", "expected"),
+    [(40, 3, "absent", "lsr"), (40, 3, "below", "mm"), (40, 30, "absent", "mm"), (8, None, None, "mm")],
+)
+def test_m_step__auto(n_items: int, length: int, unranked: Any, expected: str) -> None:
+    rng = np.random.default_rng(0)
+    block, _ = draw_rankings(
+        rng.normal(size=(1, n_items)), np.ones(1), 600, rng, length=length, unranked=unranked
+    )
+    assert PlackettLuceMixture(1).fit(block).m_step_ == expected
+
+
+def test_m_step__rates_that_no_worker_can_hold() -> None:
+    extent = Extent(np.array(10.0), np.array(10), np.array(20), np.array(0))
+    with pytest.raises(
+        SettingsError, match=r"m_step='lsr' sums 2 x 10000 x 10000 numbers.*choose m_step=\"mm\""
+    ):
+        choose_solver(FitSettings(2, m_step="lsr"), extent, 10_000)
+    assert choose_solver(FitSettings(2, m_step="auto"), extent, 10_000) is MM
+    assert choose_solver(FitSettings(2, m_step="auto"), extent, 1_000) is LSR

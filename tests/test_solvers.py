@@ -1,0 +1,271 @@
+"""Solvers: stationary distributions against exact sums over trees, and steps against choix and brute-force maxima."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import choix
+import numpy as np
+import pytest
+from fit_oracle import block_of, log_likelihood, objective, random_rows, slate, top, with_ghost_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+from plmix_dist.kernels import em_statistics, prepare
+from plmix_dist.solvers import (
+    LSR,
+    MM,
+    SOLVERS,
+    ComponentStatistics,
+    Solver,
+    Worths,
+    gradient,
+    log_prior,
+    mm_step,
+    stationary_distribution,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings import Ranking
+
+BOTH = pytest.mark.parametrize("solver", [LSR, MM], ids=lambda solver: solver.name)
+
+
+def statistics_at(rows: Sequence[Ranking], worths: Worths) -> ComponentStatistics:
+    """What one pass over rows of a single component gives."""
+    block = block_of(rows, len(worths.log_worths))
+    sums = em_statistics(block, prepare(worths.log_worths[None], np.zeros(1)), with_rates=True)
+    return ComponentStatistics(sums.wins[0], sums.expected_wins[0], sums.rates[0])
+
+
+def fixed_point(solver: Solver, rows: Sequence[Ranking], n_items: int, alpha: float) -> Worths:
+    """Where steps lead that are taken until nothing moves."""
+    worths = Worths(np.zeros(n_items), 0.0)
+    for _ in range(20_000):
+        moved = solver.step(statistics_at(rows, worths), worths, alpha)
+        step = np.abs(moved.log_worths - worths.log_worths).max()
+        worths = moved
+        if step < 1e-13:
+            return worths
+    raise AssertionError(f"still moving by {step}")
+
+
+def objective_of(rows: Sequence[Ranking], worths: Worths, alpha: float) -> float:
+    n_items = len(worths.log_worths)
+    return objective(rows, n_items, worths.log_worths[None], [worths.ghost], [1.0], alpha)
+
+
+# --- stationary distributions ----------------------------------------------------------------------------
+
+
+def by_eigenvectors(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The left eigenvector of the chain's generator for the eigenvalue 0, summing to n."""
+    generator = rates - np.diag(rates.sum(axis=1))
+    values, vectors = np.linalg.eig(generator.T)
+    null = np.real(vectors[:, np.argmin(np.abs(values))])
+    return null * (len(null) / null.sum())
+
+
+def by_trees(rates: NDArray[np.float64]) -> list[float]:
+    """The Markov chain tree theorem in exact fractions: the weights of all trees that lead to each state."""
+    n = len(rates)
+    totals = []
+    for root in range(n):
+        total = Fraction(0)
+        others = [state for state in range(n) if state != root]
+        for targets in itertools.product(range(n), repeat=n - 1):
+            leads_to = dict(zip(others, targets, strict=True))
+            if all(_reaches(state, root, leads_to) for state in others):
+                total += math.prod((Fraction(rates[edge]) for edge in leads_to.items()), start=Fraction(1))
+        totals.append(total)
+    return [float(total * n / sum(totals)) for total in totals]
+
+
+def _reaches(state: int, root: int, leads_to: dict[int, int]) -> bool:
+    for _ in leads_to:
+        if state == root:
+            break
+        state = leads_to[state]
+    return state == root
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 40, 300, 301, 350])
+def test_stationary_distribution__eigenvectors(n: int) -> None:
+    rng = np.random.default_rng(n)
+    # Some ways are barred, but the ring that remains connects all states; the diagonal must not matter.
+    rates = rng.exponential(size=(n, n)) * (rng.random((n, n)) < 0.5) + np.roll(np.eye(n), 1, axis=1)
+    np.fill_diagonal(rates, rng.normal(size=n))
+    before = rates.copy()
+    found = stationary_distribution(rates)
+    np.fill_diagonal(rates, 0.0)
+    assert_allclose(found, by_eigenvectors(rates), rtol=1e-9)
+    assert found.sum() == pytest.approx(n)
+    np.fill_diagonal(before, 0.0)
+    assert np.array_equal(before, rates)
+
+
+@given(seed=st.integers(0, 2**32), n=st.integers(2, 4), decades=st.sampled_from([1.0, 20.0, 100.0]))
+@settings(max_examples=40)
+def test_stationary_distribution__every_digit(seed: int, n: int, decades: float) -> None:
+    # Rates over up to 200 orders of magnitude, and entries over more: elimination forms no difference.
+    rates = 10 ** np.random.default_rng(seed).uniform(-decades, decades, (n, n))
+    np.fill_diagonal(rates, 0.0)
+    exact = by_trees(rates)
+    assert_allclose(stationary_distribution(rates), exact, rtol=1e-12, atol=1e-280)
+
+
+def test_stationary_distribution__entries_over_a_wide_range() -> None:
+    # Detailed balance: flows s * share_i * share_j are the same both ways, so `shares` are stationary.
+    shares = 10.0 ** np.linspace(0, -200, 60)
+    np.random.default_rng(1).shuffle(shares)
+    symmetric = np.random.default_rng(2).exponential(size=(60, 60))
+    rates = (symmetric + symmetric.T) * shares[None, :]
+    assert_allclose(stationary_distribution(rates), shares * (60 / shares.sum()), rtol=1e-12)
+
+
+# --- steps -----------------------------------------------------------------------------------------------
+
+
+def test_solvers__by_name() -> None:
+    assert {name: solver.needs_rates for name, solver in SOLVERS.items()} == {"lsr": True, "mm": False}
+    assert all(solver.name == name for name, solver in SOLVERS.items())
+
+
+@BOTH
+def test_step__two_items_in_one(solver: Solver) -> None:
+    rows = [slate([0, 1], [], weight=3.0), slate([1, 0], [])]
+    start = Worths(np.zeros(2), 0.0)
+    found = solver.step(statistics_at(rows, start), start, 0.0)
+    assert_allclose(found.log_worths, [math.log(3) / 2, -math.log(3) / 2], rtol=1e-14)
+
+
+@BOTH
+@pytest.mark.promise(27)
+@pytest.mark.parametrize("length", [8, 3], ids=["full", "subset"])
+def test_fixed_point__choix(solver: Solver, length: int) -> None:
+    rng = np.random.default_rng(length)
+    rankings = [tuple(rng.permutation(8)[:length].tolist()) for _ in range(60)]
+    found = fixed_point(solver, [slate(ranking, []) for ranking in rankings], 8, alpha=0.0)
+    method = choix.ilsr_rankings if solver is LSR else choix.mm_rankings
+    expected = method(8, rankings, tol=1e-12, max_iter=10_000)
+    assert_allclose(found.log_worths, expected - np.mean(expected), atol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("alpha", [0.1, 2.0])
+def test_fixed_point__brute_force_with_prior(solver: Solver, alpha: float) -> None:
+    # Item 3 never wins and item 0 never loses: without the prior there would be no maximum.
+    rows = [slate([0, 1, 2], []), top(0, 2, weight=2.5), slate([0], [1, 3]), slate([1, 2, 3], []), top(2)]
+    found = fixed_point(solver, rows, 4, alpha)
+    everything = with_ghost_rows(rows, 4, alpha)
+    brute = minimize(
+        lambda worths: -log_likelihood(everything, 5, worths[None], [1.0]),
+        np.zeros(5),
+        method="BFGS",
+        jac="3-point",
+        options={"gtol": 1e-7},
+    ).x
+    assert_allclose(np.append(found.log_worths, found.ghost), brute - brute[:4].mean(), atol=2e-6)
+    slope = gradient(statistics_at(rows, found), found, alpha)
+    assert np.abs(slope).max() < 1e-11
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1, 1.5])
+def test_gradient__finite_differences(alpha: float) -> None:
+    rows = random_rows(5, 5, 15)
+    rng = np.random.default_rng(6)
+    here = Worths(rng.normal(size=5), float(rng.normal()))
+    everything = with_ghost_rows(rows, 5, alpha)
+    step = 1e-5
+    expected = []
+    for direction in np.eye(6):
+        ends = (np.append(*here)[None] + sign * step * direction for sign in (1, -1))
+        up, down = (log_likelihood(everything, 6, worths, [1.0]) for worths in ends)
+        expected.append((up - down) / (2 * step))
+    assert_allclose(gradient(statistics_at(rows, here), here, alpha), expected, atol=1e-6)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    n_items=st.integers(2, 6),
+    alpha=st.sampled_from([0.0, 1e-3, 0.1, 3.0]),
+    width=st.sampled_from([0.1, 2.0, 12.0]),
+)
+@settings(max_examples=40)
+@pytest.mark.promise(26)
+def test_mm_step__never_lowers_the_objective(seed: int, n_items: int, alpha: float, width: float) -> None:
+    # A full ranking and its reverse give every item a win and a loss, so that steps are finite without a prior.
+    both_ways = [slate(list(range(n_items)), []), slate(list(range(n_items))[::-1], [])]
+    rows = random_rows(seed, n_items, 5) + both_ways
+    rng = np.random.default_rng(seed)
+    here = Worths(rng.normal(0, width, n_items), float(rng.normal(0, width)))
+    there = mm_step(statistics_at(rows, here), here, alpha)
+    before, after = (objective_of(rows, worths, alpha) for worths in (here, there))
+    assert after >= before - 1e-12 * abs(before)
+    assert there.log_worths.mean() == pytest.approx(0.0, abs=1e-12)
+
+
+@given(seed=st.integers(0, 2**32), alpha=st.sampled_from([0.01, 0.5, 4.0]))
+@settings(max_examples=20)
+def test_log_prior__pairs_with_the_ghost(seed: int, alpha: float) -> None:
+    rng = np.random.default_rng(seed)
+    worths = rng.normal(0, 20, 4)
+    ghost = float(rng.normal(0, 20))
+    # The chance of each item's wins and losses against the ghost is that of pairs of items.
+    expected = objective([], 4, worths[None], [ghost], [1.0], alpha)
+    assert log_prior(worths, ghost, alpha) == pytest.approx(expected, rel=1e-12)
+    assert log_prior(worths, ghost, 0.0) == 0.0
+
+
+@BOTH
+@pytest.mark.parametrize("width", [1.0, 30.0, 200.0])
+@pytest.mark.parametrize("alpha", [0.1, 3.0])
+def test_step__prior_is_rows_against_a_ghost(solver: Solver, alpha: float, width: float) -> None:
+    # Worths far above and far below the ghost: neither chance, of winning or of losing, may be lost in the other.
+    rows = random_rows(9, 5, 8)
+    here = Worths(width * np.array([0.5, -0.5, 0.1, 0.0, -0.1]), 0.05 * width)
+    everyone = Worths(np.append(*here), 0.0)
+    found = solver.step(statistics_at(rows, here), here, alpha)
+    expected = solver.step(statistics_at(with_ghost_rows(rows, 5, alpha), everyone), everyone, 0.0).log_worths
+    assert_allclose(np.append(*found), expected - expected[:5].mean(), rtol=1e-9, atol=1e-9)
+
+
+@BOTH
+def test_step__prior_moves_with_the_origin(solver: Solver) -> None:
+    # Log-worths have no origin: shifting items and ghost together must change nothing but the shift.
+    rows = random_rows(2, 4, 6)
+    here = Worths(np.array([1.0, -2.0, 0.5, 0.5]), 0.3)
+    shifted = Worths(here.log_worths + 7.0, here.ghost + 7.0)
+    first, second = (solver.step(statistics_at(rows, worths), worths, 0.7) for worths in (here, shifted))
+    assert_allclose(first.log_worths, second.log_worths, atol=1e-12)
+    assert first.ghost == pytest.approx(second.ghost, abs=1e-12)
+
+
+@pytest.mark.parametrize("n_items", [299, 300, 340])
+def test_lsr_step__both_methods_at_large_n(n_items: int) -> None:
+    # On either side of the size where elimination gives way to factorisation, MM's fixed point stays LSR's.
+    rng = np.random.default_rng(n_items)
+    truth = rng.normal(size=n_items)
+    rows = []
+    for _ in range(1500):
+        some = rng.choice(n_items, 5, replace=False)
+        order = some[np.argsort(rng.exponential(size=5) / np.exp(truth[some]))]
+        rows.append(slate(order.tolist(), []))
+    block = block_of(rows, n_items)
+    worths = Worths(np.zeros(n_items), 0.0)
+    for _ in range(25):
+        sums = em_statistics(block, prepare(worths.log_worths[None], np.zeros(1)), with_rates=True)
+        own = ComponentStatistics(sums.wins[0], sums.expected_wins[0], sums.rates[0])
+        worths = LSR.step(own, worths, 0.1)
+    after = mm_step(own, worths, 0.1)
+    assert np.abs(gradient(own, worths, 0.1)).max() < 1e-6
+    assert_allclose(after.log_worths, worths.log_worths, atol=1e-6)
