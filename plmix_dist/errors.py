@@ -69,3 +69,14 @@ class CollapsedComponentWarning(UserWarning):
 
 class ClusterError(PlmixError, RuntimeError):
     """A cluster could not be started or reached, or lost the work it was given."""
+
+
+def visible(text: str) -> str:
+    r"""Text for a message: as it is, but for control characters, which are written out.
+
+    Examples
+    --------
+    >>> visible("a\x1b[31mb\n")
+    'a\\x1b[31mb\\n'
+    """
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)

@@ -1,7 +1,7 @@
 """The Plackett-Luce mixture by its definitions, in plain Python: slow, and with digits to spare.
 
-Sums of exact decimals need no care about order, range or cancellation, which is what makes them an oracle for compiled
-code that needs all of it. What optimisers call thousands of times is in floats, with `math.fsum`.
+Sums of exact decimals need no care about order, range or cancellation, which is what makes them an oracle for
+compiled code that needs all of it. What optimisers call thousands of times is in floats, with `math.fsum`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def slate(
     ordered: Sequence[int], offered: Sequence[int], unranked: str = "absent", weight: float = 1.0
 ) -> Ranking:
     """The best of what was on offer."""
-    return Ranking(tuple((item,) for item in ordered), tuple(offered), unranked, weight)  # type: ignore[arg-type]
+    places = tuple((item,) for item in ordered)
+    return Ranking(places, tuple(offered), unranked, weight)  # type: ignore[arg-type]
 
 
 def block_of(rows: Sequence[Ranking], n_items: int) -> RankingBlock:

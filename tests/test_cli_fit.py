@@ -54,7 +54,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory, simulated: Path) -> Path:
 
 def lines_of(text: str) -> dict[str, str]:
     """`name  value` lines as a dictionary."""
-    return dict((part.strip() for part in line.split("  ", 1)) for line in text.splitlines())  # type: ignore[misc]
+    pairs = (line.split("  ", 1) for line in text.splitlines())
+    return {name.strip(): value.strip() for name, value in pairs}
 
 
 # --- fit -------------------------------------------------------------------------------------------------
@@ -160,8 +161,9 @@ def test_fit__every_option(tmp_path: Path, simulated: Path, plmix: Callable[...,
     said = plmix("fit", simulated, "--components", 2, "--out", tmp_path / "model", *options, "--json")
     assert said.code == 0, said.err
     settings = json.loads((tmp_path / "model/model.json").read_text())["settings"]
-    expected = {"n_components": 2, "m_step": "lsr", "em": "exact", "init": "random", "n_init": 2, "alpha": 0.25,
-                "tol": 1e-3, "max_iter": 300, "accelerate": False, "residency": "store", "random_state": 9}  # fmt: skip
+    expected = {"n_components": 2, "m_step": "lsr", "em": "exact", "init": "random", "n_init": 2,
+                "alpha": 0.25, "tol": 1e-3, "max_iter": 300, "accelerate": False, "residency": "store",
+                "random_state": 9}  # fmt: skip
     assert {name: settings[name] for name in expected} == expected
     starts = {json.loads(line)["start"] for line in said.err.splitlines()}
     assert starts == {0, 1}

@@ -1,4 +1,4 @@
-"""EM: what it promises of its objective, its M-step, the laws of the data, and the ways in which a fit can go wrong."""
+"""EM: its objective, its M-step, the laws of the data, and the ways in which a fit can go wrong."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from fit_oracle import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from oracle import write_store
 from scipy.optimize import minimize
 
 from plmix_dist import PlackettLuceMixture
@@ -39,6 +40,7 @@ from plmix_dist.inference import Em, EmState, Evaluation, collapse, em, iterate
 from plmix_dist.inference.acceleration import Anderson
 from plmix_dist.inference.collapse import mend_collapsed
 from plmix_dist.inference.fit import Extent, FitSettings, choose_solver
+from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers import LSR, MM, Solver
 
@@ -231,11 +233,9 @@ def test_fit__many_items(m_step: Any) -> None:
     )
     assert_allclose(first.log_worths_, second.log_worths_, atol=1e-5)
     assert abs(first.log_likelihood_ - second.log_likelihood_) / 10_000 < 1e-6
-    # With 10,000 rankings of 50 items the estimate is close to the truth.
-    assert (
-        first.log_likelihood_
-        > PlackettLuceMixture(3, init=truth, max_iter=500).fit(block).history_[0]["log_likelihood"]
-    )
+    # The maximum is no lower than the truth, which is where the first of the two began.
+    assert first.objective_ > first.history_[0]["objective"]
+    assert matched_distance(first.log_worths_, truth) < 1.5
 
 
 def test_fit__acceleration_saves_passes(separated: tuple[RankingBlock, NDArray[np.float64]]) -> None:
@@ -314,8 +314,6 @@ NO_ESTIMATE = {
 @pytest.mark.parametrize(("rows", "message"), NO_ESTIMATE.values(), ids=NO_ESTIMATE.keys())
 @pytest.mark.parametrize("n_components", [1, 2])
 def test_fit__no_estimate(tmp_path: Any, rows: list[Ranking], message: str, n_components: int) -> None:
-    from oracle import write_store
-
     names = ["tea", "coffee", "mate", "water"]
     store = write_store(tmp_path / "store", [[block_of(rows, 4)]], item_names=names)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""PlackettLuceMixture: scikit-learn's conventions, every way in and out, models on disk, and what is refused."""
+"""PlackettLuceMixture: scikit-learn's conventions, ways in and out, models on disk, and what is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from plmix_dist import MixtureParams, PlackettLuceMixture, open_store
+from plmix_dist import MixtureParams, PlackettLuceMixture
 from plmix_dist.engine import lazy as lazy_module
 from plmix_dist.errors import RankingError, SettingsError, StoreNotFoundError
 from plmix_dist.metrics import match_components, matched_distance
@@ -124,7 +124,7 @@ def test_clone__keeps_a_fitted_start(full: NDArray[np.int64]) -> None:
 @pytest.mark.promise(41)
 def test_pickle__without_progress(full: NDArray[np.int64]) -> None:
     heard: list[Any] = []
-    # A bound method of a local list cannot be wanted in another process.
+    # What is called belongs to this process; a lambda could not even be pickled.
     model = PlackettLuceMixture(2, random_state=0, progress=lambda record: heard.append(record)).fit(full)
     assert heard
     copy = pickle.loads(pickle.dumps(model))
@@ -136,7 +136,7 @@ def test_pickle__without_progress(full: NDArray[np.int64]) -> None:
 
 
 @pytest.mark.promise(41)
-def test_pipeline_and_grid_search(full: NDArray[np.int64]) -> None:
+def test_fit__pipeline_and_grid_search(full: NDArray[np.int64]) -> None:
     pipeline = make_pipeline(PlackettLuceMixture(2, random_state=0))
     alone = PlackettLuceMixture(2, random_state=0).fit(full)
     assert pipeline.fit(full, None).score(full) == alone.score(full)
@@ -355,10 +355,10 @@ def test_criteria__by_formula(model: PlackettLuceMixture, store: RankingStore, m
     assert model.aic(store) == pytest.approx(2 * n_parameters - 2 * total, rel=1e-12)
 
 
-def test_sample__frequencies() -> None:
+def test_sample__frequencies(tmp_path: Path) -> None:
     worths, shares = [[1.0, 0.0, -1.0], [-2.0, 1.0, 1.0]], [0.7, 0.3]
-    model = PlackettLuceMixture.__new__(PlackettLuceMixture)
-    model._set_mixture(MixtureParams.of(worths, shares, ["a", "b", "c"]))
+    MixtureParams.of(worths, shares, ["a", "b", "c"]).save(tmp_path / "model")
+    model = PlackettLuceMixture.load(tmp_path / "model")
     rankings, component = model.sample(20_000, random_state=1)
     assert rankings.shape == (20_000, 3)
     chances = ranking_probabilities(model.log_worths_.tolist(), shares, 3, None)
@@ -372,8 +372,8 @@ def test_sample__frequencies() -> None:
     assert not np.array_equal(other, rankings)
 
 
-def test_component_without_share(tmp_path: Path) -> None:
-    # A component may have been given no share at all; it is then never the one, and no warning need be raised.
+def test_predict__component_without_share(tmp_path: Path) -> None:
+    # A component may have been given no share at all: it is then never the one, without any warning.
     MixtureParams.of([[1.0, -1.0], [-1.0, 1.0]], [1.0, 0.0], ["0", "1"]).save(tmp_path / "model")
     model = PlackettLuceMixture.load(tmp_path / "model")
     rankings = np.array([[0, 1], [1, 0]])
@@ -416,7 +416,7 @@ def test_load__no_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("setting", [{"tol": np.float64(1e-6)}, {"n_components": np.int64(2)}], ids=str)
 def test_save__numbers_of_numpy(tmp_path: Path, full: NDArray[np.int64], setting: dict[str, Any]) -> None:
     # Grids of settings come from np.arange and np.logspace.
-    model = PlackettLuceMixture(random_state=np.int64(0)).set_params(**setting).fit(full)  # type: ignore[arg-type]
+    model = PlackettLuceMixture().set_params(random_state=np.int64(0), **setting).fit(full)
     model.save(tmp_path / "model")
     assert same_fit(PlackettLuceMixture.load(tmp_path / "model"), model, atol=0)
 
@@ -567,8 +567,3 @@ def test_fit__no_rankings(tmp_path: Path) -> None:
         PlackettLuceMixture(1).fit(tmp_path / "nothing")
     with pytest.raises(RankingError, match="expected integer item numbers, but got float64"):
         PlackettLuceMixture(1).fit(np.array([[0.5, 1.0]]))
-
-
-def test_open_store__gives_the_same(store: RankingStore, model: PlackettLuceMixture) -> None:
-    reopened = open_store(store.location.url)
-    assert np.array_equal(model.predict(reopened).compute(), model.predict(store).compute())

@@ -1,6 +1,7 @@
 """Fits of public data beside what other tools found: R PLMIX and R PlackettLuce.
 
-The numbers come from golden files computed with PLMIX 2.2.0 (mapPLMIX, flat prior, eps 1e-10) and PlackettLuce 0.3.2.
+The numbers come from a golden file computed with PLMIX 2.2.0 (mapPLMIX, flat prior, eps 1e-10) and
+PlackettLuce 0.3.2.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ pytestmark = [
     pytest.mark.promise(27),
     pytest.mark.skipif(
         not (GOLDEN.is_file() and (SHARED / "data").is_dir()),
-        reason="the real rankings and what other tools make of them are not beside the repository (../shared)",
+        reason="the real rankings and their golden fits are not beside the repository (../shared)",
     ),
 ]
 
-KINDS = {"apa1980": "below", "german": None, "nascar2002": "absent"}
+KINDS: dict[str, Any] = {"apa1980": "below", "german": None, "nascar2002": "absent"}
 BOTH = pytest.mark.parametrize("m_step", ["lsr", "mm"])
 
 
@@ -52,7 +53,7 @@ def golden(data: str, **found_by: Any) -> dict[str, Any]:
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RankingStore]:
     folder = tmp_path_factory.mktemp("golden")
     return {
-        name: ingest(SHARED / f"data/{name}/{name}.csv", folder / name, unranked=unranked)  # type: ignore[arg-type]
+        name: ingest(SHARED / f"data/{name}/{name}.csv", folder / name, unranked=unranked)
         for name, unranked in KINDS.items()
     }
 

@@ -1,4 +1,4 @@
-"""Kernels against the definitions in exact decimals: every statistic, every kind of row, every range of worths."""
+"""Kernels against the definitions in exact decimals: every statistic, kind of row and range of worths."""
 
 from __future__ import annotations
 
@@ -235,8 +235,8 @@ def test_em_statistics__widest_range(far_apart: Parameters) -> None:
 
 @pytest.mark.promise(24)
 def test_em_statistics__all_but_one_at_the_bottom() -> None:
-    # The winner is out after the first place, and 4,999 equals e ** 700 below it are left: the chance of each to
-    # win a choice from k of them is 1 / k, so that expected wins are sums of 1 / k.
+    # The winner is out after the first place, and 4,999 equals e ** 700 below it are left: the chance of each
+    # to win a choice from k of them is 1 / k, so that expected wins are sums of 1 / k.
     worths = np.append(0.0, np.full(4_999, -700.0))
     row = slate(list(range(5_000)), [])
     got = em_statistics(block_of([row], 5_000), prepare(worths[None], np.zeros(1)))

@@ -1,4 +1,4 @@
-"""The same rows, settings and seed give the same bits: whoever computes, in whatever pieces, from whatever chunks."""
+"""The same rows, settings and seed give the same bits, whoever computes in whatever pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solvers: stationary distributions against exact sums over trees, and steps against choix and brute-force maxima."""
+"""Solvers: stationary distributions against sums over trees, steps against choix and brute-force maxima."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_gradient__finite_differences(alpha: float) -> None:
 @settings(max_examples=40)
 @pytest.mark.promise(26)
 def test_mm_step__never_lowers_the_objective(seed: int, n_items: int, alpha: float, width: float) -> None:
-    # A full ranking and its reverse give every item a win and a loss, so that steps are finite without a prior.
+    # A ranking and its reverse give every item a win and a loss, so that steps are finite without a prior.
     both_ways = [slate(list(range(n_items)), []), slate(list(range(n_items))[::-1], [])]
     rows = random_rows(seed, n_items, 5) + both_ways
     rng = np.random.default_rng(seed)
@@ -230,7 +230,7 @@ def test_log_prior__pairs_with_the_ghost(seed: int, alpha: float) -> None:
 @pytest.mark.parametrize("width", [1.0, 30.0, 200.0])
 @pytest.mark.parametrize("alpha", [0.1, 3.0])
 def test_step__prior_is_rows_against_a_ghost(solver: Solver, alpha: float, width: float) -> None:
-    # Worths far above and far below the ghost: neither chance, of winning or of losing, may be lost in the other.
+    # Worths far above and below the ghost: no chance of winning or losing may be lost to rounding.
     rows = random_rows(9, 5, 8)
     here = Worths(width * np.array([0.5, -0.5, 0.1, 0.0, -0.1]), 0.05 * width)
     everyone = Worths(np.append(*here), 0.0)

@@ -1,4 +1,4 @@
-"""The canonical tree, the plan of tasks, and passes: one meaning and the same bits in threads and on a cluster."""
+"""The canonical tree, the plan of tasks, and passes: the same bits in threads and on a cluster."""
 
 from __future__ import annotations
 
@@ -157,6 +157,7 @@ ROWS = random_rows(17, N_ITEMS, N_ROWS)
 STATE = EmState.start(
     np.random.default_rng(18).normal(size=(N_COMPONENTS, N_ITEMS)), np.array([0.5, 0.3, 0.2])
 )
+RESIDENCIES: tuple[Any, ...] = ("memory", "store")
 PARAMS = PassParams(STATE, None, with_rates=True)
 
 
@@ -209,8 +210,8 @@ def test_passes__same_bits(rankings: Rankings, client: Client) -> None:
     for n_threads in (2, 3, 7):
         assert bits(ThreadedPasses(rankings, n_threads=n_threads)) == reference
     for n_tasks in (1, 5, 38):
-        for residency in ("memory", "store"):
-            passes = DistributedPasses(rankings, client, n_tasks=n_tasks, residency=residency)  # type: ignore[arg-type]
+        for residency in RESIDENCIES:
+            passes = DistributedPasses(rankings, client, n_tasks=n_tasks, residency=residency)
             assert [bits(passes), bits(passes)] == [reference] * 2
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from plmix_dist.errors import visible
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -32,10 +34,7 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[31mb")
     'a\\x1b[31mb'
     """
-    return "".join(
-        character if character == "\n" or character.isprintable() else repr(character)[1:-1]
-        for character in text
-    )
+    return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def show(lines: list[tuple[str, Any]], record: dict[str, Any], *, as_json: bool, quiet: bool) -> None:

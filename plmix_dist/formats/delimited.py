@@ -35,7 +35,11 @@ def read_header(file: SourceFile, options: ReadOptions) -> Header:
         raw = stream.readline(_LONGEST_LINE)
     if not raw.strip():
         raise IngestError(f"{file.url} is empty: its first line should name the columns")
-    columns = fields(decode(raw, file.url, 1), delimiter(file, options))
+    text = decode(raw, file.url, 1)
+    try:
+        columns = fields(text, delimiter(file, options))
+    except IngestError as error:
+        raise IngestError(f"{file.url}, line 1: {error}") from None
     return Header(body_offset=len(raw), body_line=2, columns=tuple(column.strip() for column in columns))
 
 

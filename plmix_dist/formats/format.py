@@ -96,7 +96,8 @@ def written_name(role: str) -> str:
 def parse_weight(text: Any) -> float:
     """A weight as a number; NaN, which no row may have, where it is none."""
     try:
-        return float(text)
+        # Python reads 1_000 as a thousand; nobody else does.
+        return float("nan") if "_" in str(text) else float(text)
     except (TypeError, ValueError):
         return float("nan")
 

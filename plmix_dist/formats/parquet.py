@@ -120,7 +120,7 @@ def _list_rows(batch: Any, names: dict[str, str], extra: set[str], row: int) -> 
     n_ordered, bad_order = _order(batch, n_listed) if "n_ordered" in extra else (None, {})
     tied, bad_ties = _ties(batch, n_listed, n_ordered) if "tied" in extra else (None, {})
     rows = RawRows(
-        labels=items.flatten(),
+        labels=_text(items.flatten()),
         n_listed=n_listed,
         n_ordered=n_ordered,
         tied=tied,
@@ -131,7 +131,8 @@ def _list_rows(batch: Any, names: dict[str, str], extra: set[str], row: int) -> 
         lines=lines,
     )
     bad = {
-        number: Failure(int(lines[number]), "syntax", why) for number, why in (bad_ties | bad_order).items()
+        number: Failure(int(lines[number]), "syntax", why)
+        for number, why in (_without_label(batch, names) | bad_ties | bad_order).items()
     }
     return rows.without(bad)
 
@@ -208,10 +209,10 @@ def _read_long(part: Slice, table: Any, roles: dict[str, int]) -> Iterator[RawRo
 def _long_columns(batch: Any, names: dict[str, str], first_line: int) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "id": _labels(batch.column(names["id"])),
-        "item": batch.column(names["item"]),
+        "item": _text(batch.column(names["item"])),
         "rank": _floats(batch.column(names["rank"])),
         "line": np.arange(first_line, first_line + batch.num_rows) + 1,
-        "bad": {},
+        "bad": {row: ("missing-label", why) for row, why in _without_label(batch, names).items()},
     }
     if "weight" in names:
         columns["weight"] = _floats(batch.column(names["weight"]))
@@ -225,8 +226,9 @@ def _filtered(columns: dict[str, Any], keep: Any) -> dict[str, Any]:
     if keep.all():
         return columns
     mask = pa.array(keep)
+    place = np.cumsum(keep) - 1
     return {
-        name: column
+        name: {int(place[row]): why for row, why in column.items() if keep[row]}
         if name == "bad"
         else column[keep]
         if isinstance(column, np.ndarray)
@@ -267,10 +269,26 @@ def _floats(column: Any) -> Any:
 
 
 def _labels(column: Any) -> Any:
-    """Integers as int64, everything else as text."""
-    if pa.types.is_integer(column.type) and not column.null_count:
-        return np.asarray(column.cast(pa.int64()))
-    return np.array([str(value) for value in column.to_pylist()], object)
+    """Integers as int64, everything else as text; what stands for a missing label makes its row bad elsewhere."""
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.cast(pa.int64()).fill_null(np.iinfo(np.int64).min))
+    return np.array(["" if value is None else str(value) for value in _text(column).to_pylist()], object)
+
+
+def _text(column: Any) -> Any:
+    """Bytes as the UTF-8 text that they are in files of tools without a type for text."""
+    binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    return column.cast(pa.string()) if binary else column
+
+
+def _without_label(batch: Any, names: dict[str, str]) -> dict[int, str]:
+    """The rows whose id or group is null."""
+    return {
+        row: f"its {role} is missing (null)"
+        for role in ("id", "group")
+        if role in names
+        for row in np.flatnonzero(np.asarray(batch.column(names[role]).is_null())).tolist()
+    }
 
 
 def write(store: RankingStore, target: str) -> None:

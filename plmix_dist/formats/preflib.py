@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from plmix_dist.store import RankingStore
 
 _NAME = "ALTERNATIVE NAME "
+_EMPTY_PLACE = re.compile(r"(^|[,{])\s*(,|$)|,\s*}")
 KINDS = ("soc", "soi", "toc", "toi")
 LONGEST_HEADER_LINE = 10_000
 MOST_ALTERNATIVES = 1_000_000
@@ -41,7 +43,7 @@ def read_header(file: SourceFile, options: ReadOptions) -> Header:
 def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
     """Rows: `count: order` with the present header, `count,order` with the old one."""
     del options
-    separator = part.header.metadata["separator"]
+    separator, kind = part.header.metadata["separator"], part.header.metadata["kind"]
     builder = RowBuilder()
     for number, line in lines(part):
         count, found, order = line.partition(separator)
@@ -51,9 +53,13 @@ def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
             weight = parse_weight(count)
             if not weight.is_integer():
                 raise IngestError(f"the count {count.strip()!r} is not a whole number")
+            if _EMPTY_PLACE.search(order) and order.strip():
+                raise IngestError(f"a place of {order.strip()[:60]!r} is empty")
             labels, n_ordered, tied = parse_ordering(order)
             if n_ordered < len(labels):
                 raise IngestError("'|' has no meaning in PrefLib files")
+            if tied is not None and kind in ("soc", "soi"):
+                raise IngestError(f"items are tied, but .{kind} promises orders without ties")
         except IngestError as error:
             builder.fail(Failure(number, "syntax", str(error), text=line))
         else:
@@ -168,7 +174,7 @@ def _header(
         complete=complete,
         n_rows=None if orders is None else _count(orders, "number of unique orders", file),
         total_weight=None if voters is None else float(_count(voters, "number of voters", file)),
-        metadata={"separator": separator, "preflib": entries},
+        metadata={"separator": separator, "kind": kind, "preflib": entries},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plmix_dist.errors import IngestError
+from plmix_dist.errors import IngestError, visible
 from plmix_dist.formats.format import number_text
 from plmix_dist.ingestion.parts import FilePart
 
@@ -39,4 +39,6 @@ def check_groups(store: RankingStore) -> None:
     """The rows of one group must stand together: a group is one person, and lies within a leaf."""
     twice = store.label_twice("groups", range(store.n_partitions))
     if twice is not None:
-        raise IngestError(f"the rankings of group {twice} do not stand together; sort the source by group")
+        raise IngestError(
+            f"the rankings of group {visible(str(twice))} do not stand together; sort the source by group"
+        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmix_dist.errors import IngestError
+from plmix_dist.errors import IngestError, visible
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,7 +72,7 @@ def check_runs(parts: list[FilePart], scans: list[Scan]) -> None:
         if len(twice):
             name = _name_of(int(twice[0]), [parts[number] for number in numbers])
             raise IngestError(
-                f"{url}: the lines of ranking {name} do not stand together; sort the file by ranking id"
+                f"{url}: the lines of ranking {visible(str(name))} do not stand together; sort the file by ranking id"
             )
 
 
