@@ -110,13 +110,11 @@ def m_step(
 
 def _shortened(worths: Worths, step: Worths) -> Worths:
     """A step halved until its log-worths can be computed with; part of an MM step raises the objective too."""
+    way, ghost_way = step.log_worths - worths.log_worths, step.ghost - worths.ghost
     share = 1.0
     while not np.ptp(step.log_worths) <= WIDEST_STATE and share > 1e-12:
         share /= 2
-        step = Worths(
-            worths.log_worths + share * (step.log_worths - worths.log_worths),
-            worths.ghost + share * (step.ghost - worths.ghost),
-        )
+        step = Worths(worths.log_worths + share * way, worths.ghost + share * ghost_way)
     return step
 
 

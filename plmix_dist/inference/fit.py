@@ -10,10 +10,10 @@ import numpy as np
 
 from plmix_dist.engine.aggregation import Aggregation
 from plmix_dist.engine.passes import make_passes
-from plmix_dist.errors import NotIdentifiedError, SettingsError
+from plmix_dist.errors import NonFiniteError, NotIdentifiedError, SettingsError
 from plmix_dist.inference.collapse import has_collapsed, mend_collapsed
 from plmix_dist.inference.em import Em
-from plmix_dist.inference.fixed_point import Outcome, iterate
+from plmix_dist.inference.fixed_point import Evaluation, Outcome, iterate
 from plmix_dist.inference.state import EmState
 from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
 from plmix_dist.rankings.randomness import generator
@@ -219,7 +219,14 @@ def _run(
         if progress is not None:
             progress(numbered)
 
-    evaluate = em.fused if settings.em == "fused" else partial(em.exact, tol=settings.tol)
+    step = em.fused if settings.em == "fused" else partial(em.exact, tol=settings.tol)
+
+    def evaluate(state: EmState) -> Evaluation:
+        try:
+            return step(state)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"iteration {len(history) + 1}, {error}") from None
+
     rng = generator(settings.seed, "collapse", number)
     while True:
         outcome: Outcome = iterate(

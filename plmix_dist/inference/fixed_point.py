@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from plmix_dist.errors import NonFiniteError
 from plmix_dist.inference.acceleration import Anderson
 from plmix_dist.inference.state import WIDEST_STATE
 
@@ -59,10 +58,7 @@ def iterate(
     good: tuple[EmState, Evaluation] | None = None
     step: Step = "start"
     for number in range(1, max_iter + 1):
-        try:
-            evaluation = evaluate(state)
-        except NonFiniteError as error:
-            raise NonFiniteError(f"iteration {number}, {error}") from None
+        evaluation = evaluate(state)
         before = None if good is None else good[1].objective
         change = None if before is None else evaluation.objective - before
         # Sums of millions of terms differ in their last digits; a fall within rounding is no fall.

@@ -31,7 +31,7 @@ NEGLIGIBLE = 1e-15
 # Rows that list less than this share of all items are scattered pair by pair; longer ones sweep whole rows of rates.
 _SWEEP_SHARE = 0.5
 # Sums over unlisted items are formed in one go as long as no more than this share of digits is lost to cancellation.
-_WORTH_SPREADING = 1e-6
+_WORTH_SPREADING = 1e-4
 
 
 class EmStatistics(NamedTuple):
