@@ -329,8 +329,10 @@ def test_distributed_passes__one_graph_a_pass(
     assert calls.other == []
 
 
-def held_by_workers(client: Client, name: str) -> list[str]:
-    return named({key for keys in client.has_what().values() for key in keys}, name)
+def loaded_by(passes: DistributedPasses, client: Client) -> list[str]:
+    """Blocks that workers hold for these passes; others, of earlier tests, may still be on their way out."""
+    held = named({key for keys in client.has_what().values() for key in keys}, "load")
+    return [key for key in held if key.startswith(f"load-{passes._name}-")]
 
 
 def without_recipe(dask_scheduler: Any) -> list[str]:
@@ -341,10 +343,10 @@ def without_recipe(dask_scheduler: Any) -> list[str]:
 def test_distributed_passes__blocks_stay_where_they_are(rankings: Rankings, client: Client) -> None:
     passes = DistributedPasses(rankings, client, n_tasks=4, residency="memory")
     passes.run(E_STEP, PARAMS, FINISH)
-    before = held_by_workers(client, "load")
+    before = loaded_by(passes, client)
     passes.run(E_STEP, PARAMS, FINISH)
     assert len(before) == 4
-    assert held_by_workers(client, "load") == before
+    assert loaded_by(passes, client) == before
     assert client.run_on_scheduler(without_recipe) == []
 
 
@@ -353,7 +355,7 @@ def test_distributed_passes__nothing_stays_with_store(rankings: Rankings, client
     assert "load" not in {key_split(key) for key in graph_of(passes)}
     passes.run(E_STEP, PARAMS, FINISH)
     gc.collect()
-    assert held_by_workers(client, "load") == []
+    assert loaded_by(passes, client) == []
     assert client.run_on_scheduler(without_recipe) == []
 
 

@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import shutil
+import time
 import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from zarr.abc.store import Store
 
+_REMOVAL_ATTEMPTS = 20
 _KEY = re.compile(r"[A-Za-z0-9_.\-]+(/[A-Za-z0-9_.\-]+)*")
 
 
@@ -138,7 +140,7 @@ class Location:
         if self.is_local:
             path = self.local_path(prefix)
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+                _remove_folder(path)
             else:
                 path.unlink(missing_ok=True)
             return
@@ -196,6 +198,22 @@ class Location:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Location, (self.url, self.storage_options)
+
+
+def _remove_folder(path: Path) -> None:
+    """Delete a folder, even while a worker that has not heard yet still puts files into it or takes them away."""
+    for attempt in range(_REMOVAL_ATTEMPTS):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            if not path.exists():
+                return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or attempt == _REMOVAL_ATTEMPTS - 1:
+                raise
+        else:
+            return
+        time.sleep(0.05)
 
 
 def checked_key(key: str) -> str:
