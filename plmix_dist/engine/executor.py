@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Inputs = Sequence[Any] | None
 
+_SETTLE_SECONDS = 60
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -75,7 +76,7 @@ class DistributedExecutor:
     def map(
         self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
     ) -> Iterator[tuple[int, Result]]:
-        """Run on the cluster; the first error cancels what is left."""
+        """Run on the cluster; the first error cancels what has not begun."""
         from dask.delayed import delayed
         from distributed import KilledWorker, as_completed
 
@@ -97,8 +98,20 @@ class DistributedExecutor:
                         f"{_suspects(futures)} killed its worker {error.allowed_failures + 1} times, most likely for "
                         "want of memory: give the workers more with --memory-limit, or fewer threads with --threads"
                     ) from error
+        except BaseException:
+            self._settle(futures)
+            raise
         finally:
             self.client.cancel(futures)
+
+    def _settle(self, futures: Sequence[Any]) -> None:
+        """Cancel what has not begun and wait for what has: a task may be about to write where others clear away."""
+        from distributed import wait
+
+        begun = {key for keys in self.client.processing().values() for key in keys}
+        self.client.cancel([future for future in futures if future.key not in begun])
+        with contextlib.suppress(TimeoutError):
+            wait([future for future in futures if future.key in begun], timeout=_SETTLE_SECONDS)
 
 
 def _suspects(futures: Sequence[Any]) -> str:
