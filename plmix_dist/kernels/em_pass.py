@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.jit import kernel
+from plmix_dist.kernels.jit import kernel, kernel_part
 from plmix_dist.kernels.row import evaluate_row, longest_row, make_scratch, posterior_of_row
 from plmix_dist.kernels.rows import rows_of
 from plmix_dist.kernels.simd import load4, splat4, store4, where_greater4
@@ -156,7 +156,7 @@ def _accumulate(
     return log_likelihood
 
 
-@kernel
+@kernel_part
 def _add_wins(
     items: Any,
     start: int,
@@ -186,7 +186,7 @@ def _add_wins(
             store4(sums, entry, load4(sums, entry) + share * (offers * worth))
 
 
-@kernel
+@kernel_part
 def _correct_below(
     items: Any,
     row: int,
@@ -223,7 +223,7 @@ def _correct_below(
                 sums[item * 2 * width + component] -= share * (offers * params.worths[entry])
 
 
-@kernel
+@kernel_part
 def _add_to_unlisted(
     row: int, component: int, share: float, offers: float, params: Any, scratch: Any, sums: Any
 ) -> None:
@@ -248,7 +248,7 @@ def _spread_below(params: Any, below_sums: Any, sums: Any) -> None:
             worth_before = worth
 
 
-@kernel
+@kernel_part
 def _add_rates(
     items: Any,
     start: int,

@@ -66,4 +66,7 @@ caching.CacheImpl._locator_classes.insert(0, _KernelLocator)
 
 # No fast-math: the same inputs must give the same bits, and NaN must stay NaN. Division by zero gives infinity, as in
 # NumPy, so that a bad number is found by the check on results instead of an exception in the midst of a block.
-kernel = numba.njit(nogil=True, error_model="numpy", boundscheck=False, cache=True)
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "cache": True}
+kernel = numba.njit(**_OPTIONS)
+# A part of a kernel that is called for every row: a call would cost as much as a short row itself.
+kernel_part = numba.njit(forceinline=True, **_OPTIONS)

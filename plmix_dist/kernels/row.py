@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.jit import kernel
+from plmix_dist.kernels.jit import kernel, kernel_part
 from plmix_dist.kernels.simd import load4, splat4, store4
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def longest_row(offsets: Any) -> int:
     return longest
 
 
-@kernel
+@kernel_part
 def evaluate_row(
     items: Any, row: int, start: int, n_listed: int, n_ordered: int, below: bool, params: Any, scratch: Any
 ) -> int:
@@ -95,7 +95,7 @@ def evaluate_row(
     return n_choices
 
 
-@kernel
+@kernel_part
 def _sum_unlisted(items: Any, row: int, start: int, n_listed: int, params: Any, scratch: Any) -> None:
     """The sum of worths over all items that a row does not list, for each component."""
     width, n_items = params.width, params.n_items
@@ -114,7 +114,7 @@ def _sum_unlisted(items: Any, row: int, start: int, n_listed: int, params: Any, 
         scratch.unlisted[component] = total
 
 
-@kernel
+@kernel_part
 def posterior_of_row(scratch: Any, params: Any, posterior: Any) -> float:
     """Fill the probability of each component for a row that was evaluated; gives the row's log-likelihood."""
     highest = -np.inf
