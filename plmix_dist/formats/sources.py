@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from plmix_dist.rankings import Unranked
 
-# Text of a slice, and so of a partition: some hundred thousand rankings, read as a stream.
-SLICE_BYTES = 1 << 25
+# Text of a slice, and so of a partition: some hundred thousand rankings, so that a few workers find work in any large
+# file; slices are read as streams.
+SLICE_BYTES = 1 << 23
 _READ_BYTES = 1 << 20
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
