@@ -5,26 +5,14 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib.metadata
-import json
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
-from plmix_dist.errors import (
-    DamagedStoreError,
-    IngestError,
-    StoreError,
-    StoreExistsError,
-    UnfinishedStoreError,
-)
-from plmix_dist.rankings.leaves import cut_leaves
-from plmix_dist.store.arrays import CHUNK_BYTES, ColumnWriter, RecordingStore
+from plmix_dist.errors import IngestError, StoreExistsError, UnfinishedStoreError
 from plmix_dist.store.lock import LOCK_KEYS, write_lock
 from plmix_dist.store.manifest import (
     GROUP_KEYS,
-    INDEX,
     MANIFEST,
     PLAN,
     ZARR_GROUP,
@@ -34,68 +22,17 @@ from plmix_dist.store.manifest import (
     partition_name,
     read_index,
     read_manifest,
-    seal,
     sha256,
-    unseal,
     written_partitions,
 )
+from plmix_dist.store.partition import PartitionTask, made_by
+from plmix_dist.store.plan import WritePlan
 from plmix_dist.store.reader import RankingStore
-from plmix_dist.store.schema import COLUMNS, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings.block import RankingBlock
     from plmix_dist.store.location import Location
-
-
-@dataclass(frozen=True)
-class WritePlan:
-    """All that decides what is written: the same plan gives the same bytes, so a second run can continue."""
-
-    kind: str
-    item_names: list[str]
-    leaf_rows: int
-    n_partitions: int
-    settings: dict[str, Any]
-    sources: list[dict[str, Any]] = field(default_factory=list)
-    chunk_bytes: int = CHUNK_BYTES
-    first_partition: int = 0
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of everything in the plan but its place in the store."""
-        content = asdict(self)
-        del content["first_partition"]
-        return sha256(json.dumps(content, sort_keys=True).encode())
-
-    @property
-    def partitions(self) -> range:
-        """The numbers of the partitions to write."""
-        return range(self.first_partition, self.first_partition + self.n_partitions)
-
-    def to_bytes(self) -> bytes:
-        """Sealed JSON."""
-        return seal(asdict(self))
-
-    @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Self:
-        """From sealed JSON."""
-        return cls(**unseal(data, where))
-
-
-@dataclass(frozen=True)
-class PartitionTask:
-    """What a worker must know to write one partition."""
-
-    location: Location
-    number: int
-    n_items: int
-    leaf_rows: int
-    chunk_bytes: int
-    plan: str
 
 
 class WriteSession:
@@ -151,7 +88,7 @@ class WriteSession:
             return []
         plan = self.plan
         written = written_partitions(self.location, plan.partitions)
-        mine = {number for number in written if _made_by(self.location, number) == plan.fingerprint}
+        mine = {number for number in written if made_by(self.location, number) == plan.fingerprint}
         return [
             PartitionTask(
                 self.location,
@@ -213,156 +150,6 @@ class WriteSession:
         for number in self.plan.partitions:
             self.location.remove(partition_name(number))
         _remove_work(self.location)
-
-
-def write_partition(
-    task: PartitionTask,
-    blocks: Iterable[RankingBlock | tuple[RankingBlock, NDArray[np.integer]]],
-    rejected: RejectedRows | None = None,
-) -> PartitionIndex:
-    """Write the rows of one partition as they come, and publish it whole.
-
-    Parameters
-    ----------
-    blocks
-        The rows, in order; each block alone or with the component its rows were drawn from.
-    rejected
-        Filled while `blocks` is consumed: rows that were turned away, to be listed in the partition.
-    """
-    final = partition_name(task.number)
-    staged = task.location.staging(final)
-    store = RecordingStore(task.location.zarr_store(staged, read_only=False), f"{task.location.url}/{staged}")
-    writer = PartitionWriter(store, task)
-    for block in blocks:
-        if isinstance(block, tuple):
-            writer.append(*block)
-        else:
-            writer.append(block)
-    files: dict[str, bytes] = {"zarr.json": ZARR_GROUP}
-    if rejected is not None and rejected.lines:
-        files["rejected.jsonl"] = "".join(rejected.lines).encode()
-    for key, data in files.items():
-        task.location.write_bytes(f"{staged}/{key}", data)
-        store.written[key] = (len(data), sha256(data))
-    index = writer.close(rejected.counts if rejected is not None else {})
-    if not _still_wanted(task):
-        task.location.remove(staged)
-        raise StoreError(
-            f"the write to {task.location.url} was given up; partition {task.number} is not published"
-        )
-    task.location.write_bytes(f"{staged}/{INDEX}", index.to_bytes())
-    if staged != final and task.location.exists(f"{final}/{INDEX}"):
-        if (
-            _made_by(task.location, task.number) == task.plan
-        ):  # by another worker, a moment ago: the same bytes
-            task.location.remove(staged)
-            return index
-        task.location.remove(final)  # left by a worker of a plan that was given up
-    task.location.publish(staged, final)
-    return index
-
-
-@dataclass
-class RejectedRows:
-    """Rows that were turned away: how many for each reason, and one line of JSON for each."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-
-    def add(self, reason: str, record: dict[str, Any]) -> None:
-        """Count a row and list it."""
-        self.counts[reason] = self.counts.get(reason, 0) + 1
-        self.lines.append(json.dumps({"reason": reason, **record}, ensure_ascii=False) + "\n")
-
-
-class PartitionWriter:
-    """The columns of one partition, growing together. A column is begun when it first has something to say."""
-
-    def __init__(self, store: RecordingStore, task: PartitionTask) -> None:
-        self.store = store
-        self.task = task
-        self.columns: dict[str, ColumnWriter] = {}
-        self.total_weight = 0.0
-        self._lengths = {"row": 0, "item": 0}
-        self._n_listed: list[NDArray[Any]] = []
-        self._group_starts: list[NDArray[np.bool_]] | None = None
-        self._last_group: Any = None
-
-    def append(self, block: RankingBlock, component: NDArray[np.integer] | None = None) -> None:
-        """Add rows at the end."""
-        if not block.n_rankings:
-            return
-        columns = columns_of(block, component)
-        for name in columns.keys() | self.columns.keys():
-            self._append_column(name, columns.get(name), block)
-        self._note_groups(block)
-        self._lengths["row"] += block.n_rankings
-        self._lengths["item"] += len(block.items)
-        self._n_listed.append(block.n_listed)
-        self.total_weight += block.total_weight
-
-    def close(self, rejected: dict[str, int]) -> PartitionIndex:
-        """Write what is left, and cut the rows into leaves."""
-        described = {name: self.columns[name].close() for name in sorted(self.columns)}
-        n_rankings = self._lengths["row"]
-        starts = None if self._group_starts is None else np.concatenate(self._group_starts)
-        leaf_rows = cut_leaves(n_rankings, self.task.leaf_rows, starts)
-        n_listed = np.concatenate(self._n_listed) if self._n_listed else np.empty(0, np.uint8)
-        first_rows = np.cumsum([0, *leaf_rows[:-1]], dtype=np.int64)
-        leaf_items = np.add.reduceat(n_listed.astype(np.int64), first_rows).tolist() if leaf_rows else []
-        return PartitionIndex(
-            n_rankings=n_rankings,
-            total_weight=self.total_weight,
-            leaf_rows=leaf_rows,
-            leaf_items=leaf_items,
-            columns=described,
-            files=dict(sorted(self.store.written.items())),
-            rejected=rejected,
-            plan=self.task.plan,
-        )
-
-    def _append_column(self, name: str, values: NDArray[Any] | None, block: RankingBlock) -> None:
-        column = COLUMNS[name]
-        n_new = len(block.items) if column.along == "item" else block.n_rankings
-        n_before = self._lengths.get(column.along, 0)
-        if values is None:
-            if column.default is None:
-                raise DamagedStoreError(f"rows of one partition must all have {name}, or none of them")
-            values = np.full(n_new, column.default, self.columns[name].dtype)
-        if name not in self.columns:
-            self.columns[name] = ColumnWriter(self.store, name, values.dtype, self.task.chunk_bytes)
-            if n_before and column.default is None and column.along != "byte":
-                raise DamagedStoreError(f"rows of one partition must all have {name}, or none of them")
-            if column.default is not None:
-                self.columns[name].append(np.full(n_before, column.default, values.dtype))
-        self.columns[name].append(values)
-
-    def _note_groups(self, block: RankingBlock) -> None:
-        if block.groups is None:
-            return
-        labels = block.groups
-        starts = np.ones(len(labels), np.bool_)
-        starts[1:] = labels[1:] != labels[:-1]
-        starts[0] = self._group_starts is None or labels[0] != self._last_group
-        self._group_starts = [*(self._group_starts or []), starts]
-        self._last_group = labels[-1]
-
-
-def _still_wanted(task: PartitionTask) -> bool:
-    """Whether the plan that a partition is written for is still under way: a worker may be the last to hear."""
-    try:
-        plan = WritePlan.from_bytes(task.location.read_bytes(PLAN), f"{task.location.url}/{PLAN}")
-    except FileNotFoundError:
-        return False
-    return plan.fingerprint == task.plan
-
-
-def _made_by(location: Location, number: int) -> str | None:
-    """The fingerprint of the plan that a partition was written for; None where its index cannot be read."""
-    try:
-        return read_index(location, number).plan
-    except DamagedStoreError:
-        return None
 
 
 def _fit_to_add_to(location: Location, plan: WritePlan, append: bool) -> Manifest | None:

@@ -1,0 +1,45 @@
+"""WritePlan: all that decides what is written, so that a second run can tell whether it continues the first."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from plmix_dist.store.arrays import CHUNK_BYTES
+from plmix_dist.store.manifest import seal, sha256, unseal
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """All that decides what is written: the same plan gives the same bytes, so a second run can continue."""
+
+    kind: str
+    item_names: list[str]
+    leaf_rows: int
+    n_partitions: int
+    settings: dict[str, Any]
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    chunk_bytes: int = CHUNK_BYTES
+    first_partition: int = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything in the plan but its place in the store."""
+        content = asdict(self)
+        del content["first_partition"]
+        return sha256(json.dumps(content, sort_keys=True).encode())
+
+    @property
+    def partitions(self) -> range:
+        """The numbers of the partitions to write."""
+        return range(self.first_partition, self.first_partition + self.n_partitions)
+
+    def to_bytes(self) -> bytes:
+        """Sealed JSON."""
+        return seal(asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """From sealed JSON."""
+        return cls(**unseal(data, where))
