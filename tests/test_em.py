@@ -188,12 +188,13 @@ def test_exact__takes_the_whole_m_step(solver: Solver) -> None:
 # --- every way leads to the same point -------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def separated() -> tuple[RankingBlock, NDArray[np.float64]]:
+@pytest.fixture(scope="module", params=[(10, 5_000), (50, 10_000)], ids=["10 items", "50 items"])
+def separated(request: pytest.FixtureRequest) -> tuple[RankingBlock, NDArray[np.float64]]:
     """Rankings of three components that lie apart, and a start near each."""
+    n_items, n_rankings = request.param
     rng = np.random.default_rng(3)
-    truth = rng.normal(0, 1.5, (3, 10))
-    block, _ = draw_rankings(truth, np.array([0.5, 0.3, 0.2]), 5_000, rng)
+    truth = rng.normal(0, 1.5, (3, n_items))
+    block, _ = draw_rankings(truth, np.array([0.5, 0.3, 0.2]), n_rankings, rng)
     return block, truth + rng.normal(0, 0.3, truth.shape)
 
 
@@ -219,7 +220,19 @@ def test_fit__same_point_by_every_way(
     assert model.m_step_ == m_step
     assert_allclose(model.log_worths_, best_known.log_worths_, atol=1e-5)
     assert_allclose(model.shares_, best_known.shares_, atol=1e-6)
-    assert model.log_likelihood_ / 5_000 >= best_known.log_likelihood_ / 5_000 - 1e-6
+    assert_allclose(
+        model.log_likelihood_ / block.n_rankings, best_known.log_likelihood_ / block.n_rankings, atol=1e-6
+    )
+
+
+@pytest.mark.slow
+def test_fit__no_random_start_ends_higher(
+    separated: tuple[RankingBlock, NDArray[np.float64]], best_known: PlackettLuceMixture
+) -> None:
+    block, _ = separated
+    found = PlackettLuceMixture(3, n_init=20, random_state=0, max_iter=2_000).fit(block)
+    difference = (found.log_likelihood_ - best_known.log_likelihood_) / block.n_rankings
+    assert abs(difference) < 1e-6
 
 
 @pytest.mark.parametrize("m_step", ["lsr", "mm"])
