@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmix_dist.engine import executor_for, run_all
-from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
+from plmix_dist.rankings.comparison import Comparisons, add_comparisons, comparison_graph, comparisons
 from plmix_dist.store import RankingStore, open_store, verify_partition, verify_top
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from plmix_dist.engine import Executor
-    from plmix_dist.rankings.comparison import ComparisonGraph, Comparisons
+    from plmix_dist.rankings.comparison import ComparisonGraph
     from plmix_dist.store import Damage
 
     Progress = Callable[[int, int], None]
@@ -100,8 +100,6 @@ def survey_partition(store: RankingStore, number: int) -> tuple[dict[str, int], 
     kinds = dict.fromkeys(("full", "top-k", "subset", "slate", "tied", "weighted", "grouped"), 0)
     empty = np.zeros(0, np.int64)
     n_items = store.n_items
-    from plmix_dist.rankings.comparison import Comparisons
-
     found = [
         Comparisons(n_items, empty, np.zeros(n_items, np.int64), empty, empty, np.zeros(n_items, np.bool_))
     ]

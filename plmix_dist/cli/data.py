@@ -13,22 +13,28 @@ from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show,
 from plmix_dist.errors import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plmix_dist.engine import Executor
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
 
 
+def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--format",
+        "format_name",
+        default="auto",
+        show_default=True,
+        type=click.Choice(["auto", "preflib", "wide", "long", "orderings", "parquet"]),
+        help=words,
+    )
+
+
 @plmix.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("store", metavar="STORE")
-@click.option(
-    "--format",
-    "format_name",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "preflib", "wide", "long", "orderings", "parquet"]),
-    help="How the sources are written.",
-)
+@_format_option("How the sources are written.")
 @unranked_option
 @click.option(
     "--on-error",
@@ -88,14 +94,7 @@ def ingest(
 @plmix.command()
 @click.argument("store")
 @click.argument("target")
-@click.option(
-    "--format",
-    "format_name",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "preflib", "wide", "long", "orderings", "parquet"]),
-    help="How to write; by the target's suffix, text as orderings.",
-)
+@_format_option("How to write; by the target's suffix, text as orderings.")
 @talking
 def export(store: str, target: str, *, format_name: str, talk: Talk) -> None:
     """Write STORE to TARGET as PrefLib, delimited text or Parquet."""
