@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from plmix_dist.mixture import MixtureParams
     from plmix_dist.rankings import Ranking, RankingBlock
     from plmix_dist.simulation import simulate
+    from plmix_dist.spectral import SpectralPlackettLuce
     from plmix_dist.splitting import split
     from plmix_dist.store import RankingStore, open_store
 
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "PlackettLuceMixture": "plmix_dist.estimator",
+    "SpectralPlackettLuce": "plmix_dist.spectral",
     "MixtureParams": "plmix_dist.mixture",
     "Ranking": "plmix_dist.rankings",
     "RankingBlock": "plmix_dist.rankings",
@@ -38,6 +40,7 @@ _HOME = {
 
 __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "PlackettLuceMixture",
+    "SpectralPlackettLuce",
     "ingest",
     "export",
     "simulate",

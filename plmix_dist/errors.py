@@ -67,6 +67,10 @@ class CollapsedComponentWarning(UserWarning):
     """A component lost all its rankings, and was seeded anew or dropped."""
 
 
+class StartWarning(UserWarning):
+    """A start was made, but something about it should be known."""
+
+
 class ClusterError(PlmixError, RuntimeError):
     """A cluster could not be started or reached, or lost the work it was given."""
 

@@ -5,37 +5,32 @@ from __future__ import annotations
 import io
 import json
 import warnings
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
-from plmix_dist.data import Rankings, as_rankings, first_difference
-from plmix_dist.engine.aggregation import Aggregation
-from plmix_dist.engine.lazy import lazy_rows
-from plmix_dist.engine.passes import make_passes
+from plmix_dist.data import as_rankings, first_difference
 from plmix_dist.errors import NotConvergedWarning, SettingsError
-from plmix_dist.inference.fit import Fit, FitSettings, fit_mixture
+from plmix_dist.fitted import MixtureEstimator, seed_of
+from plmix_dist.inference.fit import Fit, fit_mixture
+from plmix_dist.inference.settings import INITS, FitSettings
 from plmix_dist.inference.state import EmState
-from plmix_dist.kernels import Prepared, prepare, row_posteriors
 from plmix_dist.mixture import MODEL, MixtureParams
-from plmix_dist.rankings.randomness import generator
-from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.store.location import Location
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from distributed import Client
     from numpy.typing import ArrayLike, NDArray
 
+    from plmix_dist.data import Rankings
     from plmix_dist.engine.passes import Residency
-    from plmix_dist.rankings import RankingBlock, Unranked
+    from plmix_dist.rankings import Unranked
 
 
-class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
+class PlackettLuceMixture(MixtureEstimator):
     """A mixture of Plackett-Luce models, fitted by EM.
 
     Parameters
@@ -49,14 +44,27 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
         "fused" takes one solver step in each pass over the data; "exact" solves each M-step to the end, as the paper
         does.
     init
-        "random", a fitted model or the path of one, or an array (n_components, n_items) of log-worths.
+        "spectral" clusters a sample of the rankings (docs/fitting.md); "kernel" does so by a kernel for partial
+        rankings and semidefinite programming; "random"; a fitted model or the path of one; or an array
+        (n_components, n_items) of log-worths.
     n_init
-        How many random starts; the one with the best objective is kept.
+        How many starts are taken to their ends, sharing each pass; the one with the best objective is kept.
     alpha
         Strength of the prior: wins and losses of every item against a ghost item, in every component. 0 is the exact
         maximum-likelihood estimate, which may not exist.
     shares
         Fixed mixing shares, or None to estimate them.
+    embedding
+        What a spectral start makes of a ranking: "rank" (a number an item), "pairwise" (a number a pair, as the
+        paper does; decomposed by dask-ml), or "auto": ranks, which tell as much.
+    svd_rank
+        How many singular directions a spectral start clusters in: those above the noise ("auto"), those that the
+        paper's threshold leaves ("paper"), or a number.
+    link
+        From frequencies of pairs to differences of log-worths, for spectral and kernel starts: "logit" (Plackett-Luce)
+        or "probit" (Thurstone).
+    kernel
+        How a kernel start compares rankings: "kendall" or "mallows".
     tol
         The fit ends when slope and change of the objective, a unit of weight, are both below this.
     max_iter
@@ -86,6 +94,9 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
         A record for each iteration.
     events_
         Components that were seeded anew or dropped.
+    init_
+        Where the fit began: the method, of a spectral start the singular values and vectors and the rank, and for
+        each stage of the fit its seconds, passes over the rows, and the memory of this process.
 
     Examples
     --------
@@ -103,10 +114,14 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
         *,
         m_step: Literal["auto", "lsr", "mm"] = "auto",
         em: Literal["fused", "exact"] = "fused",
-        init: Any = "random",
+        init: Any = "spectral",
         n_init: int = 1,
         alpha: float = 0.1,
         shares: ArrayLike | None = None,
+        embedding: Literal["auto", "pairwise", "rank"] = "auto",
+        svd_rank: Literal["auto", "paper"] | int = "auto",
+        link: Literal["logit", "probit"] = "logit",
+        kernel: Literal["kendall", "mallows"] = "kendall",
         tol: float = 1e-8,
         max_iter: int = 500,
         accelerate: bool = True,
@@ -121,6 +136,10 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
         self.n_init = n_init
         self.alpha = alpha
         self.shares = shares
+        self.embedding = embedding
+        self.svd_rank = svd_rank
+        self.link = link
+        self.kernel = kernel
         self.tol = tol
         self.max_iter = max_iter
         self.accelerate = accelerate
@@ -169,7 +188,12 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
             max_iter=self.max_iter,
             accelerate=self.accelerate,
             residency=self.residency,
-            seed=_seed(self.random_state),
+            init=self.init if isinstance(self.init, str) and self.init in INITS else "random",
+            embedding=self.embedding,
+            svd_rank=self.svd_rank,
+            link=self.link,
+            kernel=self.kernel,
+            seed=seed_of(self.random_state),
         )
         start = self._start(rankings)
         fitted = fit_mixture(rankings, settings, start, client, self.progress)
@@ -183,58 +207,6 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
             )
         return self
 
-    def predict_proba(self, X: Any, *, unranked: Unranked | None = None) -> Any:
-        """(n_rankings, n_components): the probability of each component for each ranking.
-
-        NumPy for arrays and blocks; a lazy Dask array for stores and Dask arrays.
-        """
-        return self._by_row(X, unranked, _probabilities, self._mixture().n_components)
-
-    def predict(self, X: Any, *, unranked: Unranked | None = None) -> Any:
-        """(n_rankings,): the most probable component of each ranking."""
-        return self._by_row(X, unranked, _most_probable, None)
-
-    def fit_predict(self, X: Any, y: object = None, **options: Any) -> Any:
-        """Fit, then predict the same rankings."""
-        fitted = self.fit(X, y, **options)
-        return fitted.predict(X, unranked=options.get("unranked"))
-
-    def score_samples(self, X: Any, *, unranked: Unranked | None = None) -> Any:
-        """(n_rankings,): the log-likelihood of each ranking."""
-        return self._by_row(X, unranked, _log_likelihoods, None)
-
-    def score(
-        self,
-        X: Any,
-        y: object = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: Client | None = None,
-    ) -> float:
-        """The mean log-likelihood per unit of weight."""
-        del y
-        total = self._total_score(X, sample_weight, unranked, client)
-        return float(total.log_likelihood / total.weight)
-
-    def bic(self, X: Any, *, unranked: Unranked | None = None, client: Client | None = None) -> float:
-        """Bayesian information criterion on these rankings: the lower the better."""
-        total = self._total_score(X, None, unranked, client)
-        return float(self._n_parameters() * np.log(total.weight) - 2 * total.log_likelihood)
-
-    def aic(self, X: Any, *, unranked: Unranked | None = None, client: Client | None = None) -> float:
-        """Akaike information criterion on these rankings: the lower the better."""
-        return float(2 * (self._n_parameters() - self._total_score(X, None, unranked, client).log_likelihood))
-
-    def sample(
-        self, n: int = 1, random_state: int | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Full rankings (n, n_items) drawn from the mixture, and the component (n,) of each."""
-        mixture = self._mixture()
-        rng = generator(_seed(random_state), "sample")
-        block, component = draw_rankings(mixture.log_worths, mixture.shares, n, rng)
-        return block.to_array(), component
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a folder of arrays and JSON that can be read without this package; nothing is pickled."""
         about = {
@@ -242,11 +214,14 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
             "fit": {name: getattr(self, f"{name}_") for name in _RESULTS},
             "history": self.history_,
             "events": self.events_,
+            "init": {name: value for name, value in self.init_.items() if not isinstance(value, np.ndarray)},
         }
+        folder = Location.of(path)
+        _write_array(folder, "ghosts", self._ghosts)
+        for name in _INIT_ARRAYS:
+            if name in self.init_:
+                _write_array(folder, name, self.init_[name])
         self._mixture().save(path, about)
-        buffer = io.BytesIO()
-        np.save(buffer, self._ghosts, allow_pickle=False)
-        Location.of(path).write_bytes("ghosts.npy", buffer.getvalue())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -262,9 +237,10 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
             setattr(model, f"{name}_", about.get("fit", {}).get(name))
         model.history_ = about.get("history", [])
         model.events_ = about.get("events", [])
-        model._ghosts = np.zeros(mixture.n_components)
-        if folder.exists("ghosts.npy"):
-            model._ghosts = np.load(io.BytesIO(folder.read_bytes("ghosts.npy")), allow_pickle=False)
+        ghosts = _read_array(folder, "ghosts")
+        model._ghosts = np.zeros(mixture.n_components) if ghosts is None else ghosts
+        arrays = {name: _read_array(folder, name) for name in _INIT_ARRAYS}
+        model.init_ = about.get("init", {}) | {name: a for name, a in arrays.items() if a is not None}
         return model
 
     def __getstate__(self) -> dict[str, Any]:
@@ -275,7 +251,7 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
     def _start(self, rankings: Rankings) -> EmState | None:
         """The state to begin with, or None for random starts."""
         init = self.init
-        if isinstance(init, str) and init == "random":
+        if isinstance(init, str) and init in INITS:
             return None
         if isinstance(init, np.ndarray | list):
             log_worths = np.asarray(init, np.float64)
@@ -297,116 +273,41 @@ class PlackettLuceMixture(BaseEstimator):  # type: ignore[misc]
         return type(self)(**self.get_params(deep=False))
 
     def _take(self, fitted: Fit, item_names: tuple[str, ...]) -> None:
-        shares = np.exp(fitted.state.log_shares)
-        mixture = MixtureParams.of(fitted.state.log_worths, shares / shares.sum(), item_names)
+        run = fitted.run
+        shares = np.exp(run.state.log_shares)
+        mixture = MixtureParams.of(run.state.log_worths, shares / shares.sum(), item_names)
         # Canonical order is the mixture's; the ghosts follow it.
-        order = [_row_of(fitted.state.log_worths, worths) for worths in mixture.log_worths]
-        self._ghosts = fitted.state.ghosts[order]
+        order = [_row_of(run.state.log_worths, worths) for worths in mixture.log_worths]
+        self._ghosts = run.state.ghosts[order]
         self._set_mixture(mixture)
-        self.n_iter_ = fitted.n_iterations
-        self.converged_ = fitted.converged
-        self.log_likelihood_ = fitted.log_likelihood
-        self.objective_ = fitted.objective
-        self.gradient_norm_ = fitted.gradient
+        self.n_iter_ = run.n_iterations
+        self.converged_ = run.converged
+        self.log_likelihood_ = run.log_likelihood
+        self.objective_ = run.objective
+        self.gradient_norm_ = run.gradient
         self.m_step_ = fitted.m_step
-        self.history_ = fitted.history
-        self.events_ = fitted.events
+        self.history_ = run.history
+        self.events_ = run.events
+        self.init_ = fitted.init
 
-    def _set_mixture(self, mixture: MixtureParams) -> None:
-        self.log_worths_ = mixture.log_worths
-        self.shares_ = mixture.shares
-        self.item_names_ = mixture.item_names
 
-    def _mixture(self) -> MixtureParams:
-        if not hasattr(self, "log_worths_"):
-            from sklearn.exceptions import NotFittedError
+_INIT_ARRAYS = ("singular_values", "vectors")
 
-            raise NotFittedError("this PlackettLuceMixture is not fitted yet; call fit first")
-        return MixtureParams(self.log_worths_, self.shares_, self.item_names_)
 
-    def _n_parameters(self) -> int:
-        mixture = self._mixture()
-        return mixture.n_components * (mixture.n_items - 1) + mixture.n_components - 1
+def _write_array(folder: Location, name: str, array: NDArray[np.float64]) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    folder.write_bytes(f"{name}.npy", buffer.getvalue())
 
-    def _rankings(
-        self, X: Any, unranked: Unranked | None, sample_weight: ArrayLike | None = None
-    ) -> Rankings:
-        names = self._mixture().item_names
-        return as_rankings(X, unranked=unranked, sample_weight=sample_weight, item_names=names)
 
-    def _by_row(
-        self, X: Any, unranked: Unranked | None, function: Callable[..., Any], n_columns: int | None
-    ) -> Any:
-        rankings = self._rankings(X, unranked)
-        mixture = self._mixture()
-        with np.errstate(divide="ignore"):  # a component may have no share
-            params = (mixture.log_worths, np.log(mixture.shares))
-        if not rankings.is_lazy:
-            prepared = prepare(*params)
-            return np.concatenate([function(block, prepared) for block in rankings.iter_leaves()])
-        dtype = np.int64 if function is _most_probable else np.float64
-        return lazy_rows(rankings, partial(_prepared_first, function, params), n_columns, dtype)
-
-    def _total_score(
-        self, X: Any, sample_weight: ArrayLike | None, unranked: Unranked | None, client: Client | None
-    ) -> Score:
-        rankings = self._rankings(X, unranked, sample_weight)
-        mixture = self._mixture()
-        passes = make_passes(rankings, client, "store")
-        with np.errstate(divide="ignore"):
-            params = (mixture.log_worths, np.log(mixture.shares))
-        (total,) = passes.run(SCORE, params, [("total", _whole)]).results
-        assert isinstance(total, Score)
-        return total
+def _read_array(folder: Location, name: str) -> NDArray[np.float64] | None:
+    if not folder.exists(f"{name}.npy"):
+        return None
+    array: NDArray[np.float64] = np.load(io.BytesIO(folder.read_bytes(f"{name}.npy")), allow_pickle=False)
+    return array
 
 
 _RESULTS = ("n_iter", "converged", "log_likelihood", "objective", "gradient_norm", "m_step")
-
-
-class Score(NamedTuple):
-    """Sums over rows: log-likelihood and weight."""
-
-    log_likelihood: NDArray[np.float64]
-    weight: NDArray[np.float64]
-
-
-def score_leaf(block: RankingBlock, params: Prepared) -> Score:
-    """The score of one leaf."""
-    log_likelihood, _ = row_posteriors(block, params)
-    weights = np.ones(block.n_rankings) if block.weights is None else block.weights
-    return Score(np.array((weights * log_likelihood).sum()), np.array(weights.sum()))
-
-
-def _prepare_score(params: Sequence[NDArray[np.float64]]) -> Prepared:
-    return prepare(params[0], params[1])
-
-
-def _whole(total: Score) -> Score:
-    return total
-
-
-SCORE = Aggregation("score", leaf=score_leaf, prepare=_prepare_score)
-
-
-def _probabilities(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
-    return row_posteriors(block, params)[1]
-
-
-def _most_probable(block: RankingBlock, params: Prepared) -> NDArray[np.int64]:
-    most: NDArray[np.int64] = np.argmax(row_posteriors(block, params)[1], axis=1)
-    return most
-
-
-def _log_likelihoods(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
-    return row_posteriors(block, params)[0]
-
-
-def _prepared_first(
-    function: Callable[..., Any], params: Sequence[NDArray[np.float64]], blocks: Sequence[RankingBlock]
-) -> NDArray[Any]:
-    """A row function over several blocks, the parameters prepared once."""
-    prepared = prepare(params[0], params[1])
-    return np.concatenate([function(block, prepared) for block in blocks])
 
 
 def _refuse_shape(log_worths: NDArray[np.float64], n_components: int, n_items: int) -> None:
@@ -419,13 +320,6 @@ def _refuse_shape(log_worths: NDArray[np.float64], n_components: int, n_items: i
 def _row_of(log_worths: NDArray[np.float64], wanted: NDArray[np.float64]) -> int:
     centred = log_worths - log_worths.mean(axis=1, keepdims=True)
     return int(np.argmin(np.abs(centred - wanted).max(axis=1)))
-
-
-def _seed(random_state: int | None) -> int:
-    """A seed; fresh entropy where none is given."""
-    if random_state is None:
-        return int(np.random.SeedSequence().entropy) % (1 << 63)  # type: ignore[arg-type]
-    return int(random_state)
 
 
 def _is_plain(value: Any) -> bool:

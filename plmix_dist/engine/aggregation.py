@@ -20,7 +20,7 @@ class Aggregation:
     name
         What people see on the dashboard.
     leaf
-        From a block and prepared parameters to a named tuple of arrays; those of two blocks are added.
+        From a block and prepared parameters to a tuple of arrays, or of such tuples; those of two blocks are added.
     prepare
         From parameters, as they travel, to what `leaf` takes; done once a task.
     """

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import RankingBlock
 
     Finish = tuple[str, Callable[[Any], Any]]
+    LeafFunction = Callable[[int, RankingBlock], Any]
 
 Residency = Literal["auto", "memory", "store"]
 
@@ -41,6 +42,10 @@ class Passes(Protocol):
 
     def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
         """Sum over all leaves, then call each named finishing function with the sum; their results in order."""
+        ...
+
+    def gather(self, name: str, function: LeafFunction) -> list[Any]:
+        """What `function(leaf, block)` gives for each leaf, in order: for what cannot be summed, such as samples."""
         ...
 
     def release(self) -> None:
@@ -79,6 +84,11 @@ def sum_leaves(
     return Summed(tree.nodes, time.perf_counter() - begun, 0.0)
 
 
+def map_leaves(blocks: Iterable[RankingBlock], first_leaf: int, function: LeafFunction) -> list[Any]:
+    """What a function gives for each of a run of leaves."""
+    return [function(leaf, block) for leaf, block in enumerate(blocks, start=first_leaf)]
+
+
 def join(n_leaves: int, parts: Sequence[Summed]) -> Summed:
     """The sums of several tasks, siblings joined."""
     begun = time.perf_counter()
@@ -102,30 +112,41 @@ class ThreadedPasses:
 
     def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
         """One pass."""
-        work = partial(self._sum_range, aggregation, params)
-        if len(self._ranges) == 1:
-            parts = [work(0)]
-        else:
-            with ThreadPoolExecutor(self.n_threads, thread_name_prefix=aggregation.name) as pool:
-                parts = list(pool.map(work, range(len(self._ranges))))
+        parts = self._over_ranges(aggregation.name, partial(self._sum_range, aggregation, params))
         summed = join(self.source.n_leaves, parts)
         results = [_finish(self.source.n_leaves, summed, function) for _, function in finish]
         return PassResult(results, summed.pass_seconds, summed.reduce_seconds)
+
+    def gather(self, name: str, function: LeafFunction) -> list[Any]:
+        """What a function gives for each leaf."""
+
+        def work(number: int) -> list[Any]:
+            return map_leaves(self._blocks(number), self._ranges[number][0], function)
+
+        return [value for values in self._over_ranges(name, work) for value in values]
 
     def release(self) -> None:
         """Let go of the blocks that are kept."""
         self._kept.clear()
 
+    def _over_ranges(self, name: str, work: Callable[[int], Any]) -> list[Any]:
+        if len(self._ranges) == 1:
+            return [work(0)]
+        with ThreadPoolExecutor(self.n_threads, thread_name_prefix=name) as pool:
+            return list(pool.map(work, range(len(self._ranges))))
+
     def _sum_range(self, aggregation: Aggregation, params: Any, number: int) -> Summed:
-        start, stop = self._ranges[number]
-        blocks: Iterable[RankingBlock]
+        start = self._ranges[number][0]
+        return sum_leaves(self._blocks(number), start, self.source.n_leaves, aggregation, params)
+
+    def _blocks(self, number: int) -> Iterable[RankingBlock]:
         if number in self._kept:
-            blocks = self._kept[number]
-        else:
-            blocks = self.source.iter_leaves(start, stop, labels=False)
-            if self.in_memory:
-                blocks = self._kept[number] = list(blocks)
-        return sum_leaves(blocks, start, self.source.n_leaves, aggregation, params)
+            return self._kept[number]
+        blocks = self.source.iter_leaves(*self._ranges[number], labels=False)
+        if not self.in_memory:
+            return blocks
+        kept = self._kept[number] = list(blocks)
+        return kept
 
 
 class DistributedPasses:
@@ -149,17 +170,36 @@ class DistributedPasses:
 
     def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
         """One pass: one graph, one round trip."""
+        result: PassResult = self._compute(aggregation.name, self._graph(aggregation, params, finish))
+        return result
+
+    def gather(self, name: str, function: LeafFunction) -> list[Any]:
+        """What a function gives for each leaf, as one list."""
+        from dask.delayed import delayed
+
+        stamp = self._next_stamp()
+        mapping = delayed(map_leaves, pure=False, traverse=False)
+        parts = [
+            mapping(blocks, start, function, dask_key_name=f"{name}-{stamp}-{number}")
+            for number, ((start, _), blocks) in enumerate(zip(self._ranges, self._loaded(stamp), strict=True))
+        ]
+        gathered = self._compute(name, delayed(list, pure=False)(parts, dask_key_name=f"gather-{stamp}"))
+        return [value for values in gathered for value in values]
+
+    def _compute(self, name: str, graph: Any) -> Any:
         from distributed import KilledWorker
 
-        future = self.client.compute(self._graph(aggregation, params, finish), optimize_graph=False)
         try:
-            result: PassResult = future.result()
+            return self.client.compute(graph, optimize_graph=False).result()
         except KilledWorker as error:
             raise ClusterError(
-                f"a task of the pass {aggregation.name!r} killed its workers, most likely for want of memory "
+                f"a task of the pass {name!r} killed its workers, most likely for want of memory "
                 f'({error}); give the workers more memory, or choose residency="store"'
             ) from error
-        return result
+
+    def _next_stamp(self) -> str:
+        self._n_passes += 1
+        return f"{self._name}-{self._n_passes}"
 
     def release(self) -> None:
         """Let go of the blocks that workers hold."""
@@ -168,8 +208,7 @@ class DistributedPasses:
     def _graph(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> Any:
         from dask.delayed import delayed
 
-        self._n_passes += 1
-        stamp = f"{self._name}-{self._n_passes}"
+        stamp = self._next_stamp()
         n_leaves = self.source.n_leaves
         shared = delayed(params, name=f"parameters-{stamp}", traverse=False)
         how = delayed(aggregation, name=f"aggregation-{stamp}", traverse=False)

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 
 def add_statistics(left: Any, right: Any) -> Any:
-    """The sum of two named tuples of arrays, field by field."""
-    return type(left)(*(mine + theirs for mine, theirs in zip(left, right, strict=True)))
+    """The sum of two arrays, or of two tuples of such, named or not, field by field."""
+    if not isinstance(left, tuple):
+        return left + right
+    sums = (add_statistics(mine, theirs) for mine, theirs in zip(left, right, strict=True))
+    return tuple(sums) if type(left) is tuple else type(left)(*sums)
 
 
 class TreeSum:

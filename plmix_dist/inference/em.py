@@ -12,17 +12,18 @@ import numpy as np
 from plmix_dist.engine.aggregation import Aggregation
 from plmix_dist.errors import NonFiniteError, NotIdentifiedError
 from plmix_dist.inference.collapse import SMALLEST_SHARE
-from plmix_dist.inference.fixed_point import Evaluation, iterate
+from plmix_dist.inference.fixed_point import Evaluation, Outcome, iterate
 from plmix_dist.inference.state import WIDEST_STATE, EmState
 from plmix_dist.kernels import EmStatistics, Prepared, em_statistics, prepare
 from plmix_dist.solvers import ComponentStatistics, Solver, Worths, gradient, log_prior, mm_step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from plmix_dist.engine.passes import Passes
+    from plmix_dist.inference.fixed_point import Asking
     from plmix_dist.rankings import RankingBlock
 
 # An exact M-step is solved this much more closely than the whole fit, so that all its digits can be relied on.
@@ -40,24 +41,33 @@ class PassParams(NamedTuple):
     with_rates: bool
 
 
-class _Prepared(NamedTuple):
+class PreparedPass(NamedTuple):
+    """The same, ready for kernels."""
+
     current: Prepared
     frozen: Prepared | None
     with_rates: bool
 
 
-def prepare_pass(params: PassParams) -> _Prepared:
-    """Parameters for the kernels, made once a task."""
-    current, frozen, with_rates = params
-    return _Prepared(
-        prepare(current.log_worths, current.log_shares),
-        None if frozen is None else prepare(frozen.log_worths, frozen.log_shares),
-        with_rates,
+def prepare_pass(all_params: tuple[PassParams, ...]) -> tuple[PreparedPass, ...]:
+    """Parameters of each fit for the kernels, made once a task."""
+    return tuple(
+        PreparedPass(
+            prepare(current.log_worths, current.log_shares),
+            None if frozen is None else prepare(frozen.log_worths, frozen.log_shares),
+            with_rates,
+        )
+        for current, frozen, with_rates in all_params
     )
 
 
-def leaf_statistics(block: RankingBlock, params: _Prepared) -> EmStatistics:
-    """The statistics of one leaf; the first number that is not finite stops the fit."""
+def leaf_statistics(block: RankingBlock, fits: tuple[PreparedPass, ...]) -> tuple[EmStatistics, ...]:
+    """The statistics of one leaf for each of the fits that share the pass."""
+    return tuple(_finite_statistics(block, params) for params in fits)
+
+
+def _finite_statistics(block: RankingBlock, params: PreparedPass) -> EmStatistics:
+    """The statistics for one fit; the first number that is not finite stops it."""
     statistics = em_statistics(block, params.current, params.frozen, with_rates=params.with_rates)
     bad = np.flatnonzero(~np.isfinite(statistics.expected_wins.sum(axis=1)))
     if len(bad):
@@ -123,14 +133,82 @@ def summarise(statistics: EmStatistics) -> Summary:
     return Summary(float(statistics.log_likelihood), statistics.expected_log_likelihood, statistics.shares)
 
 
+class PassRequest(NamedTuple):
+    """What an iteration asks for: a pass with these parameters, M-steps by this solver under this prior."""
+
+    params: PassParams
+    solver: Solver
+    alpha: float
+
+
+class PassAnswer(NamedTuple):
+    """What it gets: the small sums, the M-step of each component, and where the seconds went."""
+
+    summary: Summary
+    steps: list[ComponentStep]
+    timing: dict[str, float]
+
+
+def answer_requests(passes: Passes, requests: Sequence[PassRequest]) -> list[PassAnswer]:
+    """One pass over the data that serves several fits: every block is read once, all M-steps run side by side."""
+    begun = time.perf_counter()
+    finish = [
+        step
+        for number, request in enumerate(requests)
+        for step in _finishing_steps(request, number, len(requests))
+    ]
+    params = tuple(request.params for request in requests)
+    results, pass_seconds, reduce_seconds = passes.run(E_STEP, params, finish)
+    timing = {
+        "seconds": time.perf_counter() - begun,
+        "pass_seconds": pass_seconds,
+        "reduce_seconds": reduce_seconds,
+    }
+    answers = []
+    for request in requests:
+        n_components = len(request.params.current.log_shares)
+        summary, *steps = results[: n_components + 1]
+        results = results[n_components + 1 :]
+        solve_seconds = max(step.seconds for step in steps)
+        answers.append(PassAnswer(summary, steps, timing | {"solve_seconds": solve_seconds}))
+    return answers
+
+
+def _finishing_steps(request: PassRequest, number: int, n_fits: int) -> list[tuple[str, Any]]:
+    """The small sums of one fit and its K M-steps, as named functions of the sums over all rows."""
+    state = request.params.current
+    named = f"{number}-" if n_fits > 1 else ""
+    return [(f"summary-{named}".rstrip("-"), partial(_of_fit, number, summarise))] + [
+        (
+            f"m-step-{named}{k}",
+            partial(
+                _of_fit,
+                number,
+                partial(
+                    m_step,
+                    component=k,
+                    worths=Worths(state.log_worths[k], float(state.ghosts[k])),
+                    alpha=request.alpha,
+                    solver=request.solver,
+                ),
+            ),
+        )
+        for k in range(len(state.log_shares))
+    ]
+
+
+def _of_fit(number: int, function: Callable[[EmStatistics], Any], total: tuple[EmStatistics, ...]) -> Any:
+    return function(total[number])
+
+
 @dataclass(frozen=True)
 class Em:
     """How to run EM over some data.
 
+    Its steps are generators that ask for passes and are sent the answers, so that several fits can share each pass.
+
     Parameters
     ----------
-    passes
-        Runs passes over the data.
     solver
         The solver of the M-step.
     alpha
@@ -143,7 +221,6 @@ class Em:
         Whether the shares stay as they are.
     """
 
-    passes: Passes
     solver: Solver
     alpha: float
     unit: float
@@ -151,68 +228,38 @@ class Em:
     fixed_shares: bool = False
     item_names: tuple[str, ...] = ()
 
-    def fused(self, state: EmState) -> Evaluation:
+    def fused(self, state: EmState) -> Asking[Evaluation]:
         """One pass: posteriors and statistics at the same state, one solver step."""
-        summary, steps, seconds = self._pass(state, None)
-        return self._evaluation(state, summary, steps, seconds)
+        return self._evaluation(state, (yield self._request(state, None)))
 
-    def exact(self, state: EmState, *, tol: float) -> Evaluation:
+    def exact(self, state: EmState, *, tol: float) -> Asking[Evaluation]:
         """The paper's step: posteriors frozen at `state`, the M-step solved to the end."""
-        summary, steps, seconds = self._pass(state, None)
-        evaluation = self._evaluation(state, summary, steps, seconds)
+        evaluation = yield from self.fused(state)
         if evaluation.gradient <= tol:
             return evaluation
-        solved = self.solve_m_step(state, tol=tol)
+        solved = yield from self.solve_m_step(state, tol=tol)
         best = EmState(solved.state.log_worths, solved.state.ghosts, evaluation.next.log_shares)
         details = evaluation.details | {"inner_passes": solved.n_evaluations}
         return evaluation._replace(next=best, safe=best, details=details)
 
-    def solve_m_step(self, frozen: EmState, *, tol: float) -> Any:
+    def solve_m_step(self, frozen: EmState, *, tol: float) -> Asking[Outcome]:
         """The maximum of the expected log-likelihood at the posteriors of `frozen`, shares left as they are."""
 
-        def inner(state: EmState) -> Evaluation:
-            summary, steps, seconds = self._pass(state, frozen)
-            evaluation = self._evaluation(state, summary, steps, seconds)
-            objective = float(summary.expected_log_likelihood.sum()) + sum(step.log_prior for step in steps)
-            slope = max(step.slope for step in steps) / self.unit
+        def inner(state: EmState) -> Asking[Evaluation]:
+            answer = yield self._request(state, frozen)
+            evaluation = self._evaluation(state, answer)
+            objective = float(answer.summary.expected_log_likelihood.sum())
             return evaluation._replace(
-                objective=objective,
-                gradient=slope,
+                objective=objective + sum(step.log_prior for step in answer.steps),
+                gradient=max(step.slope for step in answer.steps) / self.unit,
                 next=evaluation.next._replace(log_shares=state.log_shares),
                 safe=evaluation.safe._replace(log_shares=state.log_shares),
             )
 
         return iterate(inner, frozen, tol=_INNER_TOLERANCE * tol, max_iter=_INNER_STEPS, unit=self.unit)
 
-    def _pass(
-        self, state: EmState, frozen: EmState | None
-    ) -> tuple[Summary, list[ComponentStep], dict[str, float]]:
-        begun = time.perf_counter()
-        components = range(len(state.log_shares))
-        finish = [("summary", summarise)] + [
-            (
-                f"m-step-{k}",
-                partial(
-                    m_step,
-                    component=k,
-                    worths=Worths(state.log_worths[k], float(state.ghosts[k])),
-                    alpha=self.alpha,
-                    solver=self.solver,
-                ),
-            )
-            for k in components
-        ]
-        params = PassParams(state, frozen, self.solver.needs_rates)
-        (summary, *steps), pass_seconds, reduce_seconds = self.passes.run(E_STEP, params, finish)
-        seconds = time.perf_counter() - begun
-        timing = {
-            "seconds": seconds,
-            "pass_seconds": pass_seconds,
-            "reduce_seconds": reduce_seconds,
-            "solve_seconds": max(step.seconds for step in steps),
-            "rankings_per_second": self.n_rankings / seconds,
-        }
-        return summary, steps, timing
+    def _request(self, state: EmState, frozen: EmState | None) -> PassRequest:
+        return PassRequest(PassParams(state, frozen, self.solver.needs_rates), self.solver, self.alpha)
 
     def _refuse_divergence(self, state: EmState, steps: Sequence[ComponentStep]) -> None:
         """Without a prior a component may have no maximum; its log-worths then run away."""
@@ -228,9 +275,8 @@ class Em:
                     "Choose alpha > 0, or fewer components"
                 )
 
-    def _evaluation(
-        self, state: EmState, summary: Summary, steps: Sequence[ComponentStep], timing: dict[str, float]
-    ) -> Evaluation:
+    def _evaluation(self, state: EmState, answer: PassAnswer) -> Evaluation:
+        summary, steps, timing = answer
         self._refuse_divergence(state, steps)
         objective = summary.log_likelihood + sum(step.log_prior for step in steps)
         slope = max(step.slope for step in steps)
@@ -245,7 +291,11 @@ class Em:
             gradient=slope / self.unit,
             next=_gathered([step.next for step in steps], log_shares),
             safe=_gathered([step.safe for step in steps], log_shares),
-            details={"log_likelihood": summary.log_likelihood, **timing},
+            details={
+                "log_likelihood": summary.log_likelihood,
+                **timing,
+                "rankings_per_second": self.n_rankings / timing["seconds"],
+            },
         )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from plmix_dist.inference.acceleration import Anderson
 from plmix_dist.inference.state import WIDEST_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from plmix_dist.inference.state import EmState
 
+# A computation that asks for passes over the data, is sent their answers, and in the end gives its result.
+Asking: TypeAlias = "Generator[Any, Any, T]"
+T = TypeVar("T")
 Step = Literal["start", "plain", "accelerated", "safe"]
 
 
@@ -39,7 +42,7 @@ class Outcome(NamedTuple):
 
 
 def iterate(
-    evaluate: Callable[[EmState], Evaluation],
+    evaluate: Callable[[EmState], Asking[Evaluation]],
     state: EmState,
     *,
     tol: float,
@@ -48,7 +51,7 @@ def iterate(
     accelerate: bool = True,
     observe: Callable[[dict[str, Any]], None] | None = None,
     interrupt: Callable[[EmState], bool] | None = None,
-) -> Outcome:
+) -> Asking[Outcome]:
     """Iterate until slope and change, a unit of weight, are below `tol`.
 
     A point whose objective is lower than that of the last good one is not taken: the iteration goes back and takes the
@@ -58,7 +61,7 @@ def iterate(
     good: tuple[EmState, Evaluation] | None = None
     step: Step = "start"
     for number in range(1, max_iter + 1):
-        evaluation = evaluate(state)
+        evaluation = yield from evaluate(state)
         before = None if good is None else good[1].objective
         change = None if before is None else evaluation.objective - before
         # Sums of millions of terms differ in their last digits; a fall within rounding is no fall.

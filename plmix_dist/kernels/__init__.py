@@ -4,5 +4,14 @@ from plmix_dist.kernels.em_pass import EmStatistics, em_statistics
 from plmix_dist.kernels.likelihood import row_posteriors
 from plmix_dist.kernels.pairwise import pairwise_wins
 from plmix_dist.kernels.prepared import Prepared, prepare
+from plmix_dist.kernels.surprise import place_surprises
 
-__all__ = ["EmStatistics", "Prepared", "em_statistics", "pairwise_wins", "prepare", "row_posteriors"]
+__all__ = [
+    "EmStatistics",
+    "Prepared",
+    "em_statistics",
+    "pairwise_wins",
+    "place_surprises",
+    "prepare",
+    "row_posteriors",
+]

@@ -1,0 +1,68 @@
+"""A first look at the data: how much there is, and a sample of the rows, in one pass."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from plmix_dist.rankings.block import concatenate
+from plmix_dist.rankings.randomness import generator
+from plmix_dist.rankings.sampling import sample_rows
+
+if TYPE_CHECKING:
+    from plmix_dist.data import Rankings
+    from plmix_dist.engine.passes import Passes
+    from plmix_dist.rankings import RankingBlock
+
+_FEWEST_ROWS = 20_000
+_ROWS_PER_ITEM = 200
+_MOST_ROWS = 100_000
+# A sample lists at most this many items, which bounds the memory of the process that looks at it.
+_MOST_LISTED = 1 << 25
+
+
+class Extent(NamedTuple):
+    """Sums over rows: weight, rows, listed items, and rows whose unlisted items rank below."""
+
+    weight: float
+    rows: int
+    listed: int
+    below: int
+
+
+class Look(NamedTuple):
+    """What the first pass found: how much there is, the sample, and which share of the rows that is."""
+
+    extent: Extent
+    sample: RankingBlock
+    share: float
+
+
+def default_sample_size(n_items: int) -> int:
+    """How many rows a start looks at: 20,000, or 200 an item, and at most 100,000.
+
+    Examples
+    --------
+    >>> default_sample_size(10), default_sample_size(200), default_sample_size(10_000)
+    (20000, 40000, 100000)
+    """
+    return min(max(_FEWEST_ROWS, _ROWS_PER_ITEM * n_items), _MOST_ROWS)
+
+
+def take_look(passes: Passes, rankings: Rankings, seed: int) -> Look:
+    """How much there is, and a sample drawn inside every leaf: files come sorted, so whole leaves would be none."""
+    share = min(1.0, default_sample_size(rankings.n_items) / rankings.n_rankings)
+    found = passes.gather("look", partial(_look_at_leaf, share, _MOST_LISTED // rankings.n_leaves, seed))
+    extents, samples = zip(*found, strict=True)
+    extent = Extent(*(sum(counts) for counts in zip(*extents, strict=True)))
+    sample = concatenate(samples)
+    return Look(extent, sample, sample.n_rankings / extent.rows)
+
+
+def _look_at_leaf(
+    share: float, most_listed: int, seed: int, leaf: int, block: RankingBlock
+) -> tuple[Extent, RankingBlock]:
+    listed = len(block.items)
+    extent = Extent(block.total_weight, block.n_rankings, listed, int(block.below.sum()))
+    share = min(share, most_listed / max(1, listed))
+    return extent, sample_rows(block.replace(ids=None), share, generator(seed, "sample", leaf))

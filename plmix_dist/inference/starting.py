@@ -1,0 +1,173 @@
+"""Starts of every kind, and the race of several on a part of the rows where one cannot be told to be right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.data import as_rankings
+from plmix_dist.engine.passes import ThreadedPasses
+from plmix_dist.inference.lockstep import run_together
+from plmix_dist.inference.run import run_from
+from plmix_dist.inference.state import EmState
+from plmix_dist.rankings.merge import merge_equal_rows
+from plmix_dist.rankings.randomness import generator
+from plmix_dist.rankings.sampling import sample_rows
+from plmix_dist.starts.kernel import kernel_start
+from plmix_dist.starts.spectral import SpectralStarter
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from numpy.typing import NDArray
+
+    from plmix_dist.inference.em import Em
+    from plmix_dist.inference.look import Look
+    from plmix_dist.inference.run import Run
+    from plmix_dist.inference.settings import FitSettings
+    from plmix_dist.rankings import RankingBlock
+    from plmix_dist.starts.stages import Stages
+
+# Clusters are purer than components, so their worths are too sure of themselves; EM would take long to unlearn that.
+_MOST_SPREAD = 1.0
+# So few components end at the best optimum from a spectral start, whatever the data tried.
+_FEW_COMPONENTS = 3
+# A race is run on this many rankings, but on no more than a quarter of them as long as some thousands are left.
+_RACE_ROWS = 10_000
+_RACE_SHARE = 0.25
+_FEWEST_RACE_ROWS = 2_000
+_MOST_RANDOM = 16
+_FINALISTS = 4
+_RACE_CUTS = ((12, 8), (24, _FINALISTS))
+# A sample tells where its optimum is to about one over its size; there is no use in going on further than that.
+_SAMPLE_TOLERANCE = 1e-5
+
+
+class Start(NamedTuple):
+    """Where a fit begins, and what is to be known about it."""
+
+    state: EmState
+    about: dict[str, Any]
+
+
+def make_starts(
+    look: Look, settings: FitSettings, em: Em, stages: Stages, client: Client | None
+) -> tuple[list[Start], dict[str, Any]]:
+    """Starts of the settings' kind, as many as are asked for or more, of which the fit shall keep the best.
+
+    With them comes what is to be known of all of them, such as the singular values of a spectral start.
+    """
+    n_items = look.sample.n_items
+    if settings.init == "random":
+        return [random_start(settings, n_items, number) for number in range(settings.n_init)], {}
+    if settings.init == "kernel":
+        log_worths, shares, about = kernel_start(look.sample, settings.kernel, settings.spectral, stages)
+        return [_start_from(log_worths, shares, settings, {"method": "kernel"})], about
+    starter = SpectralStarter(look.sample, settings.spectral, stages, client)
+    starts = [
+        _start_from(made.log_worths, made.shares, settings, {"method": "spectral", "rank": made.rank})
+        for made in map(starter.start, starter.ranks_to_try(_FINALISTS))
+    ]
+    about = {"embedding": settings.spectral.chosen_embedding, **starter.svd._asdict()}
+    if starter.is_certain or settings.n_components <= _FEW_COMPONENTS:
+        return starts, about
+    n_random = min(2 * settings.n_components, _MOST_RANDOM)
+    starts += [random_start(settings, n_items, number) for number in range(n_random)]
+    return _raced(starts, look.sample, settings, em, stages), about
+
+
+def random_start(settings: FitSettings, n_items: int, number: int) -> Start:
+    """Standard normal log-worths, and equal shares unless they are fixed."""
+    n_components = settings.n_components
+    log_worths = generator(settings.seed, "start", number).standard_normal((n_components, n_items))
+    equal = np.full(n_components, 1 / n_components)
+    return _start_from(log_worths, equal, settings, {"method": "random", "number": number}, temper=False)
+
+
+def run_on_sample(
+    sample: RankingBlock, starts: list[Start], settings: FitSettings, em: Em, stages: Stages
+) -> list[Start]:
+    """The starts taken to their optima on a sample, and the best of them kept: most of the way at little cost."""
+    with stages.stage("sample-fit") as record:
+        runs, n_rounds = _run_part(
+            sample, starts, settings, em, _SAMPLE_TOLERANCE, halving(len(starts), settings.n_init)
+        )
+        record |= {"rows": sample.n_rankings, "passes": n_rounds * sample.n_rankings / em.n_rankings}
+    return [Start(run.state, starts[number].about) for number, run in sorted(runs.items())]
+
+
+def halving(n_runs: int, n_kept: int, first: int = 8) -> list[tuple[int, int]]:
+    """Cuts of a race: half of the runs after `first` passes, half of those after twice as many, down to `n_kept`.
+
+    Examples
+    --------
+    >>> halving(8, 1)
+    [(8, 4), (16, 2), (32, 1)]
+    """
+    cuts = []
+    while n_runs > n_kept:
+        n_runs = max(n_kept, n_runs // 2)
+        cuts.append((first, n_runs))
+        first *= 2
+    return cuts
+
+
+def _raced(
+    starts: list[Start], sample: RankingBlock, settings: FitSettings, em: Em, stages: Stages
+) -> list[Start]:
+    """The few starts that lead after some passes over a part of the sample."""
+    # Rows that stand for several rankings are thinned as those would be.
+    n_rankings = max(em.n_rankings, em.unit)
+    n_raced = max(min(_RACE_ROWS, _RACE_SHARE * n_rankings), _FEWEST_RACE_ROWS)
+    share = n_raced / max(sample.n_rankings, sample.total_weight)
+    part = sample_rows(sample, share, generator(settings.seed, "race"))
+    with stages.stage("race", n_starts=len(starts)) as record:
+        runs, n_rounds = _run_part(
+            part, starts, settings, em, _SAMPLE_TOLERANCE, _RACE_CUTS, _RACE_CUTS[-1][0]
+        )
+        record |= {"rows": part.n_rankings, "passes": n_rounds * part.n_rankings / em.n_rankings}
+    return [Start(run.state, starts[number].about) for number, run in sorted(runs.items())]
+
+
+def _run_part(
+    part: RankingBlock,
+    starts: list[Start],
+    settings: FitSettings,
+    em: Em,
+    tol: float,
+    cuts: Any,
+    max_iter: int | None = None,
+) -> tuple[dict[int, Run], int]:
+    """Runs over a part of the rows, in this process, with a prior in proportion."""
+    part = merge_equal_rows(part)
+    share = part.total_weight / em.unit
+    part_em = replace(
+        em,
+        alpha=em.alpha * share,
+        unit=part.total_weight,
+        n_rankings=part.n_rankings,
+        item_names=em.item_names,
+    )
+    fits = [
+        run_from(
+            part_em, start.state, settings, number=number, tol=max(tol, settings.tol),
+            max_iter=max_iter or settings.max_iter,
+        )
+        for number, start in enumerate(starts)
+    ]  # fmt: skip
+    runs = run_together(ThreadedPasses(as_rankings(part)), fits, cuts=cuts)
+    return runs, max(run.n_iterations for run in runs.values())
+
+
+def _start_from(
+    log_worths: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    settings: FitSettings,
+    about: dict[str, Any],
+    temper: bool = True,
+) -> Start:
+    if temper:
+        spread = log_worths.std(axis=1, keepdims=True)
+        log_worths = log_worths * np.minimum(1.0, _MOST_SPREAD / np.maximum(spread, 1e-300))
+    return Start(EmState.start(log_worths, shares if settings.shares is None else settings.shares), about)

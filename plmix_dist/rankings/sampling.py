@@ -1,0 +1,33 @@
+"""A seeded sample of the rows of a leaf."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plmix_dist.rankings.portions import draw_portions
+
+if TYPE_CHECKING:
+    from plmix_dist.rankings.block import RankingBlock
+
+
+def sample_rows(block: RankingBlock, share: float, rng: np.random.Generator) -> RankingBlock:
+    """About this share of the rows, in their order; a row of whole weight w is thinned as w rankings would be.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> block = RankingBlock.from_array([[0, 1]] * 50 + [[1, 0]] * 50)
+    >>> sample_rows(block, 0.1, np.random.default_rng(0)).n_rankings
+    10
+    """
+    if share >= 1:
+        return block
+    if block.weights is None and block.groups is None:
+        # As near to the share as a whole number gets, the rest decided by lot so that no row is favoured.
+        n_rows = int(np.floor(share * block.n_rankings + rng.random()))
+        return block.take(np.sort(rng.choice(block.n_rankings, n_rows, replace=False)))
+    weights = draw_portions(block, np.array([share, 1 - share]), rng)[0]
+    kept = np.flatnonzero(weights)
+    return block.take(kept).replace(weights=weights[kept])

@@ -1,0 +1,110 @@
+"""SpectralPlackettLuce: the spectral start alone, as an estimator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from plmix_dist.data import as_rankings
+from plmix_dist.engine.passes import make_passes
+from plmix_dist.fitted import MixtureEstimator, seed_of
+from plmix_dist.inference.look import take_look
+from plmix_dist.mixture import MixtureParams
+from plmix_dist.starts.spectral import SpectralSettings, SpectralStarter
+from plmix_dist.starts.stages import Stages
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from numpy.typing import ArrayLike
+
+    from plmix_dist.engine.passes import Residency
+    from plmix_dist.rankings import Unranked
+
+
+class SpectralPlackettLuce(MixtureEstimator):
+    """A mixture estimated by spectral clustering and least squares, without EM (Nguyen & Zhang 2023, Algorithm 3).
+
+    Where components differ in many items this is nearly as good as EM, for two passes over the data.
+
+    Parameters
+    ----------
+    n_components
+        The number of components.
+    embedding, svd_rank, link
+        As in PlackettLuceMixture. With link="probit" the utilities are those of Thurstone's model, and likelihoods and
+        memberships, which are Plackett-Luce's, only an approximation.
+    residency
+        Whether rows stay in memory between passes.
+    random_state
+        Seed of the sample and of k-means.
+
+    Attributes
+    ----------
+    log_worths_ : (n_components, n_items)
+    shares_ : (n_components,)
+    item_names_ : (n_items,)
+    singular_values_ : (n_components + 2,)
+    vectors_ : (n_columns, n_components + 2)
+        Of the embedded, centred sample; fewer where there are not as many columns.
+    rank_
+        How many of them the rows were clustered in.
+    embedding_
+        The embedding that was used.
+    n_sampled_
+        How many rows the sample has.
+    stages_
+        Seconds, passes and memory of each stage.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rankings = np.array([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10)
+    >>> SpectralPlackettLuce(2, random_state=0).fit(rankings).shares_.tolist()
+    [0.75, 0.25]
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        embedding: Literal["auto", "pairwise", "rank"] = "auto",
+        svd_rank: Literal["auto", "paper"] | int = "auto",
+        link: Literal["logit", "probit"] = "logit",
+        residency: Residency = "auto",
+        random_state: int | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.embedding = embedding
+        self.svd_rank = svd_rank
+        self.link = link
+        self.residency = residency
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: object = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        n_items: int | None = None,
+        unranked: Unranked | None = None,
+        client: Client | None = None,
+    ) -> Self:
+        """Estimate the mixture; arguments as in PlackettLuceMixture.fit."""
+        del y
+        rankings = as_rankings(X, n_items=n_items, unranked=unranked, sample_weight=sample_weight)
+        seed = seed_of(self.random_state)
+        settings = SpectralSettings(self.n_components, self.embedding, self.svd_rank, self.link, seed)
+        stages = Stages()
+        passes = make_passes(rankings, client, self.residency)
+        with stages.stage("look", passes=1):
+            look = take_look(passes, rankings, seed)
+        passes.release()
+        start = SpectralStarter(look.sample, settings, stages, client).start()
+        self._set_mixture(MixtureParams.of(start.log_worths, start.shares, rankings.item_names))
+        self.singular_values_ = start.singular_values
+        self.vectors_ = start.vectors
+        self.rank_ = start.rank
+        self.embedding_ = start.embedding
+        self.n_sampled_ = look.sample.n_rankings
+        self.stages_ = stages.records
+        return self

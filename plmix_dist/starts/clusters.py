@@ -1,0 +1,51 @@
+"""Weighted k-means on the projected rows of a sample."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Tries are cheap on this many rows; the best of them is then moved to its optimum on all.
+_TRY_ROWS = 5_000
+_N_TRIES = 10
+
+
+def cluster_rows(
+    points: NDArray[np.float64], weights: NDArray[np.float64], n_clusters: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """(n_rows,): the cluster of each row. Where rows take fewer than n_clusters different places, some stay empty.
+
+    k-means++ is tried several times on a part of the rows, and the best try goes on with all of them.
+
+    Examples
+    --------
+    >>> points = np.array([[0.0], [0.1], [5.0], [5.1]])
+    >>> labels = cluster_rows(points, np.ones(4), 2, np.random.default_rng(0))
+    >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
+    True
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    n_clusters = min(n_clusters, len(points))
+    tried = np.arange(len(points))
+    if len(points) > _TRY_ROWS:
+        tried = np.sort(rng.choice(len(points), _TRY_ROWS, replace=False))
+    # Sums of several threads come in any order, which shows in the last bits.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        best = KMeans(n_clusters, n_init=_N_TRIES, random_state=int(rng.integers(1 << 31))).fit(
+            points[tried], sample_weight=weights[tried]
+        )
+        if len(tried) < len(points):
+            best = KMeans(n_clusters, init=best.cluster_centers_, n_init=1, random_state=0).fit(
+                points, sample_weight=weights
+            )
+    labels: NDArray[np.int64] = best.labels_.astype(np.int64)
+    return labels

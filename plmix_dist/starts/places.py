@@ -1,0 +1,105 @@
+"""Rankings as rows of numbers, one a item: the place of each item, less what is to be expected of it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from plmix_dist.kernels import place_surprises
+from plmix_dist.starts.one_model import fit_one_model
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings import RankingBlock
+
+_SHORT_SHARE = 0.5
+
+
+class PlaceRows:
+    """The rank embedding (n_rankings, n_items) of a block: places with the columns' means taken off.
+
+    Where all items were on offer, those that a row leaves unordered share the mean of their places. Where they were
+    not, an item's place says as much about what was on offer beside it as about the ranking: there the entry is its
+    place less the place that one model for all rows expects among the items offered, and 0 where it was not offered.
+
+    Short rankings mention popular items most, whose places then vary most and hide all others: where rankings order
+    less than half of the items on average, columns are scaled to the same variance.
+
+    Rows are kept as sparse numbers plus one number a row and one a column, so that many items cost no memory.
+    """
+
+    def __init__(self, block: RankingBlock) -> None:
+        n_items = block.n_items
+        self.weights = np.ones(block.n_rankings) if block.weights is None else block.weights
+        # Rows that had all items on offer; the others have 1 model's expectation taken off already.
+        self.offers_all = block.below | (block.n_listed == n_items)
+        row, place = block.row_of_item(), block.place_of_item()
+        n_ordered = block.n_ordered.astype(np.float64)
+        # Places count from the middle; the unordered share the mean of the last n_items - n_ordered of them.
+        self.shared_place = np.where(self.offers_all, n_ordered / 2, 0.0)
+        ordered = place < n_ordered[row]
+        entries = np.where(ordered, place - (n_items - 1) / 2 - self.shared_place[row], 0.0)
+        if not self.offers_all.all():
+            entries = np.where(self.offers_all[row], entries, place_surprises(block, fit_one_model(block)[0]))
+        self._listed = sparse.csr_array(
+            (entries, block.items.astype(np.int32), block.offsets), shape=(block.n_rankings, n_items)
+        )
+
+        self.scale = np.ones(n_items)
+        if n_ordered.mean() < _SHORT_SHARE * n_items:
+            deviation = np.sqrt(self._variances())
+            self.scale = np.divide(1.0, deviation, out=np.zeros(n_items), where=deviation > 0)
+
+    def _variances(self) -> NDArray[np.float64]:
+        """(n_items,): the mean square of each column, before scaling."""
+        total = self.weights.sum()
+        squares = self._listed.power(2).T @ self.weights
+        # Where all were on offer, an entry is what is listed plus a number of its row and one of its column.
+        told = np.where(self.offers_all, self.weights, 0.0)
+        listed = sparse.diags_array(told) @ self._listed
+        own = self.shared_place
+        cross = listed.T @ own - self.means * np.asarray(listed.sum(axis=0)).ravel()
+        constant = told @ own**2 - 2 * self.means * (told @ own) + told.sum() * self.means**2
+        return np.asarray(np.maximum((squares + 2 * cross + constant) / total, 0.0))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self._listed.shape[0]), int(self._listed.shape[1])
+
+    @cached_property
+    def means(self) -> NDArray[np.float64]:
+        """(n_items,): the mean place of each item over the rows that had all on offer."""
+        weights = np.where(self.offers_all, self.weights, 0.0)
+        total = weights.sum()
+        if total == 0:
+            return np.zeros(self.shape[1])
+        return np.asarray((self._listed.T @ weights + weights @ self.shared_place) / total)
+
+    def dense(self, start: int, stop: int) -> NDArray[np.float64]:
+        """(stop - start, n_items): some rows."""
+        offers_all = self.offers_all[start:stop, None]
+        rows = self._listed[start:stop].toarray()
+        rows += np.where(offers_all, self.shared_place[start:stop, None] - self.means, 0.0)
+        rows *= self.scale
+        return np.asarray(rows)
+
+    def times(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(n_rankings, n_columns): all rows times a matrix (n_items, n_columns)."""
+        matrix = matrix * self.scale[:, None]
+        constant = self.shared_place[:, None] * matrix.sum(axis=0) - self.means @ matrix
+        return np.asarray(self._listed @ matrix + np.where(self.offers_all[:, None], constant, 0.0))
+
+    def transposed_times(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(n_items, n_columns): the transpose times a matrix (n_rankings, n_columns)."""
+        told = np.where(self.offers_all[:, None], matrix, 0.0)
+        unscaled = (
+            self._listed.T @ matrix
+            + (self.shared_place @ told)[None, :]
+            - np.outer(self.means, told.sum(axis=0))
+        )
+        return np.asarray(unscaled * self.scale[:, None])

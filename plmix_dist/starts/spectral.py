@@ -1,0 +1,279 @@
+"""The spectral start: embed a sample of the rankings, project, cluster, and estimate worths cluster by cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.engine.linalg import PASSES_OVER_ROWS, RowMaker, Svd, randomized_svd, with_fixed_signs
+from plmix_dist.errors import SettingsError
+from plmix_dist.kernels import pairwise_wins
+from plmix_dist.rankings.leaves import SMALLEST_LEAF
+from plmix_dist.rankings.randomness import generator
+from plmix_dist.solvers.least_squares import LINKS, least_squares
+from plmix_dist.starts.clusters import cluster_rows
+from plmix_dist.starts.one_model import fit_one_model
+from plmix_dist.starts.pairs import PairRows, pair_frequencies
+from plmix_dist.starts.places import PlaceRows
+from plmix_dist.starts.rank import rank_above_noise, rank_of_paper
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings import RankingBlock
+    from plmix_dist.starts.stages import Stages
+
+EMBEDDINGS = ("auto", "pairwise", "rank")
+# Columns up to which the exact eigenvectors of the Gram matrix are the cheapest way; beyond, places are sparse.
+_MOST_GRAM_COLUMNS = 1_500
+# So few pairs need no randomised SVD.
+_FEW_PAIRS = 64
+_MOST_SOUGHT = 200
+# With this many items a component, directions of noise are plenty and known well.
+_PLENTY = 4
+# Pairs of listed items in a sample up to which all are counted; beyond, a few MM steps tell more for less.
+_MOST_PAIRS_COUNTED = 2e9
+_MOST_ITEMS_COUNTED = 2_000
+
+
+@dataclass(frozen=True)
+class SpectralSettings:
+    """How to make a spectral start; see PlackettLuceMixture."""
+
+    n_components: int
+    embedding: str = "auto"
+    svd_rank: Any = "auto"
+    link: str = "logit"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if self.embedding not in EMBEDDINGS:
+            raise SettingsError(
+                f"embedding must be one of {', '.join(EMBEDDINGS)}, but is {self.embedding!r}"
+            )
+        if self.link not in LINKS:
+            raise SettingsError(f"link must be one of {', '.join(LINKS)}, but is {self.link!r}")
+        is_number = isinstance(self.svd_rank, int | np.integer) and not isinstance(self.svd_rank, bool)
+        if self.svd_rank not in ("auto", "paper") and not (is_number and self.svd_rank >= 1):
+            raise SettingsError(
+                f"svd_rank must be 'auto', 'paper' or a number from 1 on, but is {self.svd_rank!r}"
+            )
+        if self.svd_rank == "paper" and self.embedding == "rank":
+            raise SettingsError(
+                "svd_rank='paper' is a rule for the pairwise embedding; choose embedding='pairwise'"
+            )
+
+    @property
+    def chosen_embedding(self) -> str:
+        """The embedding, "auto" decided: places tell as much as pairs and cost a fraction (docs/fitting.md)."""
+        if self.embedding == "auto":
+            return "pairwise" if self.svd_rank == "paper" else "rank"
+        return self.embedding
+
+
+class SpectralStart(NamedTuple):
+    """A start, and what it was made of.
+
+    Parameters
+    ----------
+    log_worths : (n_components, n_items)
+    shares : (n_components,)
+    labels : (n_sampled,)
+        The cluster of each row of the sample.
+    singular_values : (n_values,)
+    vectors : (n_columns, n_values)
+    rank
+        How many of the vectors the rows were projected on.
+    """
+
+    log_worths: NDArray[np.float64]
+    shares: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    singular_values: NDArray[np.float64]
+    vectors: NDArray[np.float64]
+    rank: int
+    embedding: str
+
+
+class SpectralStarter:
+    """Makes spectral starts from a sample of rankings: one decomposition, from which any number of starts follow.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> from plmix_dist.starts.stages import Stages
+    >>> sample = RankingBlock.from_array([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10)
+    >>> start = SpectralStarter(sample, SpectralSettings(n_components=2), Stages()).start()
+    >>> sorted(start.shares.tolist()), start.rank
+    ([0.25, 0.75], 1)
+    """
+
+    def __init__(
+        self, sample: RankingBlock, settings: SpectralSettings, stages: Stages, client: Client | None = None
+    ) -> None:
+        self.sample = sample
+        self.settings = settings
+        self.stages = stages
+        n_values = settings.n_components + 2
+        if settings.chosen_embedding == "rank":
+            with stages.stage("embedding", share=1):
+                self.rows: PlaceRows | PairRows = PlaceRows(sample)
+            with stages.stage("svd", share=1):
+                self.svd = place_directions(self.rows, n_values)
+        else:
+            with stages.stage("embedding", share=1):
+                frequencies = pair_frequencies(pairwise_wins(sample, np.ones((sample.n_rankings, 1)))[0])
+                self.rows = PairRows(sample, frequencies, centred=settings.svd_rank != "paper")
+            with stages.stage("svd", share=PASSES_OVER_ROWS):
+                self.svd = pair_directions(self.rows, n_values, settings.seed, client)
+        self.rank = _choose_rank(self.svd.singular_values, settings, sample)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether as many directions stand out from noise as K components can differ in, and many more are noise."""
+        n_components = self.settings.n_components
+        return self.rank >= n_components - 1 and self.sample.n_items >= _PLENTY * n_components
+
+    def ranks_to_try(self, n_ranks: int) -> list[int]:
+        """The chosen rank, and others that may be better where noise and signal cannot be told apart."""
+        if self.is_certain or self.settings.svd_rank != "auto":
+            return [self.rank]
+        most = min(self.settings.n_components - 1, len(self.svd.singular_values))
+        wanted = [self.rank, most, 1, 2, (most + self.rank) // 2]
+        return [rank for rank in dict.fromkeys(wanted) if 1 <= rank <= max(1, most)][:n_ranks]
+
+    def start(self, rank: int | None = None, attempt: int = 0) -> SpectralStart:
+        """One start, by default on the chosen rank; further attempts differ in how k-means begins."""
+        rank = self.rank if rank is None else rank
+        settings, sample = self.settings, self.sample
+        with self.stages.stage("k-means", share=1):
+            points = _projected(self.rows, self.svd.vectors[:, :rank])
+            weights = np.ones(sample.n_rankings) if sample.weights is None else sample.weights
+            rng = generator(settings.seed, "k-means", attempt)
+            labels = cluster_rows(points, weights, settings.n_components, rng)
+        with self.stages.stage("worths", share=1):
+            log_worths, shares = cluster_worths(sample, labels, settings)
+        return SpectralStart(log_worths, shares, labels, *self.svd, rank, settings.chosen_embedding)
+
+
+def place_directions(rows: PlaceRows, n_values: int) -> Svd:
+    """Singular values and vectors of the rank embedding, rows scaled by the root of their weights."""
+    from threadpoolctl import threadpool_limits
+
+    n_rows, n_items = rows.shape
+    n_values = min(n_values, n_items)
+    with threadpool_limits(1, "blas"):
+        if n_items <= _MOST_GRAM_COLUMNS:
+            gram = np.zeros((n_items, n_items))
+            for start in range(0, n_rows, SMALLEST_LEAF):
+                slab = rows.dense(start, start + SMALLEST_LEAF)
+                gram += slab.T @ (slab * rows.weights[start : start + SMALLEST_LEAF, None])
+            return _from_gram(gram, n_values)
+        return _lanczos(rows, n_values)
+
+
+def _from_gram(gram: NDArray[np.float64], n_values: int) -> Svd:
+    squares, vectors = np.linalg.eigh(gram)
+    values = np.sqrt(np.maximum(squares[::-1][:n_values], 0.0))
+    return Svd(values, with_fixed_signs(vectors[:, ::-1][:, :n_values]))
+
+
+def _lanczos(rows: PlaceRows, n_values: int) -> Svd:
+    """Many items: eigenvectors of the Gram matrix by products with sparse rows alone."""
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    n_items = rows.shape[1]
+
+    def gram_times(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        seen = rows.times(vector.reshape(n_items, 1)) * rows.weights[:, None]
+        return rows.transposed_times(seen).ravel()
+
+    operator = LinearOperator((n_items, n_items), matvec=gram_times, dtype=np.float64)
+    first = generator(0, "lanczos").standard_normal(n_items)
+    # Directions need to be told apart from noise, not known to the last digit.
+    squares, vectors = eigsh(operator, k=n_values, v0=first, tol=1e-3)
+    order = np.argsort(-squares)
+    return Svd(np.sqrt(np.maximum(squares[order], 0.0)), with_fixed_signs(vectors[:, order]))
+
+
+def pair_directions(rows: PairRows, n_values: int, seed: int, client: Client | None) -> Svd:
+    """Singular values and vectors of the pairwise embedding: dask-ml's randomised SVD over lazy blocks."""
+    from threadpoolctl import threadpool_limits
+
+    n_rows, n_pairs = rows.shape
+    if n_pairs <= _FEW_PAIRS:
+        with threadpool_limits(1, "blas"):
+            everything = rows.scaled(0, n_rows)
+            return _from_gram(everything.T @ everything, min(n_values, n_pairs))
+    makers = []
+    for start in range(0, n_rows, SMALLEST_LEAF):
+        part = PairRows(rows.block[start : start + SMALLEST_LEAF], rows.frequencies, centred=rows.centred)
+        makers.append(RowMaker(part.scaled, part.shape))
+    # Rankings vary most in the n_items directions in which places do. A subspace that holds them all is found in few
+    # iterations; one that holds only the first few would take many, since their values hardly differ.
+    n_sought = min(max(n_values, min(rows.block.n_items, _MOST_SOUGHT)), n_pairs - 1, n_rows)
+    found = randomized_svd(makers, n_sought, seed, client)
+    return Svd(found.singular_values[:n_values], found.vectors[:, :n_values])
+
+
+def _projected(rows: Any, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"):
+        if isinstance(rows, PlaceRows):
+            return rows.times(vectors)
+        maker = RowMaker(rows.dense, rows.shape)
+        return np.asarray(np.tensordot(maker, vectors, axes=((1,), (0,))))  # type: ignore[call-overload]
+
+
+def _choose_rank(values: NDArray[np.float64], settings: SpectralSettings, sample: RankingBlock) -> int:
+    n_components = settings.n_components
+    if settings.svd_rank == "auto":
+        return rank_above_noise(values, n_components)
+    if settings.svd_rank == "paper":
+        return rank_of_paper(values, n_components, sample.n_items, sample.total_weight)
+    if settings.svd_rank > len(values):
+        raise SettingsError(
+            f"svd_rank is {settings.svd_rank}, but {len(values)} directions are all that can be used here"
+        )
+    return int(settings.svd_rank)
+
+
+def cluster_worths(
+    sample: RankingBlock, labels: NDArray[np.int64], settings: SpectralSettings
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log-worths (n_components, n_items) and shares (n_components,) of the clusters of a sample.
+
+    An empty cluster begins near the largest one, whose share it halves.
+    """
+    n_clusters = settings.n_components
+    weights = np.ones(sample.n_rankings) if sample.weights is None else sample.weights
+    shares = np.bincount(labels, weights, n_clusters) / weights.sum()
+    if _counts_pairs(sample, settings.link):
+        wins = pairwise_wins(sample, (labels[:, None] == np.arange(n_clusters)).astype(np.float64))
+        log_worths = np.array([least_squares(own, settings.link) for own in wins])
+    else:
+        log_worths = np.array([fit_one_model(sample.take(labels == k)).log_worths for k in range(n_clusters)])
+    rng = generator(settings.seed, "empty-cluster")
+    for empty in np.flatnonzero(shares == 0):
+        largest = int(np.argmax(shares))
+        log_worths[empty] = log_worths[largest] + rng.standard_normal(sample.n_items)
+        shares[empty] = shares[largest] = shares[largest] / 2
+    return log_worths - log_worths.mean(axis=1, keepdims=True), shares
+
+
+def _counts_pairs(sample: RankingBlock, link: str) -> bool:
+    """Whether pairwise wins are counted: as long as that is no more work, and no more memory, than is sensible."""
+    listed = sample.n_listed.astype(np.float64)
+    pairs = float((listed * np.where(sample.below, sample.n_items, listed)).sum()) / 2
+    counted = pairs <= _MOST_PAIRS_COUNTED and sample.n_items <= _MOST_ITEMS_COUNTED
+    if not counted and link != "logit":
+        raise SettingsError(
+            f"link={link!r} needs the wins of every pair of {sample.n_items} items counted, which is too much here; "
+            "choose link='logit', or fewer items"
+        )
+    return counted
