@@ -20,6 +20,7 @@ from plmix_dist.engine import ClusterOptions, LazyExecutor
 from plmix_dist.engine.passes import DistributedPasses, sum_leaves
 from plmix_dist.inference import Em, EmState
 from plmix_dist.inference.em import E_STEP, PassParams
+from plmix_dist.inference.lockstep import run_together
 from plmix_dist.solvers import MM
 
 N_ITEMS, N_COMPONENTS = 20, 4
@@ -57,10 +58,10 @@ def memory(tiny: bool = False) -> list[dict[str, Any]]:
                 Path(folder) / "s", n_rankings=n_rankings, n_items=N_ITEMS, n_components=N_COMPONENTS
             )
             pids = list(executor.client().run(_pid).values())
-            em = _em(store, DistributedPasses(as_rankings(store), executor.client(), residency="store"))
+            passes = DistributedPasses(as_rankings(store), executor.client(), residency="store")
             with PeakMemory(iter(pids)) as peak:
                 for _ in range(3):
-                    em.fused(_state())
+                    _one_iteration(store, passes)
             rows.append({"rankings": n_rankings, "highest worker MB": peak.peak / 1e6})
     return save("iteration-memory", rows)
 
@@ -80,19 +81,19 @@ def _state() -> EmState:
     )
 
 
-def _em(store: pl.RankingStore, passes: Any) -> Em:
-    return Em(passes, MM, 0.1, store.total_weight, store.n_rankings)
+def _one_iteration(store: pl.RankingStore, passes: Any) -> None:
+    run_together(passes, [Em(MM, 0.1, store.total_weight, store.n_rankings).fused(_state())])
 
 
 def _iterations(path: Path, repeats: int) -> float:
     store = pl.open_store(path)
     with LazyExecutor(ClusterOptions(workers=2)) as executor:
-        em = _em(store, DistributedPasses(as_rankings(store), executor.client(), residency="memory"))
-        em.fused(_state())  # loads the blocks and the kernels
+        passes = DistributedPasses(as_rankings(store), executor.client(), residency="memory")
+        _one_iteration(store, passes)  # loads the blocks and the kernels
         seconds = []
         for _ in range(repeats):
             begun = time.perf_counter()
-            em.fused(_state())
+            _one_iteration(store, passes)
             seconds.append(time.perf_counter() - begun)
     return float(np.median(seconds))
 
@@ -117,7 +118,7 @@ def _half(path: str, half: int, repeats: int, barrier: Any, results: Any) -> Non
     middle = rankings.n_leaves // 2
     start, stop = (0, middle) if half == 0 else (middle, rankings.n_leaves)
     blocks = list(rankings.iter_leaves(start, stop, labels=False))
-    params = PassParams(_state(), None, with_rates=False)
+    params = (PassParams(_state(), None, with_rates=False),)
     sum_leaves(blocks, start, rankings.n_leaves, E_STEP, params)
     seconds = []
     for _ in range(repeats):

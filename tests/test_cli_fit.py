@@ -105,6 +105,7 @@ def test_fit__json(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) 
         "score": model.log_likelihood_ / 1_500,
         "gradient_norm": model.gradient_norm_,
         "m_step": "mm",
+        "init": {name: value for name, value in model.init_.items() if not isinstance(value, np.ndarray)},
         "shares": model.shares_.tolist(),
         "events": [],
     }
@@ -156,12 +157,14 @@ def test_fit__not_converged(tmp_path: Path, simulated: Path, plmix: Callable[...
 
 
 def test_fit__every_option(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) -> None:
-    options = ("--m-step=lsr", "--em=exact", "--n-init=2", "--alpha=0.25", "--tol=1e-3", "--max-iter=300",
+    options = ("--m-step=lsr", "--em=exact", "--n-init=2", "--embedding=rank", "--svd-rank=1", "--link=probit",
+               "--kernel=mallows", "--alpha=0.25", "--tol=1e-3", "--max-iter=300",
                "--no-accelerate", "--residency=store", "--seed=9")  # fmt: skip
     said = plmix("fit", simulated, "--components", 2, "--out", tmp_path / "model", *options, "--json")
     assert said.code == 0, said.err
     settings = json.loads((tmp_path / "model/model.json").read_text())["settings"]
-    expected = {"n_components": 2, "m_step": "lsr", "em": "exact", "init": "random", "n_init": 2,
+    expected = {"n_components": 2, "m_step": "lsr", "em": "exact", "init": "spectral", "embedding": "rank",
+                "svd_rank": 1, "link": "probit", "kernel": "mallows", "n_init": 2,
                 "alpha": 0.25, "tol": 1e-3, "max_iter": 300, "accelerate": False, "residency": "store",
                 "random_state": 9}  # fmt: skip
     assert {name: settings[name] for name in expected} == expected

@@ -86,7 +86,7 @@ def test_params__get_set_clone() -> None:
     params = model.get_params()
     assert set(params) == {
         "n_components", "m_step", "em", "init", "n_init", "alpha", "shares", "tol", "max_iter", "accelerate",
-        "residency", "random_state", "progress",
+        "embedding", "svd_rank", "link", "kernel", "residency", "random_state", "progress",
     }  # fmt: skip
     assert params["init"] is start
     copy = clone(model)
@@ -467,8 +467,8 @@ def test_n_init__keeps_the_best(store: RankingStore) -> None:
 
 
 def test_random_state__decides(full: NDArray[np.int64]) -> None:
-    first, again = (PlackettLuceMixture(2, random_state=3).fit(full) for _ in range(2))
-    other = PlackettLuceMixture(2, random_state=4).fit(full)
+    first, again = (PlackettLuceMixture(2, init="random", random_state=3).fit(full) for _ in range(2))
+    other = PlackettLuceMixture(2, init="random", random_state=4).fit(full)
     assert [record["objective"] for record in first.history_] == [
         record["objective"] for record in again.history_
     ]

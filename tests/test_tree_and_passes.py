@@ -28,6 +28,7 @@ from plmix_dist.engine.plan import leaf_ranges
 from plmix_dist.engine.tree import TreeSum, merge_nodes
 from plmix_dist.errors import ClusterError, NonFiniteError, SettingsError
 from plmix_dist.inference.em import E_STEP, Em, PassParams, summarise
+from plmix_dist.inference.lockstep import run_together
 from plmix_dist.inference.state import EmState
 from plmix_dist.solvers import LSR
 from plmix_dist.store import open_store
@@ -158,16 +159,16 @@ STATE = EmState.start(
     np.random.default_rng(18).normal(size=(N_COMPONENTS, N_ITEMS)), np.array([0.5, 0.3, 0.2])
 )
 RESIDENCIES: tuple[Any, ...] = ("memory", "store")
-PARAMS = PassParams(STATE, None, with_rates=True)
+PARAMS = (PassParams(STATE, None, with_rates=True),)
 
 
 def everything(total: Any) -> Any:
     """The whole sum, to be compared bit by bit."""
-    return total
+    return total[0]
 
 
 def total_wins(total: Any, component: int) -> float:
-    return float(total.wins[component].sum())
+    return float(total[0].wins[component].sum())
 
 
 FINISH = [("summary", everything), *((f"m-step-{k}", partial(total_wins, component=k)) for k in range(3))]
@@ -365,7 +366,7 @@ def test_em_pass__names_on_the_dashboard(rankings: Rankings, client: Client) -> 
 
     before = set(client.run_on_scheduler(transitions))
     passes = DistributedPasses(rankings, client, n_tasks=4, residency="store")
-    Em(passes, LSR, 0.1, unit=1.0, n_rankings=N_ROWS).fused(STATE)
+    run_together(passes, [Em(LSR, 0.1, unit=1.0, n_rankings=N_ROWS).fused(STATE)])
     done = set(client.run_on_scheduler(transitions)) - before
     for k in range(N_COMPONENTS):
         assert len(named(done, f"m-step-{k}")) == 1

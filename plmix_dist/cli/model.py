@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 _ITEMS_SHOWN = 5
 
 
+def _rank_or_number(context: click.Context, option: click.Parameter, value: str) -> str | int:
+    """What --svd-rank says, as a number where it is one; the fit refuses what makes no sense."""
+    del context, option
+    return int(value) if value.isdigit() else value
+
+
 @plmix.command()
 @click.argument("store")
 @click.option(
@@ -32,8 +38,37 @@ _ITEMS_SHOWN = 5
 @click.option("--out", required=True, metavar="DIR", help="Folder for the model.")
 @click.option("--m-step", type=click.Choice(["auto", "lsr", "mm"]), default="auto", show_default=True)
 @click.option("--em", type=click.Choice(["fused", "exact"]), default="fused", show_default=True)
-@click.option("--init", default="random", show_default=True, help="'random', or the folder of a model.")
-@click.option("--n-init", type=click.IntRange(1), default=1, show_default=True, help="Random starts.")
+@click.option(
+    "--init",
+    default="spectral",
+    show_default=True,
+    help="'spectral', 'kernel', 'random', or the folder of a model.",
+)
+@click.option(
+    "--n-init", type=click.IntRange(1), default=1, show_default=True, help="Starts taken to their ends."
+)
+@click.option(
+    "--embedding",
+    type=click.Choice(["auto", "pairwise", "rank"]),
+    default="auto",
+    show_default=True,
+    help="What a spectral start makes of a ranking.",
+)
+@click.option(
+    "--svd-rank",
+    default="auto",
+    show_default=True,
+    callback=_rank_or_number,
+    help="'auto', 'paper', or how many directions a spectral start clusters in.",
+)
+@click.option("--link", type=click.Choice(["logit", "probit"]), default="logit", show_default=True)
+@click.option(
+    "--kernel",
+    type=click.Choice(["kendall", "mallows"]),
+    default="kendall",
+    show_default=True,
+    help="How a kernel start compares rankings.",
+)
 @click.option(
     "--alpha", type=float, default=0.1, show_default=True, help="Strength of the prior; 0 for none."
 )
@@ -72,6 +107,7 @@ def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, 
         "score": model.log_likelihood_ / opened.total_weight,
         "gradient_norm": model.gradient_norm_,
         "m_step": model.m_step_,
+        "init": {name: value for name, value in model.init_.items() if not hasattr(value, "shape")},
         "shares": model.shares_.tolist(),
         "events": model.events_,
         "seconds": round(time.perf_counter() - begun, 3),
@@ -80,6 +116,7 @@ def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, 
     lines = [
         ("model", out),
         ("fit", f"{state} in {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
+        ("start", _start_line(model.init_)),
         ("score", f"{record['score']:.6f} mean log-likelihood per ranking"),
         *((event["action"], f"component {event['component'] + 1} had collapsed") for event in model.events_),
         *_component_lines(model),
@@ -157,6 +194,14 @@ def _component_lines(model: PlackettLuceMixture) -> list[tuple[str, str]]:
         (f"component {k + 1}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
         for k, share in enumerate(model.shares_)
     ]
+
+
+def _start_line(init: dict[str, Any]) -> str:
+    """Where the fit began, and what that cost."""
+    before = [stage for stage in init["stages"] if stage["stage"] != "fit"]
+    seconds, passes = (sum(stage[what] for stage in before) for what in ("seconds", "passes"))
+    rank = f" on {init['rank']} of {len(init['singular_values'])} directions" if "rank" in init else ""
+    return f"{init['method']}{rank}, {seconds:.2f} s, {passes:.1f} passes over the rows"
 
 
 def _favourites(log_worths: Any, names: tuple[str, ...]) -> str:

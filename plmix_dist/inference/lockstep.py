@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from plmix_dist.errors import NonFiniteError
 from plmix_dist.inference.em import answer_requests
 
 if TYPE_CHECKING:
@@ -32,7 +33,11 @@ def run_together(
     _advance(fits, dict.fromkeys(range(len(fits))), requests, results)
     n_rounds = 0
     while requests:
-        answers = answer_requests(passes, list(requests.values()))
+        try:
+            answers = answer_requests(passes, list(requests.values()))
+        except NonFiniteError as error:
+            fits[min(requests)].throw(error)  # the fit knows in which iteration it is
+            raise
         answered = dict(zip(requests, answers, strict=True))
         n_rounds += 1
         for number, answer in answered.items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from plmix_dist.errors import NonFiniteError
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import sample_rows
@@ -64,5 +66,7 @@ def _look_at_leaf(
 ) -> tuple[Extent, RankingBlock]:
     listed = len(block.items)
     extent = Extent(block.total_weight, block.n_rankings, listed, int(block.below.sum()))
+    if not math.isfinite(extent.weight):
+        raise NonFiniteError(f"leaf {leaf} ({block.n_rankings} rankings): the weights are not finite")
     share = min(share, most_listed / max(1, listed))
     return extent, sample_rows(block.replace(ids=None), share, generator(seed, "sample", leaf))

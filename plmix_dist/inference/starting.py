@@ -60,10 +60,11 @@ def make_starts(
     """
     n_items = look.sample.n_items
     if settings.init == "random":
-        return [random_start(settings, n_items, number) for number in range(settings.n_init)], {}
+        return _with_random([], settings.n_init, settings, n_items), {}
     if settings.init == "kernel":
         log_worths, shares, about = kernel_start(look.sample, settings.kernel, settings.spectral, stages)
-        return [_start_from(log_worths, shares, settings, {"method": "kernel"})], about
+        start = _start_from(log_worths, shares, settings, {"method": "kernel"})
+        return _with_random([start], settings.n_init, settings, n_items), about
     starter = SpectralStarter(look.sample, settings.spectral, stages, client)
     starts = [
         _start_from(made.log_worths, made.shares, settings, {"method": "spectral", "rank": made.rank})
@@ -71,10 +72,16 @@ def make_starts(
     ]
     about = {"embedding": settings.spectral.chosen_embedding, **starter.svd._asdict()}
     if starter.is_certain or settings.n_components <= _FEW_COMPONENTS:
-        return starts, about
-    n_random = min(2 * settings.n_components, _MOST_RANDOM)
-    starts += [random_start(settings, n_items, number) for number in range(n_random)]
+        return _with_random(starts, settings.n_init, settings, n_items), about
+    n_raced = len(starts) + max(settings.n_init, min(2 * settings.n_components, _MOST_RANDOM))
+    starts = _with_random(starts, n_raced, settings, n_items)
     return _raced(starts, look.sample, settings, em, stages), about
+
+
+def _with_random(starts: list[Start], n_starts: int, settings: FitSettings, n_items: int) -> list[Start]:
+    """Random starts added until there are so many."""
+    n_random = max(0, n_starts - len(starts))
+    return starts + [random_start(settings, n_items, number) for number in range(n_random)]
 
 
 def random_start(settings: FitSettings, n_items: int, number: int) -> Start:
@@ -123,9 +130,8 @@ def _raced(
     share = n_raced / max(sample.n_rankings, sample.total_weight)
     part = sample_rows(sample, share, generator(settings.seed, "race"))
     with stages.stage("race", n_starts=len(starts)) as record:
-        runs, n_rounds = _run_part(
-            part, starts, settings, em, _SAMPLE_TOLERANCE, _RACE_CUTS, _RACE_CUTS[-1][0]
-        )
+        cuts = [(rounds, max(n_kept, settings.n_init)) for rounds, n_kept in _RACE_CUTS]
+        runs, n_rounds = _run_part(part, starts, settings, em, _SAMPLE_TOLERANCE, cuts, _RACE_CUTS[-1][0])
         record |= {"rows": part.n_rankings, "passes": n_rounds * part.n_rankings / em.n_rankings}
     return [Start(run.state, starts[number].about) for number, run in sorted(runs.items())]
 

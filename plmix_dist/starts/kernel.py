@@ -47,7 +47,7 @@ def kernel_start(
     assigned = _thinned(sample, _ASSIGNED_ROWS, rng)
     clustered = _thinned(assigned, _CLUSTERED_ROWS, rng)
     # What was on offer must not become the signal: it would where rows differ in that.
-    options = {} if _all_on_offer(sample) else {"centre": mean_preferences(assigned)}
+    options: dict[str, Any] = {} if _all_on_offer(sample) else {"centre": mean_preferences(assigned)}
     compare = KERNELS[kernel]
     n_clusters = min(settings.n_components, clustered.n_rankings)
     with stages.stage("semidefinite-program", rows=clustered.n_rankings):
