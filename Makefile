@@ -32,7 +32,7 @@ format: $(VENV)/.test  ## put the code into its form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.test  ## every figure in docs/benchmarks.md, into benchmarks/results
+bench: $(VENV)/.bench  ## every figure in docs/benchmarks.md, into benchmarks/results
 	$(BIN)/python -m benchmarks
 
 wheel: $(VENV)/.test  ## build wheel and sdist, and try the wheel in a clean environment
@@ -59,4 +59,8 @@ $(VENV)/.package: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test: $(VENV)/.package
 	$(BIN)/python -m pip install --quiet --group test --group lint --group release
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --group bench
 	@touch $@

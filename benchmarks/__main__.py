@@ -5,7 +5,17 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("startup", "codecs", "store", "ingest", "kernels", "iteration")
+NAMES = (
+    "startup",
+    "codecs",
+    "store",
+    "ingest",
+    "kernels",
+    "iteration",
+    "start",
+    "random_against_spectral",
+    "real_data",
+)
 
 if __name__ == "__main__":
     tiny = "--tiny" in sys.argv

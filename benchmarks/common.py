@@ -75,3 +75,22 @@ class PeakMemory:
 
 def _cell(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def draw(path: Path, n_panels: int, fill: Callable[[list[Any]], None]) -> None:
+    """A picture of panels side by side; nothing is drawn where matplotlib is not there."""
+    try:
+        import matplotlib as mpl
+    except ModuleNotFoundError:
+        print(f"matplotlib is not there: {path} was not drawn")
+        return
+    mpl.use("Agg")
+    mpl.rcParams |= {"svg.hashsalt": "plmix", "svg.fonttype": "none", "axes.grid": True, "grid.alpha": 0.3}
+    from matplotlib import pyplot
+
+    drawing, panels = pyplot.subplots(1, n_panels, figsize=(4.5 * n_panels, 3.4), squeeze=False)
+    fill(list(panels[0]))
+    drawing.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawing.savefig(path, metadata={"Date": None})
+    pyplot.close(drawing)

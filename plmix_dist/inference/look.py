@@ -20,7 +20,7 @@ _FEWEST_ROWS = 20_000
 _ROWS_PER_ITEM = 200
 _MOST_ROWS = 100_000
 # A sample lists at most this many items, which bounds the memory of the process that looks at it.
-_MOST_LISTED = 1 << 25
+_MOST_LISTED = 1 << 24
 
 
 class Extent(NamedTuple):

@@ -33,13 +33,15 @@ if TYPE_CHECKING:
 _MOST_SPREAD = 1.0
 # So few components end at the best optimum from a spectral start, whatever the data tried.
 _FEW_COMPONENTS = 3
-# A race is run on this many rankings, but on no more than a quarter of them as long as some thousands are left.
+# A race is run on this many rankings that list so many items, but on no more than a quarter of all, as long as some
+# thousands are left.
 _RACE_ROWS = 10_000
+_RACE_LISTED = 1 << 19
 _RACE_SHARE = 0.25
 _FEWEST_RACE_ROWS = 2_000
 _MOST_RANDOM = 16
 _FINALISTS = 4
-_RACE_CUTS = ((12, 8), (24, _FINALISTS))
+_RACE_CUTS = ((10, 8), (20, _FINALISTS))
 # A sample tells where its optimum is to about one over its size; there is no use in going on further than that.
 _SAMPLE_TOLERANCE = 1e-5
 
@@ -126,7 +128,8 @@ def _raced(
     """The few starts that lead after some passes over a part of the sample."""
     # Rows that stand for several rankings are thinned as those would be.
     n_rankings = max(em.n_rankings, em.unit)
-    n_raced = max(min(_RACE_ROWS, _RACE_SHARE * n_rankings), _FEWEST_RACE_ROWS)
+    short_enough = _RACE_LISTED * sample.n_rankings / max(1, len(sample.items))
+    n_raced = max(min(_RACE_ROWS, short_enough, _RACE_SHARE * n_rankings), _FEWEST_RACE_ROWS)
     share = n_raced / max(sample.n_rankings, sample.total_weight)
     part = sample_rows(sample, share, generator(settings.seed, "race"))
     with stages.stage("race", n_starts=len(starts)) as record:
