@@ -99,12 +99,12 @@ class SpectralPlackettLuce(MixtureEstimator):
         with stages.stage("look", passes=1):
             look = take_look(passes, rankings, seed)
         passes.release()
-        start = SpectralStarter(look.sample, settings, stages, client).start()
+        start = SpectralStarter(look.small_sample, settings, stages, client).start()
         self._set_mixture(MixtureParams.of(start.log_worths, start.shares, rankings.item_names))
         self.singular_values_ = start.singular_values
         self.vectors_ = start.vectors
         self.rank_ = start.rank
         self.embedding_ = start.embedding
-        self.n_sampled_ = look.sample.n_rankings
+        self.n_sampled_ = look.small_sample.n_rankings
         self.stages_ = stages.records
         return self

@@ -81,11 +81,11 @@ E_STEP = Aggregation("e-step", leaf=leaf_statistics, prepare=prepare_pass)
 
 
 class ComponentStep(NamedTuple):
-    """What one M-step task gives: the solver's step, the safe MM step, the largest slope, the log-prior."""
+    """What one M-step task gives: the solver's step, the safe MM step, the slopes (n_items + 1,), the log-prior."""
 
     next: Worths
     safe: Worths
-    slope: float
+    slopes: NDArray[np.float64]
     log_prior: float
     seconds: float
 
@@ -109,13 +109,14 @@ def m_step(
         statistics.rates[component] if solver.needs_rates else statistics.rates,
     )
     if alpha == 0 and statistics.shares[component] <= SMALLEST_SHARE * statistics.shares.sum():
-        return ComponentStep(worths, worths, 0.0, 0.0, 0.0)  # nobody is left to learn from
+        no_slope = np.zeros(len(worths.log_worths) + 1)
+        return ComponentStep(worths, worths, no_slope, 0.0, 0.0)  # nobody is left to learn from
     safe = mm_step(own, worths, alpha)
     step = safe if solver.step is mm_step else solver.step(own, worths, alpha)
     if alpha:
         safe, step = _shortened(worths, safe), _shortened(worths, step)
-    slope = float(np.abs(gradient(own, worths, alpha)).max())
-    return ComponentStep(step, safe, slope, log_prior(*worths, alpha), time.perf_counter() - begun)
+    slopes = gradient(own, worths, alpha)
+    return ComponentStep(step, safe, slopes, log_prior(*worths, alpha), time.perf_counter() - begun)
 
 
 def _shortened(worths: Worths, step: Worths) -> Worths:
@@ -251,7 +252,7 @@ class Em:
             objective = float(answer.summary.expected_log_likelihood.sum())
             return evaluation._replace(
                 objective=objective + sum(step.log_prior for step in answer.steps),
-                gradient=max(step.slope for step in answer.steps) / self.unit,
+                gradient=max(float(np.abs(step.slopes).max()) for step in answer.steps) / self.unit,
                 next=evaluation.next._replace(log_shares=state.log_shares),
                 safe=evaluation.safe._replace(log_shares=state.log_shares),
             )
@@ -279,16 +280,22 @@ class Em:
         summary, steps, timing = answer
         self._refuse_divergence(state, steps)
         objective = summary.log_likelihood + sum(step.log_prior for step in steps)
-        slope = max(step.slope for step in steps)
         with np.errstate(divide="ignore"):
             log_shares = np.log(summary.shares) - np.log(summary.shares.sum())
         if self.fixed_shares:
             log_shares = state.log_shares
-        else:
-            slope = max(slope, float(np.abs(summary.shares - self.unit * np.exp(state.log_shares)).max()))
+        share_slopes = summary.shares - self.unit * np.exp(state.log_shares)
+        slopes = np.concatenate(
+            [
+                *(step.slopes[:-1] for step in steps),
+                [step.slopes[-1] for step in steps],
+                np.zeros(len(share_slopes)) if self.fixed_shares else share_slopes,
+            ]
+        )
         return Evaluation(
             objective=objective,
-            gradient=slope / self.unit,
+            gradient=float(np.abs(slopes).max()) / self.unit,
+            slopes=slopes,
             next=_gathered([step.next for step in steps], log_shares),
             safe=_gathered([step.safe for step in steps], log_shares),
             details={

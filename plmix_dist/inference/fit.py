@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,15 @@ from plmix_dist.inference.em import Em
 from plmix_dist.inference.lockstep import run_together
 from plmix_dist.inference.look import take_look
 from plmix_dist.inference.run import run_from
-from plmix_dist.inference.starting import Start, halving, make_starts, run_on_sample
+from plmix_dist.inference.starting import (
+    NEWTON_AFTER,
+    Start,
+    halving,
+    make_starts,
+    newton_for,
+    run_on_sample,
+    run_on_small_sample,
+)
 from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
 from plmix_dist.solvers import LSR, MM, SOLVERS, Solver
 from plmix_dist.starts.stages import Stages
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from plmix_dist.data import Rankings
     from plmix_dist.engine.passes import Passes
     from plmix_dist.inference.look import Extent
+    from plmix_dist.inference.newton import Newton
     from plmix_dist.inference.run import Run
     from plmix_dist.inference.settings import FitSettings
     from plmix_dist.inference.state import EmState
@@ -71,6 +81,8 @@ def fit_mixture(
     about: dict[str, Any] = {}
     if given is None:
         starts, about = make_starts(look, settings, em, stages, client)
+        if look.small_sample.n_rankings < look.sample.n_rankings:
+            starts = run_on_small_sample(look.small_sample, starts, settings, em, stages)
         if look.share < 1:
             starts = run_on_sample(look.sample, starts, settings, em, stages)
     else:
@@ -78,7 +90,8 @@ def fit_mixture(
         starts = [Start(given._replace(log_shares=shares), {"method": "given"})]
     try:
         with stages.stage("fit") as record:
-            runs = _run_all(passes, em, starts, settings, progress)
+            newton = partial(newton_for, look.sample, em, settings, NEWTON_AFTER)
+            runs = _run_all(passes, em, starts, settings, newton, progress)
             record["passes"] = max(run.n_iterations for run in runs.values())
     finally:
         passes.release()
@@ -91,6 +104,7 @@ def _run_all(
     em: Em,
     starts: list[Start],
     settings: FitSettings,
+    newton: Callable[[Start], Newton | None],
     progress: Callable[[dict[str, Any]], None] | None,
 ) -> dict[int, Run]:
     """All starts to their ends, as many sharing each pass as their statistics leave room for."""
@@ -102,7 +116,7 @@ def _run_all(
         fits = [
             run_from(
                 em, start.state, settings, number=number, tol=settings.tol, max_iter=settings.max_iter,
-                progress=progress,
+                newton=newton(start), progress=progress,
             )
             for number, start in enumerate(starts[first : first + together], start=first)
         ]  # fmt: skip

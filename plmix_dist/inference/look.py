@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _FEWEST_ROWS = 20_000
 _ROWS_PER_ITEM = 200
 _MOST_ROWS = 100_000
+_SAMPLE_ROWS = 100_000
 # A sample lists at most this many items, which bounds the memory of the process that looks at it.
 _MOST_LISTED = 1 << 24
 
@@ -33,19 +34,32 @@ class Extent(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What the first pass found: how much there is, the sample, and which share of the rows that is."""
+    """What the first pass found.
+
+    Parameters
+    ----------
+    extent
+        How much there is.
+    sample
+        Rows enough to judge the curvature by, or all.
+    small_sample
+        Rows enough to start from: a part of the sample, or all of it.
+    share
+        Which share of the rows the sample is.
+    """
 
     extent: Extent
     sample: RankingBlock
+    small_sample: RankingBlock
     share: float
 
 
-def default_sample_size(n_items: int) -> int:
+def default_start_size(n_items: int) -> int:
     """How many rows a start looks at: 20,000, or 200 an item, and at most 100,000.
 
     Examples
     --------
-    >>> default_sample_size(10), default_sample_size(200), default_sample_size(10_000)
+    >>> default_start_size(10), default_start_size(200), default_start_size(10_000)
     (20000, 40000, 100000)
     """
     return min(max(_FEWEST_ROWS, _ROWS_PER_ITEM * n_items), _MOST_ROWS)
@@ -53,12 +67,14 @@ def default_sample_size(n_items: int) -> int:
 
 def take_look(passes: Passes, rankings: Rankings, seed: int) -> Look:
     """How much there is, and a sample drawn inside every leaf: files come sorted, so whole leaves would be none."""
-    share = min(1.0, default_sample_size(rankings.n_items) / rankings.n_rankings)
+    share = min(1.0, _SAMPLE_ROWS / rankings.n_rankings)
     found = passes.gather("look", partial(_look_at_leaf, share, _MOST_LISTED // rankings.n_leaves, seed))
     extents, samples = zip(*found, strict=True)
     extent = Extent(*(sum(counts) for counts in zip(*extents, strict=True)))
     sample = concatenate(samples)
-    return Look(extent, sample, sample.n_rankings / extent.rows)
+    part = default_start_size(rankings.n_items) / sample.n_rankings
+    small_sample = sample_rows(sample, part, generator(seed, "small-sample"))
+    return Look(extent, sample, small_sample, sample.n_rankings / extent.rows)
 
 
 def _look_at_leaf(

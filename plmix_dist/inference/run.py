@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.inference.em import Em
     from plmix_dist.inference.fixed_point import Asking, Evaluation, Outcome
+    from plmix_dist.inference.newton import Newton
     from plmix_dist.inference.settings import FitSettings
     from plmix_dist.inference.state import EmState
 
@@ -42,6 +43,7 @@ def run_from(
     number: int = 0,
     tol: float,
     max_iter: int,
+    newton: Newton | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> Asking[Run]:
     """One start to its end. Where a component collapses, it is mended and the iteration begins anew from there."""
@@ -71,6 +73,7 @@ def run_from(
             max_iter=max_iter - len(history),
             unit=em.unit,
             accelerate=settings.accelerate,
+            newton=newton,
             observe=observe,
             interrupt=None if em.fixed_shares else has_collapsed,
         )

@@ -9,7 +9,9 @@ import numpy as np
 
 from plmix_dist.data import as_rankings
 from plmix_dist.engine.passes import ThreadedPasses
+from plmix_dist.inference.curvature import Curvature
 from plmix_dist.inference.lockstep import run_together
+from plmix_dist.inference.newton import Newton
 from plmix_dist.inference.run import run_from
 from plmix_dist.inference.state import EmState
 from plmix_dist.rankings.merge import merge_equal_rows
@@ -19,12 +21,14 @@ from plmix_dist.starts.kernel import kernel_start
 from plmix_dist.starts.spectral import SpectralStarter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distributed import Client
     from numpy.typing import NDArray
 
+    from plmix_dist.inference.curvature import Landscape
     from plmix_dist.inference.em import Em
     from plmix_dist.inference.look import Look
-    from plmix_dist.inference.run import Run
     from plmix_dist.inference.settings import FitSettings
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.starts.stages import Stages
@@ -43,7 +47,13 @@ _MOST_RANDOM = 16
 _FINALISTS = 4
 _RACE_CUTS = ((10, 8), (20, _FINALISTS))
 # A sample tells where its optimum is to about one over its size; there is no use in going on further than that.
-_SAMPLE_TOLERANCE = 1e-5
+_SAMPLE_TOLERANCE = 1e-4
+
+
+# EM alone ends sooner than this where components are well apart; where it does not, curvature pays.
+NEWTON_AFTER = 10
+_SMALL_SAMPLE_STEPS = 20
+_NEWTON_AFTER_SMALL_SAMPLE = 2
 
 
 class Start(NamedTuple):
@@ -51,6 +61,7 @@ class Start(NamedTuple):
 
     state: EmState
     about: dict[str, Any]
+    landscape: Landscape | None = None
 
 
 def make_starts(
@@ -60,14 +71,16 @@ def make_starts(
 
     With them comes what is to be known of all of them, such as the singular values of a spectral start.
     """
-    n_items = look.sample.n_items
+    n_items = look.small_sample.n_items
     if settings.init == "random":
         return _with_random([], settings.n_init, settings, n_items), {}
     if settings.init == "kernel":
-        log_worths, shares, about = kernel_start(look.sample, settings.kernel, settings.spectral, stages)
+        log_worths, shares, about = kernel_start(
+            look.small_sample, settings.kernel, settings.spectral, stages
+        )
         start = _start_from(log_worths, shares, settings, {"method": "kernel"})
         return _with_random([start], settings.n_init, settings, n_items), about
-    starter = SpectralStarter(look.sample, settings.spectral, stages, client)
+    starter = SpectralStarter(look.small_sample, settings.spectral, stages, client)
     starts = [
         _start_from(made.log_worths, made.shares, settings, {"method": "spectral", "rank": made.rank})
         for made in map(starter.start, starter.ranks_to_try(_FINALISTS))
@@ -77,7 +90,7 @@ def make_starts(
         return _with_random(starts, settings.n_init, settings, n_items), about
     n_raced = len(starts) + max(settings.n_init, min(2 * settings.n_components, _MOST_RANDOM))
     starts = _with_random(starts, n_raced, settings, n_items)
-    return _raced(starts, look.sample, settings, em, stages), about
+    return _raced(starts, look.small_sample, settings, em, stages), about
 
 
 def _with_random(starts: list[Start], n_starts: int, settings: FitSettings, n_items: int) -> list[Start]:
@@ -94,16 +107,21 @@ def random_start(settings: FitSettings, n_items: int, number: int) -> Start:
     return _start_from(log_worths, equal, settings, {"method": "random", "number": number}, temper=False)
 
 
+def run_on_small_sample(
+    sample: RankingBlock, starts: list[Start], settings: FitSettings, em: Em, stages: Stages
+) -> list[Start]:
+    """The starts taken some way on a small sample, and the best of them kept."""
+    cuts = halving(len(starts), settings.n_init)
+    with stages.stage("small-sample-fit") as record:
+        return _run_part(record, sample, starts, settings, em, cuts, max_iter=_SMALL_SAMPLE_STEPS)
+
+
 def run_on_sample(
     sample: RankingBlock, starts: list[Start], settings: FitSettings, em: Em, stages: Stages
 ) -> list[Start]:
-    """The starts taken to their optima on a sample, and the best of them kept: most of the way at little cost."""
+    """The starts taken to their optima on a sample: most of the way, and the curvature there, at little cost."""
     with stages.stage("sample-fit") as record:
-        runs, n_rounds = _run_part(
-            sample, starts, settings, em, _SAMPLE_TOLERANCE, halving(len(starts), settings.n_init)
-        )
-        record |= {"rows": sample.n_rankings, "passes": n_rounds * sample.n_rankings / em.n_rankings}
-    return [Start(run.state, starts[number].about) for number, run in sorted(runs.items())]
+        return _run_part(record, sample, starts, settings, em, (), newton_after=_NEWTON_AFTER_SMALL_SAMPLE)
 
 
 def halving(n_runs: int, n_kept: int, first: int = 8) -> list[tuple[int, int]]:
@@ -122,6 +140,16 @@ def halving(n_runs: int, n_kept: int, first: int = 8) -> list[tuple[int, int]]:
     return cuts
 
 
+def newton_for(
+    sample: RankingBlock, em: Em, settings: FitSettings, after: int, start: Start
+) -> Newton | None:
+    """Newton's steps by the curvature of a sample, where they are wanted: an exact or plain EM goes its own way."""
+    if not settings.accelerate or settings.em == "exact":
+        return None
+    after = after if start.landscape is None else 0
+    return Newton(Curvature(sample, em.alpha, em.unit, em.fixed_shares), after, start.landscape)
+
+
 def _raced(
     starts: list[Start], sample: RankingBlock, settings: FitSettings, em: Em, stages: Stages
 ) -> list[Start]:
@@ -132,41 +160,50 @@ def _raced(
     n_raced = max(min(_RACE_ROWS, short_enough, _RACE_SHARE * n_rankings), _FEWEST_RACE_ROWS)
     share = n_raced / max(sample.n_rankings, sample.total_weight)
     part = sample_rows(sample, share, generator(settings.seed, "race"))
+    cuts = [(rounds, max(n_kept, settings.n_init)) for rounds, n_kept in _RACE_CUTS]
     with stages.stage("race", n_starts=len(starts)) as record:
-        cuts = [(rounds, max(n_kept, settings.n_init)) for rounds, n_kept in _RACE_CUTS]
-        runs, n_rounds = _run_part(part, starts, settings, em, _SAMPLE_TOLERANCE, cuts, _RACE_CUTS[-1][0])
-        record |= {"rows": part.n_rankings, "passes": n_rounds * part.n_rankings / em.n_rankings}
-    return [Start(run.state, starts[number].about) for number, run in sorted(runs.items())]
+        return _run_part(record, part, starts, settings, em, cuts, max_iter=_RACE_CUTS[-1][0])
 
 
 def _run_part(
+    record: dict[str, Any],
     part: RankingBlock,
     starts: list[Start],
     settings: FitSettings,
     em: Em,
-    tol: float,
-    cuts: Any,
+    cuts: Sequence[tuple[int, int]],
     max_iter: int | None = None,
-) -> tuple[dict[int, Run], int]:
+    newton_after: int | None = None,
+) -> list[Start]:
     """Runs over a part of the rows, in this process, with a prior in proportion."""
+    n_rows = part.n_rankings
     part = merge_equal_rows(part)
-    share = part.total_weight / em.unit
     part_em = replace(
-        em,
-        alpha=em.alpha * share,
-        unit=part.total_weight,
-        n_rankings=part.n_rankings,
-        item_names=em.item_names,
+        em, alpha=em.alpha * part.total_weight / em.unit, unit=part.total_weight, n_rankings=part.n_rankings
     )
+    newtons = [
+        None if newton_after is None else newton_for(part, part_em, settings, newton_after, start)
+        for start in starts
+    ]
     fits = [
         run_from(
-            part_em, start.state, settings, number=number, tol=max(tol, settings.tol),
+            part_em,
+            start.state,
+            settings,
+            number=number,
+            tol=max(_SAMPLE_TOLERANCE, settings.tol),
             max_iter=max_iter or settings.max_iter,
+            newton=newton,
         )
-        for number, start in enumerate(starts)
-    ]  # fmt: skip
+        for number, (start, newton) in enumerate(zip(starts, newtons, strict=True))
+    ]
     runs = run_together(ThreadedPasses(as_rankings(part)), fits, cuts=cuts)
-    return runs, max(run.n_iterations for run in runs.values())
+    n_rounds = max(run.n_iterations for run in runs.values())
+    record |= {"rows": n_rows, "iterations": n_rounds, "passes": n_rounds * n_rows / em.n_rankings}
+    return [
+        Start(run.state, starts[number].about, getattr(newtons[number], "landscape", None))
+        for number, run in sorted(runs.items())
+    ]
 
 
 def _start_from(
