@@ -69,4 +69,4 @@ caching.CacheImpl._locator_classes.insert(0, _KernelLocator)
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "cache": True}
 kernel = numba.njit(**_OPTIONS)
 # A part of a kernel that is called for every row: a call would cost as much as a short row itself.
-kernel_part = numba.njit(forceinline=True, **_OPTIONS)
+kernel_part = numba.njit(inline="always", **_OPTIONS)
