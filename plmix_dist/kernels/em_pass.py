@@ -110,7 +110,7 @@ def em_statistics(
         _spread_below(current, below_sums, sums)
     offers = sums[:, 0] * current.worths.reshape(n_items, width)
     return EmStatistics(
-        log_likelihood=np.sum(rows.weights * logs[:n_rows]),
+        log_likelihood=np.array(np.sum(rows.weights * logs[:n_rows])),
         expected_log_likelihood=expected[:n_components],
         shares=shares[:n_components],
         wins=np.ascontiguousarray(sums[:, 1, :n_components].T),

@@ -172,7 +172,8 @@ def add_rates(row: Any, way: int, weight: float, params: Any, scratch: Any, rate
         _add_side_by_side(row, params, scratch, rates)
     else:
         for component in range(params.n_components):
-            if load(scratch.posterior, component) >= NEGLIGIBLE * weight:
+            # What is no number is not negligible: it must come out.
+            if not load(scratch.posterior, component) < NEGLIGIBLE * weight:
                 if way == BY_PAIR:
                     _add_by_pair(row, component, params, scratch, rates)
                 elif way == BY_LINE:

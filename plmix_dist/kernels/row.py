@@ -241,7 +241,7 @@ def is_listed(row: Any, item: int, scratch: Any) -> bool:
 @kernel_part
 def item_at(place: int, row: Any, params: Any) -> int:
     """The item that a row has at a place."""
-    return load_index(params.item_of, load_index(row.entries, place) // 4)
+    return load_index(params.item_of, load_index(row.entries, place) >> 2)
 
 
 @kernel_part
