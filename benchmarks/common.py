@@ -26,6 +26,17 @@ def best_of(repeats: int, function: Callable[[], Any]) -> tuple[float, float]:
     return min(seconds), max(seconds)
 
 
+def interleaved(rounds: int, functions: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
+    """Wall times of several functions, run in turn: what slows the machine down for a while slows all of them down."""
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            begun = time.perf_counter()
+            function()
+            seconds[name].append(time.perf_counter() - begun)
+    return seconds
+
+
 def save(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Keep rows as JSON, with the machine they were measured on, and print them as a table."""
     RESULTS.mkdir(exist_ok=True)

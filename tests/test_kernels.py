@@ -25,8 +25,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.kernels import EmStatistics, em_statistics, pairwise_wins, prepare, row_posteriors
+from plmix_dist.kernels import EmStatistics, em_pass, em_statistics, pairwise_wins, prepare, row_posteriors
+from plmix_dist.kernels.likelihood import _fill
 from plmix_dist.kernels.prepared import WIDEST_LOG_RANGE
+from plmix_dist.kernels.rates import BY_LINE, BY_PAIR, QUEUED, SIDE_BY_SIDE, rate_sums
+from plmix_dist.kernels.row import logs_of_rows
+from plmix_dist.kernels.rows import _fill_entries
 from plmix_dist.rankings import Ranking
 from plmix_dist.rankings.ties import unorder_last_ties
 
@@ -141,6 +145,117 @@ def test_em_statistics__items_of_every_type(n_items: int, dtype: type) -> None:
     assert got.rates.size == 0
 
 
+# --- every way to add up rates ---------------------------------------------------------------------------
+
+
+def rows_of_kind(kind: str, n_items: int, n_rows: int) -> list[Ranking]:
+    rng = np.random.default_rng(n_rows)
+    lengths = {
+        "full": n_items,
+        "most": n_items - 3,
+        "some": n_items // 2,
+        "few": 5,
+        "top few": 5,
+        "top most": n_items - 3,
+    }
+    rows = []
+    for number in range(n_rows):
+        order = rng.permutation(n_items).tolist()[: lengths[kind]]
+        weight = 0.5 + number
+        rows.append(top(*order, weight=weight) if kind.startswith("top") else slate(order, [], weight=weight))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("n_items", "kind", "way"),
+    [
+        (12, "full", SIDE_BY_SIDE),
+        (12, "top few", SIDE_BY_SIDE),
+        (45, "full", QUEUED),
+        (45, "most", QUEUED),
+        (45, "top most", QUEUED),
+        (45, "some", SIDE_BY_SIDE),
+        (45, "top few", BY_LINE),
+        (370, "few", BY_PAIR),
+        (370, "top few", BY_LINE),
+    ],
+)
+# A queue that is not full, one that is, and one that is begun again.
+@pytest.mark.parametrize("n_rows", [1, 4, 6])
+def test_rates__every_way(n_items: int, kind: str, way: int, n_rows: int) -> None:
+    rows = rows_of_kind(kind, n_items, n_rows)
+    mixture = Parameters(np.random.default_rng(0).normal(0, 0.2, (2, n_items)), np.log([0.4, 0.6]))
+    block, params = block_of(rows, n_items), prepare(*mixture)
+    assert set(rate_sums(block, params).ways.tolist()) == {way}
+    got = em_statistics(block, params, with_rates=True)
+    assert_statistics_agree(got, exact_statistics(rows, n_items, *mixture), rows)
+
+
+def test_rates__all_ways_in_one_block() -> None:
+    n_items = 370
+    # The queue of a component is used for the places of rows that do not wait, too.
+    kinds = [rows_of_kind(kind, n_items, 3) for kind in ("top few", "few", "some")]
+    rows = [row for each in zip(*kinds, strict=True) for row in each]
+    rows[1:1] = rows_of_kind("most", n_items, 1)
+    mixture = Parameters(np.random.default_rng(0).normal(0, 0.2, (5, n_items)), np.log(np.full(5, 0.2)))
+    block, params = block_of(rows, n_items), prepare(*mixture)
+    assert set(rate_sums(block, params).ways.tolist()) == {QUEUED, BY_LINE, BY_PAIR}
+    got = em_statistics(block, params, with_rates=True)
+    assert_statistics_agree(got, exact_statistics(rows, n_items, *mixture), rows)
+
+
+# --- shares that are hardly there ------------------------------------------------------------------------
+
+
+def test_row_posteriors__shares_below_the_range_of_floats() -> None:
+    rows = random_rows(5, 6, 12)
+    log_shares = np.array([-1e-300, -800.0, -2_000.0])
+    mixture = Parameters(np.random.default_rng(0).normal(size=(3, 6)), log_shares)
+    logs, posteriors = row_posteriors(block_of(rows, 6), prepare(*mixture))
+    exact_logs, exact_memberships = exact_posteriors(rows, 6, *mixture)
+    assert_allclose(logs, exact_logs, rtol=1e-12, atol=1e-13)
+    assert_allclose(posteriors, exact_memberships, rtol=1e-10, atol=1e-300)
+    # All of them far below: only their ratios count.
+    far = Parameters(mixture.log_worths, np.array([-5_000.0, -5_001.0, -np.inf]))
+    near = Parameters(mixture.log_worths[:2], np.array([0.0, -1.0]))
+    logs, posteriors = row_posteriors(block_of(rows, 6), prepare(*far))
+    near_logs, near_posteriors = row_posteriors(block_of(rows, 6), prepare(*near))
+    assert_allclose(logs, near_logs - 5_000, rtol=1e-12)
+    assert_allclose(posteriors[:, :2], near_posteriors, rtol=1e-10)
+    assert not posteriors[:, 2].any()
+
+
+def test_em_statistics__shares_that_are_no_number_are_not_hidden() -> None:
+    block = block_of(random_rows(5, 6, 12), 6)
+    got = em_statistics(block, prepare(np.zeros((2, 6)), np.array([-1.0, np.nan])))
+    assert np.isnan(got.log_likelihood)
+    assert np.isnan(got.shares).all()
+    assert np.isnan(got.expected_wins).all()
+
+
+@pytest.mark.parametrize("n_items", [3, 40])
+def test_em_statistics__rows_are_added_in_their_order(n_items: int) -> None:
+    # Rows are worked on several at a time; one at a time, and added up in the same order, they give the same bits.
+    rows = random_rows(9, n_items, 11)
+    block = block_of(rows, n_items)
+    params = prepare(np.random.default_rng(0).normal(size=(5, n_items)), np.log(np.full(5, 0.2)))
+    together = em_statistics(block, params)
+    one_by_one = [em_statistics(block[number : number + 1], params) for number in range(len(rows))]
+    for name in ("shares", "expected_log_likelihood"):
+        total = np.zeros(5)
+        for single in one_by_one:
+            total = total + getattr(single, name)
+        assert np.array_equal(getattr(together, name), total), name
+
+
+def test_log_likelihood__least_chance_of_all() -> None:
+    # The least of 20,000 items, all others e ** 700 above it, comes first: a chance below what float64 holds in full.
+    n_items = 20_000
+    worths = np.append(-700.0, np.zeros(n_items - 1))
+    logs, _ = row_posteriors(block_of([top(0)], n_items), prepare(worths[None], np.zeros(1)))
+    assert logs[0] == pytest.approx(-700 - math.log(n_items - 1), rel=1e-14)
+
+
 def test_em_statistics__read_only_columns() -> None:
     rows = random_rows(3, 9, 20)
     block = block_of(rows, 9)
@@ -151,6 +266,26 @@ def test_em_statistics__read_only_columns() -> None:
         column.setflags(write=False)
     for mine, theirs in zip(before, em_statistics(block, params, with_rates=True), strict=True):
         assert np.array_equal(mine, theirs)
+
+
+def test_kernels__one_variant_each() -> None:
+    # Every variant would be compiled on its own, and cached kernels of several variants have been mixed up.
+    for n_items in (6, 300, 70_000):
+        block = block_of(random_rows(2, n_items, 9), n_items)
+        current = prepare(np.zeros((2, n_items)), np.log([0.5, 0.5]))
+        with_few_items = n_items < 1_000
+        for frozen, with_rates in itertools.product([None, current], {False, with_few_items}):
+            em_statistics(block, current, frozen, with_rates=with_rates)
+            em_statistics(block[3:5], current, frozen, with_rates=with_rates)
+        row_posteriors(block, current)
+    for kernel in (
+        em_pass._accumulate,
+        em_pass._spread_below,
+        _fill,
+        logs_of_rows,
+        _fill_entries,
+    ):
+        assert len(kernel.signatures) == 1, kernel
 
 
 def test_em_statistics__no_rows() -> None:

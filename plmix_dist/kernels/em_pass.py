@@ -7,6 +7,9 @@ With q the probability of a component for a row of weight w, and S the sum of wo
   of the log-likelihood in the log-worths, and the MM step multiplies worths by wins / expected_wins;
 - rates[k, j, i] adds w q worth_j / S for every choice that j won while i was on offer: the rate from i to j times the
   worth of j. Scaled so, no entry exceeds the weight of the data, whatever the range of the worths.
+
+What is added up row by row is w q / S alone, called offers here, which worths scaled about 1 keep within float64; the
+worths, the same for all rows, are multiplied in at the end.
 """
 
 from __future__ import annotations
@@ -16,9 +19,40 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plmix_dist.kernels.jit import kernel, kernel_part
-from plmix_dist.kernels.row import evaluate_row, longest_row, make_scratch, posterior_of_row
-from plmix_dist.kernels.rows import rows_of
-from plmix_dist.kernels.simd import load4, splat4, store4, where_greater4
+from plmix_dist.kernels.likelihood import padded_posteriors
+from plmix_dist.kernels.memory import (
+    address_of,
+    aligned_zeros,
+    load,
+    load4,
+    load_index,
+    load_uint8,
+    store,
+    store4,
+)
+from plmix_dist.kernels.prepared import parameters_of
+from plmix_dist.kernels.rates import (
+    NO_RATES,
+    add_rates,
+    add_what_is_queued,
+    rate_sums,
+    rates_by_component,
+    rates_of,
+)
+from plmix_dist.kernels.row import (
+    evaluate_row,
+    is_listed,
+    log_likelihood4,
+    logs_of_rows,
+    posterior_of_row,
+    row_at,
+    scratch_at,
+    scratch_memory,
+    slots_of,
+    totals_and_scales,
+)
+from plmix_dist.kernels.rows import addresses_of, rows_of
+from plmix_dist.kernels.simd import splat4
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,10 +60,6 @@ if TYPE_CHECKING:
     from plmix_dist.kernels.prepared import Prepared
     from plmix_dist.rankings import RankingBlock
 
-# A component that has less than this share of a row adds nothing to its rates: a bounded error, far below rounding.
-NEGLIGIBLE = 1e-15
-# Rows that list less than this share of all items are scattered pair by pair; longer ones sweep whole rows of rates.
-_SWEEP_SHARE = 0.5
 # Sums over unlisted items are formed in one go as long as no more than this share of digits is lost to cancellation.
 _WORTH_SPREADING = 1e-4
 
@@ -65,140 +95,129 @@ def em_statistics(
     With `frozen` parameters the posteriors are those at `frozen`, as in the inner loop of an exact M-step.
     """
     n_items, width, n_components = current.n_items, current.width, current.n_components
-    sums = np.zeros((n_items, 2, width))
-    below_sums = np.zeros((n_items, width))
-    shares = np.zeros(width)
-    expected = np.zeros(width)
-    # Rows of rates end on whole vectors; what lies beyond the last item is cut off below.
-    padded = -(-n_items // 4) * 4 if with_rates else 0
-    rates = np.zeros((n_components if with_rates else 0, n_items, padded))
-    log_likelihood = _accumulate(
-        rows_of(block),
-        current,
-        current if frozen is None else frozen,
-        frozen is not None,
-        sums.reshape(-1),
-        below_sums.reshape(-1),
-        rates.reshape(-1),
-        padded,
-        shares,
-        expected,
-    )
+    rows = rows_of(block, width)
+    n_rows = block.n_rankings
+    sums, below_sums = aligned_zeros(n_items, 2, width), np.zeros((n_items, width))
+    shares, expected = np.zeros((2, width))
+    rates = rate_sums(block, current) if with_rates else NO_RATES
+    totals, scales = totals_and_scales(n_rows)
+    logs, given = (totals, np.empty((0, width))) if frozen is None else padded_posteriors(rows, frozen)
+    memory = scratch_memory(rows, current)
+    _accumulate(rows, current, given, memory, totals, scales, sums, below_sums, shares, expected, rates)
+    if frozen is None:
+        logs_of_rows(totals, scales)
     if block.below.any():
-        _spread_below(current, below_sums.reshape(-1), sums.reshape(-1))
+        _spread_below(current, below_sums, sums)
+    offers = sums[:, 0] * current.worths.reshape(n_items, width)
     return EmStatistics(
-        log_likelihood=np.array(log_likelihood),
+        log_likelihood=np.array(np.sum(rows.weights * logs[:n_rows])),
         expected_log_likelihood=expected[:n_components],
         shares=shares[:n_components],
         wins=np.ascontiguousarray(sums[:, 1, :n_components].T),
-        expected_wins=np.ascontiguousarray(sums[:, 0, :n_components].T),
-        rates=np.ascontiguousarray(rates[:, :, :n_items]),
+        expected_wins=np.ascontiguousarray(offers[:, :n_components].T),
+        rates=rates_by_component(rates, current),
     )
 
 
 @kernel
 def _accumulate(
-    rows: Any,
-    current: Any,
-    frozen: Any,
-    is_frozen: bool,
+    rows_in: Any,
+    prepared: Any,
+    given: Any,
+    memory: Any,
+    totals: Any,
+    scales: Any,
     sums: Any,
     below_sums: Any,
-    rates: Any,
-    padded: int,
     shares: Any,
     expected: Any,
-) -> float:
-    """Run over all rows; gives the log-likelihood of the observed data."""
-    items, offsets, n_ordered, below, weights = rows
-    width, n_components, n_items = current.width, current.n_components, current.n_items
-    longest = longest_row(offsets)
-    scratch = make_scratch(longest, n_items, width)
-    frozen_scratch = make_scratch(longest if is_frozen else 1, n_items, width)
-    posterior = np.zeros(width)
-    places = np.empty(max(padded, 4))
-    log_likelihood = 0.0
-    for row in range(offsets.shape[0] - 1):
-        start, n_listed = offsets[row], offsets[row + 1] - offsets[row]
-        ordered, is_below = np.int64(n_ordered[row]), below[row]
-        n_choices = evaluate_row(items, row, start, n_listed, ordered, is_below, current, scratch)
-        if is_frozen:
-            evaluate_row(items, row, start, n_listed, ordered, is_below, frozen, frozen_scratch)
-            of_row = posterior_of_row(frozen_scratch, frozen, posterior)
-        else:
-            of_row = posterior_of_row(scratch, current, posterior)
-        weight = weights[row]
-        log_likelihood += weight * of_row
-        for component in range(n_components):
-            posterior[component] *= weight
-            shares[component] += posterior[component]
-            expected[component] += posterior[component] * scratch.log_likelihood[component]
-        _add_wins(items, start, n_listed, n_choices, current, scratch, posterior, sums)
-        if is_below:
-            _correct_below(
-                items, row, start, n_listed, n_choices, current, scratch, posterior, sums, below_sums
-            )
-        if padded:
-            _add_rates(
-                items,
-                start,
-                n_listed,
-                n_choices,
-                is_below,
-                weight,
-                current,
-                scratch,
-                posterior,
-                places,
-                padded,
-                rates,
-            )
-    return log_likelihood
-
-
-@kernel_part
-def _add_wins(
-    items: Any,
-    start: int,
-    n_listed: int,
-    n_choices: int,
-    params: Any,
-    scratch: Any,
-    posterior: Any,
-    sums: Any,
+    rate_sums: Any,
 ) -> None:
-    """Wins of the ordered items, and expected wins of all listed ones."""
+    """Run over all rows, with posteriors that are given or else those at the current parameters."""
+    params, slots = parameters_of(prepared), slots_of(memory)
+    rows, rates = addresses_of(rows_in), rates_of(rate_sums)
+    totals_into, scales_into = address_of(totals), address_of(scales)
+    into, below_into = address_of(sums), address_of(below_sums)
+    shares_into, expected_into = address_of(shares), address_of(expected)
+    is_given, given_from = given.shape[0] > 0, address_of(given)
     width = params.width
-    for lane in range(0, width, 4):
-        share = load4(posterior, lane)
-        offers = splat4(0.0)
-        for place in range(n_choices):
-            item = np.intp(items[start + place])
-            offers = offers + load4(scratch.inverse, place * width + lane)
-            entry = item * 2 * width + lane
-            worth = load4(params.worths, item * width + lane)
-            store4(sums, entry, load4(sums, entry) + share * (offers * worth))
-            store4(sums, entry + width, load4(sums, entry + width) + share)
-        for place in range(n_choices, n_listed):
-            item = np.intp(items[start + place])
-            entry = item * 2 * width + lane
-            worth = load4(params.worths, item * width + lane)
-            store4(sums, entry, load4(sums, entry) + share * (offers * worth))
+    for first in range(0, rows.n_rows, slots.n_slots):
+        end = min(first + slots.n_slots, rows.n_rows)
+        for index in range(first, end):
+            evaluate_row(row_at(index, rows), params, scratch_at(index - first, slots, width))
+        for index in range(first, end):
+            scratch, weight = scratch_at(index - first, slots, width), load(rows.weights, index)
+            if is_given:
+                _take_posterior(given_from + 8 * index * width, weight, width, scratch)
+            else:
+                total, scale = posterior_of_row(weight, params, scratch)
+                store(totals_into, index, total)
+                store(scales_into, index, scale)
+        for index in range(first, end):
+            row, scratch = row_at(index, rows), scratch_at(index - first, slots, width)
+            for lane in range(0, width, 4):
+                share = load4(scratch.posterior, lane)
+                store4(shares_into, lane, load4(shares_into, lane) + share)
+                logs = log_likelihood4(scratch, lane)
+                store4(expected_into, lane, load4(expected_into, lane) + share * logs)
+                _add_wins(row, lane, width, share, scratch.inverse, into)
+            if row.below:
+                _correct_below(row, params, scratch, into, below_into)
+            if rates.padded > 0:
+                way = load_uint8(rates.ways, index)
+                add_rates(row, way, load(rows.weights, index), params, scratch, rates)
+    if rate_sums.n_queued.shape[0] > 0:
+        add_what_is_queued(params, rates)
 
 
 @kernel_part
-def _correct_below(
-    items: Any,
-    row: int,
-    start: int,
-    n_listed: int,
-    n_choices: int,
-    params: Any,
-    scratch: Any,
-    posterior: Any,
-    sums: Any,
-    below_sums: Any,
-) -> None:
+def _take_posterior(given: int, weight: float, width: int, scratch: Any) -> None:
+    """The posterior of a row from where it is given."""
+    for lane in range(0, width, 4):
+        store4(scratch.posterior, lane, load4(given, lane) * splat4(weight))
+
+
+@kernel_part
+def _add_wins(row: Any, lane: int, width: int, share: Any, inverse: int, sums: int) -> None:
+    """Offers to all listed items, and wins of the ordered ones, of four components."""
+    offers = splat4(0.0)
+    place = 0
+    while place + 4 <= row.n_choices:
+        # Four places at once: sums depend on each other only from one group to the next.
+        entry = place * width + lane
+        added_0 = share * load4(inverse, entry)
+        added_1 = share * load4(inverse, entry + width)
+        added_2 = share * load4(inverse, entry + 2 * width)
+        added_3 = share * load4(inverse, entry + 3 * width)
+        offers_0 = offers + added_0
+        offers_1 = offers + (added_0 + added_1)
+        offers_2 = offers_1 + added_2
+        offers = offers_1 + (added_2 + added_3)
+        _add_win(load_index(row.entries, place), lane, width, offers_0, share, sums)
+        _add_win(load_index(row.entries, place + 1), lane, width, offers_1, share, sums)
+        _add_win(load_index(row.entries, place + 2), lane, width, offers_2, share, sums)
+        _add_win(load_index(row.entries, place + 3), lane, width, offers, share, sums)
+        place += 4
+    while place < row.n_choices:
+        offers = offers + share * load4(inverse, place * width + lane)
+        _add_win(load_index(row.entries, place), lane, width, offers, share, sums)
+        place += 1
+    while place < row.n_listed:
+        entry = 2 * load_index(row.entries, place) + lane
+        store4(sums, entry, load4(sums, entry) + offers)
+        place += 1
+
+
+@kernel_part
+def _add_win(entry: int, lane: int, width: int, offers: Any, share: Any, sums: int) -> None:
+    """One choice won by an item, after all its offers."""
+    entry = 2 * entry + lane
+    store4(sums, entry, load4(sums, entry) + offers)
+    store4(sums, entry + width, load4(sums, entry + width) + share)
+
+
+@kernel_part
+def _correct_below(row: Any, params: Any, scratch: Any, sums: int, below_sums: int) -> None:
     """Offers to unlisted items: noted once for all of a component's order from the first unlisted item on.
 
     Listed items further down that order get the same in `_spread_below`; here it is taken off again. Where that would
@@ -206,87 +225,34 @@ def _correct_below(
     """
     width, n_items = params.width, params.n_items
     for component in range(params.n_components):
-        offers = 0.0
-        for place in range(n_choices):
-            offers += scratch.inverse[place * width + component]
-        share = posterior[component]
-        if scratch.inverse[component] < _WORTH_SPREADING * offers:
-            _add_to_unlisted(row, component, share, offers, params, scratch, sums)
-            continue
-        first = scratch.first_unlisted[component]
-        leader = np.intp(params.order[component * n_items + first])
-        below_sums[first * width + component] += share * (offers * params.worths[leader * width + component])
-        for place in range(n_listed):
-            item = np.intp(items[start + place])
-            entry = item * width + component
-            if params.rank[entry] >= first:
-                sums[item * 2 * width + component] -= share * (offers * params.worths[entry])
+        total = 0.0
+        for place in range(row.n_choices):
+            total += load(scratch.inverse, place * width + component)
+        offers = load(scratch.posterior, component) * total
+        if load(scratch.inverse, component) < _WORTH_SPREADING * total:
+            for item in range(n_items):
+                if not is_listed(row, item, scratch):
+                    _add(sums, item * 2 * width + component, offers)
+        else:
+            first = load_index(scratch.first_unlisted, component)
+            _add(below_sums, first * width + component, offers)
+            for place in range(row.n_listed):
+                entry = load_index(row.entries, place)
+                if load_index(params.rank, entry + component) >= first:
+                    _add(sums, 2 * entry + component, -offers)
 
 
 @kernel_part
-def _add_to_unlisted(
-    row: int, component: int, share: float, offers: float, params: Any, scratch: Any, sums: Any
-) -> None:
-    """Offers to every item that the row does not list."""
-    width = params.width
-    for item in range(params.n_items):
-        if scratch.stamp[item] != row:
-            sums[item * 2 * width + component] += share * (offers * params.worths[item * width + component])
+def _add(sums: int, entry: int, value: float) -> None:
+    store(sums, entry, load(sums, entry) + value)
 
 
 @kernel
 def _spread_below(params: Any, below_sums: Any, sums: Any) -> None:
     """Give every item what was noted for the places at or before its own in the order by falling worth."""
-    width, n_items = params.width, params.n_items
     for component in range(params.n_components):
-        carried, worth_before = 0.0, 1.0
-        for place in range(n_items):
-            item = np.intp(params.order[component * n_items + place])
-            worth = params.worths[item * width + component]
-            carried = carried * (worth / worth_before) + below_sums[place * width + component]
-            sums[item * 2 * width + component] += carried
-            worth_before = worth
-
-
-@kernel_part
-def _add_rates(
-    items: Any,
-    start: int,
-    n_listed: int,
-    n_choices: int,
-    below: bool,
-    weight: float,
-    params: Any,
-    scratch: Any,
-    posterior: Any,
-    places: Any,
-    padded: int,
-    rates: Any,
-) -> None:
-    """Rates from everything still on offer to the winner of each choice."""
-    width, n_items = params.width, params.n_items
-    sweep = below or n_listed > _SWEEP_SHARE * n_items
-    if sweep:
-        # An item at place b is on offer at all choices up to b; an unlisted one at all or at none.
-        for item in range(padded):
-            places[item] = 1e9 if below else -1.0
-        for place in range(n_listed):
-            places[items[start + place]] = place
-    for component in range(params.n_components):
-        share = posterior[component]
-        if share < NEGLIGIBLE * weight:
-            continue
-        for place in range(n_choices):
-            winner = np.intp(items[start + place])
-            rate = share * (
-                scratch.inverse[place * width + component] * params.worths[winner * width + component]
-            )
-            base = (component * n_items + winner) * padded
-            if sweep:
-                here, added = splat4(np.float64(place)), splat4(rate)
-                for loser in range(0, padded, 4):
-                    beaten = where_greater4(load4(places, loser), here, added)
-                    store4(rates, base + loser, load4(rates, base + loser) + beaten)
-            else:
-                for other in range(place + 1, n_listed):
-                    rates[base + np.intp(items[start + other])] += rate
+        carried = 0.0
+        for place in range(params.n_items):
+            item = np.intp(params.order[component * params.n_items + place])
+            carried += below_sums[place, component]
+            sums[item, 0, component] += carried

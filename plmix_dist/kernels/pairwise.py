@@ -32,7 +32,7 @@ def pairwise_wins(block: RankingBlock, memberships: NDArray[np.float64]) -> NDAr
 
 @kernel
 def _count(rows: Any, memberships: Any, wins: Any) -> None:
-    items, offsets, n_ordered, below, weights = rows
+    items, offsets, n_ordered, below, weights, _ = rows
     listed = np.full(wins.shape[1], -1, np.int64)
     for row in range(offsets.shape[0] - 1):
         start, stop = offsets[row], offsets[row + 1]

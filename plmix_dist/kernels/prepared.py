@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from plmix_dist.errors import SettingsError
+from plmix_dist.kernels.jit import kernel_part
+from plmix_dist.kernels.memory import address_of, aligned_zeros
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,31 +18,40 @@ LANES = 4
 # Within this range of log-worths every sum, quotient and product of the kernels stays within float64.
 WIDEST_LOG_RANGE = 700.0
 _LOG_LARGEST = 690.0
+_LONGEST_STRIDE = 64
 
 
 class Prepared(NamedTuple):
     """Parameters of a mixture, ready for kernels.
 
-    Worths are scaled so that the largest of each component is 1. Components are padded to `width`, a multiple of
-    four, with worths of 1. `order`, `rank` and `tails` serve rows whose unlisted items rank below: the items of each
-    component by falling worth, the place of each item in that order, and the sum of worths from each place on.
+    Worths are scaled so that the largest and the smallest of each component are as far above 1 as below: neither their
+    sums nor the inverses of these come near the limits of float64. Components are padded to `width`, a multiple of
+    four, with worths of 1 and shares of 0. `order`, `rank` and `tails` serve rows whose unlisted items rank below: the
+    items of each component by falling worth, the place of each item in that order, and the sum of worths from each
+    place on.
 
     Parameters
     ----------
     worths : (n_items * width,)
-    log_shares : (n_components,)
+    share_mantissas, share_exponents : (width,)
+        Shares as mantissa * 2**exponent, so that none is too small to be held.
     order : (n_components * n_items,)
     rank : (n_items * width,)
     tails : ((n_items + 1) * width,)
+    item_of : (n_items * width / 4,)
+        The item of an entry of `worths`, by the number of its vector.
     stride
-        How many factors may be multiplied before a logarithm must be taken.
+        How many chances of choices may be multiplied before their product must be rescaled: four or a multiple of it
+        where the range of worths allows that.
     """
 
     worths: NDArray[np.float64]
-    log_shares: NDArray[np.float64]
+    share_mantissas: NDArray[np.float64]
+    share_exponents: NDArray[np.float64]
     order: NDArray[np.int32]
     rank: NDArray[np.int32]
     tails: NDArray[np.float64]
+    item_of: NDArray[np.int32]
     n_items: int
     n_components: int
     width: int
@@ -55,8 +67,10 @@ def prepare(log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) ->
             f"log-worths of one component range over {log_range:g}; at most {WIDEST_LOG_RANGE:g} can be told apart"
         )
     width = -(-n_components // LANES) * LANES
-    worths = np.ones((n_items, width))
-    worths[:, :n_components] = np.exp(log_worths - log_worths.max(axis=1, keepdims=True)).T
+    middle = (log_worths.max(axis=1, keepdims=True) + log_worths.min(axis=1, keepdims=True)) / 2
+    worths = aligned_zeros(n_items, width)
+    worths[:] = 1.0
+    worths[:, :n_components] = np.exp(log_worths - middle).T
     order = np.argsort(-log_worths, axis=1, kind="stable").astype(np.int32)
     rank = np.zeros((n_items, width), np.int32)
     tails = np.zeros((n_items + 1, width))
@@ -65,15 +79,68 @@ def prepare(log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) ->
         falling = worths[order[component], component].astype(np.longdouble)
         # Summed from the smallest up, in extended precision: these sums are later freed from listed items.
         tails[:-1, component] = np.cumsum(falling[::-1])[::-1].astype(np.float64)
-    smallest_factor = log_range + np.log(n_items) + 1.0
+    mantissas, exponents = _split_shares(np.asarray(log_shares, np.float64), width)
     return Prepared(
-        worths=worths.ravel(),
-        log_shares=np.ascontiguousarray(log_shares, np.float64),
+        worths=worths.reshape(-1),
+        share_mantissas=mantissas,
+        share_exponents=exponents,
         order=order.ravel(),
         rank=rank.ravel(),
         tails=tails.ravel(),
+        item_of=np.repeat(np.arange(n_items, dtype=np.int32), width // LANES),
         n_items=n_items,
         n_components=n_components,
         width=width,
-        stride=max(1, min(64, int(_LOG_LARGEST / smallest_factor))),
+        stride=_stride(log_range, n_items),
+    )
+
+
+def _split_shares(
+    log_shares: NDArray[np.float64], width: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mantissas and exponents of shares, padded with shares of 0."""
+    mantissas, exponents = np.zeros(width), np.full(width, -np.inf)
+    held = np.flatnonzero(log_shares != -np.inf)
+    exponents[held] = np.floor(log_shares[held] / math.log(2))
+    mantissas[held] = np.exp(log_shares[held] - exponents[held] * math.log(2))
+    return mantissas, exponents
+
+
+def _stride(log_range: float, n_items: int) -> int:
+    """How many chances, none less than the least worth out of all at their largest, float64 can hold the product of."""
+    most = int(_LOG_LARGEST / (log_range + math.log(n_items) + 1.0))
+    return min(_LONGEST_STRIDE, most // LANES * LANES) if most >= LANES else 1
+
+
+class Parameters(NamedTuple):
+    """What kernels make of `Prepared`: where its arrays are."""
+
+    worths: int
+    share_mantissas: int
+    share_exponents: int
+    order: int
+    rank: int
+    tails: int
+    item_of: int
+    n_items: int
+    n_components: int
+    width: int
+    stride: int
+
+
+@kernel_part
+def parameters_of(prepared: Any) -> Any:
+    """The addresses of prepared parameters."""
+    return Parameters(
+        address_of(prepared.worths),
+        address_of(prepared.share_mantissas),
+        address_of(prepared.share_exponents),
+        address_of(prepared.order),
+        address_of(prepared.rank),
+        address_of(prepared.tails),
+        address_of(prepared.item_of),
+        prepared.n_items,
+        prepared.n_components,
+        prepared.width,
+        prepared.stride,
     )

@@ -1,9 +1,13 @@
-"""One row at given parameters: the sums over what was on offer, and its log-likelihood under each component.
+"""One row at given parameters: the sums over what was on offer, and its probability under each component.
 
 A choice is won by an ordered item out of the items still on offer, with probability worth / sum of worths. The sums are
 formed from the last place backwards: subtracting from a running total would lose all digits where one item dominates.
 For rows whose unlisted items rank below, the sum over these is taken from the tail of the items by falling worth that
 begins with the first unlisted one, so that it too is never the small difference of two large numbers.
+
+Four choices share one division, the slowest operation there is: the inverses of four sums follow from that of their
+product. Probabilities are kept as mantissa * 2**exponent, which costs neither logarithms nor exponentials, and gives
+posteriors with all their digits however unlikely a long row is.
 """
 
 from __future__ import annotations
@@ -13,118 +17,269 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plmix_dist.kernels.jit import kernel, kernel_part
-from plmix_dist.kernels.simd import load4, splat4, store4
+from plmix_dist.kernels.logarithm import log4, log4_of_scaled
+from plmix_dist.kernels.memory import (
+    address_of,
+    aligned_zeros,
+    load,
+    load4,
+    load_index,
+    load_uint8,
+    load_uint63,
+    store,
+    store4,
+    store_index,
+)
+from plmix_dist.kernels.simd import (
+    exponent4,
+    highest_lane4,
+    mantissa4,
+    power_of_two4,
+    splat4,
+    sum_lanes4,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from plmix_dist.kernels.prepared import Prepared
+    from plmix_dist.kernels.rows import Rows
 
-class Scratch(NamedTuple):
-    """Working memory for one row.
 
-    `inverse[a * width + k]` is 1 / (sum of worths on offer at choice a) for component k; `log_likelihood[k]` that of
-    the row under component k; `unlisted[k]` the sum over unlisted items, and `first_unlisted[k]` the place of the first
-    such item by falling worth; `stamp[item]` is the number of the last row that listed it.
+# The chance of a single choice can be as small as float64 holds: products of chances start that much higher.
+_LOG2_HEADROOM = 100.0
+_HEADROOM = 2.0**100
+_MOST_SLOTS = 4
+_MOST_NUMBERS_IN_A_SLOT = 1 << 13
+
+
+class Row(NamedTuple):
+    """A row for the parts of kernels: where its items are, how many it lists and how many of these won a choice.
+
+    Items are given by where the numbers of each begin in the array of worths: `entries[place]` is item * width.
+    `number` counts rows from 1; `below` says whether items it does not list rank below.
     """
 
-    inverse: NDArray[np.float64]
-    log_likelihood: NDArray[np.float64]
-    product: NDArray[np.float64]
-    unlisted: NDArray[np.float64]
-    first_unlisted: NDArray[np.int64]
-    stamp: NDArray[np.int64]
+    entries: int
+    number: int
+    n_listed: int
+    n_choices: int
+    below: bool
 
 
-@kernel
-def make_scratch(longest: int, n_items: int, width: int) -> Any:
-    """Working memory for rows of up to `longest` items."""
-    return Scratch(
-        np.empty(max(1, longest) * width),
-        np.empty(width),
-        np.empty(width),
-        np.zeros(width),
-        np.zeros(width, np.int64),
-        np.full(n_items, -1, np.int64),
+@kernel_part
+def row_at(index: int, rows: Any) -> Any:
+    """The row of an index."""
+    start, end = load_uint63(rows.offsets, index), load_uint63(rows.offsets, index + 1)
+    n_ordered, below = load_index(rows.n_ordered, index), load_uint8(rows.below, index) != 0
+    # The last of all items on offer is left over: it wins nothing.
+    n_choices = n_ordered if below or n_ordered < end - start else n_ordered - 1
+    return Row(rows.entries + 4 * start, index + 1, end - start, n_choices, below)
+
+
+class Scratch(NamedTuple):
+    """Where the working memory for one row is.
+
+    Of float64: `inverse[a * width + k]` is 1 / (sum of worths on offer at choice a) for component k; `mantissa[k]` and
+    `exponent[k]` the probability of the row under component k; `posterior[k]` the weight of the row times that of
+    component k for it; `unlisted[k]` the sum over unlisted items. Of int32: `first_unlisted[k]` is the place of the
+    first such item by falling worth; `stamp[item]` the number of the last row that listed an item.
+    """
+
+    mantissa: int
+    exponent: int
+    posterior: int
+    unlisted: int
+    inverse: int
+    first_unlisted: int
+    stamp: int
+
+
+class Memory(NamedTuple):
+    """Arrays for the scratch of several rows.
+
+    Rows that are worked on in turn, step by step, are independent of each other within a step: the processor takes up
+    the next while it waits for results of the last. Long rows keep it busy by themselves, and would fill the cache.
+    """
+
+    floats: NDArray[np.float64]
+    integers: NDArray[np.int32]
+    n_slots: int
+
+
+def scratch_memory(rows: Rows, params: Prepared) -> Memory:
+    """Working memory for rows at parameters."""
+    numbers = (4 + rows.longest) * params.width
+    n_slots = _MOST_SLOTS if numbers <= _MOST_NUMBERS_IN_A_SLOT else 1
+    integers = np.zeros((n_slots, params.width + params.n_items), np.int32)
+    return Memory(aligned_zeros(n_slots, numbers), integers, n_slots)
+
+
+class Slots(NamedTuple):
+    """What kernels make of `Memory`: where its arrays are, and how many bytes a slot has in each."""
+
+    floats: int
+    integers: int
+    float_bytes: int
+    integer_bytes: int
+    n_slots: int
+
+
+@kernel_part
+def slots_of(memory: Any) -> Any:
+    """The addresses of working memory."""
+    return Slots(
+        address_of(memory.floats),
+        address_of(memory.integers),
+        8 * memory.floats.shape[1],
+        4 * memory.integers.shape[1],
+        memory.n_slots,
     )
 
 
-@kernel
-def longest_row(offsets: Any) -> int:
-    """The largest number of items that a row lists."""
-    longest = 0
-    for row in range(offsets.shape[0] - 1):
-        longest = max(longest, offsets[row + 1] - offsets[row])
-    return longest
+@kernel_part
+def scratch_at(slot: int, slots: Any, width: int) -> Any:
+    """Where everything is in one slot of working memory."""
+    floats = slots.floats + slots.float_bytes * slot
+    integers = slots.integers + slots.integer_bytes * slot
+    step = 8 * width
+    return Scratch(
+        floats,
+        floats + step,
+        floats + 2 * step,
+        floats + 3 * step,
+        floats + 4 * step,
+        integers,
+        integers + 4 * width,
+    )
 
 
 @kernel_part
-def evaluate_row(
-    items: Any, row: int, start: int, n_listed: int, n_ordered: int, below: bool, params: Any, scratch: Any
-) -> int:
-    """Fill the scratch for one row; gives its number of choices."""
+def evaluate_row(row: Any, params: Any, scratch: Any) -> None:
+    """Fill the scratch for one row, but for its posterior."""
     width = params.width
-    has_tail = below or n_ordered < n_listed
-    n_choices = n_ordered if has_tail else n_ordered - 1
-    if below:
-        _sum_unlisted(items, row, start, n_listed, params, scratch)
-    one = splat4(1.0)
+    if row.below:
+        _sum_unlisted(row, params, scratch)
     for lane in range(0, width, 4):
-        if has_tail:
-            total = load4(scratch.unlisted, lane) if below else splat4(0.0)
-            for place in range(n_ordered, n_listed):
-                total = total + load4(params.worths, np.intp(items[start + place]) * width + lane)
-        else:
-            total = load4(params.worths, np.intp(items[start + n_ordered - 1]) * width + lane)
-        end = min(lane + 4, params.n_components)
-        for component in range(lane, lane + 4):
-            scratch.log_likelihood[component] = 0.0
-        place = n_choices - 1
-        while place >= 0:
-            stop = max(place - params.stride, -1)
-            product = one
-            while place > stop:
-                worth = load4(params.worths, np.intp(items[start + place]) * width + lane)
-                total = total + worth
-                inverse = one / total
-                store4(scratch.inverse, place * width + lane, inverse)
-                product = product * (worth * inverse)
-                place -= 1
-            store4(scratch.product, lane, product)
-            for component in range(lane, end):
-                scratch.log_likelihood[component] += np.log(scratch.product[component])
-    return n_choices
+        total = load4(scratch.unlisted, lane) if row.below else splat4(0.0)
+        for place in range(row.n_choices, row.n_listed):
+            total = total + load4(params.worths, load_index(row.entries, place) + lane)
+        _evaluate_choices(row, total, lane, params, scratch)
 
 
 @kernel_part
-def _sum_unlisted(items: Any, row: int, start: int, n_listed: int, params: Any, scratch: Any) -> None:
+def _evaluate_choices(row: Any, total: Any, lane: int, params: Any, scratch: Any) -> None:
+    """Inverse sums and probability of all choices for four components; `total` is the sum of what no choice took."""
+    width, worths = params.width, params.worths
+    one = splat4(1.0)
+    chance, exponent = one, splat4(0.0)
+    place = row.n_choices - 1
+    while place >= 0:
+        stop = max(place - params.stride, -1)
+        chance = chance * splat4(_HEADROOM)
+        while place - 3 > stop:
+            # Four places at once: sums depend on each other only from one group to the next.
+            worth_0 = load4(worths, load_index(row.entries, place) + lane)
+            worth_1 = load4(worths, load_index(row.entries, place - 1) + lane)
+            worth_2 = load4(worths, load_index(row.entries, place - 2) + lane)
+            worth_3 = load4(worths, load_index(row.entries, place - 3) + lane)
+            sum_0 = total + worth_0
+            sum_1 = total + (worth_0 + worth_1)
+            sum_2 = sum_1 + worth_2
+            sum_3 = sum_1 + (worth_2 + worth_3)
+            total = sum_3
+            product_01 = sum_0 * sum_1
+            product_23 = sum_2 * sum_3
+            inverse = one / (product_01 * product_23)
+            inverse_01 = inverse * product_23
+            inverse_23 = inverse * product_01
+            entry = place * width + lane
+            store4(scratch.inverse, entry, inverse_01 * sum_1)
+            store4(scratch.inverse, entry - width, inverse_01 * sum_0)
+            store4(scratch.inverse, entry - 2 * width, inverse_23 * sum_3)
+            store4(scratch.inverse, entry - 3 * width, inverse_23 * sum_2)
+            chance = chance * ((worth_0 * worth_1) * (worth_2 * worth_3) * inverse)
+            place -= 4
+        while place > stop:
+            worth = load4(worths, load_index(row.entries, place) + lane)
+            total = total + worth
+            inverse = one / total
+            store4(scratch.inverse, place * width + lane, inverse)
+            chance = chance * worth * inverse
+            place -= 1
+        exponent = exponent + (exponent4(chance) - splat4(_LOG2_HEADROOM))
+        chance = mantissa4(chance)
+    store4(scratch.mantissa, lane, chance)
+    store4(scratch.exponent, lane, exponent)
+
+
+@kernel_part
+def _sum_unlisted(row: Any, params: Any, scratch: Any) -> None:
     """The sum of worths over all items that a row does not list, for each component."""
     width, n_items = params.width, params.n_items
-    for place in range(n_listed):
-        scratch.stamp[items[start + place]] = row
+    for place in range(row.n_listed):
+        store_index(scratch.stamp, item_at(place, row, params), row.number)
     for component in range(params.n_components):
         first = 0
-        while scratch.stamp[params.order[component * n_items + first]] == row:
+        while is_listed(row, load_index(params.order, component * n_items + first), scratch):
             first += 1
-        scratch.first_unlisted[component] = first
-        total = params.tails[first * width + component]
-        for place in range(n_listed):
-            entry = np.intp(items[start + place]) * width + component
-            if params.rank[entry] >= first:
-                total -= params.worths[entry]
-        scratch.unlisted[component] = total
+        store_index(scratch.first_unlisted, component, first)
+        total = load(params.tails, first * width + component)
+        for place in range(row.n_listed):
+            entry = load_index(row.entries, place) + component
+            if load_index(params.rank, entry) >= first:
+                total -= load(params.worths, entry)
+        store(scratch.unlisted, component, total)
 
 
 @kernel_part
-def posterior_of_row(scratch: Any, params: Any, posterior: Any) -> float:
-    """Fill the probability of each component for a row that was evaluated; gives the row's log-likelihood."""
-    highest = -np.inf
-    for component in range(params.n_components):
-        posterior[component] = scratch.log_likelihood[component] + params.log_shares[component]
-        highest = max(highest, posterior[component])
-    total = 0.0
-    for component in range(params.n_components):
-        posterior[component] = np.exp(posterior[component] - highest)
-        total += posterior[component]
-    for component in range(params.n_components):
-        posterior[component] /= total
-    return highest + np.log(total)
+def is_listed(row: Any, item: int, scratch: Any) -> bool:
+    """Whether a row with unlisted items, for which the scratch was filled, lists an item."""
+    return load_index(scratch.stamp, item) == row.number
+
+
+@kernel_part
+def item_at(place: int, row: Any, params: Any) -> int:
+    """The item that a row has at a place."""
+    return load_index(params.item_of, load_index(row.entries, place) >> 2)
+
+
+@kernel_part
+def posterior_of_row(weight: float, params: Any, scratch: Any) -> Any:
+    """Fill the posterior of a row that was evaluated; gives its probability as total * 2**scale."""
+    scale = -np.inf
+    for lane in range(0, params.width, 4):
+        exponents = load4(scratch.exponent, lane) + load4(params.share_exponents, lane)
+        scale = max(scale, highest_lane4(exponents))
+    sums = splat4(0.0)
+    for lane in range(0, params.width, 4):
+        exponents = load4(scratch.exponent, lane) + load4(params.share_exponents, lane)
+        mantissas = load4(scratch.mantissa, lane) * load4(params.share_mantissas, lane)
+        joint = mantissas * power_of_two4(exponents - splat4(scale))
+        store4(scratch.posterior, lane, joint)
+        sums = sums + joint
+    total = sum_lanes4(sums)
+    factor = splat4(weight / total)
+    for lane in range(0, params.width, 4):
+        store4(scratch.posterior, lane, load4(scratch.posterior, lane) * factor)
+    return total, scale
+
+
+@kernel_part
+def log_likelihood4(scratch: Any, lane: int) -> Any:
+    """Log-probability of a row that was evaluated, under four components."""
+    return log4_of_scaled(load4(scratch.mantissa, lane), load4(scratch.exponent, lane))
+
+
+def totals_and_scales(n_rows: int) -> NDArray[np.float64]:
+    """(2, n_rows and a few more): room for probabilities of rows as total * 2**scale."""
+    return np.ones((2, n_rows + 3))
+
+
+@kernel
+def logs_of_rows(totals: Any, scales: Any) -> None:
+    """Put log(total * 2**scale) in the place of each total; what lies beyond the last four is left alone."""
+    log_2 = splat4(np.log(2.0))
+    first, second = address_of(totals), address_of(scales)
+    for row in range(0, totals.shape[0] // 4 * 4, 4):
+        store4(first, row, log4(load4(first, row)) + load4(second, row) * log_2)

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from plmix_dist.kernels.jit import kernel, kernel_part
+from plmix_dist.kernels.memory import address_of, load_uint8, load_uint16, load_uint32, store_index
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -13,25 +16,72 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """Rows for kernels: row r lists `items[offsets[r]:offsets[r + 1]]`, the first `n_ordered[r]` of them in order."""
+    """Rows for kernels: row r lists `entries[offsets[r]:offsets[r + 1]]`, the first `n_ordered[r]` of them in order.
 
-    items: NDArray[np.int32]
+    An entry is the number of an item times a width: where the numbers of that item begin in an array with so many for
+    each. To multiply wherever an item is looked up would cost as much as the look-up itself.
+    """
+
+    entries: NDArray[np.int32]
     offsets: NDArray[np.int64]
     n_ordered: NDArray[np.int32]
     below: NDArray[np.bool_]
     weights: NDArray[np.float64]
+    longest: int
 
 
-def rows_of(block: RankingBlock) -> Rows:
+class RowAddresses(NamedTuple):
+    """What kernels make of `Rows`: where its arrays are."""
+
+    entries: int
+    offsets: int
+    n_ordered: int
+    below: int
+    weights: int
+    n_rows: int
+
+
+@kernel_part
+def addresses_of(rows: Any) -> Any:
+    """The addresses of rows."""
+    return RowAddresses(
+        address_of(rows.entries),
+        address_of(rows.offsets),
+        address_of(rows.n_ordered),
+        address_of(rows.below),
+        address_of(rows.weights),
+        rows.weights.shape[0],
+    )
+
+
+def rows_of(block: RankingBlock, width: int = 1) -> Rows:
     """The rows of a block; its narrow numbers become wider here, leaf by leaf, and nowhere else."""
     weights = np.ones(block.n_rankings) if block.weights is None else block.weights
+    entries = np.empty(len(block.items), np.int32)
+    _fill_entries(_writable(block.items).view(np.uint8), block.items.itemsize, width, entries)
     return Rows(
-        np.ascontiguousarray(block.items, np.int32),
+        entries,
         block.offsets,
         np.ascontiguousarray(block.n_ordered, np.int32),
         _writable(block.below),
         _writable(weights),
+        int(block.n_listed.max(initial=1)),
     )
+
+
+@kernel
+def _fill_entries(items: Any, item_bytes: int, width: int, entries: Any) -> None:
+    """Make items, passed as the bytes they are made of, into entries."""
+    start, into = address_of(items), address_of(entries)
+    if item_bytes == 1:
+        for place in range(entries.shape[0]):
+            store_index(into, place, width * load_uint8(start, place))
+    elif item_bytes == 2:
+        for place in range(entries.shape[0]):
+            store_index(into, place, width * load_uint16(start, place))
+    else:
+        for place in range(entries.shape[0]):
+            store_index(into, place, width * load_uint32(start, place))
 
 
 def _writable(column: NDArray[Any]) -> NDArray[Any]:

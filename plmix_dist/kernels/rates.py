@@ -1,0 +1,313 @@
+"""Rates between items, as LSR needs them: for every choice that j won while i was on offer, one number is added.
+
+There are as many of these as pairs of items on offer, so this is where a pass with rates spends its time. What is
+fastest depends on the row:
+
+- side by side: an entry for each pair, all components at once; for few items, and for rows that list some of them;
+- queued: a line of rates for each winner, over all items, of which those ranked lower are added to; for long rows. A
+  line is loaded and stored once for several rows of one component, which wait in a queue until there are enough;
+- by line: the same for a single row; for rows with few winners over many items;
+- by pair: an entry for each pair and component; for rows that list few of very many items.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.kernels.jit import kernel, kernel_part
+from plmix_dist.kernels.memory import (
+    address_of,
+    aligned_zeros,
+    load,
+    load4,
+    load_index,
+    store,
+    store4,
+    store_index,
+)
+from plmix_dist.kernels.row import is_listed, item_at
+from plmix_dist.kernels.simd import LANES, splat4, where_greater4
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plmix_dist.kernels.prepared import Prepared
+    from plmix_dist.rankings import RankingBlock
+
+# A component that has less than this share of a row adds nothing to its rates: a bounded error, far below rounding.
+NEGLIGIBLE = 1e-15
+# With up to this many items all rows are treated side by side.
+_MOST_ITEMS_SIDE_BY_SIDE = 40
+# Numbers that fit into the cache: with more of them, components side by side cost more to rearrange than they save.
+_MOST_NUMBERS_SIDE_BY_SIDE = 1 << 19
+# Rows for which one line is loaded and stored once.
+QUEUE = 4
+# The place of unlisted items that rank below all listed ones.
+_BELOW = 1e9
+SIDE_BY_SIDE, QUEUED, BY_LINE, BY_PAIR = 0, 1, 2, 3
+
+
+class RateSums(NamedTuple):
+    """Rates being added up.
+
+    Parameters
+    ----------
+    ways : (n_rankings,)
+        How each row is treated.
+    side_by_side : (n_items * n_items * width,) or empty
+        By winner, then beaten item, components side by side.
+    lines : (n_components * n_items * padded,) or empty
+        By component, then winner; lines end on whole vectors.
+    places : (n_components * QUEUE * padded,)
+        Of each queued row the place of each item.
+    queued : (n_components * QUEUE * n_items,)
+        Of each queued row what each winner adds to the items it beat.
+    n_queued : (n_components,)
+    on_offer : (n_items,)
+        The entries of a row, with those of items it does not list behind them.
+    padded
+        Length of a line; 0 if no rates are wanted.
+    """
+
+    ways: NDArray[np.uint8]
+    side_by_side: NDArray[np.float64]
+    lines: NDArray[np.float64]
+    places: NDArray[np.float64]
+    queued: NDArray[np.float64]
+    n_queued: NDArray[np.int32]
+    on_offer: NDArray[np.int32]
+    padded: int
+
+
+# For passes without rates: kernels want something of the same type.
+_NONE, _NO_INDICES = np.zeros(0), np.zeros(0, np.int32)
+NO_RATES = RateSums(np.zeros(0, np.uint8), _NONE, _NONE, _NONE, _NONE, _NO_INDICES, _NO_INDICES, 0)
+
+
+def rate_sums(block: RankingBlock, params: Prepared) -> RateSums:
+    """Room for the rates of a block, all zero."""
+    n_items, ways = params.n_items, _ways(block, params)
+    with_lines = params.n_components if (ways != SIDE_BY_SIDE).any() else 0
+    is_side_by_side = bool((ways == SIDE_BY_SIDE).any())
+    padded = -(-n_items // LANES) * LANES
+    return RateSums(
+        ways,
+        aligned_zeros(n_items * n_items * params.width if is_side_by_side else 0),
+        aligned_zeros(with_lines * n_items * padded),
+        aligned_zeros(with_lines * QUEUE * padded),
+        np.zeros(with_lines * QUEUE * n_items),
+        np.zeros(with_lines, np.int32),
+        np.zeros(n_items, np.int32),
+        padded,
+    )
+
+
+def _ways(block: RankingBlock, params: Prepared) -> NDArray[np.uint8]:
+    """(n_rankings,): how each row is best treated."""
+    n_items = params.n_items
+    if n_items <= _MOST_ITEMS_SIDE_BY_SIDE:
+        return np.full(block.n_rankings, SIDE_BY_SIDE, np.uint8)
+    n_ordered, n_listed = block.n_ordered.astype(np.int64), block.n_listed.astype(np.int64)
+    if n_items * n_items * params.width <= _MOST_NUMBERS_SIDE_BY_SIDE:
+        listed = np.full(block.n_rankings, SIDE_BY_SIDE, np.uint8)
+    else:
+        listed = np.where(2 * n_listed > n_items, np.uint8(BY_LINE), np.uint8(BY_PAIR))
+    # A queue is swept with every item for a winner. Few winners of many items are treated by line, and rows that
+    # list but some of all items, for which a line is mostly zeros, as pairs.
+    listed = np.where(4 * n_ordered > 3 * n_items, np.uint8(QUEUED), listed)
+    below = np.where(2 * n_ordered > n_items, np.uint8(QUEUED), np.uint8(BY_LINE))
+    return np.where(block.below, below, listed)
+
+
+def rates_by_component(rates: RateSums, params: Prepared) -> NDArray[np.float64]:
+    """(n_components, n_items, n_items): everything added up."""
+    n_items, n_components = params.n_items, params.n_components
+    if not rates.padded:
+        return np.zeros((0, n_items, 0))
+    lines = rates.lines.reshape(-1, n_items, rates.padded)[:, :, :n_items]
+    side_by_side = rates.side_by_side.reshape(-1, n_items, params.width)[:, :, :n_components].transpose(
+        2, 0, 1
+    )
+    if lines.size and side_by_side.size:
+        return side_by_side + lines
+    if lines.size or side_by_side.size:
+        return np.ascontiguousarray(lines if lines.size else side_by_side)
+    return np.zeros((n_components, n_items, n_items))
+
+
+class Rates(NamedTuple):
+    """What kernels make of `RateSums`: where its arrays are."""
+
+    ways: int
+    side_by_side: int
+    lines: int
+    places: int
+    queued: int
+    n_queued: int
+    on_offer: int
+    padded: int
+
+
+@kernel_part
+def rates_of(sums: Any) -> Any:
+    """The addresses of rates being added up."""
+    return Rates(
+        address_of(sums.ways),
+        address_of(sums.side_by_side),
+        address_of(sums.lines),
+        address_of(sums.places),
+        address_of(sums.queued),
+        address_of(sums.n_queued),
+        address_of(sums.on_offer),
+        sums.padded,
+    )
+
+
+@kernel_part
+def add_rates(row: Any, way: int, weight: float, params: Any, scratch: Any, rates: Any) -> None:
+    """Rates from everything still on offer to the winner of each choice of a row."""
+    if way == SIDE_BY_SIDE:
+        _add_side_by_side(row, params, scratch, rates)
+    else:
+        for component in range(params.n_components):
+            # What is no number is not negligible: it must come out.
+            if not load(scratch.posterior, component) < NEGLIGIBLE * weight:
+                if way == BY_PAIR:
+                    _add_by_pair(row, component, params, scratch, rates)
+                elif way == BY_LINE:
+                    _add_by_line(row, component, params, scratch, rates)
+                else:
+                    _add_queued(row, component, params, scratch, rates)
+
+
+@kernel_part
+def _add_side_by_side(row: Any, params: Any, scratch: Any, rates: Any) -> None:
+    """Add to every pair of a winner and an item it beat, four components at once."""
+    width, side_by_side = params.width, rates.side_by_side
+    entries, n_on_offer = row.entries, row.n_listed
+    if row.below:
+        _fill_on_offer(row, params, scratch, rates)
+        entries, n_on_offer = rates.on_offer, params.n_items
+    for lane in range(0, width, 4):
+        share = load4(scratch.posterior, lane)
+        for place in range(row.n_choices):
+            winner = load_index(entries, place)
+            chance = load4(scratch.inverse, place * width + lane) * load4(params.worths, winner + lane)
+            rate = share * chance
+            line = winner * params.n_items + lane
+            for other in range(place + 1, n_on_offer):
+                entry = line + load_index(entries, other)
+                store4(side_by_side, entry, load4(side_by_side, entry) + rate)
+
+
+@kernel_part
+def _fill_on_offer(row: Any, params: Any, scratch: Any, rates: Any) -> None:
+    """Listed items in their order, and behind them those not listed."""
+    for place in range(row.n_listed):
+        store_index(rates.on_offer, place, load_index(row.entries, place))
+    place = row.n_listed
+    for item in range(params.n_items):
+        if not is_listed(row, item, scratch):
+            store_index(rates.on_offer, place, item * params.width)
+            place += 1
+
+
+@kernel_part
+def _rate_at(place: int, row: Any, component: int, params: Any, scratch: Any) -> float:
+    """What the winner of a choice adds to each item it beat, in one component."""
+    inverse = load(scratch.inverse, place * params.width + component)
+    chance = inverse * load(params.worths, load_index(row.entries, place) + component)
+    return load(scratch.posterior, component) * chance
+
+
+@kernel_part
+def _add_by_pair(row: Any, component: int, params: Any, scratch: Any, rates: Any) -> None:
+    """Add to every pair of a winner and an item it beat."""
+    for place in range(row.n_choices):
+        rate = _rate_at(place, row, component, params, scratch)
+        line = (component * params.n_items + item_at(place, row, params)) * rates.padded
+        for other in range(place + 1, row.n_listed):
+            entry = line + item_at(other, row, params)
+            store(rates.lines, entry, load(rates.lines, entry) + rate)
+
+
+@kernel_part
+def _add_by_line(row: Any, component: int, params: Any, scratch: Any, rates: Any) -> None:
+    """Add a line for each winner."""
+    slot = component * QUEUE + load_index(rates.n_queued, component)
+    first = slot * rates.padded
+    _fill_places(row, first, params, rates)
+    for place in range(row.n_choices):
+        rate = splat4(_rate_at(place, row, component, params, scratch))
+        here = splat4(np.float64(place))
+        line = (component * params.n_items + item_at(place, row, params)) * rates.padded
+        for loser in range(0, rates.padded, 4):
+            beaten = where_greater4(load4(rates.places, first + loser), here, rate)
+            store4(rates.lines, line + loser, load4(rates.lines, line + loser) + beaten)
+
+
+@kernel_part
+def _fill_places(row: Any, first: int, params: Any, rates: Any) -> None:
+    """The place of each item: it is on offer at all choices up to that; an unlisted one at all or at none."""
+    if row.n_listed < rates.padded:
+        for item in range(rates.padded):
+            store(rates.places, first + item, _BELOW if row.below else -1.0)
+    for place in range(row.n_listed):
+        store(rates.places, first + item_at(place, row, params), np.float64(place))
+
+
+@kernel_part
+def _add_queued(row: Any, component: int, params: Any, scratch: Any, rates: Any) -> None:
+    """Let a row wait until there are enough of its component, then add a line for each item as a winner."""
+    n_items = params.n_items
+    n_queued = load_index(rates.n_queued, component)
+    slot = component * QUEUE + n_queued
+    _fill_places(row, slot * rates.padded, params, rates)
+    for item in range(n_items):
+        store(rates.queued, slot * n_items + item, 0.0)
+    for place in range(row.n_choices):
+        rate = _rate_at(place, row, component, params, scratch)
+        store(rates.queued, slot * n_items + item_at(place, row, params), rate)
+    n_queued += 1
+    if n_queued == QUEUE:
+        _sweep_queue(component, n_items, rates)
+        n_queued = 0
+    store_index(rates.n_queued, component, n_queued)
+
+
+@kernel
+def _sweep_queue(component: int, n_items: int, rates: Any) -> None:
+    """Add the rates of the queued rows of a component, line by line."""
+    lines, padded = rates.lines, rates.padded
+    places_0 = rates.places + 8 * component * QUEUE * padded
+    places_1, places_2, places_3 = places_0 + 8 * padded, places_0 + 16 * padded, places_0 + 24 * padded
+    queued_0 = rates.queued + 8 * component * QUEUE * n_items
+    queued_1, queued_2, queued_3 = queued_0 + 8 * n_items, queued_0 + 16 * n_items, queued_0 + 24 * n_items
+    for winner in range(n_items):
+        here_0, here_1 = splat4(load(places_0, winner)), splat4(load(places_1, winner))
+        here_2, here_3 = splat4(load(places_2, winner)), splat4(load(places_3, winner))
+        rate_0, rate_1 = splat4(load(queued_0, winner)), splat4(load(queued_1, winner))
+        rate_2, rate_3 = splat4(load(queued_2, winner)), splat4(load(queued_3, winner))
+        line = (component * n_items + winner) * padded
+        for loser in range(0, padded, 4):
+            beaten_0 = where_greater4(load4(places_0, loser), here_0, rate_0)
+            beaten_1 = where_greater4(load4(places_1, loser), here_1, rate_1)
+            beaten_2 = where_greater4(load4(places_2, loser), here_2, rate_2)
+            beaten_3 = where_greater4(load4(places_3, loser), here_3, rate_3)
+            added = (beaten_0 + beaten_1) + (beaten_2 + beaten_3)
+            store4(lines, line + loser, load4(lines, line + loser) + added)
+
+
+@kernel_part
+def add_what_is_queued(params: Any, rates: Any) -> None:
+    """Add the rates of rows that still wait when there are no more; empty slots of a queue add nothing."""
+    n_items = params.n_items
+    for component in range(params.n_components):
+        n_queued = load_index(rates.n_queued, component)
+        if n_queued > 0:
+            first = component * QUEUE * n_items
+            for entry in range(first + n_queued * n_items, first + QUEUE * n_items):
+                store(rates.queued, entry, 0.0)
+            _sweep_queue(component, n_items, rates)
