@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.jit import kernel
-from plmix_dist.kernels.row import evaluate_row, longest_row, make_scratch, posterior_of_row
-from plmix_dist.kernels.rows import rows_of
-from plmix_dist.kernels.simd import load4, splat4, store4, where_greater4
+from plmix_dist.kernels.jit import kernel, kernel_part
+from plmix_dist.kernels.likelihood import padded_posteriors
+from plmix_dist.kernels.memory import address_of, load, load4, store, store4
+from plmix_dist.kernels.prepared import parameters_of
+from plmix_dist.kernels.row import evaluate_row, item_at, row_at, scratch_at, scratch_memory, slots_of
+from plmix_dist.kernels.rows import addresses_of, rows_of
+from plmix_dist.kernels.simd import splat4, where_greater4
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,8 +55,9 @@ def information(block: RankingBlock, params: Prepared) -> Information:
     own = np.zeros((n_components, n_items))
     shared = np.zeros((n_components, n_items, padded))
     scores = np.zeros((block.n_rankings, n_components, n_items))
-    posteriors = np.zeros((block.n_rankings, n_components))
-    _add_rows(rows_of(block), params, own, shared.reshape(-1), padded, scores, posteriors)
+    rows = rows_of(block, params.width)
+    posteriors = np.ascontiguousarray(padded_posteriors(rows, params)[1][:, :n_components])
+    _add_rows(rows, params, scratch_memory(rows, params), np.empty(padded), posteriors, own, shared, scores)
     complete = _complete(own, shared[:, :, :n_items], params)
     weights = np.ones(block.n_rankings) if block.weights is None else block.weights
     roots = np.sqrt(weights)
@@ -75,7 +79,7 @@ def information(block: RankingBlock, params: Prepared) -> Information:
         across[place, k] -= weights @ flat[:, place]
     total[:n_worths, n_worths:] = across
     total[n_worths:, :n_worths] = across.T
-    shares = np.exp(params.log_shares)
+    shares = (params.share_mantissas * 2.0**params.share_exponents)[:n_components]
     expected = (np.diag(shares) - np.outer(shares, shares)) * weights.sum()
     total[n_worths:, n_worths:] = expected - np.diag(weighted.sum(axis=0)) + posteriors.T @ weighted
     return Information(total, complete)
@@ -91,79 +95,79 @@ def _complete(own: NDArray[np.float64], shared: NDArray[np.float64], params: Pre
     return complete
 
 
+class _Sums(NamedTuple):
+    """Where the sums of one component are, and the scores of one row under it."""
+
+    own: int
+    shared: int
+    scores: int
+
+
 @kernel
 def _add_rows(
-    rows: Any, params: Any, own: Any, shared: Any, padded: int, scores: Any, posteriors: Any
+    rows: Any, prepared: Any, memory: Any, places: Any, posteriors: Any, own: Any, shared: Any, scores: Any
 ) -> None:
-    """Fill posteriors q and scores q s, and add up what the variances of choices are made of.
+    """Fill scores q s, and add up what the variances of choices are made of.
 
     `own[k, i]` adds w q times the variance of item i alone; `shared[k, i, j]`, of two items, w q worth_i times the sum
     of 1 / S^2 over the choices that offered both, in the row of the one that left first.
     """
-    items, offsets, n_ordered, below, weights = rows
-    width, n_components, n_items = params.width, params.n_components, params.n_items
-    scratch = make_scratch(longest_row(offsets), n_items, width)
-    posterior = np.zeros(width)
-    places = np.empty(padded)
-    for row in range(offsets.shape[0] - 1):
-        start, n_listed = offsets[row], offsets[row + 1] - offsets[row]
-        ordered, is_below = np.int64(n_ordered[row]), below[row]
-        n_choices = evaluate_row(items, row, start, n_listed, ordered, is_below, params, scratch)
-        posterior_of_row(scratch, params, posterior)
+    params, addresses = parameters_of(prepared), addresses_of(rows)
+    scratch = scratch_at(0, slots_of(memory), params.width)
+    padded, n_items, n_components = places.shape[0], params.n_items, params.n_components
+    where = address_of(places)
+    for index in range(addresses.n_rows):
+        row = row_at(index, addresses)
+        evaluate_row(row, params, scratch)
         # An item at place b is on offer at all choices up to b: those not ordered at all of them, absent ones at none.
         for item in range(padded):
-            places[item] = n_choices if is_below and item < n_items else -1.0
-        for place in range(n_listed):
-            places[items[start + place]] = min(place, n_choices)
+            store(where, item, np.float64(row.n_choices) if row.below and item < n_items else -1.0)
+        for place in range(row.n_listed):
+            store(where, item_at(place, row, params), np.float64(min(place, row.n_choices)))
         for component in range(n_components):
-            share = posterior[component]
-            posteriors[row, component] = share
+            share = posteriors[index, component]
             if share >= _LEAST_POSTERIOR:
-                _add_component(
-                    items, start, n_choices, component, share, weights[row], params, scratch, places, padded,
-                    own, shared, scores[row, component],
-                )  # fmt: skip
+                sums = _Sums(
+                    address_of(own) + 8 * component * n_items,
+                    address_of(shared) + 8 * component * n_items * padded,
+                    address_of(scores) + 8 * (index * n_components + component) * n_items,
+                )
+                weight = share * load(addresses.weights, index)
+                _add_component(row, component, share, weight, params, scratch, where, padded, sums)
 
 
-@kernel
+@kernel_part
 def _add_component(
-    items: Any,
-    start: int,
-    n_choices: int,
+    row: Any,
     component: int,
     share: float,
     weight: float,
     params: Any,
     scratch: Any,
-    places: Any,
+    places: int,
     padded: int,
-    own: Any,
-    shared: Any,
-    scores: Any,
+    sums: Any,
 ) -> None:
-    width, n_items = params.width, params.n_items
-    weight *= share
+    width = params.width
     offers, squares = 0.0, 0.0
-    for place in range(n_choices):
-        item = np.intp(items[start + place])
-        inverse = scratch.inverse[place * width + component]
-        worth = params.worths[item * width + component]
+    for place in range(row.n_choices):
+        item = item_at(place, row, params)
+        inverse = load(scratch.inverse, place * width + component)
+        worth = load(params.worths, item * width + component)
         offers += inverse
         squares += inverse * inverse
-        scores[item] = share * (1.0 - worth * offers)
-        own[component, item] += weight * (worth * offers - worth * worth * squares)
+        store(sums.scores, item, share * (1.0 - worth * offers))
+        store(sums.own, item, load(sums.own, item) + weight * (worth * offers - worth * worth * squares))
         here, added = splat4(np.float64(place)), splat4(weight * (worth * squares))
-        base = (component * n_items + item) * padded
-        for other in range(0, padded, 4):
-            with_both = where_greater4(load4(places, other), here, added)
-            store4(shared, base + other, load4(shared, base + other) + with_both)
-    for item in range(n_items):
-        if places[item] != n_choices:
-            continue
-        worth = params.worths[item * width + component]
-        scores[item] = -share * (worth * offers)
-        own[component, item] += weight * (worth * offers - worth * worth * squares)
-        base = (component * n_items + item) * padded
-        for other in range(item + 1, n_items):
-            if places[other] == n_choices:
-                shared[base + other] += weight * (worth * squares)
+        for other in range(item * padded, (item + 1) * padded, 4):
+            with_both = where_greater4(load4(places, other - item * padded), here, added)
+            store4(sums.shared, other, load4(sums.shared, other) + with_both)
+    for item in range(params.n_items):
+        if load(places, item) == row.n_choices:
+            worth = load(params.worths, item * width + component)
+            store(sums.scores, item, -share * (worth * offers))
+            store(sums.own, item, load(sums.own, item) + weight * (worth * offers - worth * worth * squares))
+            for other in range(item + 1, params.n_items):
+                if load(places, other) == row.n_choices:
+                    entry = item * padded + other
+                    store(sums.shared, entry, load(sums.shared, entry) + weight * (worth * squares))

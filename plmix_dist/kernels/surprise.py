@@ -39,7 +39,7 @@ def place_surprises(block: RankingBlock, log_worths: NDArray[np.float64]) -> NDA
 
 @kernel
 def _surprise(rows: Any, log_worths: Any, surprises: Any) -> None:
-    items, offsets, n_ordered, _, _ = rows
+    items, offsets, n_ordered = rows.entries, rows.offsets, rows.n_ordered
     for row in range(offsets.shape[0] - 1):
         start, stop = offsets[row], offsets[row + 1]
         for entry in range(start, start + np.int64(n_ordered[row])):
