@@ -13,7 +13,9 @@ from plmix_dist.data import as_rankings
 from plmix_dist.engine.aggregation import Aggregation
 from plmix_dist.engine.passes import ThreadedPasses
 from plmix_dist.kernels import Information, Prepared, information, prepare
-from plmix_dist.rankings.merge import merge_equal_rows
+from plmix_dist.rankings.merge import merge_if_short
+from plmix_dist.rankings.randomness import generator
+from plmix_dist.rankings.sampling import sample_rows
 from plmix_dist.solvers.ghost import odds_against_ghost
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 # Parameters up to which a matrix of them is formed and factored within a few passes' time.
 _MOST_PARAMETERS = 1_500
+# Rows times parameters squared: about a second of one core.
+_MOST_WORK = 1e10
 # No log-worth moves further than this at once: beyond, the curvature here says little about there.
 _LONGEST_STEP = 1.5
 
@@ -64,8 +68,8 @@ class Curvature:
     fixed_shares: bool = False
 
     @cached_property
-    def _passes(self) -> ThreadedPasses:
-        return ThreadedPasses(as_rankings(merge_equal_rows(self.sample)), residency="memory")
+    def _rows(self) -> RankingBlock:
+        return merge_if_short(self.sample)
 
     def suits(self, state: EmState) -> bool:
         """Whether a matrix of all parameters is small enough to be worth its while."""
@@ -77,21 +81,28 @@ class Curvature:
 
         # Threads of BLAS would compete with those of the pass, and change the last bits.
         with threadpool_limits(1, "blas"):
-            ((observed, complete),), *_ = self._passes.run(INFORMATION, state, [("total", _itself)])
-            scale = 1 / self.sample.total_weight
+            rows = self._rows_for(state)
+            passes = ThreadedPasses(as_rankings(rows), residency="memory")
+            ((observed, complete),), *_ = passes.run(INFORMATION, state, [("total", _itself)])
+            scale = 1 / rows.total_weight
             return Landscape.of(
                 _with_prior(scale * observed, state, self.alpha / self.unit),
                 _spread_out(scale * complete, state),
                 state,
-                doubt=self._doubt(state),
+                doubt=self._doubt(rows, state),
                 free_shares=not self.fixed_shares,
             )
 
-    def _doubt(self, state: EmState) -> float:
-        """The share of the information that the size of the sample leaves in doubt; none where it is all rows."""
-        if self.sample.total_weight >= self.unit:
+    def _rows_for(self, state: EmState) -> RankingBlock:
+        """As many rows as can be looked at within the time of a few passes: more parameters, fewer rows."""
+        share = _MOST_WORK / (self._rows.n_rankings * state.flat().size ** 2)
+        return sample_rows(self._rows, share, generator(0, "curvature"))
+
+    def _doubt(self, rows: RankingBlock, state: EmState) -> float:
+        """The share of the information that the number of rows leaves in doubt; none where it is all of them."""
+        if rows.total_weight >= self.unit:
             return 0.0
-        return 0.5 * float(np.sqrt(state.flat().size / max(self.sample.n_rankings, self.sample.total_weight)))
+        return 0.5 * float(np.sqrt(state.flat().size / max(rows.n_rankings, rows.total_weight)))
 
 
 def _itself(total: Information) -> Information:

@@ -14,7 +14,7 @@ from plmix_dist.inference.lockstep import run_together
 from plmix_dist.inference.newton import Newton
 from plmix_dist.inference.run import run_from
 from plmix_dist.inference.state import EmState
-from plmix_dist.rankings.merge import merge_equal_rows
+from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import sample_rows
 from plmix_dist.starts.kernel import kernel_start
@@ -177,7 +177,7 @@ def _run_part(
 ) -> list[Start]:
     """Runs over a part of the rows, in this process, with a prior in proportion."""
     n_rows = part.n_rankings
-    part = merge_equal_rows(part)
+    part = merge_if_short(part)
     part_em = replace(
         em, alpha=em.alpha * part.total_weight / em.unit, unit=part.total_weight, n_rankings=part.n_rankings
     )

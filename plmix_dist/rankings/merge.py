@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from plmix_dist.rankings.block import RankingBlock
 
+_SHORT = 8
+
 
 def merge_equal_rows(block: RankingBlock) -> RankingBlock:
     """Keep the first of each set of equal rows and give it the weight of all.
@@ -35,6 +37,13 @@ def merge_equal_rows(block: RankingBlock) -> RankingBlock:
     kept, slot = np.unique(first_of, return_inverse=True)
     weights = np.bincount(slot, weights=block.weights, minlength=len(kept)).astype(np.float64)
     return block.replace(ids=None).take(kept).replace(weights=weights)
+
+
+def merge_if_short(block: RankingBlock) -> RankingBlock:
+    """Equal rows merged where there may be many: long rankings hardly ever repeat, and looking takes its time."""
+    if block.groups is not None or len(block.items) > _SHORT * block.n_rankings:
+        return block
+    return merge_equal_rows(block)
 
 
 def _first_equal_row(block: RankingBlock) -> NDArray[np.int64]:
