@@ -471,6 +471,16 @@ def test_randomized_svd__against_numpy(pair_block: RankingBlock) -> None:
     assert_allclose(found.vectors.T @ found.vectors, np.eye(14), atol=1e-9)
 
 
+def test_pair_directions__values_near_the_noise() -> None:
+    # The rule for the rank compares values that hardly differ; a subspace no wider than K + 2 would blur them.
+    block = paper_data(3, 40, 10, 4, 3_000)[1]
+    rows, _ = makers_of(block)
+    values = np.linalg.svd(rows.scaled(0, 3_000), compute_uv=False)
+    found = spectral.pair_directions(rows, 6, 0, None)
+    assert values[5] > 0.8 * values[3]
+    assert_allclose(found.singular_values, values[:6], rtol=2e-3)
+
+
 @pytest.mark.promise(10)
 def test_randomized_svd__same_bits(pair_block: RankingBlock, client: Client, single_worker: Client) -> None:
     makers = makers_of(pair_block)[1]
@@ -769,6 +779,16 @@ def test_take_look__sorted_files(sorted_table: NDArray[np.int64]) -> None:
     assert (firsts <= 2).mean() == pytest.approx(0.6, abs=0.02)
     model = SpectralPlackettLuce(2, random_state=0).fit(sorted_table)
     assert_allclose(model.shares_, [0.6, 0.4], atol=0.01)
+
+
+def test_take_look__leaves_draw_for_themselves() -> None:
+    # Eight leaves of the same 4,096 orders: were all to draw alike, the same orders would come from each.
+    orders = np.array(list(itertools.islice(itertools.permutations(range(7)), 4096)))
+    rankings = as_rankings(np.tile(orders, (8, 1)))
+    sample = take_look(ThreadedPasses(rankings), rankings, 0).sample
+    assert sample.n_rankings == pytest.approx(20_000, abs=8)
+    # Each order has eight chances of 0.61, and goes without with 0.39 ** 8.
+    assert len(np.unique(sample.to_array(), axis=0)) > 4_050
 
 
 @pytest.mark.xfail(
