@@ -51,6 +51,16 @@ class Rankings:
         return int(self.leaf_bounds[-1])
 
     @property
+    def n_weighted(self) -> int:
+        """The number of rows that have a weight."""
+        return self.n_rankings if self.weights is None else int(np.count_nonzero(self.weights))
+
+    @property
+    def mean_listed(self) -> float:
+        """How many items a row lists, or has room for, on average."""
+        return max(1.0, float(self.source.n_entries) / self.n_rankings)
+
+    @property
     def decoded_bytes(self) -> float:
         """Bytes of all blocks in memory; 0 where they are there already."""
         return float(getattr(self.source, "decoded_bytes", 0.0))
@@ -209,6 +219,11 @@ class DaskLeaves:
     def n_leaves(self) -> int:
         """The number of leaves."""
         return len(self.bounds) - 1
+
+    @property
+    def n_entries(self) -> int:
+        """How many items all rows have room for."""
+        return int(self.array.shape[0] * self.array.shape[1])
 
     @property
     def decoded_bytes(self) -> float:

@@ -215,12 +215,12 @@ class PlackettLuceMixture(MixtureEstimator):
             "history": self.history_,
             "events": self.events_,
             "init": {name: value for name, value in self.init_.items() if not isinstance(value, np.ndarray)},
+            "init_arrays": [name for name, value in self.init_.items() if isinstance(value, np.ndarray)],
         }
         folder = Location.of(path)
         _write_array(folder, "ghosts", self._ghosts)
-        for name in _INIT_ARRAYS:
-            if name in self.init_:
-                _write_array(folder, name, self.init_[name])
+        for name in about["init_arrays"]:
+            _write_array(folder, f"init_{name}", self.init_[name])
         self._mixture().save(path, about)
 
     @classmethod
@@ -239,8 +239,9 @@ class PlackettLuceMixture(MixtureEstimator):
         model.events_ = about.get("events", [])
         ghosts = _read_array(folder, "ghosts")
         model._ghosts = np.zeros(mixture.n_components) if ghosts is None else ghosts
-        arrays = {name: _read_array(folder, name) for name in _INIT_ARRAYS}
-        model.init_ = about.get("init", {}) | {name: a for name, a in arrays.items() if a is not None}
+        # Only arrays that the model names are its own: an older one may have left others in the folder.
+        arrays = {name: _read_array(folder, f"init_{name}") for name in about.get("init_arrays", [])}
+        model.init_ = about.get("init", {}) | arrays
         return model
 
     def __getstate__(self) -> dict[str, Any]:
@@ -289,9 +290,6 @@ class PlackettLuceMixture(MixtureEstimator):
         self.history_ = run.history
         self.events_ = run.events
         self.init_ = fitted.init
-
-
-_INIT_ARRAYS = ("singular_values", "vectors")
 
 
 def _write_array(folder: Location, name: str, array: NDArray[np.float64]) -> None:

@@ -575,7 +575,7 @@ def hill(state: EmState, *, next_factor: float, safe_factor: float, top_at: floa
     """-x ** 2 of one number, a step that multiplies it and a safe step that does too."""
     x = float(state.ghosts[0]) - top_at
     moved = [state._replace(ghosts=np.array([top_at + x * factor])) for factor in (next_factor, safe_factor)]
-    return Evaluation(-(x**2), abs(2 * x), moved[0], moved[1], {})
+    return Evaluation(-(x**2), abs(2 * x), np.array([0.0, 0.0, -2 * x, 0.0]), moved[0], moved[1], {})
 
 
 AT_ONE = EmState(np.zeros((1, 2)), np.ones(1), np.zeros(1))

@@ -52,6 +52,11 @@ class BlockLeaves:
         return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
 
     @property
+    def n_entries(self) -> int:
+        """How many items all rows list together."""
+        return len(self.block.items)
+
+    @property
     def n_leaves(self) -> int:
         """The number of leaves."""
         return len(self.bounds) - 1

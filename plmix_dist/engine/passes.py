@@ -38,7 +38,9 @@ _MEMORY_SHARE = 0.4
 
 
 class Passes(Protocol):
-    """Runs passes over one set of rankings."""
+    """Runs passes over one set of rankings, and counts them."""
+
+    n_passes: int
 
     def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
         """Sum over all leaves, then call each named finishing function with the sum; their results in order."""
@@ -109,9 +111,11 @@ class ThreadedPasses:
         self.in_memory = residency == "memory" or (residency == "auto" and _fits(source, _free_memory()))
         self._ranges = leaf_ranges(source.n_leaves, self.n_threads)
         self._kept: dict[int, list[RankingBlock]] = {}
+        self.n_passes = 0
 
     def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
         """One pass."""
+        self.n_passes += 1
         parts = self._over_ranges(aggregation.name, partial(self._sum_range, aggregation, params))
         summed = join(self.source.n_leaves, parts)
         results = [_finish(self.source.n_leaves, summed, function) for _, function in finish]
@@ -119,6 +123,7 @@ class ThreadedPasses:
 
     def gather(self, name: str, function: LeafFunction) -> list[Any]:
         """What a function gives for each leaf."""
+        self.n_passes += 1
 
         def work(number: int) -> list[Any]:
             return map_leaves(self._blocks(number), self._ranges[number][0], function)
@@ -166,7 +171,7 @@ class DistributedPasses:
         self._ranges = leaf_ranges(source.n_leaves, n_tasks or n_threads)
         self._blocks: list[Any] | None = None
         self._name = uuid.uuid4().hex[:8]
-        self._n_passes = 0
+        self.n_passes = 0
 
     def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
         """One pass: one graph, one round trip."""
@@ -198,8 +203,8 @@ class DistributedPasses:
             ) from error
 
     def _next_stamp(self) -> str:
-        self._n_passes += 1
-        return f"{self._name}-{self._n_passes}"
+        self.n_passes += 1
+        return f"{self._name}-{self.n_passes}"
 
     def release(self) -> None:
         """Let go of the blocks that workers hold."""

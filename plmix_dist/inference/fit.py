@@ -91,8 +91,9 @@ def fit_mixture(
     try:
         with stages.stage("fit") as record:
             newton = partial(newton_for, look.sample, em, settings, NEWTON_AFTER)
+            n_before = passes.n_passes
             runs = _run_all(passes, em, starts, settings, newton, progress)
-            record["passes"] = max(run.n_iterations for run in runs.values())
+            record["passes"] = passes.n_passes - n_before
     finally:
         passes.release()
     best = max(runs, key=lambda number: runs[number].objective)

@@ -45,6 +45,7 @@ def run_together(
             reached[number] = max(reached.get(number, likelihood), likelihood)
         if n_rounds in kept_after:
             best = _leading(reached, kept_after[n_rounds])
+            reached = {number: reached[number] for number in best}
             answered = {number: answer for number, answer in answered.items() if number in best}
             results = {number: result for number, result in results.items() if number in best}
         requests.clear()

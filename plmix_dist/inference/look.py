@@ -67,8 +67,9 @@ def default_start_size(n_items: int) -> int:
 
 def take_look(passes: Passes, rankings: Rankings, seed: int) -> Look:
     """How much there is, and a sample drawn inside every leaf: files come sorted, so whole leaves would be none."""
-    share = min(1.0, _SAMPLE_ROWS / rankings.n_rankings)
-    found = passes.gather("look", partial(_look_at_leaf, share, _MOST_LISTED // rankings.n_leaves, seed))
+    most_rows = min(_SAMPLE_ROWS, _MOST_LISTED / rankings.mean_listed)
+    share = min(1.0, most_rows / rankings.n_weighted)
+    found = passes.gather("look", partial(_look_at_leaf, share, seed))
     extents, samples = zip(*found, strict=True)
     extent = Extent(*(sum(counts) for counts in zip(*extents, strict=True)))
     sample = concatenate(samples)
@@ -77,12 +78,8 @@ def take_look(passes: Passes, rankings: Rankings, seed: int) -> Look:
     return Look(extent, sample, small_sample, sample.n_rankings / extent.rows)
 
 
-def _look_at_leaf(
-    share: float, most_listed: int, seed: int, leaf: int, block: RankingBlock
-) -> tuple[Extent, RankingBlock]:
-    listed = len(block.items)
-    extent = Extent(block.total_weight, block.n_rankings, listed, int(block.below.sum()))
+def _look_at_leaf(share: float, seed: int, leaf: int, block: RankingBlock) -> tuple[Extent, RankingBlock]:
+    extent = Extent(block.total_weight, block.n_rankings, len(block.items), int(block.below.sum()))
     if not math.isfinite(extent.weight):
         raise NonFiniteError(f"leaf {leaf} ({block.n_rankings} rankings): the weights are not finite")
-    share = min(share, most_listed / max(1, listed))
     return extent, sample_rows(block.replace(ids=None), share, generator(seed, "sample", leaf))

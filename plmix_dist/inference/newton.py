@@ -55,7 +55,7 @@ class Newton:
             self.is_new = True
         found = self.landscape.step(state, evaluation.slopes / self.curvature.unit, self._damping)
         if found is None:
-            self._rest()
+            self.rest()
             return None
         step, damping = found
         # Where the last step was good, the next may dare more.
@@ -70,9 +70,10 @@ class Newton:
         self._n_failures += 1
         self._damping = max(_DAMPING_AFTER_FAILURE, self._damping * _DAMPING_FACTOR**2)
         if self._n_failures >= _MOST_FAILURES:
-            self._rest()
+            self.rest()
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
+        """Leave the way to EM for a while, and then look at the curvature anew."""
         self.landscape = None
         self.is_new = True
         self._n_failures = 0

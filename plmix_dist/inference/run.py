@@ -84,6 +84,8 @@ def run_from(
         if mended is None:
             break
         state = mended
+        if newton is not None:
+            newton.rest()
     evaluation = outcome.evaluation
     return Run(
         state=outcome.state,

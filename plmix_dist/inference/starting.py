@@ -16,7 +16,7 @@ from plmix_dist.inference.run import run_from
 from plmix_dist.inference.state import EmState
 from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.randomness import generator
-from plmix_dist.rankings.sampling import sample_rows
+from plmix_dist.rankings.sampling import thinned
 from plmix_dist.starts.kernel import kernel_start
 from plmix_dist.starts.spectral import SpectralStarter
 
@@ -46,6 +46,7 @@ _FEWEST_RACE_ROWS = 2_000
 _MOST_RANDOM = 16
 _FINALISTS = 4
 _RACE_CUTS = ((10, 8), (20, _FINALISTS))
+_ALPHA_OF_PARTS = 0.1
 # A sample tells where its optimum is to about one over its size; there is no use in going on further than that.
 _SAMPLE_TOLERANCE = 1e-4
 
@@ -154,12 +155,10 @@ def _raced(
     starts: list[Start], sample: RankingBlock, settings: FitSettings, em: Em, stages: Stages
 ) -> list[Start]:
     """The few starts that lead after some passes over a part of the sample."""
-    # Rows that stand for several rankings are thinned as those would be.
     n_rankings = max(em.n_rankings, em.unit)
     short_enough = _RACE_LISTED * sample.n_rankings / max(1, len(sample.items))
     n_raced = max(min(_RACE_ROWS, short_enough, _RACE_SHARE * n_rankings), _FEWEST_RACE_ROWS)
-    share = n_raced / max(sample.n_rankings, sample.total_weight)
-    part = sample_rows(sample, share, generator(settings.seed, "race"))
+    part = thinned(sample, n_raced, generator(settings.seed, "race"))
     cuts = [(rounds, max(n_kept, settings.n_init)) for rounds, n_kept in _RACE_CUTS]
     with stages.stage("race", n_starts=len(starts)) as record:
         return _run_part(record, part, starts, settings, em, cuts, max_iter=_RACE_CUTS[-1][0])
@@ -178,9 +177,9 @@ def _run_part(
     """Runs over a part of the rows, in this process, with a prior in proportion."""
     n_rows = part.n_rankings
     part = merge_if_short(part)
-    part_em = replace(
-        em, alpha=em.alpha * part.total_weight / em.unit, unit=part.total_weight, n_rankings=part.n_rankings
-    )
+    # A part of the rows may have no estimate of its own without a prior, even where all of them do.
+    alpha = (em.alpha or _ALPHA_OF_PARTS) * part.total_weight / em.unit
+    part_em = replace(em, alpha=alpha, unit=part.total_weight, n_rankings=part.n_rankings)
     newtons = [
         None if newton_after is None else newton_for(part, part_em, settings, newton_after, start)
         for start in starts
@@ -197,9 +196,11 @@ def _run_part(
         )
         for number, (start, newton) in enumerate(zip(starts, newtons, strict=True))
     ]
-    runs = run_together(ThreadedPasses(as_rankings(part)), fits, cuts=cuts)
-    n_rounds = max(run.n_iterations for run in runs.values())
-    record |= {"rows": n_rows, "iterations": n_rounds, "passes": n_rounds * n_rows / em.n_rankings}
+    passes = ThreadedPasses(as_rankings(part))
+    runs = run_together(passes, fits, cuts=cuts)
+    iterations = max(run.n_iterations for run in runs.values())
+    share = n_rows / em.n_rankings
+    record |= {"rows": n_rows, "iterations": iterations, "passes": passes.n_passes * share}
     return [
         Start(run.state, starts[number].about, getattr(newtons[number], "landscape", None))
         for number, run in sorted(runs.items())
@@ -216,4 +217,9 @@ def _start_from(
     if temper:
         spread = log_worths.std(axis=1, keepdims=True)
         log_worths = log_worths * np.minimum(1.0, _MOST_SPREAD / np.maximum(spread, 1e-300))
-    return Start(EmState.start(log_worths, shares if settings.shares is None else settings.shares), about)
+    if settings.shares is None:
+        return Start(EmState.start(log_worths, shares), about)
+    # The largest cluster gets the largest of the fixed shares, and so on.
+    matched = np.empty_like(log_worths)
+    matched[np.argsort(-settings.shares, kind="stable")] = log_worths[np.argsort(-shares, kind="stable")]
+    return Start(EmState.start(matched, settings.shares), about)

@@ -31,3 +31,18 @@ def sample_rows(block: RankingBlock, share: float, rng: np.random.Generator) -> 
     weights = draw_portions(block, np.array([share, 1 - share]), rng)[0]
     kept = np.flatnonzero(weights)
     return block.take(kept).replace(weights=weights[kept])
+
+
+def thinned(block: RankingBlock, n_rankings: float, rng: np.random.Generator) -> RankingBlock:
+    """About this many rankings, or all rows where there are no more. Whole weights count as so many rankings.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> block = RankingBlock.from_array([[0, 1], [1, 0]], weights=[1000.0, 3000.0])
+    >>> thinned(block, 400, np.random.default_rng(0)).total_weight
+    393.0
+    """
+    is_counts = block.weights is not None and bool((block.weights == np.floor(block.weights)).all())
+    part = sample_rows(block, n_rankings / (block.total_weight if is_counts else block.n_rankings), rng)
+    return part if part.n_rankings else block

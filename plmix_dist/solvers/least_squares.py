@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
-from scipy.special import logit, ndtri
+from scipy.special import expit, logit, ndtri
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-# From the probability that i is ranked before j to the difference of their utilities. Probit is Thurstone's model with
-# noise of variance 1/2, so that differences have variance 1. To add a link, add its quantile function here.
-LINKS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {"logit": logit, "probit": ndtri}
+
+class Link(NamedTuple):
+    """From the probability that i is ranked before j to the difference of their utilities.
+
+    Parameters
+    ----------
+    quantile
+        The difference at which the probability is reached.
+    density
+        The slope of the probability there, which decides how precisely a frequency tells the difference.
+    """
+
+    quantile: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    density: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+def _logistic_density(difference: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(expit(difference) * expit(-difference))
+
+
+def _normal_density(difference: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.exp(-(difference**2) / 2) / np.sqrt(2 * np.pi))
+
+
+# Probit is Thurstone's model with noise of variance 1/2, so that differences have variance 1.
+# To add a link, add it here.
+LINKS = {"logit": Link(logit, _logistic_density), "probit": Link(ndtri, _normal_density)}
 
 
 def least_squares(wins: NDArray[np.float64], link: str = "logit") -> NDArray[np.float64]:
@@ -41,11 +65,11 @@ def least_squares(wins: NDArray[np.float64], link: str = "logit") -> NDArray[np.
     np.fill_diagonal(frequency, 0.5)
     n_items = len(wins)
     if (seen[~np.eye(n_items, dtype=bool)] > 0).all():
-        return np.asarray(LINKS[link](frequency).mean(axis=1))
+        return np.asarray(LINKS[link].quantile(frequency).mean(axis=1))
     rows, columns = np.nonzero(seen > 0)
     observed = frequency[rows, columns]
-    precision = seen[rows, columns] * observed * (1 - observed)
-    difference = LINKS[link](observed)
+    difference = LINKS[link].quantile(observed)
+    precision = seen[rows, columns] * LINKS[link].density(difference) ** 2 / (observed * (1 - observed))
     laplacian = sparse.csr_array((-precision, (rows, columns)), shape=wins.shape)
     degree = np.bincount(rows, precision, n_items)
     held = _TRACE * max(1.0, float(degree.max(initial=0.0)))

@@ -14,7 +14,7 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.rankings.merge import merge_equal_rows
 from plmix_dist.rankings.preference_kernels import kendall_kernel, mallows_kernel, mean_preferences
 from plmix_dist.rankings.randomness import generator
-from plmix_dist.rankings.sampling import sample_rows
+from plmix_dist.rankings.sampling import thinned
 from plmix_dist.solvers.peng_wei import clusters_of, peng_wei
 from plmix_dist.starts.spectral import SpectralSettings, cluster_worths
 
@@ -69,8 +69,7 @@ def kernel_start(
 
 def _thinned(block: RankingBlock, n_rankings: int, rng: np.random.Generator) -> RankingBlock:
     """About this many rankings, equal ones made one."""
-    share = n_rankings / max(block.n_rankings, block.total_weight)
-    return merge_equal_rows(sample_rows(block, share, rng))
+    return merge_equal_rows(thinned(block, n_rankings, rng))
 
 
 def _all_on_offer(block: RankingBlock) -> bool:

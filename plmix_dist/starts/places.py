@@ -50,7 +50,7 @@ class PlaceRows:
         )
 
         self.scale = np.ones(n_items)
-        if n_ordered.mean() < _SHORT_SHARE * n_items:
+        if np.average(n_ordered, weights=self.weights) < _SHORT_SHARE * n_items:
             deviation = np.sqrt(self._variances())
             self.scale = np.divide(1.0, deviation, out=np.zeros(n_items), where=deviation > 0)
 

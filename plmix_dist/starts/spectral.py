@@ -51,6 +51,8 @@ class SpectralSettings:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
+        if self.n_components < 1:
+            raise SettingsError(f"n_components must be at least 1, but is {self.n_components}")
         if self.embedding not in EMBEDDINGS:
             raise SettingsError(
                 f"embedding must be one of {', '.join(EMBEDDINGS)}, but is {self.embedding!r}"
@@ -194,6 +196,8 @@ def _lanczos(rows: PlaceRows, n_values: int) -> Svd:
 
     operator = LinearOperator((n_items, n_items), matvec=gram_times, dtype=np.float64)
     first = generator(0, "lanczos").standard_normal(n_items)
+    if not gram_times(first).any():  # all rankings are equal: no direction is better than another
+        return Svd(np.zeros(n_values), np.eye(n_items, n_values))
     # Directions need to be told apart from noise, not known to the last digit.
     squares, vectors = eigsh(operator, k=n_values, v0=first, tol=1e-3)
     order = np.argsort(-squares)

@@ -96,6 +96,11 @@ class RankingStore:
         return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
 
     @property
+    def n_entries(self) -> int:
+        """How many items all rows list together."""
+        return int(self.manifest.n_entries)
+
+    @property
     def decoded_bytes(self) -> float:
         """About how many bytes all rows take in memory, labels left out."""
         width = item_dtype(self.n_items).itemsize
