@@ -56,9 +56,14 @@ class Rankings:
         return self.n_rankings if self.weights is None else int(np.count_nonzero(self.weights))
 
     @property
+    def n_entries(self) -> int:
+        """How many items all rows list together, or have room for."""
+        return int(self.source.n_entries)
+
+    @property
     def mean_listed(self) -> float:
         """How many items a row lists, or has room for, on average."""
-        return max(1.0, float(self.source.n_entries) / self.n_rankings)
+        return max(1.0, self.n_entries / self.n_rankings)
 
     @property
     def decoded_bytes(self) -> float:

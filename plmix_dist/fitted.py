@@ -137,6 +137,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         with np.errstate(divide="ignore"):
             params = (mixture.log_worths, np.log(mixture.shares))
         (total,) = passes.run(SCORE, params, [("total", _whole)]).results
+        passes.release()
         assert isinstance(total, Score)
         return total
 

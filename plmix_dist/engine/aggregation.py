@@ -43,6 +43,11 @@ class LeafSource(Protocol):
         """The number of leaves."""
         ...
 
+    @property
+    def n_entries(self) -> int:
+        """How many items all rows list together, or have room for."""
+        ...
+
     def iter_leaves(
         self, start: int = 0, stop: int | None = None, *, labels: bool = True
     ) -> Iterator[RankingBlock]:

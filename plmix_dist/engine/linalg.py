@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from plmix_dist.single_thread import single_thread
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -98,7 +100,6 @@ def randomized_svd(makers: Sequence[RowMaker], n_values: int, seed: int, client:
     import dask.array as da
     from dask.delayed import delayed
     from dask_ml.decomposition import TruncatedSVD
-    from threadpoolctl import threadpool_limits
 
     chunks = [
         da.from_delayed(delayed(maker, pure=False, traverse=False), maker.shape, meta=np.empty((0, 0)))
@@ -111,7 +112,7 @@ def randomized_svd(makers: Sequence[RowMaker], n_values: int, seed: int, client:
     )
     estimator.fit(rows)
     lazy = (estimator.singular_values_, estimator.components_)
-    with threadpool_limits(1, "blas"):
+    with single_thread():
         if client is None:
             with dask.config.set(scheduler="threads"):
                 values, vectors = dask.compute(*lazy)  # type: ignore[attr-defined, no-untyped-call]

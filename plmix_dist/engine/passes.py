@@ -35,6 +35,7 @@ Residency = Literal["auto", "memory", "store"]
 _TREE_FAN_IN = 16
 # With residency "auto", blocks are kept in memory when they take no more than this share of it.
 _MEMORY_SHARE = 0.4
+_LITTLE_WORK = 100_000
 
 
 class Passes(Protocol):
@@ -109,8 +110,11 @@ class ThreadedPasses:
         self.source = source
         self.n_threads = n_threads or os.cpu_count() or 1
         self.in_memory = residency == "memory" or (residency == "auto" and _fits(source, _free_memory()))
-        self._ranges = leaf_ranges(source.n_leaves, self.n_threads)
+        # Waking threads takes longer than a little work.
+        n_tasks = self.n_threads if source.n_entries > _LITTLE_WORK else 1
+        self._ranges = leaf_ranges(source.n_leaves, n_tasks)
         self._kept: dict[int, list[RankingBlock]] = {}
+        self._pool: ThreadPoolExecutor | None = None
         self.n_passes = 0
 
     def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
@@ -131,14 +135,18 @@ class ThreadedPasses:
         return [value for values in self._over_ranges(name, work) for value in values]
 
     def release(self) -> None:
-        """Let go of the blocks that are kept."""
+        """Let go of the blocks that are kept, and of the threads."""
         self._kept.clear()
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
 
     def _over_ranges(self, name: str, work: Callable[[int], Any]) -> list[Any]:
         if len(self._ranges) == 1:
             return [work(0)]
-        with ThreadPoolExecutor(self.n_threads, thread_name_prefix=name) as pool:
-            return list(pool.map(work, range(len(self._ranges))))
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix=name)
+        return list(self._pool.map(work, range(len(self._ranges))))
 
     def _sum_range(self, aggregation: Aggregation, params: Any, number: int) -> Summed:
         start = self._ranges[number][0]

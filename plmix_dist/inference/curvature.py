@@ -16,6 +16,7 @@ from plmix_dist.kernels import Information, Prepared, information, prepare
 from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import sample_rows
+from plmix_dist.single_thread import single_thread
 from plmix_dist.solvers.ghost import odds_against_ghost
 
 if TYPE_CHECKING:
@@ -77,13 +78,12 @@ class Curvature:
 
     def at(self, state: EmState) -> Landscape:
         """The curvature at a state."""
-        from threadpoolctl import threadpool_limits
-
         # Threads of BLAS would compete with those of the pass, and change the last bits.
-        with threadpool_limits(1, "blas"):
+        with single_thread():
             rows = self._rows_for(state)
             passes = ThreadedPasses(as_rankings(rows), residency="memory")
             ((observed, complete),), *_ = passes.run(INFORMATION, state, [("total", _itself)])
+            passes.release()
             scale = 1 / rows.total_weight
             return Landscape.of(
                 _with_prior(scale * observed, state, self.alpha / self.unit),

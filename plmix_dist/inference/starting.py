@@ -198,6 +198,7 @@ def _run_part(
     ]
     passes = ThreadedPasses(as_rankings(part))
     runs = run_together(passes, fits, cuts=cuts)
+    passes.release()
     iterations = max(run.n_iterations for run in runs.values())
     share = n_rows / em.n_rankings
     record |= {"rows": n_rows, "iterations": iterations, "passes": passes.n_passes * share}

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.linalg
-from threadpoolctl import threadpool_limits
 
 from plmix_dist.errors import SettingsError
+from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -109,7 +109,7 @@ def peng_wei(
     _check_settings(n_clusters, len(kernel), tol, max_iter)
     root = np.sqrt(weight)
     # One thread: the bits of a decomposition must not depend on how many cores a worker has.
-    with threadpool_limits(1, user_api="blas"):
+    with single_thread():
         problem = _normalised(kernel * np.outer(root, root), root / np.linalg.norm(root), n_clusters)
         if n_clusters in (1, len(kernel)) or problem.scale == 0.0:
             solution = _solved_at_once(problem)
@@ -157,7 +157,7 @@ def clusters_of(
     root = np.sqrt(weight)
     n_rows = len(matrix)
     seed = int(rng.integers(2**31))
-    with threadpool_limits(1):
+    with single_thread():
         values, vectors = scipy.linalg.eigh(
             matrix * np.outer(root, root), subset_by_index=[n_rows - n_clusters, n_rows - 1]
         )

@@ -8,7 +8,8 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.linalg import LinearOperator, gmres
-from threadpoolctl import threadpool_limits
+
+from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +61,7 @@ def _by_factorisation(rates: NDArray[np.float64]) -> NDArray[np.float64]:
     np.fill_diagonal(balance, 0.0)
     np.fill_diagonal(balance, -balance.sum(axis=0))
     # One thread: the bits of a factorisation must not depend on how many cores a worker has.
-    with threadpool_limits(1, user_api="blas"):
+    with single_thread():
         first = scipy.linalg.solve(balance[:-1, :-1], -balance[:-1, -1])
     return np.append(first, 1.0)
 
@@ -78,7 +79,7 @@ def _by_iteration(rates: NDArray[np.float64] | csr_array) -> NDArray[np.float64]
         return left
 
     from_last = np.asarray((inflow @ np.append(np.zeros(n), 1.0))[:n]) / out[:n]
-    with threadpool_limits(1, user_api="blas"):
+    with single_thread():
         first, failed = gmres(
             LinearOperator((n, n), balance),
             from_last,

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plmix_dist.single_thread import single_thread
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Tries are cheap on this many rows; the best of them is then moved to its optimum on all.
 _TRY_ROWS = 5_000
-_N_TRIES = 10
+_N_TRIES = 6
 
 
 def cluster_rows(
@@ -31,14 +33,13 @@ def cluster_rows(
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
 
     n_clusters = min(n_clusters, len(points))
     tried = np.arange(len(points))
     if len(points) > _TRY_ROWS:
         tried = np.sort(rng.choice(len(points), _TRY_ROWS, replace=False))
     # Sums of several threads come in any order, which shows in the last bits.
-    with threadpool_limits(1), warnings.catch_warnings():
+    with single_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         best = KMeans(n_clusters, n_init=_N_TRIES, random_state=int(rng.integers(1 << 31))).fit(
             points[tried], sample_weight=weights[tried]

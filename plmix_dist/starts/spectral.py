@@ -12,6 +12,7 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import pairwise_wins
 from plmix_dist.rankings.leaves import SMALLEST_LEAF
 from plmix_dist.rankings.randomness import generator
+from plmix_dist.single_thread import single_thread
 from plmix_dist.solvers.least_squares import LINKS, least_squares
 from plmix_dist.starts.clusters import cluster_rows
 from plmix_dist.starts.one_model import fit_one_model
@@ -164,11 +165,9 @@ class SpectralStarter:
 
 def place_directions(rows: PlaceRows, n_values: int) -> Svd:
     """Singular values and vectors of the rank embedding, rows scaled by the root of their weights."""
-    from threadpoolctl import threadpool_limits
-
     n_rows, n_items = rows.shape
     n_values = min(n_values, n_items)
-    with threadpool_limits(1, "blas"):
+    with single_thread():
         if n_items <= _MOST_GRAM_COLUMNS:
             gram = np.zeros((n_items, n_items))
             for start in range(0, n_rows, SMALLEST_LEAF):
@@ -206,11 +205,9 @@ def _lanczos(rows: PlaceRows, n_values: int) -> Svd:
 
 def pair_directions(rows: PairRows, n_values: int, seed: int, client: Client | None) -> Svd:
     """Singular values and vectors of the pairwise embedding: dask-ml's randomised SVD over lazy blocks."""
-    from threadpoolctl import threadpool_limits
-
     n_rows, n_pairs = rows.shape
     if n_pairs <= _FEW_PAIRS:
-        with threadpool_limits(1, "blas"):
+        with single_thread():
             everything = rows.scaled(0, n_rows)
             return _from_gram(everything.T @ everything, min(n_values, n_pairs))
     makers = []
@@ -225,9 +222,8 @@ def pair_directions(rows: PairRows, n_values: int, seed: int, client: Client | N
 
 
 def _projected(rows: Any, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1, "blas"):
+    with single_thread():
         if isinstance(rows, PlaceRows):
             return rows.times(vectors)
         maker = RowMaker(rows.dense, rows.shape)
