@@ -196,15 +196,16 @@ class Landscape:
         EM's. More is added where the sum is not positive definite.
         """
         damping = max(damping, self.doubt)
-        while damping <= _MOST_DAMPING:
-            try:
-                factor = cho_factor(self.observed + damping * self.complete, lower=True)
-            except LinAlgError:
-                damping = max(_LEAST_DAMPING, 3 * damping)
-                continue
-            way = np.zeros(len(slopes))
-            way[self.free] = cho_solve(factor, slopes[self.free])
-            longest = float(np.abs(way).max())
-            moved = state.flat() + way * min(1.0, _LONGEST_STEP / max(longest, 1e-300))
-            return state.like(moved), damping
+        with single_thread():
+            while damping <= _MOST_DAMPING:
+                try:
+                    factor = cho_factor(self.observed + damping * self.complete, lower=True)
+                except LinAlgError:
+                    damping = max(_LEAST_DAMPING, 3 * damping)
+                    continue
+                way = np.zeros(len(slopes))
+                way[self.free] = cho_solve(factor, slopes[self.free])
+                longest = float(np.abs(way).max())
+                moved = state.flat() + way * min(1.0, _LONGEST_STEP / max(longest, 1e-300))
+                return state.like(moved), damping
         return None
