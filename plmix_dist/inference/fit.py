@@ -13,16 +13,16 @@ from plmix_dist.errors import NotIdentifiedError, SettingsError
 from plmix_dist.inference.em import Em
 from plmix_dist.inference.lockstep import run_together
 from plmix_dist.inference.look import take_look
-from plmix_dist.inference.run import run_from
-from plmix_dist.inference.starting import (
+from plmix_dist.inference.parts import (
     NEWTON_AFTER,
     Start,
     halving,
-    make_starts,
     newton_for,
     run_on_sample,
     run_on_small_sample,
 )
+from plmix_dist.inference.run import run_from
+from plmix_dist.inference.starting import make_starts
 from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
 from plmix_dist.solvers import LSR, MM, SOLVERS, Solver
 from plmix_dist.starts.stages import Stages
