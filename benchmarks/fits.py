@@ -41,7 +41,7 @@ class Size(NamedTuple):
 
 
 # Seconds of the authors' released EM-LSR and of R's PLMIX 2.2 (one random start), the best of several runs on one
-# thread of a machine like the one these benchmarks are run on; other data of the same size and distribution.
+# thread of a machine like the one these benchmarks are run on, for other data of the same size.
 SIZES = (Size(50, 10_000, 11.7, 7.8), Size(10, 5_000, 1.1, 0.43))
 # Rankings, items, components of fits that are measured in passes.
 LARGE = ((1_000_000, 100, 5), (10_000_000, 10, 4))
