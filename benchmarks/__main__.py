@@ -15,6 +15,12 @@ NAMES = (
     "start",
     "random_against_spectral",
     "real_data",
+    "paper_em_lsr",
+    "fits",
+    "passes",
+    "growth",
+    "out_of_core",
+    "large_n",
 )
 
 if __name__ == "__main__":

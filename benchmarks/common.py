@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import platform
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +56,25 @@ def save(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def folder_bytes(folder: Path) -> int:
     """Bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
+    """What a function of a module gives in a process of its own, and the highest resident memory, in bytes, there."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        result: tuple[Any, int] = pool.submit(_with_peak, function, arguments).result()
+        return result
+
+
+def _with_peak(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, int]:
+    result = function(*arguments)
+    status = Path("/proc/self/status")
+    if status.exists():
+        # What getrusage gives on Linux may be the parent's: it outlives the change of program.
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return result, int(line.split()[1]) * 1024
+    import resource
+
+    return result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class PeakMemory:

@@ -40,6 +40,7 @@ class Newton:
         self._wait = after
         self._damping = 0.0
         self._n_failures = 0
+        self._was_refused = False
         self._slopes: list[float] = []
 
     def propose(self, state: EmState, evaluation: Evaluation) -> EmState | None:
@@ -48,6 +49,9 @@ class Newton:
         if self._wait > 0 or not self.curvature.suits(state):
             self._wait -= 1
             return None
+        if not self._was_refused:  # the last proposal was taken, so failures are no longer in a row
+            self._n_failures = 0
+        self._was_refused = False
         self._slopes.append(evaluation.gradient)
         if self.landscape is None or self._is_stale():
             self.landscape = self.curvature.at(state)
@@ -67,6 +71,7 @@ class Newton:
         if self._wait > 0 or self.landscape is None:
             return
         self.is_new = True
+        self._was_refused = True
         self._n_failures += 1
         self._damping = max(_DAMPING_AFTER_FAILURE, self._damping * _DAMPING_FACTOR**2)
         if self._n_failures >= _MOST_FAILURES:
