@@ -87,7 +87,7 @@ class Curvature:
             scale = 1 / rows.total_weight
             return Landscape.of(
                 _with_prior(scale * observed, state, self.alpha / self.unit),
-                _spread_out(scale * complete, state),
+                _with_prior(_spread_out(scale * complete, state), state, self.alpha / self.unit),
                 state,
                 doubt=self._doubt(rows, state),
                 free_shares=not self.fixed_shares,
@@ -110,12 +110,15 @@ def _itself(total: Information) -> Information:
 
 
 def _spread_out(complete: NDArray[np.float64], state: EmState) -> NDArray[np.float64]:
-    """The complete information of each component, in its place among all parameters."""
-    n_items = state.log_worths.shape[1]
-    whole = np.zeros((state.flat().size,) * 2)
+    """The complete information, a unit of weight, of all components and of the shares."""
+    n_components, n_items = state.log_worths.shape
+    n_worths = n_components * n_items
+    whole = np.zeros((n_worths + n_components,) * 2)
     for k, own in enumerate(complete):
         place = slice(k * n_items, (k + 1) * n_items)
         whole[place, place] = own
+    shares = np.exp(state.log_shares)
+    whole[n_worths:, n_worths:] = np.diag(shares) - np.outer(shares, shares)
     return whole
 
 
