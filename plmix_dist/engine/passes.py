@@ -110,8 +110,8 @@ class ThreadedPasses:
         self.source = source
         self.n_threads = n_threads or os.cpu_count() or 1
         self.in_memory = residency == "memory" or (residency == "auto" and _fits(source, _free_memory()))
-        # Waking threads takes longer than a little work.
-        n_tasks = self.n_threads if source.n_entries > _LITTLE_WORK else 1
+        # Waking threads takes longer than a little work, unless it is asked for.
+        n_tasks = 1 if n_threads is None and source.n_entries <= _LITTLE_WORK else self.n_threads
         self._ranges = leaf_ranges(source.n_leaves, n_tasks)
         self._kept: dict[int, list[RankingBlock]] = {}
         self._pool: ThreadPoolExecutor | None = None
