@@ -12,6 +12,7 @@ NAMES = (
     "ingest",
     "kernels",
     "iteration",
+    "scheduling",
     "start",
     "random_against_spectral",
     "real_data",

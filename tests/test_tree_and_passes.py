@@ -278,8 +278,61 @@ def test_graph__m_steps_wait_for_the_sum_alone(rankings: Rankings, client: Clien
     (last_sum,) = named(graph, "tree-sum")
     for step in named(graph, "m-step"):
         assert set(map(str, dependencies[step])) == {last_sum}
+    # Small parameters are part of each task: a task that hands them out would cost every pass a round trip.
+    assert all(not dependencies[task] for task in named(graph, "e-step"))
+
+
+def test_graph__large_parameters_travel_once(
+    rankings: Rankings, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = bits(ThreadedPasses(rankings, n_threads=1))
+    monkeypatch.setattr("plmix_dist.engine.passes._MOST_BYTES_WITH_TASKS", 5_000)
+    small = DistributedPasses(rankings, client, n_tasks=2, residency="store")
+    large = DistributedPasses(rankings, client, n_tasks=30, residency="store")
+    assert "parameters" not in {key_split(key) for key in graph_of(small)}
+    graph = graph_of(large)
+    dependencies, _ = get_deps(graph)
     for task in named(graph, "e-step"):
         assert {key_split(key) for key in dependencies[task]} == {"parameters", "aggregation"}
+    assert bits(small) == bits(large) == reference
+
+
+def workers_of_tasks(dask_scheduler: Any, prefix: str) -> dict[str, str]:
+    """The worker that holds each task's result."""
+    return {
+        str(key): next(iter(task.who_has)).address
+        for key, task in dask_scheduler.tasks.items()
+        if str(key).startswith(prefix) and task.who_has
+    }
+
+
+@pytest.fixture(scope="module")
+def two_by_three() -> Iterator[Client]:
+    """Two workers of three threads."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=3, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def test_graph__sums_of_one_worker_meet_first(rankings: Rankings, two_by_three: Client) -> None:
+    passes = DistributedPasses(rankings, two_by_three, residency="memory")
+    assert bits(passes) == bits(ThreadedPasses(rankings, n_threads=1))
+    homes = two_by_three.run_on_scheduler(workers_of_tasks, prefix=f"load-{passes._name}-")
+    by_number = [homes[key] for key in sorted(homes)]
+    assert len(by_number) == 6
+    assert len(set(by_number[:3])) == len(set(by_number[3:])) == 1
+    assert by_number[0] != by_number[-1]
+    graph = graph_of(passes)
+    dependencies, _ = get_deps(graph)
+    first, second, last = named(graph, "tree-sum")
+    e_steps = named(graph, "e-step")
+    assert dependencies[first] == set(e_steps[:3])
+    assert dependencies[second] == set(e_steps[3:])
+    assert dependencies[last] == {first, second}
 
 
 def test_graph__no_key_twice(rankings: Rankings, client: Client) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 # Cuts are multiples of a power of two near this share of a task, which bounds both idle time and nodes that travel.
-_GRANULES_PER_TASK = 8
+_GRANULES_PER_TASK = 16
 
 
 def leaf_ranges(n_leaves: int, n_tasks: int) -> list[tuple[int, int]]:
@@ -14,7 +14,7 @@ def leaf_ranges(n_leaves: int, n_tasks: int) -> list[tuple[int, int]]:
     Examples
     --------
     >>> leaf_ranges(100, 2)
-    [(0, 48), (48, 100)]
+    [(0, 50), (50, 100)]
     >>> leaf_ranges(3, 8)
     [(0, 1), (1, 2), (2, 3)]
     """

@@ -1,0 +1,229 @@
+"""What a pass costs beside its work: seconds by tasks, levels and bytes, and what that means for many workers.
+
+Workers of one thread live in this process and talk over TCP, so that a hundred fit on one machine. Scheduler and
+workers then share one interpreter: their times add up here that would overlap on a cluster.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+import plmix_dist as pl
+from benchmarks.common import best_of, draw, save
+from plmix_dist.data import as_rankings
+from plmix_dist.engine.aggregation import Aggregation
+from plmix_dist.engine.passes import _TREE_FAN_IN as FAN_IN
+from plmix_dist.engine.passes import DistributedPasses
+from plmix_dist.inference import EmState
+from plmix_dist.inference.em import PassParams, leaf_statistics, prepare_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plmix_dist.rankings import RankingBlock
+
+FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "scheduling.svg"
+N_COMPONENTS = 4
+TERMS = ("pass", "level", "task", "byte")
+# Nanoseconds of a kernel for one item of one ranking under one component, as `kernels` finds them.
+NANOSECONDS = {"mm": 1.5, "lsr": 6.0}
+SIZES = ((20, 4, "mm"), (100, 5, "mm"), (100, 5, "lsr"), (1_000, 5, "lsr"))
+
+
+class Cost(NamedTuple):
+    """What the seconds of a pass are explained by."""
+
+    levels: int
+    tasks: int
+    bytes: float
+
+    def terms(self) -> list[float]:
+        return [1.0, self.levels, self.tasks, self.bytes]
+
+
+class Payload(NamedTuple):
+    """Bytes of one fit: parameters to a task, statistics from it."""
+
+    parameters: int
+    statistics: int
+
+
+def run(tiny: bool = False) -> list[dict[str, Any]]:
+    counts = (2, 3, 5) if tiny else (2, 4, 8, 16, 32, 64, 100)
+    lengths = (100, 20_000) if tiny else (100, 20_000, 100_000)
+    measured = [row for n_workers in counts for row in _measure(n_workers, lengths, 3 if tiny else 12)]
+    weights = _fit([row for row in measured if row["workers"] != counts[-1]])
+    for row in measured:
+        row["predicted, s"] = _predict(weights, _cost_of(row))
+        row["error, %"] = 100 * (row["predicted, s"] / row["pass, s"] - 1)
+    save("scheduling", measured)
+    save(
+        "scheduling-model",
+        [{"for each": term, "ms": 1e3 * weight} for term, weight in zip(TERMS, weights, strict=True)],
+    )
+    save("scheduling-bytes", [_bytes_row(*size) for size in SIZES[: 2 if tiny else None]])
+    save("scheduling-projection", _projections(weights, SIZES[: 2 if tiny else None]))
+    if not tiny:
+        draw(FIGURE, 2, partial(_fill, measured=measured, weights=weights))
+    return measured
+
+
+# --- what is measured --------------------------------------------------------------------------------------
+
+
+def _measure(n_workers: int, lengths: Sequence[int], repeats: int) -> list[dict[str, Any]]:
+    """The shortest pass with a leaf of one row for every worker, and statistics of some lengths."""
+    from distributed import Client, LocalCluster
+
+    rows = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, processes=False, protocol="tcp://",
+            host="127.0.0.1", memory_limit=0, dashboard_address=None,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):  # fmt: skip
+        store = pl.simulate(Path(folder) / "s", n_rankings=n_workers, n_items=4, n_components=1, leaf_rows=1)
+        passes = DistributedPasses(as_rankings(store), client, residency="memory")
+        for length in lengths:
+            aggregation = Aggregation("e-step", leaf=_zeros, prepare=int)
+            finish = [("summary", _first), *((f"m-step-{k}", _first) for k in range(N_COMPONENTS))]
+            once = partial(passes.run, aggregation, length, finish)
+            once()
+            seconds, _ = best_of(repeats, once)
+            cost = Cost(
+                levels=n_levels(n_workers),
+                tasks=len(passes._graph(aggregation, length, finish).dask),
+                # The sums of all but one task travel to it; those of later levels are few.
+                bytes=8.0 * length * (n_workers - 1),
+            )
+            rows.append({"workers": n_workers, "numbers": length, **cost._asdict(), "pass, s": seconds})
+        del once
+        passes.release()
+    return rows
+
+
+def _zeros(block: RankingBlock, length: int) -> tuple[Any, ...]:
+    del block
+    return (np.zeros(length),)
+
+
+def _first(total: Any) -> float:
+    return float(total[0][0])
+
+
+# --- the model ---------------------------------------------------------------------------------------------
+
+
+def n_levels(n_workers: int) -> int:
+    """Levels of a graph that wait for each other: e-step, tree sums, m-steps, collect."""
+    joins, parts = 0, n_workers
+    while parts > 1:
+        joins, parts = joins + 1, math.ceil(parts / FAN_IN)
+    return 3 + joins
+
+
+def n_tasks(n_workers: int, n_components: int) -> int:
+    """Tasks of a pass: one e-step a worker, tree sums, K m-steps, summary and collect."""
+    joins, parts = 0, n_workers
+    while parts > 1:
+        parts = math.ceil(parts / FAN_IN)
+        joins += parts
+    return n_workers + joins + n_components + 2
+
+
+def _cost_of(row: dict[str, Any]) -> Cost:
+    return Cost(row["levels"], row["tasks"], row["bytes"])
+
+
+def _fit(rows: list[dict[str, Any]]) -> Any:
+    """Seconds a pass, level, task and byte, none below zero, that make the relative errors least."""
+    seconds = np.array([row["pass, s"] for row in rows])
+    terms = np.array([_cost_of(row).terms() for row in rows])
+    scale = terms.max(axis=0)
+    weights, _ = nnls(terms / scale / seconds[:, None], np.ones(len(rows)))
+    return weights / scale
+
+
+def _predict(weights: Any, cost: Cost) -> float:
+    return float(np.dot(weights, cost.terms()))
+
+
+# --- what it says of fits ----------------------------------------------------------------------------------
+
+
+def _payload(n_items: int, n_components: int, solver: str) -> Payload:
+    """Bytes of parameters and statistics of a real pass, as they are pickled."""
+    state = EmState.start(np.zeros((n_components, n_items)), np.full(n_components, 1 / n_components))
+    params = (PassParams(state, None, with_rates=solver == "lsr"),)
+    block = pl.RankingBlock.from_array(np.arange(n_items)[None], n_items=n_items)
+    statistics = leaf_statistics(block, prepare_pass(params))
+    return Payload(len(pickle.dumps(params)), len(pickle.dumps(statistics)))
+
+
+def _bytes_row(n_items: int, n_components: int, solver: str) -> dict[str, Any]:
+    payload = _payload(n_items, n_components, solver)
+    numbers = n_components * n_items * (n_items if solver == "lsr" else 1)
+    return {
+        "items": n_items, "components": n_components, "m-step": solver,
+        "parameters, kB": payload.parameters / 1e3, "statistics, kB": payload.statistics / 1e3,
+        "bytes a number": payload.statistics / numbers,
+    }  # fmt: skip
+
+
+def _cluster_cost(n_workers: int, n_components: int, payload: Payload) -> Cost:
+    """The cost on a cluster: the scheduler hands out all parameters; joins of one level work side by side."""
+    joined, parts = 0, n_workers
+    while parts > 1:
+        joined += min(parts, FAN_IN) - 1
+        parts = math.ceil(parts / FAN_IN)
+    travelling = payload.parameters * n_workers + payload.statistics * joined
+    return Cost(n_levels(n_workers), n_tasks(n_workers, n_components), travelling)
+
+
+def _projections(weights: Any, sizes: Sequence[tuple[int, int, str]]) -> list[dict[str, Any]]:
+    rows = []
+    for n_items, n_components, solver in sizes:
+        payload = _payload(n_items, n_components, solver)
+        for n_workers in (2, 100, 1_000):
+            cost = _cluster_cost(n_workers, n_components, payload)
+            overhead = _predict(weights, cost)
+            a_row = 1e-9 * NANOSECONDS[solver] * n_items * n_components
+            rows.append(
+                {
+                    "items": n_items, "components": n_components, "m-step": solver, "workers": n_workers,
+                    "tasks": cost.tasks, "levels": cost.levels, "MB in turn": cost.bytes / 1e6, "overhead, s": overhead,
+                    "rows a worker for 10 %": round(10 * overhead / a_row, -3),
+                }
+            )  # fmt: skip
+    return rows
+
+
+def _fill(panels: list[Any], measured: list[dict[str, Any]], weights: Any) -> None:
+    for length in sorted({row["numbers"] for row in measured}):
+        rows = [row for row in measured if row["numbers"] == length]
+        workers = [row["workers"] for row in rows]
+        (line,) = panels[0].plot(
+            workers, [row["pass, s"] for row in rows], "o", label=f"{8 * length / 1e3:g} kB"
+        )
+        panels[0].plot(workers, [row["predicted, s"] for row in rows], "--", color=line.get_color())
+    panels[0].set(xlabel="workers", ylabel="seconds a pass", xscale="log", yscale="log")
+    panels[0].set_title("measured (dots) and model (lines)", fontsize=10)
+    panels[0].legend(title="statistics", fontsize=8)
+    many = np.unique(np.geomspace(2, 2_000, 40).astype(int))
+    for n_items, n_components, solver in SIZES:
+        payload = _payload(n_items, n_components, solver)
+        seconds = [_predict(weights, _cluster_cost(int(n), n_components, payload)) for n in many]
+        panels[1].plot(many, seconds, label=f"n = {n_items}, K = {n_components}, {solver.upper()}")
+    panels[1].set(xlabel="workers", ylabel="overhead, seconds", xscale="log", yscale="log")
+    panels[1].set_title("projected for a cluster", fontsize=10)
+    panels[1].legend(fontsize=8)
