@@ -24,7 +24,7 @@ COSTS = ((1_000_000, 100, 100, 5), (1_000_000, 100, 5, 5), (100_000, 1_000, 50, 
 def run(tiny: bool = False) -> list[dict[str, Any]]:
     rows = []
     for n_items, differing, n_components, n_rankings in SIZES[:1] if tiny else SIZES:
-        for seed in range(1 if tiny or n_components > 5 else 3):
+        for seed in range(1 if tiny else 2):
             rng = np.random.default_rng(seed)
             truth = draw_log_worths(n_components, n_items, differing, rng)
             shares = np.full(n_components, 1 / n_components)
@@ -52,7 +52,7 @@ def _compared(block: pl.RankingBlock, truth: np.ndarray, tiny: bool) -> dict[str
         best = pl.PlackettLuceMixture(
             n_components,
             init="random",
-            n_init=2 if tiny else 20,
+            n_init=2 if tiny else 5,
             random_state=0,
             tol=tol,
             max_iter=200,
@@ -65,7 +65,7 @@ def _compared(block: pl.RankingBlock, truth: np.ndarray, tiny: bool) -> dict[str
         "after EM": matched_distance(fitted.log_worths_, truth),
         "passes": passes,
         "random passes, median": float(np.median([record["iteration"] for record in ends.values()])),
-        "below best of 20": max(0.0, (best.objective_ - fitted.objective_) / block.total_weight),
+        "below best of 5": max(0.0, (best.objective_ - fitted.objective_) / block.total_weight),
     }
 
 
