@@ -106,7 +106,8 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         threads_per_worker=options.threads or 1,
         memory_limit=options.memory_limit or "auto",
         host="127.0.0.1",
-        dashboard_address=_dashboard_address(),
+        # Any free port: two clusters on one machine are nothing unusual.
+        dashboard_address="127.0.0.1:0",
     )
     with cluster, Client(cluster) as client:
         yield client
@@ -124,10 +125,3 @@ def _security(options: ClusterOptions) -> dict[str, Any]:
         require_encryption=True,
     )
     return {"security": security}
-
-
-def _dashboard_address() -> str | None:
-    """A free port on loopback where the dashboard can be drawn, none where bokeh is not installed."""
-    import importlib.util
-
-    return "127.0.0.1:0" if importlib.util.find_spec("bokeh") else None

@@ -26,6 +26,8 @@ KINDS = ("soc", "soi", "toc", "toi")
 LONGEST_HEADER_LINE = 10_000
 MOST_ALTERNATIVES = 1_000_000
 MOST_DIGITS = 40
+# Beyond, weights are no counts any more: their neighbours are more than one apart.
+LARGEST_COUNT = 2.0**53
 
 
 def read_header(file: SourceFile, options: ReadOptions) -> Header:
@@ -90,7 +92,7 @@ def write(store: RankingStore, target: str) -> None:
                 refuse(target, f"ties do not fit into .{kind}", ".toc or .toi")
             if kind in ("soc", "toc") and len(labels) < store.n_items:
                 refuse(target, f".{kind} holds complete orders only", ".soi or .toi")
-            if not weight.is_integer():
+            if not weight.is_integer() or weight > LARGEST_COUNT:
                 refuse(
                     target, f"PrefLib has whole counts, but a ranking has weight {weight}", "CSV or Parquet"
                 )
