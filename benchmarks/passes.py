@@ -17,7 +17,7 @@ import numpy as np
 
 import plmix_dist as pl
 from benchmarks.common import save
-from plmix_dist.inference import fit, parts
+from plmix_dist.inference import fit, sample_fits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
 def without_newton() -> Iterator[None]:
     """Fits in which EM and Anderson's acceleration go all the way alone."""
     with ExitStack() as stack:
-        for module in (fit, parts):
+        for module in (fit, sample_fits):
             stack.enter_context(patch.object(module, "newton_for", lambda *_: None))
         yield
 

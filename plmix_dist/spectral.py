@@ -9,8 +9,8 @@ from plmix_dist.engine.passes import make_passes
 from plmix_dist.fitted import MixtureEstimator, seed_of
 from plmix_dist.inference.look import take_look
 from plmix_dist.mixture import MixtureParams
-from plmix_dist.starts.spectral import SpectralSettings, SpectralStarter
-from plmix_dist.starts.stages import Stages
+from plmix_dist.starts.spectral_start import SpectralSettings, SpectralStarter
+from plmix_dist.stages import Stages
 
 if TYPE_CHECKING:
     from distributed import Client

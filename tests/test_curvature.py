@@ -27,7 +27,7 @@ from oracle import write_store
 
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.errors import CollapsedComponentWarning
-from plmix_dist.inference import Evaluation, collapse, parts
+from plmix_dist.inference import Evaluation, collapse, sample_fits
 from plmix_dist.inference.curvature import Curvature, Landscape, _with_prior
 from plmix_dist.inference.newton import Newton
 from plmix_dist.inference.state import EmState
@@ -602,9 +602,9 @@ def test_same_bits__newton_with_one_and_two_workers(store: RankingStore, client:
 def test_newton_for__only_where_it_is_wanted() -> None:
     block, _ = overlapping("full", 10)
     em: Any = SimpleNamespace(alpha=0.1, unit=10.0, fixed_shares=False)
-    start = parts.Start(HERE, {})
+    start = sample_fits.Start(HERE, {})
     wanted: Any = SimpleNamespace(accelerate=True, em="fused")
-    assert isinstance(parts.newton_for(block, em, wanted, 3, start), Newton)
+    assert isinstance(sample_fits.newton_for(block, em, wanted, 3, start), Newton)
     for accelerate, kind in ((False, "fused"), (True, "exact"), (False, "exact")):
         settings: Any = SimpleNamespace(accelerate=accelerate, em=kind)
-        assert parts.newton_for(block, em, settings, 3, start) is None
+        assert sample_fits.newton_for(block, em, settings, 3, start) is None

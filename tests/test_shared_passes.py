@@ -23,7 +23,7 @@ from plmix_dist.engine.passes import ThreadedPasses
 from plmix_dist.errors import NonFiniteError, SettingsError
 from plmix_dist.inference import Em, EmState, em, lockstep, look
 from plmix_dist.inference.lockstep import run_together
-from plmix_dist.inference.parts import halving
+from plmix_dist.inference.sample_fits import halving
 from plmix_dist.inference.run import run_from
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.inference.starting import random_start

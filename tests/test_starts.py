@@ -35,15 +35,15 @@ from plmix_dist.kernels import pairwise_wins
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.sampling import sample_rows
 from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
-from plmix_dist.solvers.least_squares import least_squares
-from plmix_dist.starts import spectral
+from plmix_dist.stages import Stages
+from plmix_dist.starts import spectral_start
 from plmix_dist.starts.clusters import cluster_rows
+from plmix_dist.starts.least_squares import least_squares
 from plmix_dist.starts.one_model import fit_one_model
 from plmix_dist.starts.pairs import PairRows, pair_frequencies, place_table
 from plmix_dist.starts.places import PlaceRows
-from plmix_dist.starts.rank import rank_above_noise, rank_of_paper
-from plmix_dist.starts.spectral import SpectralSettings, SpectralStarter, cluster_worths
-from plmix_dist.starts.stages import Stages
+from plmix_dist.starts.spectral_start import SpectralSettings, SpectralStarter, cluster_worths
+from plmix_dist.starts.svd_rank import rank_above_noise, rank_of_paper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -305,7 +305,7 @@ def test_place_directions__many_items_as_few(monkeypatch: pytest.MonkeyPatch) ->
     )
     embedded = PlaceRows(block)
     exact = spectral.place_directions(embedded, 6)
-    monkeypatch.setattr(spectral, "_MOST_GRAM_COLUMNS", 10)
+    monkeypatch.setattr(spectral_start, "_MOST_GRAM_COLUMNS", 10)
     lanczos = spectral.place_directions(embedded, 6)
     assert_allclose(lanczos.singular_values[:3], exact.singular_values[:3], rtol=1e-3)
     assert_allclose(lanczos.vectors[:, :3], exact.vectors[:, :3], atol=2e-2)
@@ -659,7 +659,7 @@ def test_cluster_worths__by_hand() -> None:
 @pytest.mark.parametrize("counted", [True, False])
 def test_cluster_worths__empty_clusters(counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not counted:
-        monkeypatch.setattr(spectral, "_MOST_ITEMS_COUNTED", 1)
+        monkeypatch.setattr(spectral_start, "_MOST_ITEMS_COUNTED", 1)
     block, _ = draw_rankings(np.zeros((1, 5)), np.ones(1), 90, np.random.default_rng(0))
     labels = np.where(np.arange(90) < 60, 2, 0)
     log_worths, shares = cluster_worths(block, labels, SpectralSettings(5))
@@ -676,7 +676,7 @@ def test_cluster_worths__both_ways_agree(monkeypatch: pytest.MonkeyPatch) -> Non
     truth = np.random.default_rng(1).normal(0, 1, (2, 8))
     block, component = draw_rankings(truth, np.array([0.6, 0.4]), 3_000, np.random.default_rng(2))
     counted = cluster_worths(block, component, SpectralSettings(2))[0]
-    monkeypatch.setattr(spectral, "_MOST_ITEMS_COUNTED", 7)
+    monkeypatch.setattr(spectral_start, "_MOST_ITEMS_COUNTED", 7)
     stepped, shares = cluster_worths(block, component, SpectralSettings(2))
     assert_allclose(shares, np.bincount(component) / 3_000)
     for found in (counted, stepped):
@@ -686,7 +686,7 @@ def test_cluster_worths__both_ways_agree(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_cluster_worths__probit_needs_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spectral, "_MOST_ITEMS_COUNTED", 7)
+    monkeypatch.setattr(spectral_start, "_MOST_ITEMS_COUNTED", 7)
     with pytest.raises(SettingsError, match=r"link='probit' needs .* pair of 8 items .* choose link='logit'"):
         SpectralPlackettLuce(2, link="probit", random_state=0).fit(np.tile(np.arange(8), (9, 1)))
 

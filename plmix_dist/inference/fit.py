@@ -13,7 +13,8 @@ from plmix_dist.errors import NotIdentifiedError, SettingsError
 from plmix_dist.inference.em import Em
 from plmix_dist.inference.lockstep import run_together
 from plmix_dist.inference.look import take_look
-from plmix_dist.inference.parts import (
+from plmix_dist.inference.run import run_from
+from plmix_dist.inference.sample_fits import (
     NEWTON_AFTER,
     Start,
     halving,
@@ -21,11 +22,10 @@ from plmix_dist.inference.parts import (
     run_on_sample,
     run_on_small_sample,
 )
-from plmix_dist.inference.run import run_from
 from plmix_dist.inference.starting import make_starts
 from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
 from plmix_dist.solvers import LSR, MM, SOLVERS, Solver
-from plmix_dist.starts.stages import Stages
+from plmix_dist.stages import Stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

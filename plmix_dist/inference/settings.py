@@ -9,8 +9,8 @@ import numpy as np
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.solvers import SOLVERS
-from plmix_dist.starts.kernel import KERNELS
-from plmix_dist.starts.spectral import SpectralSettings
+from plmix_dist.starts.sdp_start import KERNELS
+from plmix_dist.starts.spectral_start import SpectralSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

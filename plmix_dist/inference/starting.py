@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmix_dist.inference.parts import Start, race
+from plmix_dist.inference.sample_fits import Start, race
 from plmix_dist.inference.state import EmState
 from plmix_dist.rankings.randomness import generator
-from plmix_dist.starts.kernel import kernel_start
-from plmix_dist.starts.spectral import SpectralStarter
+from plmix_dist.starts.sdp_start import kernel_start
+from plmix_dist.starts.spectral_start import SpectralStarter
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plmix_dist.inference.em import Em
     from plmix_dist.inference.look import Look
     from plmix_dist.inference.settings import FitSettings
-    from plmix_dist.starts.stages import Stages
+    from plmix_dist.stages import Stages
 
 # Clusters are purer than components, so their worths are too sure of themselves; EM would take long to unlearn that.
 _MOST_SPREAD = 1.0

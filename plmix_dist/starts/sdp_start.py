@@ -12,17 +12,17 @@ import numpy as np
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings.merge import merge_equal_rows
-from plmix_dist.rankings.preference_kernels import kendall_kernel, mallows_kernel, mean_preferences
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import thinned
-from plmix_dist.solvers.peng_wei import clusters_of, peng_wei
-from plmix_dist.starts.spectral import SpectralSettings, cluster_worths
+from plmix_dist.starts.peng_wei import clusters_of, peng_wei
+from plmix_dist.starts.ranking_similarity import kendall_kernel, mallows_kernel, mean_preferences
+from plmix_dist.starts.spectral_start import SpectralSettings, cluster_worths
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import RankingBlock
-    from plmix_dist.starts.stages import Stages
+    from plmix_dist.stages import Stages
 
 # To add a kernel, add a function of two blocks here.
 KERNELS = {"kendall": kendall_kernel, "mallows": mallows_kernel}

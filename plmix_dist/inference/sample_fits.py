@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from plmix_dist.inference.settings import FitSettings
     from plmix_dist.inference.state import EmState
     from plmix_dist.rankings import RankingBlock
-    from plmix_dist.starts.stages import Stages
+    from plmix_dist.stages import Stages
 
 # A race is run on this many rankings that list so many items, but on no more than a quarter of all, as long as some
 # thousands are left.

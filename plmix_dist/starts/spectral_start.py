@@ -13,19 +13,19 @@ from plmix_dist.kernels import pairwise_wins
 from plmix_dist.rankings.leaves import SMALLEST_LEAF
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.single_thread import single_thread
-from plmix_dist.solvers.least_squares import LINKS, least_squares
 from plmix_dist.starts.clusters import cluster_rows
+from plmix_dist.starts.least_squares import LINKS, least_squares
 from plmix_dist.starts.one_model import fit_one_model
 from plmix_dist.starts.pairs import PairRows, pair_frequencies
 from plmix_dist.starts.places import PlaceRows
-from plmix_dist.starts.rank import rank_above_noise, rank_of_paper
+from plmix_dist.starts.svd_rank import rank_above_noise, rank_of_paper
 
 if TYPE_CHECKING:
     from distributed import Client
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import RankingBlock
-    from plmix_dist.starts.stages import Stages
+    from plmix_dist.stages import Stages
 
 EMBEDDINGS = ("auto", "pairwise", "rank")
 # Columns up to which the exact eigenvectors of the Gram matrix are the cheapest way; beyond, places are sparse.
@@ -108,7 +108,7 @@ class SpectralStarter:
     Examples
     --------
     >>> from plmix_dist.rankings import RankingBlock
-    >>> from plmix_dist.starts.stages import Stages
+    >>> from plmix_dist.stages import Stages
     >>> sample = RankingBlock.from_array([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10)
     >>> start = SpectralStarter(sample, SpectralSettings(n_components=2), Stages()).start()
     >>> sorted(start.shares.tolist()), start.rank

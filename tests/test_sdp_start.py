@@ -15,10 +15,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
 from plmix_dist.errors import RankingError, SettingsError
-from plmix_dist.rankings import Ranking, RankingBlock, preference_kernels
-from plmix_dist.rankings.preference_kernels import kendall_kernel, mallows_kernel, mean_preferences
+from plmix_dist.rankings import Ranking, RankingBlock
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.solvers.peng_wei import clusters_of, peng_wei
+from plmix_dist.starts import ranking_similarity
+from plmix_dist.starts.peng_wei import clusters_of, peng_wei
+from plmix_dist.starts.ranking_similarity import kendall_kernel, mallows_kernel, mean_preferences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -169,7 +170,7 @@ def test_kendall__bits_depend_neither_on_slabs_nor_on_threads(
     right, _ = draw_rankings(np.zeros((1, 12)), np.ones(1), 70, rng, length=9, unranked="below")
     with threadpool_limits(1):
         whole = kendall_kernel(left, right, **options)  # type: ignore[arg-type]
-    monkeypatch.setattr(preference_kernels, "_SLAB_CELLS", 66 * 13)
+    monkeypatch.setattr(ranking_similarity, "_SLAB_CELLS", 66 * 13)
     with threadpool_limits(2):
         assert_array_equal(kendall_kernel(left, right, **options), whole)  # type: ignore[arg-type]
 
