@@ -19,7 +19,7 @@ from scipy.optimize import nnls
 import plmix_dist as pl
 from benchmarks.common import best_of, draw, save
 from plmix_dist.data import as_rankings
-from plmix_dist.engine.aggregation import Aggregation
+from plmix_dist.engine.request import Aggregation
 from plmix_dist.engine.passes import _TREE_FAN_IN as FAN_IN
 from plmix_dist.engine.passes import DistributedPasses
 from plmix_dist.inference import EmState

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmix_dist.engine.dask_arrays import is_dask_array
-from plmix_dist.engine.memory import BlockLeaves
+from plmix_dist.engine.block_leaves import BlockLeaves
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.leaves import cut_leaves, default_leaf_rows

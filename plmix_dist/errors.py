@@ -51,11 +51,15 @@ class StoreFullError(StoreError):
     """The disk or quota has no room for what must be written."""
 
 
-class NotIdentifiedError(PlmixError, ValueError):
+class FitError(PlmixError):
+    """A fit cannot go on from where it is; others that share its passes can."""
+
+
+class NotIdentifiedError(FitError, ValueError):
     """No maximum-likelihood estimate exists: some items were never above, or never below, some others."""
 
 
-class NonFiniteError(PlmixError, ArithmeticError):
+class NonFiniteError(FitError, ArithmeticError):
     """A computation gave infinity or NaN."""
 
 

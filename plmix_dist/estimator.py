@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from plmix_dist.data import Rankings
-    from plmix_dist.engine.passes import Residency
+    from plmix_dist.engine.residency import Residency
     from plmix_dist.rankings import Unranked
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from plmix_dist.data import Rankings, as_rankings
-from plmix_dist.engine.aggregation import Aggregation
+from plmix_dist.engine.request import Aggregation
 from plmix_dist.engine.lazy import lazy_rows
 from plmix_dist.engine.passes import make_passes
 from plmix_dist.kernels import Prepared, prepare, row_posteriors

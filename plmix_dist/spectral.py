@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from numpy.typing import ArrayLike
 
-    from plmix_dist.engine.passes import Residency
+    from plmix_dist.engine.residency import Residency
     from plmix_dist.rankings import Unranked
 
 

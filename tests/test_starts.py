@@ -283,7 +283,7 @@ def test_place_rows__weight_is_copies(kind: str) -> None:
     one, many = PlaceRows(block_of(rows, 9)), PlaceRows(block_of(copies(rows), 9))
     assert_allclose(one.means, many.means, atol=1e-12)
     assert_allclose(one.scale, many.scale, rtol=1e-10)
-    mine, theirs = (spectral.place_directions(embedded, 5) for embedded in (one, many))
+    mine, theirs = (spectral_start.place_directions(embedded, 5) for embedded in (one, many))
     assert_allclose(mine.singular_values, theirs.singular_values, rtol=1e-9)
     assert_allclose(mine.vectors, theirs.vectors, atol=1e-7)
     dense = many.dense(0, many.shape[0])
@@ -304,9 +304,9 @@ def test_place_directions__many_items_as_few(monkeypatch: pytest.MonkeyPatch) ->
         truth, np.full(4, 0.25), 2_000, np.random.default_rng(4), length=25, unranked="below"
     )
     embedded = PlaceRows(block)
-    exact = spectral.place_directions(embedded, 6)
+    exact = spectral_start.place_directions(embedded, 6)
     monkeypatch.setattr(spectral_start, "_MOST_GRAM_COLUMNS", 10)
-    lanczos = spectral.place_directions(embedded, 6)
+    lanczos = spectral_start.place_directions(embedded, 6)
     assert_allclose(lanczos.singular_values[:3], exact.singular_values[:3], rtol=1e-3)
     assert_allclose(lanczos.vectors[:, :3], exact.vectors[:, :3], atol=2e-2)
     assert (np.diff(lanczos.singular_values) <= 0).all()
@@ -469,7 +469,7 @@ def test_pair_directions__values_near_the_noise() -> None:
     block = paper_data(3, 40, 10, 4, 3_000)[1]
     rows, _ = makers_of(block)
     values = np.linalg.svd(rows.scaled(0, 3_000), compute_uv=False)
-    found = spectral.pair_directions(rows, 6, 0, None)
+    found = spectral_start.pair_directions(rows, 6, 0, None)
     assert values[5] > 0.8 * values[3]
     assert_allclose(found.singular_values, values[:6], rtol=2e-3)
 

@@ -22,9 +22,9 @@ from numpy.testing import assert_allclose
 from oracle import write_store
 
 from plmix_dist.data import Rankings, as_rankings
-from plmix_dist.engine.aggregation import Aggregation
+from plmix_dist.engine.request import Aggregation
 from plmix_dist.engine.passes import DistributedPasses, ThreadedPasses, make_passes
-from plmix_dist.engine.plan import leaf_ranges
+from plmix_dist.engine.leaf_ranges import leaf_ranges
 from plmix_dist.engine.tree import TreeSum, merge_nodes
 from plmix_dist.errors import ClusterError, NonFiniteError, SettingsError
 from plmix_dist.inference.em import E_STEP, Em, PassParams, summarise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmix_dist.engine.passes import load_leaves
-from plmix_dist.engine.plan import leaf_ranges
+from plmix_dist.engine.leaf_ranges import leaf_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     Nodes = dict[tuple[int, int], Any]
 
@@ -39,8 +39,9 @@ class TreeSum:
     Total(sum=array([3.]))
     """
 
-    def __init__(self, n_leaves: int) -> None:
+    def __init__(self, n_leaves: int, combine: Callable[[Any, Any], Any] = add_statistics) -> None:
         self.n_leaves = n_leaves
+        self.combine = combine
         self.nodes: Nodes = {}
 
     def add_leaf(self, leaf: int, statistics: Any) -> None:
@@ -67,16 +68,8 @@ class TreeSum:
             sibling = self.nodes.pop((level, index ^ 1), None)
             if sibling is not None:
                 pair = (statistics, sibling) if index % 2 == 0 else (sibling, statistics)
-                statistics = add_statistics(*pair)
+                statistics = self.combine(*pair)
             elif index % 2 == 1 or (index + 1) << level < self.n_leaves:
                 break
             level, index = level + 1, index // 2
         self.nodes[level, index] = statistics
-
-
-def merge_nodes(n_leaves: int, parts: Iterable[Nodes]) -> Nodes:
-    """Nodes of several tasks, siblings joined."""
-    tree = TreeSum(n_leaves)
-    for part in parts:
-        tree.add_nodes(part)
-    return tree.nodes

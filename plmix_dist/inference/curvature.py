@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from plmix_dist.data import as_rankings
-from plmix_dist.engine.aggregation import Aggregation
+from plmix_dist.engine.request import Aggregation
 from plmix_dist.engine.passes import ThreadedPasses
 from plmix_dist.kernels import Information, Prepared, information, prepare
 from plmix_dist.rankings.merge import merge_if_short

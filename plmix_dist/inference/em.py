@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.engine.aggregation import Aggregation
+from plmix_dist.engine.request import Aggregation
 from plmix_dist.errors import NonFiniteError, NotIdentifiedError
 from plmix_dist.inference.collapse import SMALLEST_SHARE
 from plmix_dist.inference.fixed_point import Evaluation, Outcome, iterate

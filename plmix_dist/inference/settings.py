@@ -15,7 +15,7 @@ from plmix_dist.starts.spectral_start import SpectralSettings
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from plmix_dist.engine.passes import Residency
+    from plmix_dist.engine.residency import Residency
 
 INITS = ("spectral", "random", "kernel")
 

@@ -1,33 +1,13 @@
-"""Aggregation: a statistic as a value - how to prepare the parameters, and what one leaf gives."""
+"""LeafSource: where the rows of a pass come from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from plmix_dist.rankings import RankingBlock
-
-
-@dataclass(frozen=True)
-class Aggregation:
-    """A statistic that is a sum over rows.
-
-    Parameters
-    ----------
-    name
-        What people see on the dashboard.
-    leaf
-        From a block and prepared parameters to a tuple of arrays, or of such tuples; those of two blocks are added.
-    prepare
-        From parameters, as they travel, to what `leaf` takes; done once a task.
-    """
-
-    name: str
-    leaf: Callable[[RankingBlock, Any], Any]
-    prepare: Callable[[Any], Any]
 
 
 class LeafSource(Protocol):
