@@ -25,7 +25,7 @@ from plmix_dist.errors import (
     StoreNotFoundError,
     UnfinishedStoreError,
 )
-from plmix_dist.ingestion import plan
+from plmix_dist.ingestion import ingest_plan
 from plmix_dist.store import Location, WriteSession, write_partition
 
 if TYPE_CHECKING:
@@ -616,7 +616,7 @@ ARRAY_BAD = {
 def test_array__bad_row_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: list[int], reason: str, what: str
 ) -> None:
-    monkeypatch.setattr(plan, "ARRAY_PARTITION_ENTRIES", 3)
+    monkeypatch.setattr(ingest_plan, "ARRAY_PARTITION_ENTRIES", 3)
     table = np.array([[0, 1, 2], [2, 1, 0], line, [1, 2, 0]])
     weights = [1.0, 2.0, 4.0, 8.0]
     options: dict[str, Any] = {"unranked": "below", "n_items": 3, "weights": weights}

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from plmix_dist.errors import IngestError
-from plmix_dist.formats.rows import Failure, RawRows
+from plmix_dist.formats.raw_rows import Failure, RawRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

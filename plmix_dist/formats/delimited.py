@@ -10,14 +10,14 @@ from plmix_dist.formats.format import ReadOptions, column_roles, number_text, pa
 from plmix_dist.formats.items import natural_order
 from plmix_dist.formats.labelled import exists, labelled_rows, open_target, refuse, remove, survey
 from plmix_dist.formats.notation import from_spreadsheet, spreadsheet_safe
-from plmix_dist.formats.rows import BATCH_ROWS, Failure, RowBuilder
+from plmix_dist.formats.raw_rows import BATCH_ROWS, Failure, RowBuilder
 from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, open_bytes, text_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from plmix_dist.formats.labelled import LabelledRow, Survey
-    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.formats.raw_rows import RawRows
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
 

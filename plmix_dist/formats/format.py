@@ -10,7 +10,7 @@ from plmix_dist.errors import IngestError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.formats.raw_rows import RawRows
     from plmix_dist.formats.sources import Header, Slice, SourceFile
     from plmix_dist.store import RankingStore
 

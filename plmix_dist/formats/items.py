@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError
-from plmix_dist.formats.rows import label_problem, shown
 from plmix_dist.formats.sources import decode, open_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+LONGEST_LABEL = 500
 
 
 def natural_order(labels: Iterable[str]) -> list[str]:
@@ -52,3 +53,20 @@ def read_names(url: str) -> tuple[str, ...]:
     with file:
         names = [decode(raw, url, number).strip() for number, raw in enumerate(file, start=1)]
     return checked_names([name for name in names if name], url)
+
+
+def shown(label: str) -> str:
+    """A label for messages: quoted, control characters made visible, long ones cut."""
+    text = repr(label)
+    return text if len(text) <= 80 else text[:76] + "...'"
+
+
+def label_problem(label: str) -> str | None:
+    """Why a label cannot be the name of an item, or None where it can."""
+    if not label:
+        return "an item has an empty name"
+    if len(label) > LONGEST_LABEL:
+        return f"item name {shown(label)} is longer than {LONGEST_LABEL} characters"
+    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in label):
+        return f"item name {shown(label)} has control characters"
+    return None

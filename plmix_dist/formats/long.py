@@ -11,7 +11,7 @@ from plmix_dist.errors import IngestError
 from plmix_dist.formats import delimited
 from plmix_dist.formats.format import Format, ReadOptions, column_roles, parse_weight, written_name
 from plmix_dist.formats.labelled import refuse
-from plmix_dist.formats.rows import BATCH_ROWS, UNRANKED, Failure, RawRows, integers_if_all
+from plmix_dist.formats.raw_rows import BATCH_ROWS, UNRANKED, Failure, RawRows, integers_if_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from plmix_dist.formats.notation import format_ordering, parse_ordering
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.formats.raw_rows import RawRows
     from plmix_dist.formats.sources import Slice
     from plmix_dist.store import RankingStore
 

@@ -13,7 +13,7 @@ from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import Format, ReadOptions, column_roles, written_name
 from plmix_dist.formats.labelled import open_binary_target
 from plmix_dist.formats.long import REQUIRED, LongRows, unranked_codes
-from plmix_dist.formats.rows import BATCH_ROWS, Failure, RawRows
+from plmix_dist.formats.raw_rows import BATCH_ROWS, Failure, RawRows
 from plmix_dist.formats.sources import Header, Slice, SourceFile, open_bytes
 
 if TYPE_CHECKING:

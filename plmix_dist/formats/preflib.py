@@ -10,13 +10,13 @@ from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import Format, ReadOptions, number_text, parse_weight
 from plmix_dist.formats.labelled import labelled_rows, open_target, refuse, survey
 from plmix_dist.formats.notation import parse_ordering, tie_groups
-from plmix_dist.formats.rows import BATCH_ROWS, Failure, RowBuilder
+from plmix_dist.formats.raw_rows import BATCH_ROWS, Failure, RowBuilder
 from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, open_bytes, text_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.formats.raw_rows import RawRows
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
 

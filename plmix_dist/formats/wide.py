@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plmix_dist.formats.labelled import LabelledRow, Survey
-    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.formats.raw_rows import RawRows
     from plmix_dist.formats.sources import Slice
     from plmix_dist.store import RankingStore
 

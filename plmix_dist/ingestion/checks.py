@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError, visible
 from plmix_dist.formats.format import number_text
-from plmix_dist.ingestion.parts import FilePart
+from plmix_dist.ingestion.source_parts import FilePart
 
 if TYPE_CHECKING:
-    from plmix_dist.formats.rows import OnError
-    from plmix_dist.ingestion.parts import Work
+    from plmix_dist.formats.encoder import OnError
+    from plmix_dist.ingestion.source_parts import IngestPlan
     from plmix_dist.store import RankingStore
 
 
-def check_counts(work: Work, on_error: OnError) -> list[str]:
+def check_counts(work: IngestPlan, on_error: OnError) -> list[str]:
     """Counts that a header promises: an error where they are wrong, or notes where bad rows are tolerated."""
     notes = []
     for part in work.parts:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from plmix_dist.engine import executor_for, run_all
 from plmix_dist.errors import IngestError, RankingError, SettingsError
 from plmix_dist.formats import ReadOptions
+from plmix_dist.formats.encoder import Encoder
 from plmix_dist.formats.format import COLUMN_NAMES
-from plmix_dist.formats.rows import Encoder
 from plmix_dist.ingestion.checks import check_counts, check_groups
-from plmix_dist.ingestion.parts import ArrayPart, FilePart
-from plmix_dist.ingestion.plan import is_array, known_names, plan_array, plan_files
+from plmix_dist.ingestion.ingest_plan import is_array, known_names, plan_array, plan_files
+from plmix_dist.ingestion.source_parts import ArrayPart, FilePart
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.leaves import default_leaf_rows
 from plmix_dist.rankings.merge import merge_equal_rows
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from plmix_dist.engine import Executor
-    from plmix_dist.formats.rows import OnError
-    from plmix_dist.ingestion.parts import Work
+    from plmix_dist.formats.encoder import OnError
+    from plmix_dist.ingestion.source_parts import IngestPlan
     from plmix_dist.rankings import RankingBlock, Unranked
     from plmix_dist.store import PartitionTask, RankingStore
 
@@ -186,7 +186,7 @@ def _merged(blocks: Iterator[RankingBlock]) -> Iterator[RankingBlock]:
         yield merged
 
 
-def _fit_labels(work: Work, store: RankingStore, merge: bool) -> Work:
+def _fit_labels(work: IngestPlan, store: RankingStore, merge: bool) -> IngestPlan:
     """Labels of the kind that a store has, for rows to be appended; numbers can stand beside text, as text."""
     kinds: dict[str, Any] = {}
     for name, role in (("ids", "id"), ("groups", "group")):
@@ -210,11 +210,11 @@ def _place(session: WriteSession, task: PartitionTask) -> int:
     return task.number - session.plan.first_partition
 
 
-def _task(partition: PartitionTask, part: FilePart | ArrayPart, rules: Rules, work: Work) -> IngestTask:
+def _task(partition: PartitionTask, part: FilePart | ArrayPart, rules: Rules, work: IngestPlan) -> IngestTask:
     return IngestTask(partition, part, rules.merge, _encoder(part, rules, work))
 
 
-def _encoder(part: FilePart | ArrayPart, rules: Rules, work: Work) -> Encoder:
+def _encoder(part: FilePart | ArrayPart, rules: Rules, work: IngestPlan) -> Encoder:
     positions = {name: number for number, name in enumerate(work.item_names)}
     if isinstance(part, ArrayPart):
         lookup = {str(number): number for number in range(len(work.item_names))}

@@ -13,7 +13,7 @@ from plmix_dist.errors import IngestError, visible
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from plmix_dist.ingestion.parts import FilePart, LabelKind
+    from plmix_dist.ingestion.source_parts import FilePart, LabelKind
 
 
 @dataclass(frozen=True)

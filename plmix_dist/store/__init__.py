@@ -3,9 +3,9 @@
 from plmix_dist.store.location import Location
 from plmix_dist.store.memberships import create_memberships, write_memberships
 from plmix_dist.store.partition import PartitionTask, RejectedRows, write_partition
-from plmix_dist.store.plan import WritePlan
 from plmix_dist.store.reader import RankingStore, open_store
 from plmix_dist.store.verify import Damage, verify_partition, verify_top
+from plmix_dist.store.write_plan import WritePlan
 from plmix_dist.store.writer import WriteSession
 
 __all__ = [

@@ -20,8 +20,8 @@ from plmix_dist.store.manifest import (
     read_index,
     sha256,
 )
-from plmix_dist.store.plan import WritePlan
 from plmix_dist.store.schema import COLUMNS, columns_of
+from plmix_dist.store.write_plan import WritePlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -26,8 +26,8 @@ from plmix_dist.store.manifest import (
     written_partitions,
 )
 from plmix_dist.store.partition import PartitionTask, made_by
-from plmix_dist.store.plan import WritePlan
 from plmix_dist.store.reader import RankingStore
+from plmix_dist.store.write_plan import WritePlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

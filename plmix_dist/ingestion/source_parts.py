@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.formats.raw_rows import RawRows
     from plmix_dist.formats.sources import Slice
 
 
@@ -52,7 +52,7 @@ class ArrayPart:
 
 
 @dataclass(frozen=True)
-class Work:
+class IngestPlan:
     """All that is to be read: the items there are, and the parts that become partitions.
 
     `sources` identifies the contents, `paths` says where they were; `counts` has the rows and the total

@@ -13,12 +13,12 @@ from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.formats import detect, format_named
 from plmix_dist.formats.arrays import check_array, describe_array, read_array
 from plmix_dist.formats.delimited import SUFFIXES, items_beside
-from plmix_dist.formats.items import checked_names, natural_order, read_names
+from plmix_dist.formats.encoder import Encoder
+from plmix_dist.formats.items import checked_names, label_problem, natural_order, read_names
 from plmix_dist.formats.labelled import exists
-from plmix_dist.formats.rows import Encoder, label_problem
 from plmix_dist.formats.sources import file_digest, find, find_sources
-from plmix_dist.ingestion.parts import ArrayPart, FilePart, Work
 from plmix_dist.ingestion.scan import ScanTask, check_runs, counts_by_file, scan
+from plmix_dist.ingestion.source_parts import ArrayPart, FilePart, IngestPlan
 from plmix_dist.store import Location, RejectedRows, open_store
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from plmix_dist.engine import Executor
     from plmix_dist.engine.dask_arrays import RowBlock
     from plmix_dist.formats import ReadOptions
-    from plmix_dist.formats.rows import RawRows
+    from plmix_dist.formats.raw_rows import RawRows
     from plmix_dist.formats.sources import Header, SourceFile
-    from plmix_dist.ingestion.parts import LabelKind
+    from plmix_dist.ingestion.source_parts import LabelKind
 
 ARRAY_PARTITION_ENTRIES = 1 << 22
 
@@ -58,7 +58,7 @@ def plan_array(
     n_items: int | None,
     known: tuple[str, ...] | None,
     runner: Executor,
-) -> Work:
+) -> IngestPlan:
     """An array as parts of some megabytes; a Dask array as its chunks."""
     check_array(source)
     blocks = row_blocks(source, ARRAY_PARTITION_ENTRIES)
@@ -81,7 +81,7 @@ def plan_array(
         )
         for block in blocks
     ]
-    return Work(known, parts, inputs, [describe_array(source, column, by_name=is_dask_array(source))])
+    return IngestPlan(known, parts, inputs, [describe_array(source, column, by_name=is_dask_array(source))])
 
 
 def _require_a_row_of_array(blocks: Sequence[RowBlock], names: tuple[str, ...]) -> None:
@@ -102,7 +102,7 @@ def _largest(_: RowBlock, rows: NDArray[Any]) -> int:
 
 def plan_files(
     source: Any, format_name: str, options: ReadOptions, known: tuple[str, ...] | None, runner: Executor
-) -> Work:
+) -> IngestPlan:
     """Files as slices, with the items found in their headers, beside them, or in their rows."""
     paths = find_sources(
         [source] if isinstance(source, str) or not hasattr(source, "__iter__") else list(source)
@@ -130,7 +130,7 @@ def plan_files(
         named = checked_names(
             natural_order(label for label in labels if label_problem(label) is None), paths[0]
         )
-    return Work(
+    return IngestPlan(
         item_names=named,
         parts=parts,
         inputs=None,
