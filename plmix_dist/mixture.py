@@ -1,10 +1,8 @@
-"""MixtureParams: the parameters of a mixture, in canonical order, to and from a folder of arrays and JSON."""
+"""MixtureParams: the parameters of a mixture in canonical order, and a folder of arrays and JSON for them."""
 
 from __future__ import annotations
 
-import io
 import json
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,9 +10,11 @@ import numpy as np
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreNotFoundError, UnsupportedFormatError
 from plmix_dist.store.location import Location
+from plmix_dist.store.npy import array_from_npy, npy_bytes
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -25,8 +25,8 @@ MODEL = "model.json"
 class MixtureParams:
     """A mixture of Plackett-Luce models.
 
-    Log-worths have mean zero in each component, and components stand in canonical order: largest share
-    first, equal shares by their worths.
+    Log-worths have mean zero in each component. Components are in canonical order: largest share first,
+    equal shares by their worths.
 
     Parameters
     ----------
@@ -46,14 +46,45 @@ class MixtureParams:
     item_names: tuple[str, ...]
 
     @classmethod
-    def of(
-        cls, log_worths: ArrayLike, shares: ArrayLike | None, item_names: list[str] | tuple[str, ...]
-    ) -> Self:
-        """Check, normalise and order; `shares=None` makes them equal."""
+    def of(cls, log_worths: ArrayLike, shares: ArrayLike | None, item_names: Sequence[str]) -> Self:
+        """Check, centre and order. `shares=None` makes them equal.
+
+        Examples
+        --------
+        >>> MixtureParams.of([[1.0, 3.0]], None, ["tea", "coffee"]).log_worths.tolist()
+        [[-1.0, 1.0]]
+        """
+        return cls.ordered(log_worths, shares, item_names)[0]
+
+    @classmethod
+    def ordered(
+        cls, log_worths: ArrayLike, shares: ArrayLike | None, item_names: Sequence[str]
+    ) -> tuple[Self, NDArray[np.int64]]:
+        """The mixture that `of` makes, and the order of its components.
+
+        Parameters
+        ----------
+        log_worths : (n_components, n_items)
+        shares : (n_components,)
+            None makes them equal.
+        item_names : (n_items,)
+
+        Returns
+        -------
+        mixture
+        order : (n_components,)
+            Component k of the mixture is component `order[k]` of the arguments.
+
+        Examples
+        --------
+        >>> mixture, order = MixtureParams.ordered([[1, 3], [0, 0]], [0.25, 0.75], ["tea", "coffee"])
+        >>> mixture.shares.tolist(), order.tolist()
+        ([0.75, 0.25], [1, 0])
+        """
         worths = np.atleast_2d(np.asarray(log_worths, np.float64))
         if worths.ndim != 2 or worths.shape[1] != len(item_names) or not worths.size:
             raise SettingsError(
-                f"expected log-worths of shape (components, {len(item_names)}), one a named item, "
+                f"expected log-worths of shape (components, {len(item_names)}), one per named item, "
                 f"but got {worths.shape}"
             )
         portions = np.full(len(worths), 1 / len(worths)) if shares is None else np.asarray(shares, np.float64)
@@ -64,8 +95,10 @@ class MixtureParams:
         if not np.isfinite(worths).all():
             raise SettingsError("log-worths must be finite")
         worths = worths - worths.mean(axis=1, keepdims=True)
-        order = sorted(range(len(worths)), key=lambda k: (-portions[k], *(-worths[k])))
-        return cls(worths[order], portions[order], tuple(item_names))
+        order = np.array(
+            sorted(range(len(worths)), key=lambda k: (-portions[k], *(-worths[k]))), dtype=np.int64
+        )
+        return cls(worths[order], portions[order], tuple(item_names)), order
 
     @property
     def n_components(self) -> int:
@@ -77,24 +110,56 @@ class MixtureParams:
         """The number of items."""
         return int(self.log_worths.shape[1])
 
+    @property
+    def log_shares(self) -> NDArray[np.float64]:
+        """(n_components,): logarithms of the shares; minus infinity for a component without a share."""
+        with np.errstate(divide="ignore"):
+            logarithms: NDArray[np.float64] = np.log(self.shares)
+        return logarithms
+
     def save(self, path: str | os.PathLike[str] | Location, about: dict[str, Any] | None = None) -> None:
-        """Write a folder: `log_worths.npy`, `shares.npy` and `model.json`; nothing is pickled."""
+        """Write a folder with `log_worths.npy`, `shares.npy` and `model.json`. Nothing is pickled.
+
+        Parameters
+        ----------
+        path
+            The folder or URL to write.
+        about
+            More entries for `model.json`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> MixtureParams.of([[1.0, 3.0]], None, ["tea", "coffee"]).save(folder)
+        >>> Location.of(folder).listing()
+        ['log_worths.npy', 'model.json', 'shares.npy']
+        """
         folder = Location.of(path)
-        folder.write_bytes("log_worths.npy", _npy(self.log_worths))
-        folder.write_bytes("shares.npy", _npy(self.shares))
+        folder.write_bytes("log_worths.npy", npy_bytes(self.log_worths))
+        folder.write_bytes("shares.npy", npy_bytes(self.shares))
         record = {"format": "plmix-model", "version": 1, "item_names": list(self.item_names), **(about or {})}
         folder.write_bytes(MODEL, json.dumps(record, indent=1, ensure_ascii=False).encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | Location) -> Self:
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> MixtureParams.of([[1.0, 3.0]], None, ["tea", "coffee"]).save(folder)
+        >>> MixtureParams.load(folder).item_names
+        ('tea', 'coffee')
+        """
         folder = Location.of(path)
         try:
             record = json.loads(folder.read_bytes(MODEL))
             _refuse_other_formats(record, folder.url)
             names = tuple(str(name) for name in record["item_names"])
-            log_worths = _from_npy(folder.read_bytes("log_worths.npy"))
-            shares = _from_npy(folder.read_bytes("shares.npy"))
+            log_worths = array_from_npy(folder.read_bytes("log_worths.npy"), np.float64)
+            shares = array_from_npy(folder.read_bytes("shares.npy"), np.float64)
             mixture = cls(log_worths, shares, names)
             if log_worths.shape != (len(shares), len(names)) or shares.ndim != 1:
                 raise ValueError(
@@ -104,7 +169,7 @@ class MixtureParams:
             raise StoreNotFoundError(f"there is no model at {folder.url}: {error}") from None
         except UnsupportedFormatError:
             raise
-        except (ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedStoreError(f"the model at {folder.url} cannot be read: {error}") from None
         return mixture
 
@@ -117,22 +182,3 @@ def _refuse_other_formats(record: dict[str, Any], url: str) -> None:
             f"the model at {url} has format version {record.get('version')}, and this version of plmix_dist "
             "reads 1; install a newer plmix_dist"
         )
-
-
-def _from_npy(data: bytes) -> NDArray[np.float64]:
-    """An array of finite numbers; its size is checked before memory is taken."""
-    file = io.BytesIO(data)
-    np.lib.format.read_magic(file)
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype != np.float64 or fortran or math.prod(shape) * 8 != len(data) - file.tell():
-        raise ValueError(f"claims {dtype} of shape {shape} in {len(data) - file.tell()} bytes")
-    array = np.frombuffer(data, np.float64, offset=file.tell()).reshape(shape).copy()
-    if not np.isfinite(array).all():
-        raise ValueError("holds numbers that are not finite")
-    return array
-
-
-def _npy(array: NDArray[np.float64]) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()

@@ -72,7 +72,7 @@ def test_from_array__no_rows() -> None:
         ([[0, 1], [1, 5]], {"n_items": 2}, "row 1: item 5 is out of range: there are 2 items"),
         ([[0, 1, 2], [2, 0, -1]], {}, 'row 1 lists 2 of 3 items.*unranked="below".*unranked="absent"'),
         ([[0, 1]], {"n_items": 3, "unranked": "bellow"}, """"below" or "absent", but got 'bellow'"""),
-        ([[0, 1], [1, 0]], {"weights": [1.0]}, r"expected 2 weights, one a ranking, but got shape \(1,\)"),
+        ([[0, 1], [1, 0]], {"weights": [1.0]}, r"expected 2 weights, one per ranking, but got shape \(1,\)"),
         ([[0, 1], [1, 0]], {"weights": [[1.0, 1.0]]}, r"expected 2 weights.*got shape \(1, 2\)"),
         ([[0, 1], [1, 0]], {"weights": ["1", "many"]}, "many"),
         ([[0, 1], [1, 0]], {"weights": [1.0, -2.0], "first_row": 10}, "row 11: weight -2 is not a positive"),
@@ -209,7 +209,7 @@ def test_concatenate__refused() -> None:
     with pytest.raises(RankingError, match=r"different numbers of items cannot be joined: \[2, 3\]"):
         concatenate([triple, pair])
     labelled = RankingBlock.from_rows([full(0, 1)], n_items=2, ids=["a"])
-    with pytest.raises(RankingError, match="some blocks have ids and some have none"):
+    with pytest.raises(RankingError, match="some blocks have ids and some do not"):
         concatenate([pair, labelled])
 
 
@@ -325,3 +325,17 @@ def unchecked(rows: list[Ranking]) -> RankingBlock:
         n_items=3,
         weights=np.array([row.weight for row in rows]),
     )
+
+
+def test_row_weights_and_group_starts__with_and_without_columns() -> None:
+    plain = RankingBlock.from_array([[0, 1], [1, 0], [0, 1]])
+    assert plain.row_weights.tolist() == [1.0, 1.0, 1.0]
+    assert plain.row_weights.dtype == np.float64
+    assert plain.group_starts.tolist() == [True, True, True]
+    weighted = RankingBlock.from_array([[0, 1], [1, 0]], weights=[3, 0.5])
+    assert weighted.row_weights.tolist() == [3.0, 0.5]
+    for labels in ([7, 7, 8], ["a", "a", "b"]):
+        grouped = RankingBlock.from_rows([full(0, 1)] * 3, n_items=2, groups=labels)
+        assert grouped.group_starts.tolist() == [True, False, True]
+        assert grouped[:0].group_starts.tolist() == []
+        assert grouped[1:].group_starts.tolist() == [True, True]

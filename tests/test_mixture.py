@@ -240,3 +240,17 @@ def test_load__json_that_is_no_model(folder: Path, text: str) -> None:
     (folder / "model.json").write_text(text)
     with pytest.raises((DamagedStoreError, UnsupportedFormatError), match=r"model at .*model"):
         MixtureParams.load(folder)
+
+
+def test_ordered__says_where_each_component_came_from() -> None:
+    rng = np.random.default_rng(0)
+    log_worths, shares = rng.normal(size=(5, 3)), np.array([0.1, 0.3, 0.1, 0.2, 0.3])
+    mixture, order = MixtureParams.ordered(log_worths, shares, ["a", "b", "c"])
+    assert sorted(order.tolist()) == list(range(5))
+    assert mixture.shares.tolist() == shares[order].tolist() == [0.3, 0.3, 0.2, 0.1, 0.1]
+    np.testing.assert_allclose(np.diff(mixture.log_worths), np.diff(log_worths[order]))
+
+
+def test_log_shares__of_a_component_without_a_share() -> None:
+    mixture = MixtureParams.of([[0.0, 1.0], [1.0, 0.0]], [1.0, 0.0], ["a", "b"])
+    assert mixture.log_shares.tolist() == [0.0, -math.inf]

@@ -11,7 +11,8 @@ import pyarrow as pa
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.items import label_problem, shown
 from plmix_dist.formats.raw_rows import UNRANKED, Failure
-from plmix_dist.rankings.block import RankingBlock, item_dtype, label_column, narrowest
+from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings.columns import item_dtype, label_column, narrowest
 from plmix_dist.rankings.validate import row_problems
 
 if TYPE_CHECKING:

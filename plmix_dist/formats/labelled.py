@@ -84,7 +84,7 @@ def labelled_rows(store: RankingStore, names: Sequence[str]) -> Iterator[Labelle
         columns = (
             block.n_ordered.tolist(),
             block.below.tolist(),
-            [1.0] * n_rows if block.weights is None else block.weights.tolist(),
+            block.row_weights.tolist(),
             [None] * n_rows if block.ids is None else block.ids.tolist(),
             [None] * n_rows if block.groups is None else block.groups.tolist(),
         )

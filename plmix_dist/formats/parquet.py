@@ -322,14 +322,13 @@ def _schema(store: RankingStore, columns: set[str]) -> Any:
 def _batch(block: RankingBlock, store: RankingStore, schema: Any) -> Any:
     offsets = pa.array(block.offsets.astype(np.int32))
     names = pa.array(store.item_names, pa.string())
-    n_rows = block.n_rankings
     everything = {
         written_name("items"): pa.ListArray.from_arrays(offsets, names.take(pa.array(block.items))),
         "n_ordered": block.n_ordered.astype(np.int32),
         "tied": pa.ListArray.from_arrays(
             offsets, pa.array(np.zeros(len(block.items), np.bool_) if block.tied is None else block.tied)
         ),
-        written_name("weight"): np.ones(n_rows) if block.weights is None else block.weights,
+        written_name("weight"): block.row_weights,
         written_name("unranked"): np.where(block.below, "below", "absent").astype(object),
         written_name("id"): block.ids,
         written_name("group"): block.groups,

@@ -1,6 +1,7 @@
 """What a ranking is: blocks of them, what can be wrong with one, merging, splitting, simulating."""
 
-from plmix_dist.rankings.block import Ranking, RankingBlock, Unranked, concatenate
+from plmix_dist.rankings.block import Ranking, RankingBlock, concatenate
+from plmix_dist.rankings.columns import Unranked
 from plmix_dist.rankings.validate import RowProblem, check_rows, row_problems
 
 __all__ = [

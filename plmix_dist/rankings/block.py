@@ -4,28 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from plmix_dist.errors import RankingError
+from plmix_dist.rankings.columns import (
+    Unranked,
+    below_flags,
+    filled,
+    item_dtype,
+    joined_labels,
+    label_column,
+    narrowest,
+    row_lengths,
+    weight_column,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-Unranked = Literal["below", "absent"]
-Labels = Any  # NDArray of int64 or of variable-width strings (numpy.dtypes.StringDType)
-
-STRING = np.dtypes.StringDType()
+    from plmix_dist.rankings.columns import Labels
 
 
 class Ranking(NamedTuple):
-    """One row of a block, for people to look at.
+    """One row of a block as Python tuples.
 
-    `ordered` is a tuple of places, best first; a place holds one item, or several that are tied.
-    `offered` are items that were on offer and left unordered, all below the ordered ones.
+    `ordered` is a tuple of places, best first. A place holds one item, or several tied items.
+    `offered` has the items that were on offer but not ordered. They rank below the ordered ones.
+
+    Examples
+    --------
+    >>> Ranking(ordered=((2,), (0, 1)), offered=(), unranked="absent", weight=1.0).ordered
+    ((2,), (0, 1))
     """
 
     ordered: tuple[tuple[int, ...], ...]
@@ -38,9 +51,9 @@ class Ranking(NamedTuple):
 class RankingBlock:
     """Rankings of `n_items` items, stored row after row without padding.
 
-    Row r lists `n_listed[r]` items: first `n_ordered[r]` in order, best first, then those on offer
-    but not ordered. Whether items that are not listed at all were on offer, and so rank below,
-    is `below[r]`. Items are numbered from 0 and kept in the narrowest unsigned type.
+    Row r lists `n_listed[r]` items: first `n_ordered[r]` items in order, best first, then items that were
+    on offer but not ordered. `below[r]` says whether unlisted items were on offer, and so rank below.
+    Items are numbered from 0 and stored in the narrowest unsigned type.
 
     Parameters
     ----------
@@ -49,17 +62,17 @@ class RankingBlock:
     n_listed, n_ordered : (n_rankings,)
         How many items each row lists, and how many of these are ordered.
     below : (n_rankings,)
-        True where items that are not listed rank below the listed ones; False where they were
-        not on offer. A row that lists every item has False.
+        True if unlisted items rank below the listed ones, False if they were not on offer.
+        A row that lists every item has False.
     n_items
-        The number of items there are.
+        The number of items.
     tied : (total listed,) or None
         True where an ordered item is tied with the item before it in its row.
     weights : (n_rankings,) or None
         Counts, or any positive numbers; None means 1 for every row.
     ids, groups : (n_rankings,) or None
-        A label for each ranking; a label for each person who gave several rankings. Rows of one
-        group stand together.
+        One label per ranking; one label per person who gave several rankings. Rows of one group
+        are consecutive.
 
     Examples
     --------
@@ -103,16 +116,47 @@ class RankingBlock:
         arrays = (getattr(self, field.name) for field in fields(self))
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
+    @property
+    def row_weights(self) -> NDArray[np.float64]:
+        """(n_rankings,): the weight of each row, also if `weights` is None."""
+        return np.ones(self.n_rankings) if self.weights is None else self.weights
+
+    @property
+    def group_starts(self) -> NDArray[np.bool_]:
+        """(n_rankings,): True if a row is the first of its group. Without groups every row is."""
+        starts = np.ones(self.n_rankings, np.bool_)
+        if self.groups is not None:
+            starts[1:] = self.groups[1:] != self.groups[:-1]
+        return starts
+
     def row_of_item(self) -> NDArray[np.int64]:
-        """(total listed,): the row that each entry of `items` belongs to."""
+        """(total listed,): the row of each entry of `items`.
+
+        Examples
+        --------
+        >>> RankingBlock.from_array([[2, 0, 1], [1, 0, -1]], unranked="absent").row_of_item().tolist()
+        [0, 0, 0, 1, 1]
+        """
         return np.repeat(np.arange(self.n_rankings), self.n_listed)
 
     def place_of_item(self) -> NDArray[np.int64]:
-        """(total listed,): the place, from 0, of each entry of `items` within its row."""
+        """(total listed,): the place, from 0, of each entry of `items` in its row.
+
+        Examples
+        --------
+        >>> RankingBlock.from_array([[2, 0, 1], [1, 0, -1]], unranked="absent").place_of_item().tolist()
+        [0, 1, 2, 0, 1]
+        """
         return np.arange(len(self.items)) - np.repeat(self.offsets[:-1], self.n_listed)
 
     def row(self, index: int) -> Ranking:
-        """One ranking, for people to look at."""
+        """One ranking as Python tuples.
+
+        Examples
+        --------
+        >>> RankingBlock.from_array([[2, 0, 1]]).row(0)
+        Ranking(ordered=((2,), (0,), (1,)), offered=(), unranked='absent', weight=1.0)
+        """
         index = range(self.n_rankings)[index]
         start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
         n_ordered = int(self.n_ordered[index])
@@ -131,11 +175,17 @@ class RankingBlock:
         )
 
     def rows(self) -> Iterator[Ranking]:
-        """Every ranking in turn, for people and for formats that are written line by line."""
+        """Every ranking as Python tuples, one after the other.
+
+        Examples
+        --------
+        >>> [ranking.weight for ranking in RankingBlock.from_array([[0, 1], [1, 0]], weights=[3, 1]).rows()]
+        [3.0, 1.0]
+        """
         return (self.row(index) for index in range(self.n_rankings))
 
     def __getitem__(self, rows: int | slice) -> RankingBlock:
-        """A run of rows, as views of the same memory; a single number gives a block of one row."""
+        """A run of rows as views of the same memory. A single number gives a block of one row."""
         if isinstance(rows, slice):
             start, stop, step = rows.indices(self.n_rankings)
             if step != 1:
@@ -148,15 +198,22 @@ class RankingBlock:
         return self._select(slice(start, stop), listed)
 
     def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> RankingBlock:
-        """The rows with these numbers, or where this mask is True, as a new block."""
-        numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        """The rows with these numbers, or the rows where this mask is True, as a new block.
+
+        Examples
+        --------
+        >>> block = RankingBlock.from_array([[0, 1], [1, 0], [0, 1]])
+        >>> block.take(np.array([2, 1])).to_array().tolist()
+        [[0, 1], [1, 0]]
+        """
+        numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.intp, copy=False)
         lengths = self.n_listed[numbers].astype(np.int64)
         ends = np.cumsum(lengths)
         first = np.repeat(self.offsets[:-1][numbers] - (ends - lengths), lengths)
         return self._select(numbers, first + np.arange(len(first)))
 
-    def _select(self, rows: Any, listed: Any) -> RankingBlock:
-        """Pick rows from the row columns and entries from the item columns."""
+    def _select(self, rows: slice | NDArray[np.integer], listed: slice | NDArray[np.integer]) -> RankingBlock:
+        """Take rows from the row columns and entries from the item columns."""
         return RankingBlock(
             items=self.items[listed],
             n_listed=self.n_listed[rows],
@@ -170,12 +227,25 @@ class RankingBlock:
         )
 
     def replace(self, **changes: Any) -> RankingBlock:
-        """A block with some columns changed."""
+        """A block with some columns replaced.
+
+        Examples
+        --------
+        >>> RankingBlock.from_array([[0, 1]]).replace(weights=np.array([2.0])).total_weight
+        2.0
+        """
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         return RankingBlock(**(columns | changes))
 
     def equals(self, other: RankingBlock) -> bool:
-        """Whether both hold the same rankings, weights and labels in the same order."""
+        """Whether both hold the same rankings, weights and labels in the same order.
+
+        Examples
+        --------
+        >>> block = RankingBlock.from_array([[0, 1], [1, 0]])
+        >>> block.equals(block[:2]), block.equals(block[:1])
+        (True, False)
+        """
         if self.n_rankings != other.n_rankings or self.n_items != other.n_items:
             return False
         pairs = [
@@ -183,8 +253,8 @@ class RankingBlock:
             (self.n_listed, other.n_listed),
             (self.n_ordered, other.n_ordered),
             (self.below, other.below),
-            (_filled(self.tied, len(self.items), False), _filled(other.tied, len(other.items), False)),
-            (_filled(self.weights, self.n_rankings, 1.0), _filled(other.weights, other.n_rankings, 1.0)),
+            (filled(self.tied, len(self.items), False), filled(other.tied, len(other.items), False)),
+            (self.row_weights, other.row_weights),
         ]
         return all(np.array_equal(mine, theirs) for mine, theirs in pairs) and all(
             (mine is None and theirs is None)
@@ -202,16 +272,16 @@ class RankingBlock:
         weights: ArrayLike | None = None,
         first_row: int = 0,
     ) -> RankingBlock:
-        """Rankings from an integer array, and a check of every row.
+        """Rankings from an integer array. Every row is checked.
 
         Parameters
         ----------
         array : (n_rankings, places)
-            Items numbered from 0, best first; -1 where a row ends.
+            Items numbered from 0, best first; -1 after the end of a row.
         n_items
             The number of items; by default the largest number found plus one.
         unranked
-            "below" or "absent": must be said when a row is shorter than `n_items`.
+            "below" or "absent"; needed if a row is shorter than `n_items`.
         weights : (n_rankings,)
             Counts, or any positive numbers.
         first_row
@@ -225,43 +295,31 @@ class RankingBlock:
         from plmix_dist.rankings.validate import check_rows
 
         table = np.asarray(array)
-        if table.ndim != 2:
-            raise RankingError(
-                f"expected an array of shape (rankings, places), best first, but got shape {table.shape}"
-            )
-        if table.dtype.kind not in "iu":
-            raise RankingError(
-                f"expected integer item numbers, but got {table.dtype}; "
-                "number the items from 0 and mark missing places with -1"
-            )
-        listed = table >= 0
-        n_listed = np.count_nonzero(listed, axis=1)
-        gaps = np.flatnonzero(_first_false(listed) != n_listed)
-        if len(gaps):
-            raise RankingError(
-                f"row {first_row + int(gaps[0])}: an item follows a missing place (-1); "
-                "-1 may only stand where a row has ended"
-            )
-        low = int(table.min(initial=0))
-        if low < -1:
-            row = first_row + int(np.flatnonzero((table == low).any(axis=1))[0])
-            raise RankingError(f"row {row}: item {low} is out of range; items are numbered from 0")
+        n_listed = row_lengths(table, first_row)
         largest = int(table.max()) if table.size else -1
         if n_items is None:
             n_items = largest + 1
         block = cls(
-            items=_narrow(table[listed], max(n_items, largest + 1)),
+            items=table[table >= 0].astype(item_dtype(max(n_items, largest + 1))),
             n_listed=narrowest(n_listed),
             n_ordered=narrowest(n_listed),
             below=below_flags(n_listed, n_items, unranked, first_row),
             n_items=n_items,
-            weights=None if weights is None else _weight_column(weights, len(table)),
+            weights=None if weights is None else weight_column(weights, len(table)),
         )
         check_rows(block, first_row)
         return block
 
     def to_array(self) -> NDArray[np.int64]:
-        """(n_rankings, longest row): items best first, -1 where a row ends. Ties and slates do not fit."""
+        """(n_rankings, longest row): items, best first; -1 after the end of a row.
+
+        Ties, and items on offer but not ordered, do not fit: they are an error.
+
+        Examples
+        --------
+        >>> RankingBlock.from_array([[2, 0, 1], [1, -1, -1]], unranked="below").to_array().tolist()
+        [[2, 0, 1], [1, -1, -1]]
+        """
         if self.has_ties or self.has_slates:
             raise RankingError("ties and slates do not fit into a plain array of items; use rows()")
         table = np.full((self.n_rankings, int(self.n_listed.max(initial=0))), -1, np.int64)
@@ -287,7 +345,7 @@ class RankingBlock:
         ids: Sequence[Any] | None = None,
         groups: Sequence[Any] | None = None,
     ) -> RankingBlock:
-        """Rankings from Python tuples as `row` gives them: the plain way in, for tests and small data.
+        """Rankings from Python tuples, as `row` gives them: for tests and small data.
 
         Examples
         --------
@@ -299,19 +357,12 @@ class RankingBlock:
 
         rankings = [Ranking(*row) for row in rows]
         _check_rows_of_python(rankings, ids, groups)
-        items: list[int] = []
-        tied: list[bool] = []
-        for ranking in rankings:
-            for place in ranking.ordered:
-                items.extend(place)
-                tied.extend(bool(position) for position in range(len(place)))
-            items.extend(ranking.offered)
-            tied.extend(False for _ in ranking.offered)
+        items, tied = _flattened(rankings)
         n_ordered = [sum(len(place) for place in ranking.ordered) for ranking in rankings]
         n_listed = [n + len(ranking.offered) for n, ranking in zip(n_ordered, rankings, strict=True)]
         weights = [ranking.weight for ranking in rankings]
         block = cls(
-            items=_narrow(np.array(items, np.int64), max([n_items, *(item + 1 for item in items)])),
+            items=np.array(items, np.int64).astype(item_dtype(max([n_items, *(item + 1 for item in items)]))),
             n_listed=narrowest(np.array(n_listed, np.int64)),
             n_ordered=narrowest(np.array(n_ordered, np.int64)),
             below=np.array(
@@ -331,10 +382,23 @@ class RankingBlock:
         return block
 
 
+def _flattened(rankings: Sequence[Ranking]) -> tuple[list[int], list[bool]]:
+    """The listed items of all rows, and whether each is tied with the item before it."""
+    items: list[int] = []
+    tied: list[bool] = []
+    for ranking in rankings:
+        for place in ranking.ordered:
+            items.extend(place)
+            tied.extend(bool(position) for position in range(len(place)))
+        items.extend(ranking.offered)
+        tied.extend(False for _ in ranking.offered)
+    return items, tied
+
+
 def _check_rows_of_python(
     rankings: Sequence[Ranking], ids: Sequence[Any] | None, groups: Sequence[Any] | None
 ) -> None:
-    """What only Python rows can get wrong: no column could hold it."""
+    """An error for what the columns of a block could not hold."""
     for number, ranking in enumerate(rankings):
         for item in (*ranking.offered, *(item for place in ranking.ordered for item in place)):
             if item < 0:
@@ -345,11 +409,11 @@ def _check_rows_of_python(
             )
     for name, labels in (("ids", ids), ("groups", groups)):
         if labels is not None and len(labels) != len(rankings):
-            raise RankingError(f"expected {len(rankings)} {name}, one a ranking, but got {len(labels)}")
+            raise RankingError(f"expected {len(rankings)} {name}, one per ranking, but got {len(labels)}")
 
 
 def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
-    """One block of the rows of several, in order.
+    """One block with the rows of several, in order.
 
     Examples
     --------
@@ -363,18 +427,19 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
     if len(n_items) != 1:
         raise RankingError(f"blocks of different numbers of items cannot be joined: {sorted(n_items)}")
 
-    def joined(name: str, default: Any = None, per_item: bool = False) -> Any:
+    def joined(name: str, default: float = 0, per_item: bool = False) -> Any:
         columns = [getattr(block, name) for block in blocks]
         if all(column is None for column in columns):
             return None
         lengths = [len(block.items) if per_item else block.n_rankings for block in blocks]
-        filled = [_filled(column, n, default) for column, n in zip(columns, lengths, strict=True)]
-        return np.concatenate(filled)
+        return np.concatenate(
+            [filled(column, n, default) for column, n in zip(columns, lengths, strict=True)]
+        )
 
     for name in ("ids", "groups"):
         present = {getattr(block, name) is not None for block in blocks if block.n_rankings}
         if len(present) > 1:
-            raise RankingError(f"some blocks have {name} and some have none: they cannot be joined")
+            raise RankingError(f"some blocks have {name} and some do not: they cannot be joined")
     return RankingBlock(
         items=joined("items"),
         n_listed=joined("n_listed"),
@@ -386,72 +451,3 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
         ids=joined_labels([block.ids for block in blocks if block.n_rankings]),
         groups=joined_labels([block.groups for block in blocks if block.n_rankings]),
     )
-
-
-def below_flags(
-    n_listed: NDArray[np.integer], n_items: int, unranked: Unranked | None, first_row: int = 0
-) -> NDArray[np.bool_]:
-    """(n_rankings,): what `unranked` means for rows of these lengths; an error where it must be said."""
-    if unranked not in (None, "below", "absent"):
-        raise RankingError(f'unranked must be "below" or "absent", but got {unranked!r}')
-    short = n_listed < n_items
-    if unranked is None and short.any():
-        row = int(np.flatnonzero(short)[0])
-        raise RankingError(
-            f"row {first_row + row} lists {int(n_listed[row])} of {n_items} items, and nothing says whether the "
-            'others were on offer: say unranked="below" (they rank below) or unranked="absent" (they were not)'
-        )
-    return short if unranked == "below" else np.zeros(len(n_listed), np.bool_)
-
-
-def item_dtype(n_items: int) -> np.dtype[np.unsignedinteger]:
-    """The narrowest unsigned type that holds the numbers 0 to n_items - 1."""
-    return np.min_scalar_type(max(n_items - 1, 0))
-
-
-def narrowest(counts: NDArray[Any]) -> NDArray[np.unsignedinteger]:
-    """Non-negative integers in the narrowest unsigned type that holds them."""
-    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
-
-
-def label_column(labels: Sequence[Any] | NDArray[Any]) -> Labels:
-    """Ids or groups as int64 where all are integers, as variable-width strings otherwise."""
-    column = np.asarray(labels)
-    if column.dtype.kind == "i" or (column.dtype.kind == "u" and int(column.max(initial=0)) < 2**63):
-        return column.astype(np.int64)
-    return np.array([str(label) for label in labels], STRING)
-
-
-def _narrow(items: NDArray[Any], n_items: int) -> NDArray[np.unsignedinteger]:
-    return items.astype(item_dtype(n_items))
-
-
-def _first_false(listed: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """(rows,): the place of the first False in each row, or the row length."""
-    padded = np.concatenate([listed, np.zeros((len(listed), 1), np.bool_)], axis=1)
-    first: NDArray[np.intp] = np.argmin(padded, axis=1)
-    return first
-
-
-def _weight_column(weights: ArrayLike, n_rankings: int) -> NDArray[np.float64]:
-    try:
-        column = np.asarray(weights, np.float64)
-    except (TypeError, ValueError) as error:
-        raise RankingError(f"weights must be numbers: {error}") from None
-    if column.shape != (n_rankings,):
-        raise RankingError(f"expected {n_rankings} weights, one a ranking, but got shape {column.shape}")
-    return column
-
-
-def _filled(column: NDArray[Any] | None, length: int, default: Any) -> NDArray[Any]:
-    return np.full(length, default) if column is None else column
-
-
-def joined_labels(columns: Sequence[Labels | None]) -> Labels | None:
-    """Labels of several blocks as one column, as text where some are numbers and some are text."""
-    present = [column for column in columns if column is not None]
-    if not present:
-        return None
-    if len({column.dtype for column in present}) > 1:
-        present = [label_column([str(label) for label in column]) for column in present]
-    return np.concatenate(present)

@@ -28,19 +28,18 @@ def draw_portions(
     >>> parts.sum(axis=0).tolist()
     [1000.0, 0.5]
     """
-    weights = np.ones(block.n_rankings) if block.weights is None else block.weights
+    weights = block.row_weights
     if block.groups is not None:
-        begins = np.concatenate([[True], block.groups[1:] != block.groups[:-1]])
-        return _as_a_whole(weights, np.cumsum(begins) - 1, shares, rng)
+        return _undivided(weights, np.cumsum(block.group_starts) - 1, shares, rng)
     whole = np.flatnonzero((weights == np.floor(weights)) & (weights < 2**53))
     rest = np.setdiff1d(np.arange(block.n_rankings), whole)
     portions = np.zeros((len(shares), block.n_rankings))
     portions[:, whole] = rng.multinomial(weights[whole].astype(np.int64), shares).T
-    portions[:, rest] = _as_a_whole(weights[rest], np.arange(len(rest)), shares, rng)
+    portions[:, rest] = _undivided(weights[rest], np.arange(len(rest)), shares, rng)
     return portions
 
 
-def _as_a_whole(
+def _undivided(
     weights: NDArray[np.float64],
     unit: NDArray[np.int64],
     shares: NDArray[np.float64],

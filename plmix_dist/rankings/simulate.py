@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.rankings.block import RankingBlock, Unranked, item_dtype, narrowest
+from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings.columns import Unranked, item_dtype, narrowest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

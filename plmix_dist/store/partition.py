@@ -169,12 +169,10 @@ class PartitionWriter:
     def _note_groups(self, block: RankingBlock) -> None:
         if block.groups is None:
             return
-        labels = block.groups
-        starts = np.ones(len(labels), np.bool_)
-        starts[1:] = labels[1:] != labels[:-1]
-        starts[0] = self._group_starts is None or labels[0] != self._last_group
+        starts = block.group_starts
+        starts[0] = self._group_starts is None or block.groups[0] != self._last_group
         self._group_starts = [*(self._group_starts or []), starts]
-        self._last_group = labels[-1]
+        self._last_group = block.groups[-1]
 
 
 def _still_wanted(task: PartitionTask) -> bool:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from plmix_dist.rankings.block import RankingBlock, concatenate, item_dtype, joined_labels
+from plmix_dist.rankings.block import RankingBlock, concatenate
+from plmix_dist.rankings.columns import item_dtype, joined_labels
 from plmix_dist.store.arrays import CheckedStore, open_column, read_column
 from plmix_dist.store.location import Location
 from plmix_dist.store.manifest import INDEX, partition_name, read_index, read_manifest
@@ -166,8 +167,7 @@ class RankingStore:
                 continue
             for block in self.partition(number):
                 labels = getattr(block, name)
-                begins = np.concatenate([[True], labels[1:] != labels[:-1]])
-                seen.append(labels if name == "ids" else labels[begins])
+                seen.append(labels if name == "ids" else labels[block.group_starts])
         if not seen:
             return None
         together: Any = joined_labels(seen)

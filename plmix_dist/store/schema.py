@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from plmix_dist.rankings.block import STRING, RankingBlock, item_dtype
+from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings.columns import STRING, item_dtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

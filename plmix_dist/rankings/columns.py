@@ -1,0 +1,156 @@
+"""Columns of a block: the narrowest integer types, labels as numbers or text, weights, flags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from plmix_dist.errors import RankingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Labels: TypeAlias = NDArray[Any]  # int64, or strings of variable width (numpy.dtypes.StringDType)
+
+Unranked = Literal["below", "absent"]
+
+STRING = np.dtypes.StringDType()
+
+
+def item_dtype(n_items: int) -> np.dtype[np.unsignedinteger]:
+    """The narrowest unsigned type that holds the numbers 0 to n_items - 1.
+
+    Examples
+    --------
+    >>> item_dtype(256), item_dtype(257)
+    (dtype('uint8'), dtype('uint16'))
+    """
+    return np.min_scalar_type(max(n_items - 1, 0))
+
+
+def narrowest(counts: NDArray[Any]) -> NDArray[np.unsignedinteger]:
+    """Non-negative integers in the narrowest unsigned type that holds all of them.
+
+    Examples
+    --------
+    >>> narrowest(np.array([3, 300])).dtype
+    dtype('uint16')
+    """
+    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
+
+
+def label_column(labels: Sequence[Any] | NDArray[Any]) -> Labels:
+    """Ids or groups as int64 if all are integers, otherwise as strings of variable width.
+
+    Examples
+    --------
+    >>> label_column([7, 8]).tolist(), label_column(["7", "b"]).tolist()
+    ([7, 8], ['7', 'b'])
+    """
+    column = np.asarray(labels)
+    if column.dtype.kind == "i" or (column.dtype.kind == "u" and int(column.max(initial=0)) < 2**63):
+        return column.astype(np.int64)
+    return np.array([str(label) for label in labels], STRING)
+
+
+def joined_labels(columns: Sequence[Labels | None]) -> Labels | None:
+    """Labels of several blocks as one column. They become text if some are numbers and some are text.
+
+    Examples
+    --------
+    >>> joined_labels([label_column([1, 2]), None, label_column(["c"])]).tolist()
+    ['1', '2', 'c']
+    """
+    present = [column for column in columns if column is not None]
+    if not present:
+        return None
+    if len({column.dtype for column in present}) > 1:
+        present = [label_column([str(label) for label in column]) for column in present]
+    return np.concatenate(present)
+
+
+def row_lengths(table: NDArray[Any], first_row: int = 0) -> NDArray[np.int64]:
+    """(n_rankings,): the number of items in each row of an array; an error if it cannot hold rankings.
+
+    Examples
+    --------
+    >>> row_lengths(np.array([[2, 0, 1], [1, -1, -1]])).tolist()
+    [3, 1]
+    """
+    if table.ndim != 2:
+        raise RankingError(
+            f"expected an array of shape (rankings, places), best first, but got shape {table.shape}"
+        )
+    if table.dtype.kind not in "iu":
+        raise RankingError(
+            f"expected integer item numbers, but got {table.dtype}; "
+            "number the items from 0 and mark missing places with -1"
+        )
+    listed = table >= 0
+    n_listed: NDArray[np.int64] = np.count_nonzero(listed, axis=1)
+    gaps = np.flatnonzero((listed[:, 1:] & ~listed[:, :-1]).any(axis=1))
+    if len(gaps):
+        raise RankingError(
+            f"row {first_row + int(gaps[0])}: an item follows a missing place (-1); "
+            "-1 may only stand after the last item of a row"
+        )
+    low = int(table.min(initial=0))
+    if low < -1:
+        row = first_row + int(np.flatnonzero((table == low).any(axis=1))[0])
+        raise RankingError(f"row {row}: item {low} is out of range; items are numbered from 0")
+    return n_listed
+
+
+def weight_column(weights: ArrayLike, n_rankings: int) -> NDArray[np.float64]:
+    """(n_rankings,): weights as float64, or an error if they are not one number per ranking.
+
+    Examples
+    --------
+    >>> weight_column([3, 1], 2).tolist()
+    [3.0, 1.0]
+    """
+    try:
+        column = np.asarray(weights, np.float64)
+    except (TypeError, ValueError) as error:
+        raise RankingError(f"weights must be numbers: {error}") from None
+    if column.shape != (n_rankings,):
+        raise RankingError(f"expected {n_rankings} weights, one per ranking, but got shape {column.shape}")
+    return column
+
+
+def below_flags(
+    n_listed: NDArray[np.integer], n_items: int, unranked: Unranked | None, first_row: int = 0
+) -> NDArray[np.bool_]:
+    """(n_rankings,): True for each row whose unlisted items rank below its listed ones.
+
+    It is an error if a row is shorter than `n_items` and `unranked` is None.
+
+    Examples
+    --------
+    >>> below_flags(np.array([3, 1]), 3, "below").tolist()
+    [False, True]
+    """
+    if unranked not in (None, "below", "absent"):
+        raise RankingError(f'unranked must be "below" or "absent", but got {unranked!r}')
+    short = n_listed < n_items
+    if unranked is None and short.any():
+        row = int(np.flatnonzero(short)[0])
+        raise RankingError(
+            f"row {first_row + row} lists {int(n_listed[row])} of {n_items} items, and nothing says whether the "
+            'others were on offer: say unranked="below" (they rank below) or unranked="absent" (they were not)'
+        )
+    return short if unranked == "below" else np.zeros(len(n_listed), np.bool_)
+
+
+def filled(column: NDArray[Any] | None, length: int, default: float) -> NDArray[Any]:
+    """The column itself or, if there is none, `length` times its default.
+
+    Examples
+    --------
+    >>> filled(None, 2, 1.0).tolist()
+    [1.0, 1.0]
+    """
+    return np.full(length, default) if column is None else column
