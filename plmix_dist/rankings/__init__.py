@@ -1,4 +1,4 @@
-"""What a ranking is: blocks of them, what can be wrong with one, merging, splitting, simulating."""
+"""Rankings in memory: blocks, checks of rows, merging, random portions, simulation, comparison graph."""
 
 from plmix_dist.rankings.block import Ranking, RankingBlock, concatenate
 from plmix_dist.rankings.columns import Unranked

@@ -1,7 +1,7 @@
-"""The comparison graph: who was ever placed above whom, and whether a maximum-likelihood estimate can exist.
+"""The comparison graph: which items were placed above which, and whether a maximum-likelihood estimate exists.
 
-An edge leads from winner to loser. Neighbouring places are enough, since being above is passed on. A top-k row
-places its last item above all items but the listed ones; such edges are kept as the sets they leave out.
+An edge leads from winner to loser. Edges between neighbouring places are enough, because paths connect the rest.
+A top-k row places its last item above all unlisted items. Such edges are stored by the items they leave out.
 """
 
 from __future__ import annotations
@@ -26,18 +26,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """What a set of rows says about who was above whom; these add up over blocks.
+    """Which items a set of rows places above which. `add_comparisons` joins those of several blocks.
 
     Parameters
     ----------
     pairs : (n_pairs,)
-        Distinct `winner * n_items + loser`, for places next to each other.
+        Distinct `winner * n_items + loser` of neighbouring places.
     rows_ending : (n_items,)
-        How many top-k rows have each item last.
+        For each item, the number of top-k rows in which it is the last listed item.
     listed : (n_listed,), listed_rows : (n_listed,)
-        For pairs `last * n_items + item`: in how many of those rows the item is listed.
+        Pairs `last * n_items + item`, and the number of top-k rows with this last item that list this item.
     offered : (n_items,)
-        Whether each item was ever listed, or on offer without being listed.
+        Whether each item was ever on offer, listed or not.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> comparisons(RankingBlock.from_array([[0, 2, 1]])).pairs.tolist()  # 0 above 2, 2 above 1
+    [2, 7]
     """
 
     n_items: int
@@ -49,7 +55,14 @@ class Comparisons:
 
 
 def comparisons(block: RankingBlock) -> Comparisons:
-    """What the rows of a block say."""
+    """The comparisons in the rows of a block.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> comparisons(RankingBlock.from_array([[1, 0]], n_items=3, unranked="below")).rows_ending.tolist()
+    [1, 0, 0]
+    """
     block = unorder_last_ties(block)
     n_items = block.n_items
     row, place = block.row_of_item(), block.place_of_item()
@@ -58,7 +71,7 @@ def comparisons(block: RankingBlock) -> Comparisons:
     follows = ordered & (place > 0)
     before = np.concatenate([[0], items[:-1]]) if len(items) else items
     pairs = [before[follows] * n_items + items[follows]]
-    if block.tied is not None:  # tied items were each above the other as often as not
+    if block.tied is not None:  # tied items count as above each other
         pairs.append(items[block.tied] * n_items + before[block.tied])
     has_order = block.n_ordered > 0
     last = np.where(has_order, items[np.maximum(block.offsets[:-1] + block.n_ordered - 1, 0)], -1)
@@ -77,7 +90,15 @@ def comparisons(block: RankingBlock) -> Comparisons:
 
 
 def add_comparisons(parts: Iterable[Comparisons]) -> Comparisons:
-    """What several blocks say together."""
+    """The comparisons of several blocks together.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> blocks = [RankingBlock.from_array([[0, 1]]), RankingBlock.from_array([[1, 0]])]
+    >>> add_comparisons(map(comparisons, blocks)).pairs.tolist()
+    [1, 2]
+    """
     all_parts = list(parts)
     listed, slot = np.unique(np.concatenate([part.listed for part in all_parts]), return_inverse=True)
     counts = np.bincount(
@@ -95,14 +116,20 @@ def add_comparisons(parts: Iterable[Comparisons]) -> Comparisons:
 
 @dataclass(frozen=True)
 class ComparisonGraph:
-    """What a comparison graph means for an estimate.
+    """Strongly connected groups of items. An estimate without a prior exists if there is only one group.
 
     Parameters
     ----------
     group : (n_items,)
-        The strongly connected group of each item; numbered by size, the largest is 0.
+        The group of each item. Groups are numbered by size; the largest is 0.
     never_offered, never_above, never_below : item numbers
-        Items that were on offer nowhere, above no other item, below no other item.
+        Items that were never on offer, never above another item, never below another item.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> comparison_graph(comparisons(RankingBlock.from_array([[0, 1], [1, 0]]))).n_groups
+    1
     """
 
     group: NDArray[np.int64]
@@ -112,12 +139,12 @@ class ComparisonGraph:
 
     @property
     def n_groups(self) -> int:
-        """The number of strongly connected groups; 1 means that an estimate exists without a prior."""
+        """The number of strongly connected groups. If it is 1, an estimate exists without a prior."""
         return int(self.group.max(initial=-1)) + 1
 
 
 def comparison_graph(found: Comparisons) -> ComparisonGraph:
-    """Strongly connected groups, and the items that hinder them from being one.
+    """Strongly connected groups, and the items that are never above or never below another.
 
     Examples
     --------
@@ -130,7 +157,7 @@ def comparison_graph(found: Comparisons) -> ComparisonGraph:
     winners, losers = np.divmod(found.pairs, n_items)
     ending = np.flatnonzero(found.rows_ending)
     spared_by, spared = _always_listed(found)
-    # Every item but the spared ones lies below the last item of some top-k row.
+    # The last item of top-k rows is above all items but those that every one of its rows lists.
     n_sparing = np.bincount(spared, minlength=n_items)
     is_below = (np.bincount(losers, minlength=n_items) > 0) | (n_sparing < len(ending))
     n_spared = np.bincount(spared_by, minlength=n_items)
@@ -151,7 +178,7 @@ def comparison_graph(found: Comparisons) -> ComparisonGraph:
 
 
 def _always_listed(found: Comparisons) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs (last item, item listed in every top-k row that ends with it)."""
+    """Pairs (last item, item that every top-k row with this last item lists)."""
     last, item = np.divmod(found.listed, found.n_items)
     always = found.listed_rows == found.rows_ending[last]
     return last[always], item[always]
@@ -160,15 +187,15 @@ def _always_listed(found: Comparisons) -> tuple[NDArray[np.int64], NDArray[np.in
 def _edges_to_all_but(
     ending: NDArray[np.int64], spared_by: NDArray[np.int64], spared: NDArray[np.int64], n_items: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Edges from each of `ending` to all items but those it spares, by way of a binary tree over the items.
+    """Edges from each of `ending` to all items but those it spares, through a binary tree over the items.
 
-    Node n_items + t of the tree stands for a run of items and leads to its two halves, so that "all but a few" takes
-    a few dozen edges instead of n_items.
+    Node n_items + t of the tree stands for a run of items and has edges to its two halves. So "all items but a few"
+    takes a few dozen edges instead of n_items.
     """
     if not len(ending):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     width = 1 << max(1, (n_items - 1).bit_length())
-    # Tree node t >= 1 in heap order; leaves are nodes width + item, and these are the items themselves.
+    # Tree nodes t >= 1 in heap order; the leaves, nodes width + item, are the items themselves.
     inner = np.arange(1, width)
     sources = [np.repeat(_node(inner, width, n_items), 2)]
     targets = [_node(np.stack([2 * inner, 2 * inner + 1], axis=1).ravel(), width, n_items)]
@@ -183,7 +210,7 @@ def _edges_to_all_but(
 
 
 def _node(tree_node: NDArray[np.int64], width: int, n_items: int) -> NDArray[np.int64]:
-    """The graph node of a tree node: items for leaves, numbers above them for runs and for leaves beyond the end."""
+    """The graph node of a tree node: the item for a leaf, a number above all items for every other node."""
     item = tree_node - width
     return np.where((item >= 0) & (item < n_items), item, n_items + tree_node)
 
@@ -205,7 +232,7 @@ def _runs_between(excluded: list[int], width: int) -> list[int]:
 
 
 def _by_size(labels: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Group labels renumbered: the largest group is 0, equal ones in the order of their first item."""
+    """Group labels by size: the largest group is 0, groups of equal size follow in the order of their first item."""
     _, first, slot, counts = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     order = np.lexsort((first, -counts))
     rank = np.empty(len(order), np.int64)

@@ -1,4 +1,4 @@
-"""Canonical leaves: the fixed runs of rows over which every sum is formed."""
+"""Leaves: fixed runs of rows. Every sum is formed leaf by leaf, so bits do not depend on chunks or workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SMALLEST_LEAF = 4096
 
 
 def default_leaf_rows(n_items: int) -> int:
-    """Rows a leaf: 4,096, and more for many items, so that work on rows outweighs adding up statistics.
+    """Rows per leaf: 4,096, and more for many items, so that adding statistics costs little beside the rows.
 
     Examples
     --------
@@ -26,13 +26,13 @@ def default_leaf_rows(n_items: int) -> int:
 def cut_leaves(n_rows: int, leaf_rows: int, group_starts: NDArray[np.bool_] | None = None) -> list[int]:
     """Number of rows of each leaf of a partition.
 
-    Leaves have `leaf_rows` rows and the last what is left. With groups a leaf ends earlier, at the last
-    group that fits; a group larger than a leaf makes a leaf of its own.
+    Leaves have `leaf_rows` rows; the last has the rest. With groups a leaf ends earlier, after the last
+    group that fits. A group larger than a leaf is a leaf of its own.
 
     Parameters
     ----------
     group_starts : (n_rows,)
-        True where a row begins a new group.
+        True if a row is the first of its group.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Equal rows made one, with the sum of their weights."""
+"""Merging equal rows into one row with the sum of their weights."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SHORT = 8
 
 
 def merge_equal_rows(block: RankingBlock) -> RankingBlock:
-    """Keep the first of each set of equal rows and give it the weight of all.
+    """Keep the first of each set of equal rows, with the sum of their weights.
 
-    Ids are dropped: a merged row stands for several rankings. Rows that belong to groups are refused,
-    since equal rankings of two people do not make one person.
+    Ids are dropped, because a merged row stands for several rankings. Rows with groups are an error,
+    because equal rankings of two people must stay apart.
 
     Examples
     --------
@@ -30,9 +30,7 @@ def merge_equal_rows(block: RankingBlock) -> RankingBlock:
     ([[0, 1], [1, 0]], [2.0, 1.0])
     """
     if block.groups is not None:
-        raise RankingError(
-            "rankings with groups cannot be merged: leave out either the groups or the merging"
-        )
+        raise RankingError("rankings with groups cannot be merged; leave out the groups, or do not merge")
     first_of = _first_equal_row(block)
     kept, slot = np.unique(first_of, return_inverse=True)
     weights = np.bincount(slot, weights=block.weights, minlength=len(kept)).astype(np.float64)
@@ -40,7 +38,16 @@ def merge_equal_rows(block: RankingBlock) -> RankingBlock:
 
 
 def merge_if_short(block: RankingBlock) -> RankingBlock:
-    """Equal rows merged where there may be many: long rankings hardly ever repeat, and looking takes its time."""
+    """Merge equal rows if the rankings are short. Long rankings rarely repeat, and the search costs time.
+
+    Blocks with groups, and blocks of more than 8 items per ranking on average, are returned as they are.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> merge_if_short(RankingBlock.from_array([[0, 1], [0, 1]])).weights.tolist()
+    [2.0]
+    """
     if block.groups is not None or len(block.items) > _SHORT * block.n_rankings:
         return block
     return merge_equal_rows(block)
@@ -57,7 +64,7 @@ def _first_equal_row(block: RankingBlock) -> NDArray[np.int64]:
 
 
 def _row_keys(block: RankingBlock, rows: NDArray[np.int64], length: int) -> NDArray[np.void]:
-    """(rows,): everything that tells rows of one length apart, as one fixed-width key a row."""
+    """(rows,): one key of fixed width per row. Rows of one length are equal if their keys are."""
     entries = block.offsets[:-1][rows][:, None] + np.arange(length)
     parts = [
         np.ascontiguousarray(block.n_ordered[rows].astype(np.uint64)[:, None]).view(np.uint8),

@@ -1,4 +1,4 @@
-"""Dividing rows into parts at random: by row inside every leaf, counts split, groups kept whole."""
+"""Random division of rows into parts: counts are split, groups stay whole."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 def draw_portions(
     block: RankingBlock, shares: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """(n_parts, n_rankings): the weight of each row that falls to each part.
+    """(n_parts, n_rankings): the weight of each row in each part.
 
-    A row of whole weight w is divided as w rankings would be. Rows of other weights, and the rows of a group,
-    fall to one part as a whole.
+    A row of integer weight w is divided as w rankings would be. A row of any other weight, and all rows of a
+    group, go to one part undivided.
+
+    Parameters
+    ----------
+    shares : (n_parts,)
+        Expected share of each part; they sum to 1.
 
     Examples
     --------
@@ -45,7 +50,7 @@ def _undivided(
     shares: NDArray[np.float64],
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Each unit of rows to one part."""
+    """(n_parts, n_rows): each unit of rows goes to one part. `unit` has the number of each row's unit."""
     n_units = int(unit.max(initial=-1)) + 1
     part = np.searchsorted(np.cumsum(shares)[:-1], rng.random(n_units), side="right")
     portions = np.zeros((len(shares), len(weights)))

@@ -1,4 +1,4 @@
-"""Random streams keyed by seed, purpose and place, so that no result depends on who draws first."""
+"""Random streams keyed by seed, purpose and place, so that results do not depend on the order of the work."""
 
 from __future__ import annotations
 

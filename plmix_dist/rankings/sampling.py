@@ -1,4 +1,4 @@
-"""A seeded sample of the rows of a leaf."""
+"""Seeded samples of the rows of a block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def sample_rows(block: RankingBlock, share: float, rng: np.random.Generator) -> RankingBlock:
-    """About this share of the rows, in their order; a row of whole weight w is thinned as w rankings would be.
+    """About this share of the rows, in their order. A row of integer weight w is thinned as w rankings would be.
 
     Examples
     --------
@@ -25,7 +25,7 @@ def sample_rows(block: RankingBlock, share: float, rng: np.random.Generator) -> 
     if share >= 1:
         return block
     if block.weights is None and block.groups is None:
-        # As near to the share as a whole number gets, the rest decided by lot so that no row is favoured.
+        # Round up or down at random, so that each row has the same chance of being drawn.
         n_rows = int(np.floor(share * block.n_rankings + rng.random()))
         return block.take(np.sort(rng.choice(block.n_rankings, n_rows, replace=False)))
     weights = draw_portions(block, np.array([share, 1 - share]), rng)[0]
@@ -34,7 +34,7 @@ def sample_rows(block: RankingBlock, share: float, rng: np.random.Generator) -> 
 
 
 def thinned(block: RankingBlock, n_rankings: float, rng: np.random.Generator) -> RankingBlock:
-    """About this many rankings, or all rows where there are no more. Whole weights count as so many rankings.
+    """About this many rankings, or all rows if there are fewer. An integer weight w counts as w rankings.
 
     Examples
     --------

@@ -13,16 +13,22 @@ from plmix_dist.rankings.columns import Unranked, item_dtype, narrowest
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Keys drawn at once: enough to keep NumPy busy, little enough to stay in cache and out of memory's way.
+# Random numbers drawn at once: enough for NumPy to be efficient, and 32 MB of memory at most.
 _BATCH_KEYS = 1 << 22
 
 
 def draw_log_worths(
     n_components: int, n_items: int, differing: int | None, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """(n_components, n_items): the paper's model, where only the first `differing` items have worths of their own.
+    """(n_components, n_items): log-worths of the paper's model.
 
-    Those are standard normal in each component (Nguyen & Zhang 2023, Theorem 1); all others are 0.
+    The first `differing` items have standard normal log-worths in each component (Nguyen & Zhang 2023,
+    Theorem 1). All other log-worths are 0. `differing=None` means all items.
+
+    Examples
+    --------
+    >>> draw_log_worths(2, 4, 1, np.random.default_rng(0)).round(1).tolist()
+    [[0.1, 0.0, 0.0, 0.0], [-0.1, 0.0, 0.0, 0.0]]
     """
     differing = n_items if differing is None else differing
     if not 1 <= differing <= n_items:
@@ -43,7 +49,7 @@ def draw_rankings(
     length: int | None = None,
     unranked: Unranked | None = None,
 ) -> tuple[RankingBlock, NDArray[np.int64]]:
-    """Rankings drawn from a mixture, and the component each came from.
+    """Rankings drawn from a mixture, and the component of each.
 
     Parameters
     ----------
@@ -52,8 +58,8 @@ def draw_rankings(
     length
         How many items each ranking lists; all by default.
     unranked
-        With a `length`: "below" gives the best `length` of all items; "absent" ranks `length` items
-        drawn at random for each ranking.
+        With a `length`: "below" gives the best `length` of all items; "absent" draws `length` items at
+        random for each ranking and orders them.
 
     Returns
     -------
@@ -92,7 +98,13 @@ def draw_rankings(
 
 
 def checked_length(length: int | None, n_items: int, unranked: Unranked | None) -> int:
-    """The number of items each ranking lists, or an error where it makes no sense."""
+    """The number of items that each ranking lists, or an error if the settings contradict each other.
+
+    Examples
+    --------
+    >>> checked_length(None, 5, None), checked_length(3, 5, "below")
+    (5, 3)
+    """
     if n_items < 2:
         raise SettingsError(f"a ranking needs at least two items, but got {n_items}")
     if unranked not in (None, "below", "absent"):
@@ -111,7 +123,7 @@ def checked_length(length: int | None, n_items: int, unranked: Unranked | None) 
 
 
 def _arrival_times(log_worths: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Logarithms of exponential arrival times: the order of arrival is a Plackett-Luce ranking."""
+    """Logarithms of exponential arrival times. The order of arrival is a Plackett-Luce ranking."""
     times: NDArray[np.float64] = np.log(rng.standard_exponential(log_worths.shape)) - log_worths
     return times
 

@@ -1,4 +1,4 @@
-"""Ties, as they are treated on reading: a tied last group that completes what was on offer is no tie."""
+"""Ties in last place: items that share the last place of everything on offer are unordered, not tied."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def unorder_last_ties(block: RankingBlock) -> RankingBlock:
-    """Take a tied last group for what it is: items on offer that were not ordered.
+    """Turn a tied last group into items that were on offer but not ordered.
 
-    It is so wherever the row lists everything that was on offer; elsewhere a tie stays a tie.
+    This applies to rows that list everything on offer. All other ties stay ties.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What can be wrong with a row, found for a whole block at once."""
+"""Checks of rows, for a whole block at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 class RowProblem(NamedTuple):
-    """One thing wrong with one row: `kind` is a short fixed word, `item` the item it concerns or -1."""
+    """One fault of one row: `kind` is a fixed word, `item` is the item concerned or -1.
+
+    Examples
+    --------
+    >>> RowProblem(row=0, kind="empty", item=-1, message="no item is ranked").kind
+    'empty'
+    """
 
     row: int
     kind: str
@@ -25,7 +31,7 @@ class RowProblem(NamedTuple):
 
 
 def row_problems(block: RankingBlock, item_names: Sequence[str] | None = None) -> list[RowProblem]:
-    """The first thing wrong with each bad row of a block, in row order; items by name where names are given.
+    """The first fault of each bad row of a block, in row order. Messages use item names if they are given.
 
     Examples
     --------
@@ -53,7 +59,13 @@ def _name_of(item_names: Sequence[str], item: int) -> str:
 
 
 def check_rows(block: RankingBlock, first_row: int = 0) -> None:
-    """Raise an error that names the first bad rows, if there are any."""
+    """Raise an error that names the first bad rows, if there are any.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> check_rows(RankingBlock.from_array([[0, 1], [1, 0]]))
+    """
     problems = row_problems(block)
     if problems:
         shown = "; ".join(f"row {first_row + problem.row}: {problem.message}" for problem in problems[:3])
@@ -77,7 +89,7 @@ def _out_of_range(block: RankingBlock) -> Iterator[RowProblem]:
 def _duplicates(block: RankingBlock, name: Callable[[int], str]) -> Iterator[RowProblem]:
     if not len(block.items):
         return
-    # One sort finds equal items of one row side by side: the row number leads, the item follows.
+    # Sort by row, then by item: equal items of one row become neighbours.
     stride = max(block.n_items, int(block.items.max()) + 1)
     keys = block.row_of_item() * stride + block.items
     keys.sort()
@@ -87,7 +99,7 @@ def _duplicates(block: RankingBlock, name: Callable[[int], str]) -> Iterator[Row
 
 
 def _no_choice(block: RankingBlock, name: Callable[[int], str]) -> Iterator[RowProblem]:
-    # Narrow counts would wrap around where the number of items does not fit into their type.
+    # In int64, because n_items may not fit into the narrow type of the counts.
     n_offered = np.where(block.below, block.n_items, block.n_listed.astype(np.int64))
     for row in np.flatnonzero((n_offered < 2) & (block.n_ordered > 0)).tolist():
         item = int(block.items[block.offsets[row]])
