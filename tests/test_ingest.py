@@ -546,7 +546,7 @@ def test_second_run__with_something_else_is_refused(
     source, store = write(tmp_path / "a.csv", MANY), tmp_path / "store"
     ingest(source, store)
     write(source, text)
-    with pytest.raises(StoreExistsError, match="already holds a store of 40 rankings made otherwise"):
+    with pytest.raises(StoreExistsError, match="already holds another store, of 40 rankings"):
         ingest(source, store, **options)
 
 

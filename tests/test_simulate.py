@@ -228,7 +228,7 @@ def test_simulate__the_same_again_does_nothing(tmp_path: Path) -> None:
 def test_simulate__other_settings_on_the_same_path_are_refused(tmp_path: Path) -> None:
     plmix_dist.simulate(tmp_path / "store", n_rankings=400, n_items=5)
     before = snapshot(tmp_path)
-    with pytest.raises(StoreExistsError, match="already holds a store of 400 rankings made otherwise"):
+    with pytest.raises(StoreExistsError, match="already holds another store, of 400 rankings"):
         plmix_dist.simulate(tmp_path / "store", n_rankings=400, n_items=5, random_state=1)
     assert snapshot(tmp_path) == before
 

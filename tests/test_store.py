@@ -333,7 +333,7 @@ def test_rerun__of_a_finished_plan_does_nothing(tmp_path: Path, append: bool) ->
 def test_another_plan__refused_where_a_store_is(tmp_path: Path) -> None:
     write_store(tmp_path / "store", [[FIRST]])
     before = snapshot(tmp_path)
-    with pytest.raises(StoreExistsError, match="store already holds a store of 3 rankings made otherwise"):
+    with pytest.raises(StoreExistsError, match="store already holds another store, of 3 rankings"):
         write_store(tmp_path / "store", [[SECOND]], name="other")
     assert snapshot(tmp_path) == before
 
@@ -384,7 +384,7 @@ def test_unfinished__refused_with_what_is_missing(tmp_path: Path) -> None:
 @pytest.mark.promise(15)
 def test_unfinished__all_written_but_not_finalised(tmp_path: Path) -> None:
     begin_and_stop(tmp_path / "store", written=[0, 1, 2])
-    with pytest.raises(UnfinishedStoreError, match="all partitions are written, but it was not finalised"):
+    with pytest.raises(UnfinishedStoreError, match="all partitions are written, but the manifest is not"):
         open_store(tmp_path / "store")
 
 
@@ -454,7 +454,7 @@ def test_append__unfinished_one_leaves_the_old_store_as_it_was(tmp_path: Path) -
 def test_append__other_items_or_leaves_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     write_store(tmp_path / "store", [[FIRST]])
     before = snapshot(tmp_path)
-    with pytest.raises(StoreExistsError, match="must use the items and the leaf size of the store"):
+    with pytest.raises(StoreExistsError, match="must have the items and the leaf size of the store"):
         write_store(tmp_path / "store", [[SECOND]], append=True, name="more", **change)
     assert snapshot(tmp_path) == before
 

@@ -207,7 +207,9 @@ def test_damage__error_names_array_chunk_and_rows(root: Path) -> None:
 
 def test_damage__error_says_what_to_do(root: Path) -> None:
     (root / "partitions/p000000/items/c/0").write_bytes(b"")
-    with pytest.raises(DamagedStoreError, match=r"has 0 bytes where \d+ were written.*see `plmix verify`"):
+    with pytest.raises(
+        DamagedStoreError, match=r"has 0 bytes where \d+ were written.*`plmix verify` lists all damage"
+    ):
         contents(open_store(root), 0)
 
 

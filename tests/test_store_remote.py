@@ -86,7 +86,7 @@ def test_cycle__rerun_unfinished_and_another_plan(place: Location) -> None:
     assert plain(finished.block()) == PLAIN
     before = {key: place.read_bytes(key) for key in place.listing()}
     assert write_store(place, [[block]] * 2).manifest == finished.manifest
-    with pytest.raises(StoreExistsError, match="already holds a store of 4 rankings made otherwise"):
+    with pytest.raises(StoreExistsError, match="already holds another store, of 4 rankings"):
         write_store(place, [[block]], name="other")
     assert {key: place.read_bytes(key) for key in place.listing()} == before
 

@@ -1,4 +1,4 @@
-"""Chunked, compressed, checksummed rankings in Zarr: written in partitions, read by leaves."""
+"""Rankings on disk or behind a URL: chunked, compressed and checksummed Zarr arrays, read leaf by leaf."""
 
 from plmix_dist.store.location import Location
 from plmix_dist.store.memberships import create_memberships, write_memberships

@@ -1,4 +1,4 @@
-"""The Zarr arrays of a partition: codecs, chunk sizes, and stores that record or check every byte."""
+"""The Zarr arrays of a partition: codecs, chunk sizes, and wrappers that record or check every byte."""
 
 from __future__ import annotations
 
@@ -26,18 +26,23 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest, Store
     from zarr.core.buffer import Buffer, BufferPrototype
 
-    from plmix_dist.store.manifest import PartitionIndex
+    from plmix_dist.store.manifest import ColumnDescription, PartitionIndex
 
-# Measured in benchmarks/codecs.py: smaller chunks pay for Zarr's handling of each, larger ones gain little.
+# Measured in benchmarks/codecs.py: Zarr has a cost per chunk, so smaller chunks are slower; larger ones gain little.
 CHUNK_BYTES = 1 << 21
 LARGEST_CHUNK_BYTES = 1 << 28
 
 
 def codecs_for(dtype: np.dtype[Any]) -> list[Any]:
-    """Compressors by item size, each with a checksum of its own.
+    """Compressors for a type of array. Each detects altered bytes by a checksum.
 
-    Bytes: zstd at level 1 is within 3 % of n log2(n) bits for permutations. Wider numbers need their bits
-    sorted first; blosc has no checksum, so crc32c follows it.
+    Bytes: zstd at level 1 is within 3 % of n log2(n) bits for permutations. Wider numbers are bit-shuffled
+    by blosc first. Blosc has no checksum, so crc32c follows it.
+
+    Examples
+    --------
+    >>> [type(codec).__name__ for codec in codecs_for(np.dtype("uint16"))]
+    ['BloscCodec', 'Crc32cCodec']
     """
     if dtype.itemsize == 1:
         return [ZstdCodec(level=1, checksum=True)]
@@ -46,7 +51,16 @@ def codecs_for(dtype: np.dtype[Any]) -> list[Any]:
 
 
 class RecordingStore(WrapperStore["Store"]):
-    """Writes to another store and remembers size and digest of every key written."""
+    """A Zarr store that remembers the size and the digest of every key that is written through it.
+
+    Examples
+    --------
+    >>> from zarr.storage import MemoryStore
+    >>> store = RecordingStore(MemoryStore())
+    >>> _ = zarr.create_array(store, name="x", data=np.arange(3), compressors=None)
+    >>> sorted(store.written), store.written["x/c/0"][0]
+    (['x/c/0', 'x/zarr.json'], 24)
+    """
 
     def __init__(self, store: Store, where: str = "") -> None:
         super().__init__(store)
@@ -54,7 +68,7 @@ class RecordingStore(WrapperStore["Store"]):
         self.written: dict[str, tuple[int, str]] = {}
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Write one key."""
+        """Write one key, and remember its size and digest."""
         data = value.to_bytes()
         with disk_full_explained(f"{self.where}/{key}", len(data)):
             await super().set(key, value)
@@ -62,7 +76,10 @@ class RecordingStore(WrapperStore["Store"]):
 
 
 class CheckedStore(WrapperStore["Store"]):
-    """Reads from another store, and gives no byte that differs from what the partition's index promises."""
+    """A Zarr store that is read only, and in which every key must match the index of its partition.
+
+    A key that is missing or altered is an error, never a wrong number.
+    """
 
     def __init__(self, store: Store, index: PartitionIndex, where: str) -> None:
         super().__init__(store)
@@ -72,8 +89,8 @@ class CheckedStore(WrapperStore["Store"]):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Read one key, whole; an error where it is missing, altered, or would unpack to an unexpected size."""
-        assert byte_range is None, "chunks are read whole, so that their digest can be checked"
+        """Read one whole key. It is an error if the key is missing, altered, or unpacks to another size."""
+        assert byte_range is None, "a chunk is read whole, because its digest is that of all its bytes"
         expected = self.index.files.get(key)
         if expected is None:
             if _CHUNK_KEY.fullmatch(key):
@@ -87,7 +104,7 @@ class CheckedStore(WrapperStore["Store"]):
         if len(value) != size:
             raise self.damaged(key, f"has {len(value):,} bytes where {size:,} were written")
         data = value.to_bytes()
-        # Hashing lets go of the interpreter lock, so other reads go on meanwhile.
+        # Hashing releases the interpreter lock, so other reads continue meanwhile.
         if await asyncio.to_thread(sha256, data) != digest:
             raise self.damaged(key, "was altered: its digest is not the one recorded when it was written")
         if _CHUNK_KEY.fullmatch(key):
@@ -95,7 +112,7 @@ class CheckedStore(WrapperStore["Store"]):
         return value
 
     def read_whole(self, key: str) -> bytes:
-        """A file that is no array."""
+        """The contents of a file that is not part of an array."""
         value = sync(self.get(key, default_buffer_prototype()))
         assert value is not None, f"{key} is in the index"
         return value.to_bytes()
@@ -117,13 +134,13 @@ class CheckedStore(WrapperStore["Store"]):
     def damaged(self, key: str, what: str) -> DamagedStoreError:
         """An error that names the array, the chunk and the rows."""
         return DamagedStoreError(
-            f"{self.where}/{key} {what}{rows_of_chunk(self.index, key)}; "
-            "see `plmix verify` for all damage, and write the store anew from its source"
+            f"{self.where}/{key} {what}{_rows_of_chunk(self.index, key)}; "
+            "`plmix verify` lists all damage; make the store again from its source"
         )
 
 
-def rows_of_chunk(index: PartitionIndex, key: str) -> str:
-    """Which rows of its partition a chunk holds, in words."""
+def _rows_of_chunk(index: PartitionIndex, key: str) -> str:
+    """The rows of its partition that a chunk holds, as words for a message."""
     match = _CHUNK_KEY.fullmatch(key)
     if match is None or match["column"] not in index.columns:
         return ""
@@ -142,9 +159,15 @@ def rows_of_chunk(index: PartitionIndex, key: str) -> str:
 
 
 def unpacked_size(data: bytes) -> int:
-    """What a compressed chunk says it will unpack to, read from its header before any memory is taken.
+    """The size in bytes that a compressed chunk claims to unpack to, read from its header.
 
-    -1 where more follows than one frame: a second could unpack to anything.
+    It is -1 if the chunk is neither zstd nor blosc, or if a second zstd frame follows, whose size is not known.
+
+    Examples
+    --------
+    >>> from numcodecs.zstd import Zstd
+    >>> unpacked_size(Zstd().encode(bytes(1000)))
+    1000
     """
     if data[:4] == b"\x28\xb5\x2f\xfd":
         descriptor = data[4]
@@ -162,7 +185,7 @@ def unpacked_size(data: bytes) -> int:
 
 
 def _zstd_frame_end(data: bytes, start: int, checksum: bool) -> int:
-    """Where the frame whose blocks begin at `start` ends."""
+    """The end of the zstd frame whose blocks begin at `start`."""
     last = False
     while not last and start + 3 <= len(data):
         header = int.from_bytes(data[start : start + 3], "little")
@@ -172,10 +195,10 @@ def _zstd_frame_end(data: bytes, start: int, checksum: bool) -> int:
 
 
 def open_column(store: CheckedStore, name: str) -> zarr.Array[Any]:
-    """An array of a partition, if its shape and type are those in the index."""
+    """Open an array of a partition. It is an error if its shape, type or codecs are not those expected."""
     expected = store.index.columns[name]
     if name not in COLUMNS or not _sensible(expected):
-        raise store.damaged(f"{name}/zarr.json", f"claims to be {expected}, which is refused")
+        raise store.damaged(f"{name}/zarr.json", f"claims to be {expected}, which is not allowed")
     dtype = np.dtype(expected["dtype"])
     try:
         array = zarr.open_array(store, path=name, mode="r", zarr_format=3)
@@ -196,8 +219,8 @@ def open_column(store: CheckedStore, name: str) -> zarr.Array[Any]:
     return array
 
 
-def _sensible(column: dict[str, Any]) -> bool:
-    """Whether an array as its index describes it is of an allowed type and size."""
+def _sensible(column: ColumnDescription) -> bool:
+    """Whether the index describes an array of an allowed type and size."""
     length, chunk = column.get("length"), column.get("chunk")
     return (
         column.get("dtype") in ALLOWED_DTYPES
@@ -208,7 +231,7 @@ def _sensible(column: dict[str, Any]) -> bool:
 
 
 def read_column(store: CheckedStore, name: str, array: zarr.Array[Any], entries: slice) -> NDArray[Any]:
-    """Some entries of an array; an error that names it where a chunk cannot be unpacked."""
+    """Some entries of an array. If a chunk cannot be unpacked, the error names the array."""
     try:
         return np.asarray(array[entries])
     except (RuntimeError, ValueError) as error:
@@ -216,7 +239,17 @@ def read_column(store: CheckedStore, name: str, array: zarr.Array[Any], entries:
 
 
 class ColumnWriter:
-    """One growing array of one partition: whole chunks are written as soon as they are full."""
+    """An array of a partition that grows at its end. A chunk is written as soon as it is full.
+
+    Examples
+    --------
+    >>> from zarr.storage import MemoryStore
+    >>> column = ColumnWriter(RecordingStore(MemoryStore()), "items", np.dtype("uint8"), chunk_bytes=4)
+    >>> column.append(np.array([3, 1, 2], np.uint8))
+    >>> column.append(np.array([0, 5], np.uint8))
+    >>> column.close()
+    {'dtype': 'uint8', 'length': 5, 'chunk': 4}
+    """
 
     def __init__(self, store: RecordingStore, name: str, dtype: np.dtype[Any], chunk_bytes: int) -> None:
         self.store = store
@@ -236,8 +269,8 @@ class ColumnWriter:
         if self._n_pending >= self.chunk:
             self._write(self._n_pending - self._n_pending % self.chunk)
 
-    def close(self) -> dict[str, Any]:
-        """Write what is left; a column smaller than a chunk makes one chunk of its own size."""
+    def close(self) -> ColumnDescription:
+        """Write the rest, and describe the array. A short array is one chunk of its own length."""
         if self._array is None:
             self.chunk = max(1, min(self.chunk, self.length))
         self._write(self._n_pending)
@@ -252,7 +285,7 @@ class ColumnWriter:
             self._array.resize((start + count,))
         if count:
             self._array[start : start + count] = values[:count]
-        # A copy, so that the part still waiting does not keep the written part in memory.
+        # A copy, so that the values still to write do not keep the written ones in memory.
         self._pending = [values[count:].copy()]
         self._n_pending = len(values) - count
 
@@ -267,7 +300,7 @@ class ColumnWriter:
             fill_value=0,
             dimension_names=(COLUMNS[self.name].along,),
             config={"write_empty_chunks": True},
-            overwrite=True,  # behind a URL a writer that was killed leaves a part of the same array
+            overwrite=True,  # behind a URL, a writer that was killed may have left a part of this array
         )
 
 

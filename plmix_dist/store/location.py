@@ -1,4 +1,4 @@
-"""A place for a store: a folder on local disk or anything behind an fsspec URL, bytes in and out."""
+"""Location: a folder on local disk, or any fsspec URL, where bytes are stored under keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEY = re.compile(r"[A-Za-z0-9_.\-]+(/[A-Za-z0-9_.\-]+)*")
 
 @dataclass(frozen=True)
 class Location:
-    """A root folder or URL. Keys are relative, made of plain names, and never leave the root.
+    """A root folder or URL. Keys are relative paths of plain names, so they cannot leave the root.
 
     Examples
     --------
@@ -45,7 +45,13 @@ class Location:
     def of(
         cls, path: str | os.PathLike[str] | Location, storage_options: dict[str, Any] | None = None
     ) -> Location:
-        """From a path, a URL, or a location."""
+        """A location from a path, a URL, or a location.
+
+        Examples
+        --------
+        >>> Location.of("file:///data/store/").url, Location.of("s3://bucket/store").is_local
+        ('/data/store', False)
+        """
         if isinstance(path, Location):
             return path
         text = os.fspath(path)
@@ -63,11 +69,23 @@ class Location:
         return "://" not in self.url
 
     def child(self, key: str) -> Location:
-        """A location below this one."""
+        """The location of a key below this one.
+
+        Examples
+        --------
+        >>> Location.of("/data").child("a/b").url
+        '/data/a/b'
+        """
         return Location(f"{self.url}/{checked_key(key)}", self.storage_options)
 
     def sibling(self, suffix: str) -> Location:
-        """The location with the same name and this suffix."""
+        """The location whose name has this suffix added.
+
+        Examples
+        --------
+        >>> Location.of("/data/store").sibling(".truth").url
+        '/data/store.truth'
+        """
         return Location(self.url + suffix, self.storage_options)
 
     @cached_property
@@ -79,7 +97,16 @@ class Location:
         return filesystem, root.rstrip("/")
 
     def read_bytes(self, key: str) -> bytes:
-        """Everything stored under a key; FileNotFoundError where there is nothing."""
+        """The bytes stored under a key; FileNotFoundError if there are none.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> place = Location.of(tempfile.mkdtemp())
+        >>> place.write_bytes("a.txt", b"tea")
+        >>> place.read_bytes("a.txt")
+        b'tea'
+        """
         if self.is_local:
             path = self.local_path(key)
             if os.path.realpath(path) != os.path.join(os.path.realpath(self.url), *key.split("/")):  # noqa: PTH118
@@ -89,7 +116,17 @@ class Location:
         return bytes(filesystem.cat_file(f"{root}/{checked_key(key)}"))
 
     def write_bytes(self, key: str, data: bytes) -> None:
-        """Store under a key at once: a reader finds the old bytes or the new, never a part."""
+        """Store bytes under a key. A reader finds the old bytes or the new ones, never a part.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> place = Location.of(tempfile.mkdtemp())
+        >>> place.write_bytes("a.txt", b"tea")
+        >>> place.write_bytes("a.txt", b"coffee")
+        >>> place.read_bytes("a.txt")
+        b'coffee'
+        """
         with disk_full_explained(f"{self.url}/{key}", len(data)):
             if not self.is_local:
                 filesystem, root = self._remote
@@ -106,17 +143,34 @@ class Location:
                 draft.replace(path)
             finally:
                 draft.unlink(missing_ok=True)
-            sync_folder(path.parent)
+            _sync_folder(path.parent)
 
     def exists(self, key: str) -> bool:
-        """Whether something is stored under a key."""
+        """Whether something is stored under a key.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> Location.of(tempfile.mkdtemp()).exists("a.txt")
+        False
+        """
         if self.is_local:
             return self.local_path(key).is_file()
         filesystem, root = self._remote
         return bool(filesystem.isfile(f"{root}/{checked_key(key)}"))
 
     def listing(self, prefix: str = "") -> list[str]:
-        """All keys below a prefix, sorted; symbolic links are listed, not followed."""
+        """All keys below a prefix, sorted. Symbolic links are listed, but not followed.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> place = Location.of(tempfile.mkdtemp())
+        >>> for key in ("b/2", "b/1", "c"):
+        ...     place.write_bytes(key, b"")
+        >>> place.listing("b")
+        ['b/1', 'b/2']
+        """
         if prefix:
             checked_key(prefix)
         if self.is_local:
@@ -135,7 +189,17 @@ class Location:
         return []
 
     def remove(self, prefix: str) -> None:
-        """Delete a key, or everything below a prefix."""
+        """Delete a key, or everything below a prefix.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> place = Location.of(tempfile.mkdtemp())
+        >>> place.write_bytes("b/1", b"")
+        >>> place.remove("b")
+        >>> place.listing()
+        []
+        """
         checked_key(prefix)
         if self.is_local:
             path = self.local_path(prefix)
@@ -149,10 +213,20 @@ class Location:
             filesystem.rm(f"{root}/{prefix}", recursive=True)
 
     def publish(self, staged: str, final: str) -> None:
-        """Make what was written under `staged` appear under `final`, whole.
+        """Move what was written under `staged` to `final` in one step.
 
-        On local disk this is a rename, after everything has reached the disk. Behind a URL there is no
-        rename, so `staging` wrote in place and the caller's last key is what makes it count.
+        On local disk everything is synced and then renamed. Behind a URL there is no rename: `staging` gave
+        the final place itself, and the last key that the caller writes marks it as complete.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> place = Location.of(tempfile.mkdtemp())
+        >>> staged = place.staging("done")
+        >>> place.write_bytes(f"{staged}/a", b"")
+        >>> place.publish(staged, "done")
+        >>> place.listing()
+        ['done/a']
         """
         if staged == final:
             return
@@ -167,21 +241,41 @@ class Location:
         except OSError:
             if not target.exists():
                 raise
-            shutil.rmtree(source)  # another worker was faster by a moment
-        sync_folder(target.parent)
+            shutil.rmtree(source)  # another worker published the same a moment earlier
+        _sync_folder(target.parent)
 
     def staging(self, final: str) -> str:
-        """Where to write what `publish` shall make appear under `final`."""
+        """The key to write under until `publish` moves everything to `final`.
+
+        Examples
+        --------
+        >>> Location.of("/data").staging("partitions/p000000")
+        'wip/partitions-p000000...'
+        >>> Location.of("s3://bucket/store").staging("partitions/p000000")
+        'partitions/p000000'
+        """
         if not self.is_local:
             return final
         return f"wip/{final.replace('/', '-')}.{uuid.uuid4().hex[:12]}"
 
     def local_path(self, key: str) -> Path:
-        """The path of a key on local disk."""
+        """The path of a key on local disk.
+
+        Examples
+        --------
+        >>> Location.of("/data").local_path("a/b").as_posix()
+        '/data/a/b'
+        """
         return Path(self.url) / checked_key(key)
 
     def zarr_store(self, prefix: str, *, read_only: bool) -> Store:
-        """The Zarr store below a prefix."""
+        """The Zarr store below a prefix.
+
+        Examples
+        --------
+        >>> Location.of("/data").zarr_store("partitions/p000000", read_only=True)
+        LocalStore('file:///data/partitions/p000000')
+        """
         return self._zarr_store(self.child(prefix).url, read_only=read_only)
 
     def _zarr_store(self, url: str, *, read_only: bool) -> Store:
@@ -193,7 +287,13 @@ class Location:
         return zarr.storage.FsspecStore.from_url(url, storage_options=options, read_only=read_only)
 
     def zarr_root(self) -> Store:
-        """The Zarr store at this very place, for writing."""
+        """The Zarr store at this location itself, for writing.
+
+        Examples
+        --------
+        >>> Location.of("/data/out").zarr_root()
+        LocalStore('file:///data/out')
+        """
         return self._zarr_store(self.url, read_only=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -201,7 +301,7 @@ class Location:
 
 
 def _remove_folder(path: Path) -> None:
-    """Delete a folder, even while a worker that has not heard yet still puts files into it or takes them away."""
+    """Delete a folder, even while a worker that is still running adds files to it or removes them."""
     for attempt in range(_REMOVAL_ATTEMPTS):
         try:
             shutil.rmtree(path)
@@ -217,17 +317,36 @@ def _remove_folder(path: Path) -> None:
 
 
 def checked_key(key: str) -> str:
-    """The key itself if it is made of plain names; an error where it could leave its root."""
+    """The key itself if it consists of plain names; an error if it could leave its root.
+
+    Examples
+    --------
+    >>> checked_key("partitions/p000000")
+    'partitions/p000000'
+    >>> checked_key("../etc")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.SettingsError: '../etc' is not a key of a store: ...
+    """
     if not _KEY.fullmatch(key) or ".." in key.split("/"):
         raise SettingsError(
-            f"{key!r} is not a key of a store: names of letters, digits, '_', '-' and '.' only"
+            f"{key!r} is not a key of a store: use names of letters, digits, '_', '-' and '.' only"
         )
     return key
 
 
 @contextlib.contextmanager
 def disk_full_explained(path: str, n_bytes: int) -> Iterator[None]:
-    """Turn 'no space left' into an error that says where, how much is needed, and what to do."""
+    """Turn "no space left" into an error that says where, how much is needed, and what to do.
+
+    Examples
+    --------
+    >>> with disk_full_explained("/data/store/a", 100):
+    ...     raise OSError(errno.ENOSPC, "No space left on device")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.StoreFullError: no room to write /data/store/a (100 bytes): No space left on device. ...
+    """
     try:
         yield
     except OSError as error:
@@ -239,8 +358,8 @@ def disk_full_explained(path: str, n_bytes: int) -> Iterator[None]:
         ) from error
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames within a folder last through a power cut."""
+def _sync_folder(folder: Path) -> None:
+    """Write renames in a folder to the disk, so that they survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

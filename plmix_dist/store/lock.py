@@ -1,4 +1,4 @@
-"""One writer at a time: an operating-system lock on local disk, a lease that must be renewed behind a URL."""
+"""One writer at a time: an operating-system lock on local disk, a lease that is renewed behind a URL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import filelock
 
@@ -27,9 +27,27 @@ LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
 
 
+class _Holder(NamedTuple):
+    token: str
+    who: str
+    renewed: float
+
+
 @contextlib.contextmanager
 def write_lock(location: Location) -> Iterator[None]:
-    """Hold the right to write to a store, or refuse. A lock dies with its process, a lease within a minute."""
+    """Hold the right to write to a store; an error if another process holds it.
+
+    A lock ends with its process. A lease behind a URL ends 60 s after its writer died.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from plmix_dist.store.location import Location
+    >>> place = Location.of(tempfile.mkdtemp())
+    >>> with write_lock(place):
+    ...     place.listing()
+    ['wip/lock']
+    """
     with _file_lock(location) if location.is_local else _lease(location):
         yield
 
@@ -48,11 +66,11 @@ def _file_lock(location: Location) -> Iterator[None]:
     try:
         yield
     finally:
-        # The file goes while the lock is held: afterwards it could be the lock of the next writer.
+        # Remove the file while the lock is held: after release it may be the lock of the next writer.
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         lock.release()
-        with contextlib.suppress(OSError):  # an empty wip folder is no work in progress
+        with contextlib.suppress(OSError):  # the folder is not empty
             path.parent.rmdir()
 
 
@@ -61,11 +79,11 @@ def _lease(location: Location) -> Iterator[None]:
     token = uuid.uuid4().hex
     holder = _holder(location)
     if holder is not None:
-        age = time.time() - holder["renewed"]
+        age = time.time() - holder.renewed
         if age < LEASE_SECONDS:
             raise StoreLockedError(
-                f"{holder['who']} is writing to {location.url} (seen {age:.0f} s ago); wait for it to end. "
-                f"A writer that died is forgotten after {LEASE_SECONDS:.0f} s"
+                f"{holder.who} is writing to {location.url} (seen {age:.0f} s ago); wait for it to end. "
+                f"If it died, its lease ends after {LEASE_SECONDS:.0f} s"
             )
     _renew(location, token)
     if not _holds(location, token):
@@ -84,11 +102,11 @@ def _lease(location: Location) -> Iterator[None]:
             location.remove(LEASE_KEY)
 
 
-def _holder(location: Location) -> dict[str, Any] | None:
-    """Who writes to a store, as its lease says."""
+def _holder(location: Location) -> _Holder | None:
+    """Who writes to a store, according to its lease."""
     try:
         holder = json.loads(location.read_bytes(LEASE_KEY))
-        return {"token": str(holder["token"]), "who": str(holder["who"]), "renewed": float(holder["renewed"])}
+        return _Holder(str(holder["token"]), str(holder["who"]), float(holder["renewed"]))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
@@ -100,11 +118,11 @@ def _holder(location: Location) -> dict[str, Any] | None:
 
 def _holds(location: Location, token: str) -> bool:
     holder = _holder(location)
-    return holder is not None and holder["token"] == token
+    return holder is not None and holder.token == token
 
 
 def _keep_renewing(location: Location, token: str, stop: threading.Event) -> None:
-    # A lease that was taken over, after a long sleep say, belongs to another.
+    # After a long pause of this process another may have taken the lease over.
     while not stop.wait(RENEW_SECONDS) and _holds(location, token):
         _renew(location, token)
 

@@ -1,4 +1,4 @@
-"""What a store says about itself: a sealed manifest, and a sealed index for each partition."""
+"""The description of a store: a sealed manifest, and a sealed index for each partition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import numpy as np
 
@@ -29,35 +29,87 @@ MANIFEST = "manifest.json"
 INDEX = "index.json"
 PLAN = "wip/plan.json"
 
-# A store opens as a plain Zarr v3 group in any Zarr reader.
+# Any Zarr reader can open a store as a plain Zarr v3 group.
 ZARR_GROUP = b'{"attributes": {}, "zarr_format": 3, "node_type": "group"}'
 GROUP_KEYS = ("zarr.json", "partitions/zarr.json")
 
 
 def partition_name(number: int) -> str:
-    """The folder of a partition, made from its number and never read from a file."""
+    """The folder of a partition. It is made from the number, never read from a file.
+
+    Examples
+    --------
+    >>> partition_name(3)
+    'partitions/p000003'
+    """
     return f"partitions/p{number:06d}"
+
+
+class ColumnDescription(TypedDict):
+    """What an index says about one array.
+
+    Examples
+    --------
+    >>> ColumnDescription(dtype="uint8", length=5, chunk=4)["dtype"]
+    'uint8'
+    """
+
+    dtype: str
+    length: int
+    chunk: int
 
 
 @dataclass(frozen=True)
 class PartitionIndex:
-    """One immutable partition: its leaves, its columns, and a digest of each of its files."""
+    """One immutable partition: its leaves, its columns, and the size and digest of each of its files.
+
+    Parameters
+    ----------
+    leaf_rows, leaf_items
+        The number of rows, and of listed items, of each leaf.
+    columns
+        The type, length and chunk length of each array.
+    files
+        Size and SHA-256 of each file.
+    rejected
+        The number of rejected rows for each reason.
+    plan
+        The fingerprint of the plan that the partition was written for.
+
+    Examples
+    --------
+    >>> index = PartitionIndex(5, 5.0, [3, 2], [9, 6], {}, {}, {}, "")
+    >>> PartitionIndex.from_bytes(index.to_bytes(), "index.json") == index
+    True
+    """
 
     n_rankings: int
     total_weight: float
     leaf_rows: list[int]
     leaf_items: list[int]
-    columns: dict[str, dict[str, Any]]
+    columns: dict[str, ColumnDescription]
     files: dict[str, tuple[int, str]]
     rejected: dict[str, int]
     plan: str
 
     def row_bounds(self) -> NDArray[np.int64]:
-        """(n_leaves + 1,): the first row of each leaf, and the end."""
+        """(n_leaves + 1,): the first row of each leaf, and the end.
+
+        Examples
+        --------
+        >>> PartitionIndex(5, 5.0, [3, 2], [9, 6], {}, {}, {}, "").row_bounds().tolist()
+        [0, 3, 5]
+        """
         return np.concatenate([[0], np.cumsum(self.leaf_rows, dtype=np.int64)])
 
     def item_bounds(self) -> NDArray[np.int64]:
-        """(n_leaves + 1,): the first entry of each leaf in the item columns, and the end."""
+        """(n_leaves + 1,): the first entry of each leaf in the item columns, and the end.
+
+        Examples
+        --------
+        >>> PartitionIndex(5, 5.0, [3, 2], [9, 6], {}, {}, {}, "").item_bounds().tolist()
+        [0, 9, 15]
+        """
         return np.concatenate([[0], np.cumsum(self.leaf_items, dtype=np.int64)])
 
     def to_bytes(self) -> bytes:
@@ -66,7 +118,7 @@ class PartitionIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """From sealed JSON; an error where a byte was altered."""
+        """From sealed JSON; an error if a byte was altered."""
         record = unseal(data, where)
         with _complete(where):
             record["files"] = {
@@ -75,7 +127,13 @@ class PartitionIndex:
             return cls(**record)
 
     def miscounts(self) -> list[str]:
-        """What does not add up within this index."""
+        """The counts of this index that contradict each other, one sentence each.
+
+        Examples
+        --------
+        >>> PartitionIndex(6, 5.0, [3, 2], [9, 6], {}, {}, {}, "").miscounts()
+        ['its leaves have 5 rows, the index says 6']
+        """
         rows, items = sum(self.leaf_rows), sum(self.leaf_items)
         found = []
         if (
@@ -95,7 +153,13 @@ class PartitionIndex:
 
 @dataclass(frozen=True)
 class PartitionSummary:
-    """What the manifest says of one partition."""
+    """What the manifest says about one partition.
+
+    Examples
+    --------
+    >>> PartitionSummary(n_rankings=5, n_entries=15, n_leaves=2, total_weight=5.0, index_sha256="").n_leaves
+    2
+    """
 
     n_rankings: int
     n_entries: int
@@ -106,7 +170,17 @@ class PartitionSummary:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The whole store: sizes, names, where the data came from, and the digest of every partition's index."""
+    """The whole store: items, sizes, origin of the data, and the digest of every partition's index.
+
+    Examples
+    --------
+    >>> part = PartitionSummary(n_rankings=5, n_entries=10, n_leaves=2, total_weight=8.0, index_sha256="")
+    >>> manifest = Manifest(["tea", "coffee"], leaf_rows=4096, partitions=[part, part], history=[])
+    >>> manifest.n_rankings, manifest.total_weight
+    (10, 16.0)
+    >>> Manifest.from_bytes(manifest.to_bytes(), "manifest.json") == manifest
+    True
+    """
 
     item_names: list[str]
     leaf_rows: int
@@ -142,13 +216,13 @@ class Manifest:
         return sum(partition.total_weight for partition in self.partitions)
 
     def to_bytes(self) -> bytes:
-        """Sealed JSON. The totals stand in it for people; they are computed from the partitions."""
+        """Sealed JSON. It also has the totals over all partitions, for people who read it."""
         totals = {"n_rankings": self.n_rankings, "n_items": self.n_items, "total_weight": self.total_weight}
         return seal(asdict(self) | totals)
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """From sealed JSON; refuses other formats, newer versions and altered bytes."""
+        """From sealed JSON; an error for other formats, newer versions and altered bytes."""
         record = unseal(data, where)
         if record.get("format") != FORMAT:
             raise UnsupportedFormatError(
@@ -172,7 +246,15 @@ class Manifest:
 
 
 def read_manifest(location: Location) -> Manifest:
-    """The manifest of a finished store, or an error that says what is there instead."""
+    """The manifest of a finished store, or an error that says what is there instead.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+    >>> read_manifest(store.location).n_rankings
+    100
+    """
     try:
         data = location.read_bytes(MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
@@ -185,38 +267,66 @@ def read_manifest(location: Location) -> Manifest:
 
 
 def read_index(location: Location, number: int, expected_sha256: str | None = None) -> PartitionIndex:
-    """The index of a partition, checked against the digest in the manifest."""
+    """The index of a partition, checked against the digest in the manifest.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+    >>> read_index(store.location, 0, store.manifest.partitions[0].index_sha256).leaf_rows
+    [100]
+    """
     key = f"{partition_name(number)}/{INDEX}"
     where = f"{location.url}/{key}"
     try:
         data = location.read_bytes(key)
     except FileNotFoundError:
         raise DamagedStoreError(
-            f"{where} is missing: partition {number} is lost; write the store anew"
+            f"{where} is missing: partition {number} is lost; make the store again from its source"
         ) from None
     if expected_sha256 is not None and sha256(data) != expected_sha256:
         raise DamagedStoreError(
-            f"{where} was altered: its digest is not the one in {MANIFEST}; write the store anew"
+            f"{where} was altered: its digest is not the one in {MANIFEST}; make the store again from its source"
         )
     return PartitionIndex.from_bytes(data, where)
 
 
 def written_partitions(location: Location, numbers: range) -> list[int]:
-    """Those of the numbered partitions that were published."""
+    """Which of these partitions were published.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+    >>> written_partitions(store.location, range(3))
+    [0]
+    """
     return [number for number in numbers if location.exists(f"{partition_name(number)}/{INDEX}")]
 
 
 def seal(record: dict[str, Any]) -> bytes:
-    """JSON of a record with the digest of the rest of it."""
+    """JSON of a record, with the digest of that record in it.
+
+    Examples
+    --------
+    >>> json.loads(seal({"a": 1})).keys()
+    dict_keys(['a', 'sha256'])
+    """
     return _canonical(record | {"sha256": sha256(_canonical(record))})
 
 
 def unseal(data: bytes, where: str) -> dict[str, Any]:
-    """The record of `seal`; an error where any byte of it changed."""
+    """The record that `seal` was given; an error if any byte was altered.
+
+    Examples
+    --------
+    >>> unseal(seal({"a": 1}), "a.json")
+    {'a': 1}
+    """
     try:
         record = json.loads(data)
         digest = record.pop("sha256")
-        # Python reads some JSON that it cannot write again: lone surrogates, numbers too large, NaN.
+        # Python reads some JSON that it cannot write: lone surrogates, huge numbers, NaN.
         intact = sha256(_canonical(record)) == digest and seal(record) == data
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise DamagedStoreError(f"{where} was altered or cut short: it is not sealed JSON") from None
@@ -227,17 +337,21 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _complete(where: str) -> Iterator[None]:
-    """Turn a part that is not there, or is of another kind, into an error that names the file."""
+    """Turn a missing or wrong entry into an error that names the file."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedStoreError(
-            f"{where} was altered: a part of it is missing or wrong ({error!r})"
-        ) from None
+        raise DamagedStoreError(f"{where} was altered: an entry is missing or wrong ({error!r})") from None
 
 
 def sha256(data: bytes) -> str:
-    """Hexadecimal SHA-256."""
+    """Hexadecimal SHA-256.
+
+    Examples
+    --------
+    >>> sha256(b"")[:8]
+    'e3b0c442'
+    """
     return hashlib.sha256(data).hexdigest()
 
 
@@ -254,6 +368,6 @@ def _what_is_missing(location: Location) -> str:
     state = (
         f"partitions not written: {shown}"
         if missing
-        else "all partitions are written, but it was not finalised"
+        else "all partitions are written, but the manifest is not"
     )
     return f"the store at {location.url} is unfinished ({state}); run the same `plmix {plan['kind']}` again to continue"

@@ -1,4 +1,4 @@
-"""Memberships of rankings as Zarr arrays, written by any number of workers, each whole chunks of its own."""
+"""Memberships of rankings as Zarr arrays. Any number of workers write, each of them whole chunks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ CHUNK_ROWS = 1 << 16
 
 
 def create_memberships(location: Location, n_rankings: int, n_components: int) -> list[tuple[int, int]]:
-    """Make empty arrays for `n_rankings` rows; gives the runs of rows to be written, one a chunk."""
+    """Make empty arrays, and give the runs of rows to write, one per chunk.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from plmix_dist.store.location import Location
+    >>> create_memberships(Location.of(tempfile.mkdtemp() + "/out"), n_rankings=70_000, n_components=2)
+    [(0, 65536), (65536, 70000)]
+    """
     if location.exists("zarr.json"):
         raise StoreExistsError(
             f"{location.url} already holds arrays; choose another path, or remove it first"
@@ -42,14 +50,31 @@ def create_memberships(location: Location, n_rankings: int, n_components: int) -
 
 
 def write_memberships(location: Location, start: int, probabilities: NDArray[np.float64]) -> None:
-    """Write the rows of one chunk."""
+    """Write the rows of one chunk: their probabilities, and the component with the largest.
+
+    Parameters
+    ----------
+    start
+        The first row of the chunk.
+    probabilities : (rows, n_components)
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from plmix_dist.store.location import Location
+    >>> place = Location.of(tempfile.mkdtemp() + "/out")
+    >>> _ = create_memberships(place, n_rankings=2, n_components=2)
+    >>> write_memberships(place, 0, np.array([[0.9, 0.1], [0.2, 0.8]]))
+    >>> zarr.open_group(place.url, mode="r")["component"][:].tolist()
+    [0, 1]
+    """
     group = zarr.open_group(location.zarr_root(), mode="r+")
     rows = slice(start, start + len(probabilities))
     _array(group, "probabilities")[rows] = probabilities
     _array(group, "component")[rows] = probabilities.argmax(axis=1)
 
 
-def _array(group: Any, name: str) -> Any:
+def _array(group: zarr.Group, name: str) -> zarr.Array[Any]:
     array = group[name]
     if not isinstance(array, zarr.Array):
         raise DamagedStoreError(f"{name} is not an array")

@@ -1,4 +1,4 @@
-"""Writing one partition: its columns as they grow, its index, and its publication as a whole."""
+"""Writing one partition: its columns, its index, and then its publication in one step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionTask:
-    """What a worker must know to write one partition."""
+    """What a worker must know to write one partition.
+
+    Examples
+    --------
+    >>> from plmix_dist.store import Location
+    >>> PartitionTask(Location.of("/data/s"), 0, n_items=5, leaf_rows=4096, chunk_bytes=1 << 21, plan="").number
+    0
+    """
 
     location: Location
     number: int
@@ -46,13 +53,29 @@ class PartitionTask:
 
 @dataclass
 class RejectedRows:
-    """Rows that were turned away: how many for each reason, and one line of JSON for each."""
+    r"""Rejected rows: their number for each reason, and one line of JSON per row.
+
+    Examples
+    --------
+    >>> rejected = RejectedRows()
+    >>> rejected.add("empty", {"line": 7})
+    >>> rejected.counts, rejected.lines
+    ({'empty': 1}, ['{"reason": "empty", "line": 7}\n'])
+    """
 
     counts: dict[str, int] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
     def add(self, reason: str, record: dict[str, Any]) -> None:
-        """Count a row and list it."""
+        """Count a row and list it.
+
+        Examples
+        --------
+        >>> rejected = RejectedRows()
+        >>> rejected.add("syntax", {"line": 2})
+        >>> rejected.counts
+        {'syntax': 1}
+        """
         self.counts[reason] = self.counts.get(reason, 0) + 1
         self.lines.append(json.dumps({"reason": reason, **record}, ensure_ascii=False) + "\n")
 
@@ -62,19 +85,29 @@ def write_partition(
     blocks: Iterable[RankingBlock | tuple[RankingBlock, NDArray[np.integer]]],
     rejected: RejectedRows | None = None,
 ) -> PartitionIndex:
-    """Write the rows of one partition as they come, and publish it whole.
+    """Write the rows of one partition block by block, then publish the partition in one step.
 
     Parameters
     ----------
     blocks
-        The rows, in order; each block alone or with the component its rows were drawn from.
+        The rows, in order: blocks, or pairs of a block and the component of each of its rows.
     rejected
-        Filled while `blocks` is consumed: rows that were turned away, to be listed in the partition.
+        Rejected rows to list in the partition. It may be filled while `blocks` is consumed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> from plmix_dist.store import Location, WritePlan, WriteSession
+    >>> plan = WritePlan("ingest", ["a", "b"], leaf_rows=4096, n_partitions=1, settings={})
+    >>> with WriteSession.begin(Location.of(tempfile.mkdtemp() + "/store"), plan) as session:
+    ...     write_partition(session.pending()[0], [RankingBlock.from_array([[0, 1], [1, 0]])]).n_rankings
+    2
     """
     final = partition_name(task.number)
     staged = task.location.staging(final)
     store = RecordingStore(task.location.zarr_store(staged, read_only=False), f"{task.location.url}/{staged}")
-    writer = PartitionWriter(store, task)
+    writer = _PartitionWriter(store, task)
     for block in blocks:
         if isinstance(block, tuple):
             writer.append(*block)
@@ -90,22 +123,20 @@ def write_partition(
     if not _still_wanted(task):
         task.location.remove(staged)
         raise StoreError(
-            f"the write to {task.location.url} was given up; partition {task.number} is not published"
+            f"the write to {task.location.url} was abandoned; partition {task.number} is not published"
         )
     task.location.write_bytes(f"{staged}/{INDEX}", index.to_bytes())
     if staged != final and task.location.exists(f"{final}/{INDEX}"):
-        if (
-            made_by(task.location, task.number) == task.plan
-        ):  # by another worker, a moment ago: the same bytes
-            task.location.remove(staged)
+        if made_by(task.location, task.number) == task.plan:
+            task.location.remove(staged)  # another worker has just published the same bytes
             return index
-        task.location.remove(final)  # left by a worker of a plan that was given up
+        task.location.remove(final)  # left by a worker of an abandoned plan
     task.location.publish(staged, final)
     return index
 
 
-class PartitionWriter:
-    """The columns of one partition, growing together. A column is begun when it first has something to say."""
+class _PartitionWriter:
+    """The columns of one partition, written together. A column is created when a value differs from its default."""
 
     def __init__(self, store: RecordingStore, task: PartitionTask) -> None:
         self.store = store
@@ -131,7 +162,7 @@ class PartitionWriter:
         self.total_weight += block.total_weight
 
     def close(self, rejected: dict[str, int]) -> PartitionIndex:
-        """Write what is left, and cut the rows into leaves."""
+        """Write the rest, and cut the rows into leaves."""
         described = {name: self.columns[name].close() for name in sorted(self.columns)}
         n_rankings = self._lengths["row"]
         starts = None if self._group_starts is None else np.concatenate(self._group_starts)
@@ -176,7 +207,7 @@ class PartitionWriter:
 
 
 def _still_wanted(task: PartitionTask) -> bool:
-    """Whether the plan that a partition is written for is still under way: a worker may be the last to hear."""
+    """Whether the plan of a partition is still being carried out. The driver may have abandoned it meanwhile."""
     try:
         plan = WritePlan.from_bytes(task.location.read_bytes(PLAN), f"{task.location.url}/{PLAN}")
     except FileNotFoundError:
@@ -185,7 +216,15 @@ def _still_wanted(task: PartitionTask) -> bool:
 
 
 def made_by(location: Location, number: int) -> str | None:
-    """The fingerprint of the plan that a partition was written for; None where its index cannot be read."""
+    """The fingerprint of the plan that a partition was written for; None if its index cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+    >>> made_by(store.location, 0) == store.manifest.history[0]["fingerprint"]
+    True
+    """
     try:
         return read_index(location, number).plan
     except DamagedStoreError:

@@ -30,8 +30,8 @@ LABEL_COLUMNS = frozenset(name for name in COLUMNS if name.startswith(("ids", "g
 class RankingStore:
     """Rankings in a chunked, compressed, checksummed Zarr store.
 
-    Every byte read is checked against the digest recorded when it was written: what comes out is what went
-    in, or an error. A store that is open keeps its view when others append to it.
+    Every byte is checked against the digest recorded when it was written, so damage is an error and never a
+    wrong number. An open store does not change when others append to it.
 
     Examples
     --------
@@ -43,10 +43,12 @@ class RankingStore:
     100
     """
 
-    def __init__(self, location: Location, manifest: Manifest) -> None:
+    def __init__(self, location: Location, manifest: Manifest, first_partition: int = 0) -> None:
         self.location = location
         self.manifest = manifest
-        self._opened: dict[int, OpenPartition] = {}
+        # Not 0 for a part of a store, whose manifest names neighbouring partitions and no others.
+        self.first_partition = first_partition
+        self._opened: dict[int, _OpenPartition] = {}
 
     @property
     def n_rankings(self) -> int:
@@ -82,7 +84,7 @@ class RankingStore:
         return f"RankingStore({self.location.url!r}: {self.n_rankings:,} rankings of {self.n_items:,} items)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RankingStore, (self.location, self.manifest)
+        return RankingStore, (self.location, self.manifest, self.first_partition)
 
     @cached_property
     def _first_leaves(self) -> NDArray[np.int64]:
@@ -98,69 +100,149 @@ class RankingStore:
 
     @property
     def n_entries(self) -> int:
-        """How many items all rows list together."""
+        """The number of listed items over all rows."""
         return int(self.manifest.n_entries)
 
     @property
     def decoded_bytes(self) -> float:
-        """About how many bytes all rows take in memory, labels left out."""
+        """The approximate number of bytes that all rows take in memory, without labels."""
         width = item_dtype(self.n_items).itemsize
         return float(self.manifest.n_entries * width + self.n_rankings * (2 * width + 9))
 
     def index(self, partition: int) -> PartitionIndex:
-        """The index of one partition, checked against the manifest."""
+        """The index of one partition, checked against the manifest.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store.index(0).leaf_rows
+        [100]
+        """
         return self._open(partition).index
 
     def leaves(self, start: int, stop: int, *, labels: bool = True) -> RankingBlock:
-        """The rows of leaves `start` to `stop` as one block, ids and groups left out unless `labels`."""
+        """The rows of leaves `start` to `stop` (exclusive) as one block; without ids and groups unless `labels`.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store.leaves(0, 1).n_rankings
+        100
+        """
         blocks = [block for block, _ in self._runs(start, stop, labels)]
         return concatenate(blocks) if blocks else _no_rankings(self.n_items)
 
     def iter_leaves(
         self, start: int = 0, stop: int | None = None, *, labels: bool = True
     ) -> Iterator[RankingBlock]:
-        """The rows of each leaf in turn; neighbouring leaves are read together."""
+        """The rows of each leaf, one leaf after the other. Neighbouring leaves are read together.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> [leaf.n_rankings for leaf in store.iter_leaves()]
+        [100]
+        """
         for block, leaf_rows in self._runs(start, self.n_leaves if stop is None else stop, labels):
             bounds = np.concatenate([[0], np.cumsum(leaf_rows)])
             for first, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
                 yield block[first:end]
 
     def partition(self, number: int, *, labels: bool = True) -> Iterator[RankingBlock]:
-        """The rows of one partition, leaf by leaf."""
+        """The rows of one partition, leaf by leaf.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> sum(leaf.n_rankings for leaf in store.partition(0))
+        100
+        """
         first, last = int(self._first_leaves[number]), int(self._first_leaves[number + 1])
         return self.iter_leaves(first, last, labels=labels)
 
     def block(self) -> RankingBlock:
-        """The whole store in memory as one block, for data known to be small."""
+        """The whole store in memory as one block, for small data.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store.block().to_array().shape
+        (100, 5)
+        """
         return self.leaves(0, self.n_leaves)
 
     def column(self, name: str, partition: int) -> NDArray[Any] | None:
-        """A whole column of one partition, or None where the partition has none."""
+        """A whole column of one partition, or None if the partition does not have it.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store.column("n_listed", 0)[:3].tolist(), store.column("weights", 0)
+        ([5, 5, 5], None)
+        """
         arrays = self._open(partition).arrays
         return self._open(partition).column(name, slice(None)) if name in arrays else None
 
     def components(self) -> NDArray[np.integer] | None:
-        """(n_rankings,): the component each row was drawn from, in a simulated store; None in any other."""
+        """(n_rankings,): the true component of each row of a simulated store; None for any other store.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> set(store.components().tolist())
+        {0}
+        """
         columns = [self.column("component", number) for number in range(self.n_partitions)]
         known = [column for column in columns if column is not None]
         return np.concatenate(known) if known and len(known) == len(columns) else None
 
     def label_kind(self, name: str) -> Literal["none", "number", "text"]:
-        """Whether ids or groups are numbers, text, or not there."""
+        """Whether "ids" or "groups" are numbers, text, or absent.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store.label_kind("ids")
+        'none'
+        """
         columns = {column for number in range(self.n_partitions) for column in self.index(number).columns}
         if f"{name}_lengths" in columns:
             return "text"
         return "number" if name in columns else "none"
 
     def rejected_rows(self) -> Iterator[dict[str, Any]]:
-        """Every row that was turned away when the store was made: reason, file, line, item, message."""
+        """Every row that was rejected when the store was made: reason, file, line, item, message.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> list(store.rejected_rows())
+        []
+        """
         for number in range(self.n_partitions):
             if "rejected.jsonl" in self.index(number).files:
                 data = self._open(number).read_file("rejected.jsonl")
                 yield from (json.loads(line) for line in data.decode().split("\n") if line)
 
-    def label_twice(self, name: str, partitions: Sequence[int]) -> Any:
-        """An id that several rows have, or a group whose rows do not stand together; None where there is none."""
+    def label_twice(self, name: str, partitions: Sequence[int]) -> int | str | None:
+        """An id of several rows, or a group whose rows are not consecutive; None if there is none.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store.label_twice("ids", range(store.n_partitions)) is None
+        True
+        """
         seen: list[NDArray[Any]] = []
         for number in partitions:
             if not any(column.startswith(name) for column in self.index(number).columns):
@@ -170,19 +252,21 @@ class RankingStore:
                 seen.append(labels if name == "ids" else labels[block.group_starts])
         if not seen:
             return None
-        together: Any = joined_labels(seen)
+        together = joined_labels(seen)
+        assert together is not None
         values, counts = np.unique(together, return_counts=True)
-        twice = np.flatnonzero(counts > 1)
-        return values[twice[0]] if len(twice) else None
+        twice: list[int | str] = values[counts > 1][:1].tolist()
+        return twice[0] if twice else None
 
-    def _open(self, partition: int) -> OpenPartition:
+    def _open(self, partition: int) -> _OpenPartition:
         if partition not in self._opened:
             expected = self.manifest.partitions[partition].index_sha256
-            self._opened[partition] = OpenPartition.of(self.location, partition, expected)
+            number = self.first_partition + partition
+            self._opened[partition] = _OpenPartition.of(self.location, number, expected)
         return self._opened[partition]
 
     def _runs(self, start: int, stop: int, labels: bool) -> Iterator[tuple[RankingBlock, list[int]]]:
-        """Leaves from `start` to `stop` in runs of about READ_ENTRIES entries, none across partitions."""
+        """Leaves `start` to `stop` in runs of about READ_ENTRIES entries. No run crosses a partition's end."""
         if not 0 <= start <= stop <= self.n_leaves:
             raise IndexError(f"leaves {start} to {stop} are not within 0 to {self.n_leaves}")
         first = int(np.searchsorted(self._first_leaves, start, side="right")) - 1
@@ -203,7 +287,7 @@ class RankingStore:
 READ_ENTRIES = 1 << 23
 
 
-class OpenPartition:
+class _OpenPartition:
     """The arrays of one partition, opened once."""
 
     def __init__(self, store: CheckedStore) -> None:
@@ -214,24 +298,24 @@ class OpenPartition:
         }
         wrong = self.index.miscounts()
         if wrong:
-            raise store.damaged(INDEX, f"does not add up: {wrong[0]}")
+            raise store.damaged(INDEX, f"has wrong counts: {wrong[0]}")
         self.row_bounds = self.index.row_bounds()
         self.item_bounds = self.index.item_bounds()
         self._byte_bounds: dict[str, NDArray[np.int64]] = {}
 
     @classmethod
-    def of(cls, location: Location, number: int, index_sha256: str) -> OpenPartition:
+    def of(cls, location: Location, number: int, index_sha256: str) -> _OpenPartition:
         """Open a partition whose index has this digest."""
         index = read_index(location, number, index_sha256)
         name = partition_name(number)
         return cls(CheckedStore(location.zarr_store(name, read_only=True), index, f"{location.url}/{name}"))
 
     def read_file(self, key: str) -> bytes:
-        """A file of the partition that is no array, checked like every other."""
+        """A file of the partition that is not part of an array. It is checked like all others."""
         return self.store.read_whole(key)
 
     def run_end(self, low: int, high: int) -> int:
-        """Where a run of leaves from `low` should end so that it is read at once."""
+        """The end of a run of leaves from `low` that is read at once."""
         limit = self.item_bounds[low] + READ_ENTRIES
         return min(high, max(low + 1, int(np.searchsorted(self.item_bounds, limit, side="right")) - 1))
 
@@ -254,7 +338,7 @@ class OpenPartition:
         return read_column(self.store, name, self.arrays[name], entries)
 
     def _bytes_of(self, name: str, first_row: int, last_row: int) -> tuple[int, int]:
-        """Where the text of a run of rows stands in a column of UTF-8 bytes."""
+        """The first byte and the end of the text of a run of rows, in a column of UTF-8 bytes."""
         if name not in self._byte_bounds:
             lengths = self.column(name.replace("_utf8", "_lengths"), slice(None))
             self._byte_bounds[name] = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -276,7 +360,7 @@ def open_store(
     path
         A folder, or a URL such as ``s3://bucket/store``.
     storage_options
-        What fsspec needs to reach the URL.
+        Options for fsspec, such as credentials.
 
     Examples
     --------

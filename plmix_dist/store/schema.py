@@ -1,4 +1,4 @@
-"""The columns of a partition: one registry of names, what they run along, and their defaults."""
+"""The columns of a partition: a registry of their names, dimensions and defaults."""
 
 from __future__ import annotations
 
@@ -24,8 +24,13 @@ Along = Literal["item", "row", "byte"]
 class Column(NamedTuple):
     """One array of a partition.
 
-    `default` is what a column that was left out stands for: a column whose every value is the default is
-    not written. None marks a column that is always there, or that is absent as a whole.
+    A column is not written if all its values are `default`. If `default` is None, the column is required
+    (`optional=False`), or all rows have it or none.
+
+    Examples
+    --------
+    >>> COLUMNS["weights"]
+    Column(name='weights', along='row', default=1.0, optional=True)
     """
 
     name: str
@@ -55,7 +60,14 @@ COLUMNS = {
 
 
 def columns_of(block: RankingBlock, component: NDArray[np.integer] | None = None) -> dict[str, NDArray[Any]]:
-    """A block as the arrays that are stored, those that hold nothing but their default left out."""
+    """A block as the arrays to store, without those that hold only their default.
+
+    Examples
+    --------
+    >>> block = RankingBlock.from_array([[0, 1], [1, 0]], weights=[3, 1])
+    >>> sorted(columns_of(block))
+    ['items', 'n_listed', 'weights']
+    """
     count = item_dtype(block.n_items + 1)
     columns: dict[str, NDArray[Any]] = {
         "items": block.items.astype(item_dtype(block.n_items), copy=False),
@@ -78,7 +90,14 @@ def columns_of(block: RankingBlock, component: NDArray[np.integer] | None = None
 
 
 def block_from(columns: dict[str, NDArray[Any]], n_items: int) -> RankingBlock:
-    """The block that `columns_of` was given, from the stored arrays."""
+    """The block that `columns_of` was given, from the stored arrays.
+
+    Examples
+    --------
+    >>> block = RankingBlock.from_array([[0, 1], [1, 0]], weights=[3, 1])
+    >>> block_from(columns_of(block), n_items=2).equals(block)
+    True
+    """
     n_listed = columns["n_listed"]
     n_rankings = len(n_listed)
     n_unordered = columns.get("n_unordered")

@@ -1,4 +1,4 @@
-"""Finding all damage: missing, truncated, altered and extra files, wrong counts, rows that are not rankings."""
+"""Finding all damage: missing, truncated, altered and extra files, wrong counts, invalid rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 
 class Damage(NamedTuple):
-    """One thing wrong with a store: `kind` is missing, truncated, altered, extra, count or invalid."""
+    """One fault of a store: `kind` is missing, truncated, altered, extra, count or invalid.
+
+    Examples
+    --------
+    >>> Damage("missing", "partitions/p000000/items/c/0", "is missing").kind
+    'missing'
+    """
 
     kind: str
     key: str
@@ -38,7 +44,16 @@ class Damage(NamedTuple):
 
 
 def verify_top(store: RankingStore) -> list[Damage]:
-    """Damage outside the partitions: the Zarr group files, and files that belong to nothing."""
+    """Damage outside the partitions: the Zarr group files, and files that no partition has.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+    >>> store.location.write_bytes("notes.txt", b"")
+    >>> verify_top(store)
+    [Damage(kind='extra', key='notes.txt', message='belongs to no partition of the manifest')]
+    """
     damage = []
     for key in GROUP_KEYS:
         try:
@@ -57,7 +72,7 @@ def verify_top(store: RankingStore) -> list[Damage]:
 
 
 def _work_in_progress(store: RankingStore) -> tuple[str, ...]:
-    """Where an unfinished append may have left files."""
+    """The prefixes of files that belong to an unfinished append."""
     if not store.location.exists(PLAN):
         return ()
     plan = unseal(store.location.read_bytes(PLAN), PLAN)
@@ -66,7 +81,16 @@ def _work_in_progress(store: RankingStore) -> tuple[str, ...]:
 
 
 def verify_partition(store: RankingStore, number: int) -> list[Damage]:
-    """All damage within one partition; every file is read, hashed and decoded."""
+    """All damage of one partition. Every file is read, hashed and decoded.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+    >>> store.location.remove("partitions/p000000/n_listed/c/0")
+    >>> [(damage.kind, damage.key) for damage in verify_partition(store, 0)]
+    [('missing', 'partitions/p000000/n_listed/c/0')]
+    """
     name, summary = partition_name(number), store.manifest.partitions[number]
     if not written_partitions(store.location, range(number, number + 1)):
         return [Damage("missing", f"{name}/{INDEX}", f"partition {number} has no index")]
@@ -107,7 +131,7 @@ def _check_extra(store: RankingStore, name: str, index: PartitionIndex) -> Itera
 
 
 def _check_rows(store: RankingStore, number: int, name: str, index: PartitionIndex) -> Iterator[Damage]:
-    """Decode every leaf and count what is in it."""
+    """Decode every leaf, and check its rows and counts."""
     total_weight = 0.0
     summary = store.manifest.partitions[number]
     for leaf, block in enumerate(store.partition(number)):
@@ -127,7 +151,7 @@ def _check_rows(store: RankingStore, number: int, name: str, index: PartitionInd
 
 
 def _check_counts(summary: PartitionSummary, name: str, index: PartitionIndex) -> Iterator[Damage]:
-    """What the index and the manifest say of sizes, before anything is decoded."""
+    """Check the sizes in index and manifest, before anything is decoded."""
     for wrong in index.miscounts():
         yield Damage("count", name, wrong)
     for what, found, claimed in (

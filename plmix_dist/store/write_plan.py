@@ -1,4 +1,4 @@
-"""WritePlan: all that decides what is written, so that a second run can tell whether it continues the first."""
+"""WritePlan: everything that determines the bytes of a store, so that a second run can continue the first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from plmix_dist.store.manifest import seal, sha256, unseal
 
 @dataclass(frozen=True)
 class WritePlan:
-    """All that decides what is written: the same plan gives the same bytes, so a second run can continue."""
+    """Everything that determines the bytes of a store. The same plan gives the same bytes.
+
+    Examples
+    --------
+    >>> plan = WritePlan("ingest", ["a", "b"], leaf_rows=4096, n_partitions=2, settings={})
+    >>> plan.partitions, WritePlan.from_bytes(plan.to_bytes(), "plan.json") == plan
+    (range(0, 2), True)
+    """
 
     kind: str
     item_names: list[str]
@@ -25,7 +32,7 @@ class WritePlan:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything in the plan but its place in the store."""
+        """A digest of the plan without the number of its first partition."""
         content = asdict(self)
         del content["first_partition"]
         return sha256(json.dumps(content, sort_keys=True).encode())

@@ -1,4 +1,4 @@
-"""Writing a store: begin -> partitions, by any number of workers at once -> finalise; and appending."""
+"""Writing a store: begin, write partitions with any number of workers, finalise; and appending."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class WriteSession:
-    """A store being written by one driver, which holds its lock.
+    """A store that one driver is writing. The driver holds its lock.
 
     Examples
     --------
@@ -62,14 +62,35 @@ class WriteSession:
     @classmethod
     @contextlib.contextmanager
     def begin(cls, location: Location, plan: WritePlan, *, append: bool = False) -> Iterator[Self]:
-        """Take the lock and begin, continue where an earlier run of the same plan stopped, or find it all done."""
+        """Take the lock, and begin or continue a plan. A plan that is already finished needs no lock.
+
+        Parameters
+        ----------
+        location
+            Where the store is, or will be.
+        plan
+            What to write. An unfinished run of the same plan is continued; another plan is an error.
+        append
+            Whether to add to the store that is there.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> from plmix_dist.store import Location, WritePlan, write_partition
+        >>> place = Location.of(tempfile.mkdtemp() + "/store")
+        >>> plan = WritePlan("ingest", ["a", "b"], leaf_rows=4096, n_partitions=1, settings={})
+        >>> with WriteSession.begin(place, plan) as session:
+        ...     session.already_done, len(session.pending())
+        (False, 1)
+        """
         base = _fit_to_add_to(location, plan, append)
         if base is not None and _contains(base, plan):
             yield cls(location, plan, base, done=True)
             return
         with write_lock(location):
-            base = _fit_to_add_to(location, plan, append)  # another writer may just have finished
-            if base is not None and _contains(base, plan):  # and with this very plan
+            base = _fit_to_add_to(location, plan, append)  # another writer may have finished meanwhile
+            if base is not None and _contains(base, plan):
                 yield cls(location, plan, base, done=True)
                 return
             if base is not None:
@@ -83,7 +104,19 @@ class WriteSession:
             yield cls(location, plan, base, done=False)
 
     def pending(self) -> list[PartitionTask]:
-        """The partitions still to write, in order."""
+        """The partitions still to write, in order.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> from plmix_dist.store import Location, WritePlan, write_partition
+        >>> place = Location.of(tempfile.mkdtemp() + "/store")
+        >>> plan = WritePlan("ingest", ["a", "b"], leaf_rows=4096, n_partitions=1, settings={})
+        >>> with WriteSession.begin(place, plan) as session:
+        ...     [task.number for task in session.pending()]
+        [0]
+        """
         if self.already_done:
             return []
         plan = self.plan
@@ -103,9 +136,21 @@ class WriteSession:
         ]
 
     def draft(self, extra: dict[str, Any] | None = None) -> RankingStore:
-        """The store as it will be, to look at before it is published; `extra` goes into its history.
+        """The store before it is published. `extra` is added to its history.
 
-        Raises an error where a partition is missing or no ranking was found at all.
+        It is an error if a partition is missing or no ranking was found.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> from plmix_dist.store import Location, WritePlan, write_partition
+        >>> place = Location.of(tempfile.mkdtemp() + "/store")
+        >>> plan = WritePlan("ingest", ["a", "b"], leaf_rows=4096, n_partitions=1, settings={})
+        >>> with WriteSession.begin(place, plan) as session:
+        ...     _ = write_partition(session.pending()[0], [RankingBlock.from_array([[0, 1]])])
+        ...     session.draft().n_rankings, place.exists("manifest.json")
+        (1, False)
         """
         if self.already_done:
             assert self.base is not None
@@ -135,7 +180,21 @@ class WriteSession:
         return RankingStore(self.location, manifest)
 
     def finalise(self, extra: dict[str, Any] | None = None) -> RankingStore:
-        """Check that every partition is there, publish the manifest, and clear away unfinished work."""
+        """Check that every partition is there, publish the manifest, and remove temporary files.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> from plmix_dist.store import Location, WritePlan, write_partition
+        >>> place = Location.of(tempfile.mkdtemp() + "/store")
+        >>> plan = WritePlan("ingest", ["a", "b"], leaf_rows=4096, n_partitions=1, settings={})
+        >>> with WriteSession.begin(place, plan) as session:
+        ...     _ = write_partition(session.pending()[0], [RankingBlock.from_array([[0, 1]])])
+        ...     store = session.finalise({"note": "one ranking"})
+        >>> store.manifest.history[0]["note"]
+        'one ranking'
+        """
         store = self.draft(extra)
         if self.already_done:
             return store
@@ -146,33 +205,47 @@ class WriteSession:
         return store
 
     def abandon(self) -> None:
-        """Remove everything this plan wrote, so that another may begin."""
+        """Remove everything that this plan wrote, so that another plan can begin.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> from plmix_dist.store import Location, WritePlan, write_partition
+        >>> place = Location.of(tempfile.mkdtemp() + "/store")
+        >>> plan = WritePlan("ingest", ["a", "b"], leaf_rows=4096, n_partitions=1, settings={})
+        >>> with WriteSession.begin(place, plan) as session:
+        ...     _ = write_partition(session.pending()[0], [RankingBlock.from_array([[0, 1]])])
+        ...     session.abandon()
+        >>> place.listing()
+        []
+        """
         for number in self.plan.partitions:
             self.location.remove(partition_name(number))
         _remove_work(self.location)
 
 
 def _fit_to_add_to(location: Location, plan: WritePlan, append: bool) -> Manifest | None:
-    """What is finished at this place, if it may be added to or is what the plan would make; None where nothing is."""
+    """The manifest of a finished store, if the plan may add to it or has made it; None if there is no store."""
     if not location.exists(MANIFEST):
         return None
     base = read_manifest(location)
     if not append and not _contains(base, plan):
         raise StoreExistsError(
-            f"{location.url} already holds a store of {base.n_rankings:,} rankings made otherwise; "
+            f"{location.url} already holds another store, of {base.n_rankings:,} rankings; "
             "choose another path, add to it with append, or remove it first"
         )
     return base
 
 
 def _refuse_leftovers(location: Location, first_partition: int) -> None:
-    """Refuse to write among partitions that belong to no plan: they are someone's, and may be all that is left."""
+    """Refuse to write beside partitions of no known plan: they may be the last copy of someone's data."""
     published = {partition_name(number) for number in range(first_partition)}
     for key in location.listing("partitions"):
         folder = "/".join(key.split("/")[:2])
         if key not in GROUP_KEYS and folder not in published:
             raise StoreExistsError(
-                f"{location.url}/{folder} is there already, and no manifest or plan says what it is; "
+                f"{location.url}/{folder} exists already, and no manifest or plan says what it is; "
                 "choose another path, or remove it first"
             )
 
@@ -182,20 +255,20 @@ def _contains(manifest: Manifest, plan: WritePlan) -> bool:
 
 
 def _remove_work(location: Location) -> None:
-    """Remove all work in progress but the lock, which is its holder's to give back."""
+    """Remove all work in progress but the lock, which its holder removes."""
     for key in {"/".join(key.split("/")[:2]) for key in location.listing("wip")} - LOCK_KEYS:
         location.remove(key)
 
 
 def _after(base: Manifest, plan: WritePlan) -> WritePlan:
-    """The plan with its partitions numbered after those that are there."""
+    """The plan with its partitions numbered after the existing ones."""
     if plan.item_names != base.item_names or plan.leaf_rows != base.leaf_rows:
-        raise StoreExistsError("rankings to append must use the items and the leaf size of the store")
+        raise StoreExistsError("rankings to append must have the items and the leaf size of the store")
     return WritePlan(**(asdict(plan) | {"first_partition": len(base.partitions)}))
 
 
 def _tidy_after_crash(location: Location, base: Manifest) -> None:
-    """Remove the plan of a run that published its manifest and was stopped before it could tidy up."""
+    """Remove the plan of a run that was stopped after it published its manifest."""
     if not location.exists(PLAN):
         return
     begun = WritePlan.from_bytes(location.read_bytes(PLAN), f"{location.url}/{PLAN}")
@@ -233,7 +306,7 @@ def _summary(index: PartitionIndex) -> PartitionSummary:
 
 
 def _event(plan: WritePlan, rejected: dict[str, int]) -> dict[str, Any]:
-    """What the manifest's history says of one run."""
+    """The entry for one run in the manifest's history."""
     return {
         "kind": plan.kind,
         "fingerprint": plan.fingerprint,
