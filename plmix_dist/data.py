@@ -3,103 +3,67 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmix_dist.engine.dask_arrays import is_dask_array
 from plmix_dist.engine.block_leaves import BlockLeaves
+from plmix_dist.engine.dask_arrays import is_dask_array
+from plmix_dist.engine.dask_leaves import DaskLeaves
+from plmix_dist.engine.leaf_source import LazyRows
+from plmix_dist.engine.store_leaves import StoreLeaves
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.leaves import cut_leaves, default_leaf_rows
 from plmix_dist.rankings.ties import unorder_last_ties
 from plmix_dist.store import RankingStore, open_store
 from plmix_dist.store.location import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
 
+    from plmix_dist.engine.leaf_source import LeafSource, Leaves
     from plmix_dist.rankings import Unranked
 
 
 @dataclass(frozen=True)
-class Rankings:
-    """Rankings ready to be fitted or scored: a source of leaves, with weights of the user's where given.
+class RowWeights:
+    """Weights that the user gave, one per row, for a run of leaves."""
 
-    Ties that are no ties are treated here, rows of weight zero left out, and what a fit cannot use yet refused.
+    values: NDArray[np.float64]
+    bounds: NDArray[np.int64]
+    first_leaf: int
+
+    def of(self, leaf: int) -> NDArray[np.float64]:
+        """The weights of the rows of one leaf."""
+        first, last = self.bounds[leaf - self.first_leaf : leaf - self.first_leaf + 2] - self.bounds[0]
+        return self.values[first:last]
+
+
+@dataclass(frozen=True)
+class UsableLeaves:
+    """Leaves as fits take them: with the user's weights, without rows of weight zero, ties checked.
+
+    This is what travels to a worker.
     """
 
-    source: Any
-    n_items: int
+    leaves: Leaves
     item_names: tuple[str, ...]
-    weights: NDArray[np.float64] | None = None
-    first_row: int = 0
-    leaf_bounds: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-
-    @property
-    def n_leaves(self) -> int:
-        """The number of leaves."""
-        return int(self.source.n_leaves)
-
-    @property
-    def n_rankings(self) -> int:
-        """The number of rows."""
-        return int(self.leaf_bounds[-1])
-
-    @property
-    def n_weighted(self) -> int:
-        """The number of rows that have a weight."""
-        return self.n_rankings if self.weights is None else int(np.count_nonzero(self.weights))
-
-    @property
-    def n_entries(self) -> int:
-        """How many items all rows list together, or have room for."""
-        return int(self.source.n_entries)
-
-    @property
-    def mean_listed(self) -> float:
-        """How many items a row lists, or has room for, on average."""
-        return max(1.0, self.n_entries / self.n_rankings)
-
-    @property
-    def decoded_bytes(self) -> float:
-        """Bytes of all blocks in memory; 0 where they are there already."""
-        return float(getattr(self.source, "decoded_bytes", 0.0))
-
-    @property
-    def is_lazy(self) -> bool:
-        """Whether results should be lazy too: for stores and Dask arrays."""
-        return not isinstance(self.source, BlockLeaves)
+    row_weights: RowWeights | None
 
     def iter_leaves(
         self, start: int = 0, stop: int | None = None, *, labels: bool = True
     ) -> Iterator[RankingBlock]:
         """The rows of each leaf in turn."""
-        blocks = self.source.iter_leaves(start, stop, labels=labels)
+        blocks = self.leaves.iter_leaves(start, stop, labels=labels)
         return (self._usable(block, leaf) for leaf, block in enumerate(blocks, start=start))
 
-    def usable_leaves(self, blocks: Iterator[RankingBlock], start: int) -> list[RankingBlock]:
-        """Blocks that came another way than by `iter_leaves`, made ready all the same."""
-        return [self._usable(block, leaf) for leaf, block in enumerate(blocks, start=start)]
-
-    def only(self, start: int, stop: int) -> Rankings:
-        """The same leaves by the same numbers, but with the weights of no others: what travels to a worker."""
-        first, last = int(self.leaf_bounds[start]), int(self.leaf_bounds[stop])
-        weights = (
-            None if self.weights is None else self.weights[first - self.first_row : last - self.first_row]
-        )
-        only = getattr(self.source, "only", None)
-        source = self.source if only is None else only(start, stop)
-        return replace(self, source=source, weights=weights, first_row=first)
-
     def _usable(self, block: RankingBlock, leaf: int) -> RankingBlock:
-        if self.weights is not None:
-            first, last = int(self.leaf_bounds[leaf]), int(self.leaf_bounds[leaf + 1])
-            weights = self.weights[first - self.first_row : last - self.first_row]
+        if self.row_weights is not None:
+            weights = self.row_weights.of(leaf)
             block = block.replace(weights=weights)
             if (weights == 0).any():
                 block = block.take(weights > 0)
@@ -115,6 +79,100 @@ class Rankings:
         return block
 
 
+@dataclass(frozen=True)
+class Rankings:
+    """Rankings ready to be fitted or scored: leaves of a store, a Dask array or a block.
+
+    Examples
+    --------
+    >>> rankings = as_rankings([[0, 1, 2], [2, 1, 0]], sample_weight=[1.0, 0.0])
+    >>> rankings.n_rankings, rankings.n_weighted, rankings.n_leaves
+    (2, 1, 1)
+    >>> [block.n_rankings for block in rankings.iter_leaves()]
+    [1]
+    """
+
+    source: LeafSource
+    n_items: int
+    item_names: tuple[str, ...]
+    weights: NDArray[np.float64] | None = None
+
+    @property
+    def n_leaves(self) -> int:
+        """The number of leaves."""
+        return self.source.n_leaves
+
+    @property
+    def n_rankings(self) -> int:
+        """The number of rows."""
+        return self.source.n_rankings
+
+    @property
+    def leaf_bounds(self) -> NDArray[np.int64]:
+        """(n_leaves + 1,): the first row of each leaf, and the end."""
+        return self.source.leaf_bounds
+
+    @property
+    def n_weighted(self) -> int:
+        """The number of rows that have a weight."""
+        return self.n_rankings if self.weights is None else int(np.count_nonzero(self.weights))
+
+    @property
+    def n_entries(self) -> int:
+        """How many items all rows list together, or have room for."""
+        return self.source.n_entries
+
+    @property
+    def mean_listed(self) -> float:
+        """How many items a row lists, or has room for, on average."""
+        return max(1.0, self.n_entries / self.n_rankings)
+
+    @property
+    def decoded_bytes(self) -> float:
+        """Bytes of all rows as blocks in memory; 0 where they are in memory already."""
+        return self.source.decoded_bytes
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether results should be lazy too: for stores and Dask arrays."""
+        return not isinstance(self.source, BlockLeaves)
+
+    def iter_leaves(
+        self, start: int = 0, stop: int | None = None, *, labels: bool = True
+    ) -> Iterator[RankingBlock]:
+        """The rows of each leaf in turn."""
+        weights = self._row_weights(start, self.n_leaves if stop is None else stop)
+        return UsableLeaves(self.source, self.item_names, weights).iter_leaves(start, stop, labels=labels)
+
+    def only(self, start: int, stop: int) -> UsableLeaves:
+        """The leaves from `start` to `stop`, with rows and weights of no others."""
+        return UsableLeaves(self.source.only(start, stop), self.item_names, self._row_weights(start, stop))
+
+    def lazy_rows(self, start: int, stop: int) -> LazyRows | None:
+        """The rows of some leaves where a cluster has to compute them."""
+        lazy = self.source.lazy_rows(start, stop)
+        if lazy is None:
+            return None
+        weights = self._row_weights(start, stop)
+        return LazyRows(lazy.array, partial(_usable_leaves, lazy.leaves_of, self.item_names, weights))
+
+    def _row_weights(self, start: int, stop: int) -> RowWeights | None:
+        if self.weights is None:
+            return None
+        bounds = self.leaf_bounds[start : stop + 1]
+        return RowWeights(self.weights[bounds[0] : bounds[-1]], bounds, start)
+
+
+def _usable_leaves(
+    leaves_of: Callable[[NDArray[np.integer]], Leaves],
+    item_names: tuple[str, ...],
+    weights: RowWeights | None,
+    rows: NDArray[np.integer],
+) -> UsableLeaves:
+    """From computed rows to leaves that fits take."""
+    return UsableLeaves(leaves_of(rows), item_names, weights)
+
+
 def as_rankings(
     source: Any,
     *,
@@ -126,6 +184,11 @@ def as_rankings(
     """Whatever the user gave, as leaves; an error that says what is wrong with it.
 
     `item_names` are those of a fitted model: a source that names its items must name the same.
+
+    Examples
+    --------
+    >>> as_rankings([[0, 1, 2], [2, 1, 0]]).n_items
+    3
     """
     if isinstance(source, Rankings):
         return source
@@ -151,7 +214,7 @@ def as_rankings(
     leaves = BlockLeaves(block)
     names = item_names or tuple(str(number) for number in range(block.n_items))
     weights = _weights(sample_weight, block.n_rankings)
-    return Rankings(leaves, block.n_items, names, weights, leaf_bounds=leaves.bounds)
+    return Rankings(leaves, block.n_items, names, weights)
 
 
 _NO_GROUPS = "rankings with groups cannot be fitted yet; leave the groups out"
@@ -173,14 +236,11 @@ def _from_store(
             f"the store at {store.location.url} has other items than the model: "
             f"{first_difference(store.item_names, item_names)}"
         )
-    if any(
-        name.startswith("groups")
-        for number in range(store.n_partitions)
-        for name in store.index(number).columns
-    ):
+    leaves = StoreLeaves(store)
+    if any(name.startswith("groups") for name in leaves.columns):
         raise SettingsError(_NO_GROUPS)
     weights = _weights(sample_weight, store.n_rankings)
-    return Rankings(store, store.n_items, store.item_names, weights, leaf_bounds=store.leaf_bounds)
+    return Rankings(leaves, store.n_items, store.item_names, weights)
 
 
 def _from_dask(
@@ -195,75 +255,7 @@ def _from_dask(
     leaves = DaskLeaves(array, n_items, unranked)
     names = item_names or tuple(str(number) for number in range(n_items))
     weights = _weights(sample_weight, array.shape[0])
-    return Rankings(leaves, n_items, names, weights, leaf_bounds=leaves.bounds)
-
-
-class DaskLeaves:
-    """The leaves of a Dask array (rows, places): canonical runs of rows, whatever its chunks."""
-
-    def __init__(self, array: Any, n_items: int, unranked: Unranked | None) -> None:
-        if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
-            raise SettingsError(
-                f"expected an integer array (rankings, places), but got {array.dtype} of shape {array.shape}"
-            )
-        if np.isnan(array.shape[0]):
-            raise SettingsError(
-                "the Dask array has chunks of unknown sizes; call compute_chunk_sizes() first"
-            )
-        self.array = array
-        self.n_items = n_items
-        self.unranked = unranked
-
-    @cached_property
-    def bounds(self) -> NDArray[np.int64]:
-        """(n_leaves + 1,): the first row of each leaf, and the end."""
-        rows = cut_leaves(int(self.array.shape[0]), default_leaf_rows(self.n_items))
-        return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
-
-    @property
-    def n_leaves(self) -> int:
-        """The number of leaves."""
-        return len(self.bounds) - 1
-
-    @property
-    def n_entries(self) -> int:
-        """How many items all rows have room for."""
-        return int(self.array.shape[0] * self.array.shape[1])
-
-    @property
-    def decoded_bytes(self) -> float:
-        """Bytes of all rows as blocks."""
-        return float(self.array.shape[0] * (self.array.shape[1] + 11))
-
-    def only(self, start: int, stop: int) -> DaskLeaves:
-        """The same leaves by the same numbers without the array: its rows travel as the input of a task."""
-        del start, stop
-        light = DaskLeaves.__new__(DaskLeaves)
-        light.__dict__.update(self.__dict__ | {"array": None, "bounds": self.bounds})
-        return light
-
-    def rows(self, start: int, stop: int) -> Any:
-        """The rows of leaves `start` to `stop`, still lazy."""
-        return self.array[int(self.bounds[start]) : int(self.bounds[stop])]
-
-    def leaves_of(self, rows: NDArray[Any], start: int, stop: int) -> Iterator[RankingBlock]:
-        """The blocks of leaves `start` to `stop`, from their rows."""
-        first = int(self.bounds[start])
-        for leaf in range(start, stop):
-            low, high = int(self.bounds[leaf]) - first, int(self.bounds[leaf + 1]) - first
-            yield RankingBlock.from_array(
-                rows[low:high], n_items=self.n_items, unranked=self.unranked, first_row=first + low
-            )
-
-    def iter_leaves(
-        self, start: int = 0, stop: int | None = None, *, labels: bool = True
-    ) -> Iterator[RankingBlock]:
-        """The rows of each leaf in turn, computed in this process, some leaves at a time."""
-        del labels
-        end = self.n_leaves if stop is None else stop
-        for first in range(start, end, 16):
-            last = min(first + 16, end)
-            yield from self.leaves_of(np.asarray(self.rows(first, last).compute()), first, last)
+    return Rankings(leaves, n_items, names, weights)
 
 
 def _weights(sample_weight: ArrayLike | None, n_rankings: int) -> NDArray[np.float64] | None:
@@ -272,7 +264,7 @@ def _weights(sample_weight: ArrayLike | None, n_rankings: int) -> NDArray[np.flo
     weights = np.asarray(sample_weight, np.float64)
     if weights.shape != (n_rankings,):
         raise SettingsError(
-            f"expected {n_rankings} sample weights, one a ranking, but got shape {weights.shape}"
+            f"expected {n_rankings} sample weights, one per ranking, but got shape {weights.shape}"
         )
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
@@ -285,7 +277,13 @@ def _weights(sample_weight: ArrayLike | None, n_rankings: int) -> NDArray[np.flo
 
 
 def first_difference(found: tuple[str, ...], expected: tuple[str, ...]) -> str:
-    """Where two lists of item names differ, in words."""
+    """Where two lists of item names differ, in words.
+
+    Examples
+    --------
+    >>> first_difference(("tea", "mate"), ("tea", "milk"))
+    "item 1 is 'mate' here and 'milk' there"
+    """
     for number, (mine, theirs) in enumerate(zip(found, expected, strict=False)):
         if mine != theirs:
             return f"item {number} is {mine!r} here and {theirs!r} there"

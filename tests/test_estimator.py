@@ -288,7 +288,7 @@ def test_sample_weight__zero_for_whole_leaves(store: RankingStore, mixed: list[R
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([1.0, 2.0], r"expected 3 sample weights, one a ranking, but got shape \(2,\)"),
+        ([1.0, 2.0], r"expected 3 sample weights, one per ranking, but got shape \(2,\)"),
         ([1.0, -2.0, 1.0], r"sample_weight\[1\] is -2.0, but must be finite and not negative"),
         ([1.0, 1.0, math.nan], r"sample_weight\[2\] is nan, but must be finite and not negative"),
         ([0.0, 0.0, 0.0], "all sample weights are zero"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,29 +28,24 @@ class BlockLeaves:
     1
     """
 
-    def __init__(
-        self, block: RankingBlock, bounds: NDArray[np.int64] | None = None, first_row: int = 0
-    ) -> None:
-        self.block = block
-        self._bounds = bounds
-        self._first_row = first_row
+    # The rows are in memory already.
+    decoded_bytes = 0.0
 
-    def only(self, start: int, stop: int) -> BlockLeaves:
-        """The same leaves by the same numbers, with the rows of no others."""
-        first, last = int(self.bounds[start]), int(self.bounds[stop])
-        rows = self.block[first - self._first_row : last - self._first_row]
-        # Copies, since views would carry the whole block along when they travel.
-        return BlockLeaves(rows.take(np.arange(rows.n_rankings)), self.bounds, first)
+    def __init__(self, block: RankingBlock) -> None:
+        self.block = block
 
     @cached_property
-    def bounds(self) -> NDArray[np.int64]:
+    def leaf_bounds(self) -> NDArray[np.int64]:
         """(n_leaves + 1,): the first row of each leaf, and the end."""
-        if self._bounds is not None:
-            return self._bounds
         groups = self.block.groups
         starts = None if groups is None else np.concatenate([[True], groups[1:] != groups[:-1]])
         rows = cut_leaves(self.block.n_rankings, default_leaf_rows(self.block.n_items), starts)
         return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+
+    @property
+    def n_rankings(self) -> int:
+        """The number of rows."""
+        return self.block.n_rankings
 
     @property
     def n_entries(self) -> int:
@@ -59,14 +55,47 @@ class BlockLeaves:
     @property
     def n_leaves(self) -> int:
         """The number of leaves."""
-        return len(self.bounds) - 1
+        return len(self.leaf_bounds) - 1
 
     def iter_leaves(
         self, start: int = 0, stop: int | None = None, *, labels: bool = True
     ) -> Iterator[RankingBlock]:
         """The rows of each leaf in turn, as views."""
         del labels  # they are in memory anyway
-        for leaf in range(start, self.n_leaves if stop is None else stop):
-            yield self.block[
-                int(self.bounds[leaf]) - self._first_row : int(self.bounds[leaf + 1]) - self._first_row
-            ]
+        return PartOfBlock(self.block, 0, self.leaf_bounds).iter_leaves(start, stop)
+
+    def lazy_rows(self, start: int, stop: int) -> None:
+        """None: nothing is left to be computed."""
+        del start, stop
+
+    def only(self, start: int, stop: int) -> PartOfBlock:
+        """Copies of the rows of some leaves; views would carry the whole block along when they travel."""
+        bounds = self.leaf_bounds[start : stop + 1]
+        rows = self.block[int(bounds[0]) : int(bounds[-1])]
+        return PartOfBlock(rows.take(np.arange(rows.n_rankings)), start, bounds - bounds[0])
+
+
+class PartOfBlock:
+    """The rows of a run of leaves, with the number of the first and where each begins.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> part = PartOfBlock(RankingBlock.from_array([[0, 1], [1, 0]]), first_leaf=7, bounds=np.array([0, 1, 2]))
+    >>> [block.n_rankings for block in part.iter_leaves(7, 9)]
+    [1, 1]
+    """
+
+    def __init__(self, rows: RankingBlock, first_leaf: int, bounds: NDArray[np.int64]) -> None:
+        self.rows = rows
+        self.first_leaf = first_leaf
+        self.bounds = bounds
+
+    def iter_leaves(
+        self, start: int = 0, stop: int | None = None, *, labels: bool = True
+    ) -> Iterator[RankingBlock]:
+        """The rows of each leaf in turn, as views."""
+        del labels
+        end = None if stop is None else stop - self.first_leaf + 1
+        for first, last in pairwise(self.bounds[start - self.first_leaf : end].tolist()):
+            yield self.rows[first:last]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Cuts are multiples of a power of two near this share of a task, which bounds both idle time and nodes that travel.
 _GRANULES_PER_TASK = 16
 
 
-def leaf_ranges(n_leaves: int, n_tasks: int) -> list[tuple[int, int]]:
-    """Runs of leaves for at most `n_tasks` tasks.
+def leaf_ranges(n_leaves: int, n_tasks: int, first: int = 0) -> list[tuple[int, int]]:
+    """Runs of `n_leaves` leaves from the `first` on, for at most `n_tasks` tasks of equal work.
 
     Examples
     --------
@@ -19,10 +23,23 @@ def leaf_ranges(n_leaves: int, n_tasks: int) -> list[tuple[int, int]]:
     [(0, 1), (1, 2), (2, 3)]
     """
     n_tasks = max(1, min(n_tasks, n_leaves))
-    per_task = n_leaves / n_tasks
+    return [run for run in shared_ranges(n_leaves, [1] * n_tasks, first) if run[0] < run[1]]
+
+
+def shared_ranges(n_leaves: int, shares: Sequence[int], first: int = 0) -> list[tuple[int, int]]:
+    """One run of leaves per share, in proportion to it; with few leaves some runs are empty.
+
+    Examples
+    --------
+    >>> shared_ranges(100, [1, 3])
+    [(0, 25), (25, 100)]
+    >>> shared_ranges(1, [1, 1, 1])
+    [(0, 0), (0, 1), (1, 1)]
+    """
+    total = sum(shares)
     granule = 1
-    while granule * 2 * _GRANULES_PER_TASK <= per_task:
+    while granule * 2 * _GRANULES_PER_TASK * total <= n_leaves * min(shares):
         granule *= 2
-    cuts = sorted({round(n_leaves * task / n_tasks / granule) * granule for task in range(1, n_tasks)})
-    bounds = [0, *(cut for cut in cuts if 0 < cut < n_leaves), n_leaves]
-    return list(itertools.pairwise(bounds))
+    cuts = (round((first + n_leaves * done / total) / granule) * granule for done in accumulate(shares[:-1]))
+    inside = (min(max(cut, first), first + n_leaves) for cut in cuts)
+    return list(pairwise([first, *inside, first + n_leaves]))

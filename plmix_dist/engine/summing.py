@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from plmix_dist.engine.leaf_ranges import leaf_ranges
 from plmix_dist.engine.tree import TreeSum
 from plmix_dist.errors import FitError
 
@@ -13,11 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Executor
 
-    from plmix_dist.engine.request import Request
+    from plmix_dist.engine.request import Aggregation, Request
     from plmix_dist.engine.tree import Nodes
     from plmix_dist.rankings import RankingBlock
 
     NumberedBlocks = Iterable[tuple[int, RankingBlock]]
+    # Gives the blocks of some leaves with their numbers.
+    Reader = Callable[[Sequence[int]], NumberedBlocks]
 
 
 class Failure(NamedTuple):
@@ -34,115 +38,199 @@ class Summed(NamedTuple):
     reduce_seconds: float
 
 
-def sum_leaves(runs: Sequence[NumberedBlocks], n_leaves: int, requests: Sequence[Request], threads: Executor) -> Summed:
-    """Statistics of several runs of numbered blocks, one run per thread.
+class Places(NamedTuple):
+    """Where leaves of a run stand in the tree of a request.
 
-    Examples
-    --------
-    >>> from concurrent.futures import ThreadPoolExecutor
-    >>> from plmix_dist.engine.request import Aggregation, Request
-    >>> from plmix_dist.rankings import RankingBlock
-    >>> request = Request(Aggregation("rows", leaf=lambda number, block, params: block.n_rankings))
-    >>> block = RankingBlock.from_array([[0, 1], [1, 0]])
-    >>> with ThreadPoolExecutor(2) as threads:
-    ...     sum_leaves([[(0, block)], [(1, block)]], 2, [request], threads).nodes
-    [{(1, 0): 4}]
+    Parameters
+    ----------
+    size
+        The number of leaves of that tree.
+    leaves
+        The leaves of the run that the request goes through; None for all of them, and each leaf is its own place.
+    first
+        The place of the first of these leaves.
     """
-    prepared = [_guarded(request.aggregation.prepare, request.params) for request in requests]
 
-    def sum_run(run: NumberedBlocks) -> Summed:
-        return _sum_run(run, n_leaves, requests, prepared)
+    size: int
+    leaves: tuple[int, ...] | None = None
+    first: int = 0
 
-    if len(runs) == 1:
-        return sum_run(runs[0])
-    return join(n_leaves, requests, list(threads.map(sum_run, runs)))
-
-
-def _sum_run(
-    run: NumberedBlocks, n_leaves: int, requests: Sequence[Request], prepared: Sequence[Any]
-) -> Summed:
-    begun = time.perf_counter()
-    trees = [_tree(request, n_leaves) for request in requests]
-    ready = list(prepared)
-    for leaf, block in run:
-        for number, request in enumerate(requests):
-            place = leaf if request.leaves is None else _place_of(leaf, request.leaves)
-            if place is None:
-                continue
-            if not isinstance(ready[number], Failure):
-                found = _guarded(request.aggregation.leaf, leaf, block, ready[number])
-                if isinstance(found, Failure):
-                    # The request has failed as a whole: its other leaves need not be computed.
-                    where = f"leaf {leaf} ({block.n_rankings} rankings)"
-                    ready[number] = Failure(type(found.error)(f"{where}: {found.error}"))
-                else:
-                    trees[number].add_leaf(place, found)
-                    continue
-            trees[number].add_leaf(place, ready[number])
-    return Summed([tree.nodes for tree in trees], time.perf_counter() - begun, 0.0)
+    def of(self, leaf: int) -> int | None:
+        """The place of a leaf; None if the request leaves it out."""
+        if self.leaves is None:
+            return leaf
+        place = bisect_left(self.leaves, leaf)
+        return self.first + place if place < len(self.leaves) and self.leaves[place] == leaf else None
 
 
-def join(n_leaves: int, requests: Sequence[Request], parts: Sequence[Summed]) -> Summed:
-    """The statistics of several tasks, siblings combined."""
-    begun = time.perf_counter()
-    trees = [_tree(request, n_leaves) for request in requests]
-    for part in parts:
-        for tree, nodes in zip(trees, part.nodes, strict=True):
-            tree.add_nodes(nodes)
-    slowest = max(part.pass_seconds for part in parts)
-    earlier = max(part.reduce_seconds for part in parts)
-    return Summed([tree.nodes for tree in trees], slowest, earlier + time.perf_counter() - begun)
+class Work(NamedTuple):
+    """What a task must know of a request."""
+
+    aggregation: Aggregation
+    params: Any
+    places: Places
 
 
-def total_of(n_leaves: int, request: Request, nodes: Nodes) -> Any:
-    """The statistic of a request over all its leaves, or its failure."""
-    tree = _tree(request, n_leaves)
-    tree.add_nodes(nodes)
-    return tree.root()
-
-
-def finished(total: Any, function: Callable[[Any], Any]) -> Any:
-    """What a finishing function makes of a total; a failure stays one."""
-    return total if isinstance(total, Failure) else _guarded(function, total)
-
-
-def wanted_leaves(requests: Sequence[Request], start: int, stop: int) -> list[int] | range:
-    """The leaves from `start` to `stop` that any of the requests goes through.
+def places_in(request: Request, n_leaves: int, start: int, stop: int) -> Places:
+    """The places of the leaves from `start` to `stop` in the tree of a request.
 
     Examples
     --------
     >>> from plmix_dist.engine.request import Aggregation, Request
     >>> some = Request(Aggregation("none", leaf=lambda number, block, params: 0), leaves=(1, 3, 8))
-    >>> wanted_leaves([some], 2, 9)
-    [3, 8]
+    >>> places_in(some, 10, start=2, stop=9)
+    Places(size=3, leaves=(3, 8), first=1)
     """
-    if any(request.leaves is None for request in requests):
-        return range(start, stop)
-    chosen = {leaf for request in requests for leaf in request.leaves or () if start <= leaf < stop}
+    if request.leaves is None:
+        return Places(n_leaves)
+    first, last = bisect_left(request.leaves, start), bisect_left(request.leaves, stop)
+    return Places(len(request.leaves), request.leaves[first:last], first)
+
+
+def wanted_leaves(places: Iterable[Places], start: int, stop: int) -> Sequence[int]:
+    """The leaves from `start` to `stop` that any request goes through.
+
+    Examples
+    --------
+    >>> wanted_leaves([Places(3, (3, 8), 1), Places(1, (4,))], 2, 9)
+    [3, 4, 8]
+    """
+    chosen: set[int] = set()
+    for place in places:
+        if place.leaves is None:
+            return range(start, stop)
+        chosen.update(place.leaves)
     return sorted(chosen)
 
 
-def _tree(request: Request, n_leaves: int) -> TreeSum:
-    """The tree of a request; over some of the leaves it is that of their places among these."""
-    size = n_leaves if request.leaves is None else len(request.leaves)
-    return TreeSum(size, _Combine(request.aggregation.combine))
+def cut_leaves_for(leaves: Sequence[int], n_threads: int) -> list[Sequence[int]]:
+    """Leaves cut into runs of nearly equal length, one per thread.
+
+    Examples
+    --------
+    >>> cut_leaves_for(range(4, 10), 2)
+    [range(4, 7), range(7, 10)]
+    """
+    first = leaves[0] if isinstance(leaves, range) and leaves else 0
+    ranges = leaf_ranges(len(leaves), n_threads, first)
+    return [leaves[start - first : stop - first] for start, stop in ranges]
 
 
-class _Combine:
-    """The combination of two statistics, either of which may be a failure; the left one is told first."""
+def sum_leaves(
+    read: Reader,
+    leaves: Sequence[int],
+    work: Sequence[Work],
+    threads: Executor,
+    n_threads: int,
+    beat: Callable[[], None] | None = None,
+) -> Summed:
+    """Statistics of several requests over some leaves, summed by several threads.
 
-    def __init__(self, combine: Callable[[Any, Any], Any]) -> None:
-        self.combine = combine
+    Parameters
+    ----------
+    read
+        Gives the blocks of some of the leaves with their numbers.
+    leaves
+        The numbers of the leaves, rising.
+    work
+        The requests.
+    threads, n_threads
+        What runs the threads, and how many of them.
+    beat
+        Called after each leaf: a sign of life.
 
-    def __call__(self, left: Any, right: Any) -> Any:
-        if isinstance(left, Failure):
-            return left
-        return right if isinstance(right, Failure) else self.combine(left, right)
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from plmix_dist.engine.request import Aggregation
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> rows = Work(Aggregation("rows", leaf=lambda number, block, params: block.n_rankings), None, Places(2))
+    >>> block = RankingBlock.from_array([[0, 1], [1, 0]])
+    >>> with ThreadPoolExecutor(2) as threads:
+    ...     sum_leaves(lambda leaves: ((leaf, block) for leaf in leaves), range(2), [rows], threads, 2).nodes
+    [{(1, 0): 4}]
+    """
+    prepared = [_guarded(one.aggregation.prepare, one.params) for one in work]
+    sum_run = partial(_sum_run, read, work, prepared, beat)
+    runs = cut_leaves_for(leaves, n_threads)
+    if len(runs) == 1:
+        return sum_run(runs[0])
+    return join([(one.aggregation, one.places.size) for one in work], list(threads.map(sum_run, runs)))
 
 
-def _place_of(leaf: int, leaves: tuple[int, ...]) -> int | None:
-    place = bisect_left(leaves, leaf)
-    return place if place < len(leaves) and leaves[place] == leaf else None
+def _sum_run(
+    read: Reader,
+    work: Sequence[Work],
+    prepared: Sequence[Any],
+    beat: Callable[[], None] | None,
+    leaves: Sequence[int],
+) -> Summed:
+    begun = time.perf_counter()
+    trees = [_tree(one.aggregation, one.places.size) for one in work]
+    ready = list(prepared)
+    for leaf, block in read(leaves):
+        for number, (aggregation, _, places) in enumerate(work):
+            place = places.of(leaf)
+            if place is None:
+                continue
+            found = ready[number]
+            if not isinstance(found, Failure):
+                found = _guarded(aggregation.leaf, leaf, block, found)
+                if isinstance(found, Failure):
+                    # The request has failed as a whole: its other leaves need not be computed.
+                    where = f"leaf {leaf} ({block.n_rankings} rankings)"
+                    found = ready[number] = Failure(type(found.error)(f"{where}: {found.error}"))
+            trees[number].add_leaf(place, found)
+        if beat is not None:
+            beat()
+    return Summed([tree.nodes for tree in trees], time.perf_counter() - begun, 0.0)
+
+
+def join(trees: Sequence[tuple[Aggregation, int]], parts: Sequence[Summed]) -> Summed:
+    """The statistics of several tasks, siblings combined; each tree by its aggregation and number of leaves."""
+    begun = time.perf_counter()
+    sums = [_tree(aggregation, size) for aggregation, size in trees]
+    for part in parts:
+        for tree, nodes in zip(sums, part.nodes, strict=True):
+            tree.add_nodes(nodes)
+    slowest = max(part.pass_seconds for part in parts)
+    earlier = max(part.reduce_seconds for part in parts)
+    return Summed([tree.nodes for tree in sums], slowest, earlier + time.perf_counter() - begun)
+
+
+def total_of(nodes: Nodes, size: int) -> Any:
+    """The statistic over all leaves of a tree of `size` leaves, or its failure.
+
+    Examples
+    --------
+    >>> total_of({(1, 0): 4}, 2)
+    4
+    """
+    tree = TreeSum(size)
+    tree.nodes = nodes
+    return tree.root()
+
+
+def finished(total: Any, function: Callable[[Any], Any]) -> Any:
+    """What a finishing function makes of a total; a failure stays one.
+
+    Examples
+    --------
+    >>> finished(-4, abs)
+    4
+    """
+    return total if isinstance(total, Failure) else _guarded(function, total)
+
+
+def _tree(aggregation: Aggregation, size: int) -> TreeSum:
+    return TreeSum(size, partial(_combined, aggregation.combine))
+
+
+def _combined(combine: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """Two statistics combined, either of which may be a failure; that of the lower leaf is told."""
+    if isinstance(left, Failure):
+        return left
+    return right if isinstance(right, Failure) else combine(left, right)
 
 
 def _guarded(function: Callable[..., Any], *arguments: Any) -> Any:

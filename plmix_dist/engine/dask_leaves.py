@@ -1,0 +1,137 @@
+"""The leaves of a Dask array: canonical runs of rows, whatever its chunks."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plmix_dist.engine.leaf_source import LazyRows
+from plmix_dist.errors import SettingsError
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.block import item_dtype
+from plmix_dist.rankings.leaves import default_leaf_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings import Unranked
+
+# In this process, so many leaves of the array are computed at a time.
+_LEAVES_AT_ONCE = 16
+
+
+class DaskLeaves:
+    """The leaves of a Dask array (rows, places).
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> DaskLeaves(da.zeros((9_000, 1), dtype=int), n_items=5, unranked="below").leaf_bounds.tolist()
+    [0, 4096, 8192, 9000]
+    """
+
+    def __init__(self, array: Any, n_items: int, unranked: Unranked | None) -> None:
+        if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
+            raise SettingsError(
+                f"expected an integer array (rankings, places), but got {array.dtype} of shape {array.shape}"
+            )
+        if np.isnan(array.shape[0]):
+            raise SettingsError(
+                "the Dask array has chunks of unknown sizes; call compute_chunk_sizes() first"
+            )
+        self.array = array
+        self.n_items = n_items
+        self.unranked = unranked
+
+    @cached_property
+    def leaf_bounds(self) -> NDArray[np.int64]:
+        """(n_leaves + 1,): the first row of each leaf, and the end."""
+        starts = np.arange(0, self.n_rankings, default_leaf_rows(self.n_items), dtype=np.int64)
+        return np.append(starts, self.n_rankings)
+
+    @property
+    def n_leaves(self) -> int:
+        """The number of leaves."""
+        return -(-self.n_rankings // default_leaf_rows(self.n_items))
+
+    @property
+    def n_rankings(self) -> int:
+        """The number of rows."""
+        return int(self.array.shape[0])
+
+    @property
+    def n_entries(self) -> int:
+        """How many items all rows have room for."""
+        return self.n_rankings * int(self.array.shape[1])
+
+    @property
+    def decoded_bytes(self) -> float:
+        """Bytes of all rows as blocks."""
+        width = item_dtype(self.n_items).itemsize
+        return float(self.n_entries * width + self.n_rankings * (2 * width + 9))
+
+    def only(self, start: int, stop: int) -> DaskLeaves:
+        """The same leaves: a cluster is given `lazy_rows` instead."""
+        del start, stop
+        return self
+
+    def lazy_rows(self, start: int, stop: int) -> LazyRows:
+        """The rows of leaves `start` to `stop`, still lazy."""
+        bounds = self.leaf_bounds[start : stop + 1]
+        rows = self.array[int(bounds[0]) : int(bounds[-1])]
+        make = partial(RowLeaves, start, int(bounds[0]), self.n_items, self.unranked)
+        return LazyRows(rows, make)
+
+    def iter_leaves(
+        self, start: int = 0, stop: int | None = None, *, labels: bool = True
+    ) -> Iterator[RankingBlock]:
+        """The rows of each leaf in turn, computed in this process, some leaves at a time."""
+        del labels
+        end = self.n_leaves if stop is None else stop
+        for first in range(start, end, _LEAVES_AT_ONCE):
+            last = min(first + _LEAVES_AT_ONCE, end)
+            array, leaves_of = self.lazy_rows(first, last)
+            yield from leaves_of(np.asarray(array.compute())).iter_leaves(first, last)
+
+
+class RowLeaves:
+    """Leaves whose rows are in memory as an array (rows, places), checked when they are asked for.
+
+    Examples
+    --------
+    >>> leaves = RowLeaves(2, 8_192, 2, None, np.array([[0, 1], [1, 0]]))
+    >>> [block.n_rankings for block in leaves.iter_leaves(2, 3)]
+    [2]
+    """
+
+    def __init__(
+        self,
+        first_leaf: int,
+        first_row: int,
+        n_items: int,
+        unranked: Unranked | None,
+        rows: NDArray[np.integer],
+    ) -> None:
+        self.first_leaf = first_leaf
+        self.first_row = first_row
+        self.n_items = n_items
+        self.unranked = unranked
+        self.rows = rows
+
+    def iter_leaves(
+        self, start: int = 0, stop: int | None = None, *, labels: bool = True
+    ) -> Iterator[RankingBlock]:
+        """The block of each leaf in turn."""
+        del labels
+        leaf_rows = default_leaf_rows(self.n_items)
+        first = (start - self.first_leaf) * leaf_rows
+        last = len(self.rows) if stop is None else min(len(self.rows), (stop - self.first_leaf) * leaf_rows)
+        for row in range(first, last, leaf_rows):
+            rows = self.rows[row : row + leaf_rows]
+            yield RankingBlock.from_array(
+                rows, n_items=self.n_items, unranked=self.unranked, first_row=self.first_row + row
+            )
