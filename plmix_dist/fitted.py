@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from plmix_dist.data import Rankings, as_rankings
-from plmix_dist.engine.request import Aggregation
-from plmix_dist.engine.lazy import lazy_rows
+from plmix_dist.engine.by_row import rows_lazily, rows_now
 from plmix_dist.engine.passes import make_passes
-from plmix_dist.kernels import Prepared, prepare, row_posteriors
+from plmix_dist.engine.request import Aggregation, Request
+from plmix_dist.kernels import row_posteriors
 from plmix_dist.mixture import MixtureParams
+from plmix_dist.posteriors import components_of, log_likelihoods_of, prepared_of, probabilities_of
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.simulate import draw_rankings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from distributed import Client
     from numpy.typing import ArrayLike, NDArray
 
+    from plmix_dist.engine.by_row import RowFunction
+    from plmix_dist.kernels import Prepared
     from plmix_dist.rankings import RankingBlock, Unranked
 
 
@@ -47,11 +47,11 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
         NumPy for arrays and blocks; a lazy Dask array for stores and Dask arrays.
         """
-        return self._by_row(X, unranked, _probabilities, self._mixture().n_components)
+        return self._by_row(X, unranked, probabilities_of(self._mixture()))
 
     def predict(self, X: Any, *, unranked: Unranked | None = None) -> Any:
         """(n_rankings,): the most probable component of each ranking."""
-        return self._by_row(X, unranked, _most_probable, None)
+        return self._by_row(X, unranked, components_of(self._mixture()))
 
     def fit_predict(self, X: Any, y: object = None, **options: Any) -> Any:
         """Fit, then predict the same rankings."""
@@ -59,7 +59,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     def score_samples(self, X: Any, *, unranked: Unranked | None = None) -> Any:
         """(n_rankings,): the log-likelihood of each ranking."""
-        return self._by_row(X, unranked, _log_likelihoods, None)
+        return self._by_row(X, unranked, log_likelihoods_of(self._mixture()))
 
     def score(
         self,
@@ -115,29 +115,20 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         names = self._mixture().item_names
         return as_rankings(X, unranked=unranked, sample_weight=sample_weight, item_names=names)
 
-    def _by_row(
-        self, X: Any, unranked: Unranked | None, function: Callable[..., Any], n_columns: int | None
-    ) -> Any:
+    def _by_row(self, X: Any, unranked: Unranked | None, function: RowFunction) -> Any:
         rankings = self._rankings(X, unranked)
-        mixture = self._mixture()
-        with np.errstate(divide="ignore"):  # a component may have no share
-            params = (mixture.log_worths, np.log(mixture.shares))
-        if not rankings.is_lazy:
-            prepared = prepare(*params)
-            return np.concatenate([function(block, prepared) for block in rankings.iter_leaves()])
-        dtype = np.int64 if function is _most_probable else np.float64
-        return lazy_rows(rankings, partial(_prepared_first, function, params), n_columns, dtype)
+        return rows_lazily(rankings, function) if rankings.is_lazy else rows_now(rankings, function)
 
     def _total_score(
         self, X: Any, sample_weight: ArrayLike | None, unranked: Unranked | None, client: Client | None
     ) -> Score:
-        rankings = self._rankings(X, unranked, sample_weight)
         mixture = self._mixture()
-        passes = make_passes(rankings, client, "store")
-        with np.errstate(divide="ignore"):
-            params = (mixture.log_worths, np.log(mixture.shares))
-        (total,) = passes.run(SCORE, params, [("total", _whole)]).results
+        passes = make_passes(self._rankings(X, unranked, sample_weight), client, "store")
+        (answer,) = passes.run([Request(SCORE, (mixture.log_worths, mixture.log_shares))])
         passes.release()
+        if answer.error is not None:
+            raise answer.error
+        (total,) = answer.results
         assert isinstance(total, Score)
         return total
 
@@ -149,43 +140,15 @@ class Score(NamedTuple):
     weight: NDArray[np.float64]
 
 
-def score_leaf(block: RankingBlock, params: Prepared) -> Score:
+def score_leaf(number: int, block: RankingBlock, params: Prepared) -> Score:
     """The score of one leaf."""
+    del number
     log_likelihood, _ = row_posteriors(block, params)
-    weights = np.ones(block.n_rankings) if block.weights is None else block.weights
+    weights = block.row_weights
     return Score(np.array((weights * log_likelihood).sum()), np.array(weights.sum()))
 
 
-def _prepare_score(params: Sequence[NDArray[np.float64]]) -> Prepared:
-    return prepare(params[0], params[1])
-
-
-def _whole(total: Score) -> Score:
-    return total
-
-
-SCORE = Aggregation("score", leaf=score_leaf, prepare=_prepare_score)
-
-
-def _probabilities(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
-    return row_posteriors(block, params)[1]
-
-
-def _most_probable(block: RankingBlock, params: Prepared) -> NDArray[np.int64]:
-    most: NDArray[np.int64] = np.argmax(row_posteriors(block, params)[1], axis=1)
-    return most
-
-
-def _log_likelihoods(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
-    return row_posteriors(block, params)[0]
-
-
-def _prepared_first(
-    function: Callable[..., Any], params: Sequence[NDArray[np.float64]], blocks: Sequence[RankingBlock]
-) -> NDArray[Any]:
-    """A row function over several blocks, the parameters prepared once."""
-    prepared = prepare(params[0], params[1])
-    return np.concatenate([function(block, prepared) for block in blocks])
+SCORE = Aggregation("score", leaf=score_leaf, prepare=prepared_of)
 
 
 def seed_of(random_state: int | None) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmix_dist.engine import executor_for, run_all
+from plmix_dist.engine import run_all
 from plmix_dist.rankings.comparison import Comparisons, add_comparisons, comparison_graph, comparisons
 from plmix_dist.store import RankingStore, open_store, verify_partition, verify_top
 
@@ -43,7 +43,7 @@ def verify(
     opened = _opened(store)
     numbers = list(range(opened.n_partitions))
     found = run_all(
-        executor or executor_for(client), partial(verify_partition, opened), numbers, "verify", progress
+        executor or client, partial(verify_partition, opened), numbers, "verify", progress
     )
     return [*verify_top(opened), *(damage for part in found for damage in part)]
 
@@ -86,7 +86,7 @@ def info(
     if graph:
         numbers = list(range(opened.n_partitions))
         parts = run_all(
-            executor or executor_for(client), partial(survey_partition, opened), numbers, "survey", progress
+            executor or client, partial(survey_partition, opened), numbers, "survey", progress
         )
         report["kinds"] = {kind: sum(part[0][kind] for part in parts) for kind in parts[0][0]}
         report["comparison_graph"] = _described(

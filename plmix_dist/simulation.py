@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plmix_dist.engine import executor_for, run_all
+from plmix_dist.engine import run_all
 from plmix_dist.errors import SettingsError
 from plmix_dist.mixture import MixtureParams
 from plmix_dist.rankings.leaves import default_leaf_rows
@@ -114,7 +114,7 @@ def simulate(
             about = {"simulated": {"seed": random_state, "n_rankings": n_rankings}}
             mixture.save(location.sibling(".truth"), about)
         tasks = [SimulationTask(task, mixture, settings) for task in session.pending()]
-        run_all(executor or executor_for(client), simulate_partition, tasks, "simulate", progress)
+        run_all(executor or client, simulate_partition, tasks, "simulate", progress)
         return session.finalise()
 
 

@@ -65,7 +65,7 @@ def split(
     opened = store if isinstance(store, RankingStore) else open_store(store)
     paths = [os.fspath(out) for out in outs]
     portions = _checked_shares(paths, shares)
-    runner = executor or executor_for(client)
+    runner = executor_for(executor or client)
     parts: list[RankingStore | str] = []
     for number, path in enumerate(paths):
         part = Part(opened, tuple(portions), number, random_state)

@@ -18,7 +18,7 @@ from plmix_dist.engine import (
     ClusterOptions,
     DistributedExecutor,
     LazyExecutor,
-    SerialExecutor,
+    ThreadedExecutor,
     executor_for,
     run_all,
 )
@@ -89,7 +89,7 @@ def unanswered(run_python: Callable[..., subprocess.Popen[str]]) -> tuple[str, s
 def executor(request: pytest.FixtureRequest) -> Executor:
     if request.param == "cluster":
         return DistributedExecutor(request.getfixturevalue("client"))
-    return SerialExecutor(1 if request.param == "one thread" else 4)
+    return ThreadedExecutor(1 if request.param == "one thread" else 4)
 
 
 def test_run_all__results_in_order_and_progress(executor: Executor) -> None:
@@ -185,13 +185,13 @@ def test_run_all__inputs_are_computed_where_the_task_runs(executor: Executor) ->
 def test_serial__uses_as_many_threads_as_it_was_given() -> None:
     together = threading.Barrier(3)
     # Only three threads at once let each other pass.
-    assert run_all(SerialExecutor(3), lambda _: together.wait(timeout=20), range(3), "wait") is not None
-    names = run_all(SerialExecutor(1), lambda _: threading.current_thread().name, range(3), "name")
+    assert run_all(ThreadedExecutor(3), lambda _: together.wait(timeout=20), range(3), "wait") is not None
+    names = run_all(ThreadedExecutor(1), lambda _: threading.current_thread().name, range(3), "name")
     assert set(names) == {threading.current_thread().name}
 
 
 def test_executor_for__client_or_none(client: Client) -> None:
-    assert isinstance(executor_for(None), SerialExecutor)
+    assert isinstance(executor_for(None), ThreadedExecutor)
     assert isinstance(executor_for(client), DistributedExecutor)
 
 

@@ -132,7 +132,7 @@ def test_bad_rows__in_an_appended_file(tmp_path: Path, bad_file: Path) -> None:
         ({"weights": [1.0]}, "weights and n_items go with arrays"),
         ({"n_items": 3}, "weights and n_items go with arrays"),
         ({"format": "xml"}, "there is no format 'xml'; choose one of auto, preflib"),
-        ({"item_names": ["tea", "tea"]}, "item_names: the item name 'tea' stands there twice"),
+        ({"item_names": ["tea", "tea"]}, "item_names: the item name 'tea' occurs twice"),
         ({"item_names": ["tea"]}, "item_names: a ranking needs at least two items, but there are 1"),
         ({"item_names": ["tea", "a\nb"]}, "item_names: item name 'a\\nb' has control characters"),
     ],
@@ -456,14 +456,14 @@ SLICE = 64
 KILLED_AFTER_THREE = f"""
 import os, signal, sys
 from plmix_dist import ingest
-from plmix_dist.engine import SerialExecutor
+from plmix_dist.engine import ThreadedExecutor
 from plmix_dist.formats import sources
 sources.SLICE_BYTES = {SLICE}
 def progress(done, total):
     if done == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 append = sys.argv[3] == "True"
-ingest(sys.argv[1], sys.argv[2], executor=SerialExecutor(1), progress=progress, append=append)
+ingest(sys.argv[1], sys.argv[2], executor=ThreadedExecutor(1), progress=progress, append=append)
 """
 
 

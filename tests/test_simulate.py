@@ -22,7 +22,7 @@ from oracle import (
 
 import plmix_dist
 from plmix_dist import simulation
-from plmix_dist.engine import DistributedExecutor, SerialExecutor
+from plmix_dist.engine import DistributedExecutor, ThreadedExecutor
 from plmix_dist.errors import SettingsError, StoreExistsError
 from plmix_dist.mixture import MixtureParams
 from plmix_dist.rankings.randomness import generator
@@ -134,8 +134,8 @@ def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_simulate__same_bits_on_any_workers(tmp_path: Path, client: Client, kind: dict[str, Any]) -> None:
     executors = {
-        "one thread": SerialExecutor(1),
-        "four threads": SerialExecutor(4),
+        "one thread": ThreadedExecutor(1),
+        "four threads": ThreadedExecutor(4),
         "processes": DistributedExecutor(client),
     }
     digests = {}

@@ -11,7 +11,7 @@ from oracle import PlainRankings, all_damage, full, index_digests, plain, plan_f
 
 import plmix_dist
 from plmix_dist import open_store, simulation
-from plmix_dist.engine import DistributedExecutor, SerialExecutor
+from plmix_dist.engine import DistributedExecutor, ThreadedExecutor
 from plmix_dist.errors import (
     DamagedStoreError,
     SettingsError,
@@ -158,7 +158,7 @@ def test_simulate__from_threads_and_from_processes(
 ) -> None:
     settings = {"n_rankings": 500, "n_items": 5, "n_components": 2, "leaf_rows": 64, "random_state": 4}
     digests = {}
-    for name, executor in {"threads": SerialExecutor(4), "processes": DistributedExecutor(client)}.items():
+    for name, executor in {"threads": ThreadedExecutor(4), "processes": DistributedExecutor(client)}.items():
         place = Location(f"{s3_place.url}-{name}", s3_place.storage_options)
         store = plmix_dist.simulate(place, executor=executor, **settings)
         assert store.n_partitions > 1

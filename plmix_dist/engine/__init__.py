@@ -4,7 +4,7 @@ from plmix_dist.engine.cluster import ClusterOptions, LazyExecutor
 from plmix_dist.engine.executor import (
     DistributedExecutor,
     Executor,
-    SerialExecutor,
+    ThreadedExecutor,
     executor_for,
     run_all,
 )
@@ -14,7 +14,7 @@ __all__ = [
     "DistributedExecutor",
     "Executor",
     "LazyExecutor",
-    "SerialExecutor",
+    "ThreadedExecutor",
     "executor_for",
     "run_all",
 ]

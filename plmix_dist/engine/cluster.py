@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plmix_dist.engine.executor import DistributedExecutor, SerialExecutor
+from plmix_dist.engine.executor import DistributedExecutor, ThreadedExecutor
 from plmix_dist.errors import ClusterError, SettingsError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class LazyExecutor:
         if self._wants_cluster(len(tasks)):
             yield from DistributedExecutor(self.client()).map(function, tasks, name, inputs)
         else:
-            yield from SerialExecutor(self.options.threads).map(function, tasks, name, inputs)
+            yield from ThreadedExecutor(self.options.threads).map(function, tasks, name, inputs)
 
     def client(self) -> Client:
         """The client, connected now if it was not before."""

@@ -10,7 +10,7 @@ import numpy as np
 from plmix_dist.engine.leaf_source import LazyRows
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.block import item_dtype
+from plmix_dist.rankings.columns import item_dtype
 from plmix_dist.rankings.leaves import default_leaf_rows
 
 if TYPE_CHECKING:

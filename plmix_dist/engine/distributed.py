@@ -1,216 +1,217 @@
-"""Passes on a Dask cluster, one graph each."""
-
+"""Passes on a Dask cluster: one graph per pass, one task per worker with threads inside."""
 
 from __future__ import annotations
 
-import itertools
-import os
 import time
 import uuid
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plmix_dist.engine.graph import Graph, preferring
-from plmix_dist.engine.leaf_ranges import leaf_ranges
-from plmix_dist.engine.tree import TreeSum, merge_nodes
-from plmix_dist.errors import ClusterError, NonFiniteError, SettingsError
+from plmix_dist.engine.answers import answer_of, check_leaves
+from plmix_dist.engine.graph import Graph
+from plmix_dist.engine.job import Job
+from plmix_dist.engine.leaf_ranges import leaf_ranges, shared_ranges
+from plmix_dist.engine.pass_tasks import collect_task, finish_task, load_task, sum_task
+from plmix_dist.engine.request import Timing
+from plmix_dist.engine.residency import fits_every_worker
+from plmix_dist.engine.submission import result_of, submit
+from plmix_dist.engine.summing import join, places_in, wanted_leaves
+from plmix_dist.engine.waiting import patience
+from plmix_dist.engine.watch import address_of, workers_of
+from plmix_dist.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from distributed import Client
 
-    from plmix_dist.engine.aggregation import Aggregation, LeafSource
-    from plmix_dist.engine.tree import Nodes
-    from plmix_dist.rankings import RankingBlock
+    from plmix_dist.engine.leaf_source import LeafSource
+    from plmix_dist.engine.request import Answer, Request
+    from plmix_dist.engine.residency import Residency
 
-    Finish = tuple[str, Callable[[Any], Any]]
-    LeafFunction = Callable[[int, RankingBlock], Any]
+# Sums of this many tasks are joined by one task; more would make one worker wait for too many others.
+TREE_FAN_IN = 16
+# Parameters travel with each task up to this many bytes per pass: a task for them would cost every pass 10 ms.
+_MOST_BYTES_WITH_TASKS = 8 << 20
 
+
+class Part(NamedTuple):
+    """A run of leaves that one task goes through, and the worker that should do so."""
+
+    number: int
+    start: int
+    stop: int
+    home: str
 
 
 class DistributedPasses:
-    """Passes on a Dask cluster, one graph each."""
+    """Runs passes over one source of leaves on a Dask cluster.
+
+    Parameters
+    ----------
+    source
+        The leaves.
+    client
+        The client of the cluster.
+    residency
+        Whether workers keep blocks in memory from pass to pass. With "auto" they do if every worker has room for its
+        part.
+    n_tasks
+        The number of tasks over leaves; by default one per worker, each in proportion to the worker's threads.
+    """
 
     def __init__(
         self, source: LeafSource, client: Client, *, residency: Residency = "auto", n_tasks: int | None = None
     ) -> None:
         self.source = source
         self.client = client
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+        workers = workers_of(client)
         if not workers:
-            raise ClusterError("the cluster has no workers; start some with `dask worker ADDRESS`")
-        threads = [address for address, worker in workers.items() for _ in range(worker["nthreads"])]
-        memory = sum(worker["memory_limit"] or _free_memory() for worker in workers.values())  # 0: no limit
-        self.in_memory = residency == "memory" or (residency == "auto" and _fits(source, memory))
-        self._ranges = leaf_ranges(source.n_leaves, n_tasks or len(threads))
-        # Neighbouring ranges go to one worker: their sums then meet, and are joined, before they travel.
-        self._homes = [
-            threads[number * len(threads) // len(self._ranges)] for number in range(len(self._ranges))
-        ]
-        self._blocks: list[Any] | None = None
-        self._latest: Any = None
-        self._name = uuid.uuid4().hex[:8]
+            raise ClusterError(
+                f"the cluster has no workers; start some with `dask worker {address_of(client)}`"
+            )
+        self.parts = cut_into_parts(source.n_leaves, workers, n_tasks)
+        self.in_memory = fits_every_worker(residency, source, self.parts, workers)
         self.n_passes = 0
+        self._name = uuid.uuid4().hex[:8]
+        self._blocks: list[Any] = []
+        self._latest: Any = None
 
-    def run(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> PassResult:
-        """One pass: one graph, one round trip."""
-        result: PassResult = self._compute(aggregation.name, self._graph(aggregation, params, finish))
-        return result
-
-    def gather(self, name: str, function: LeafFunction) -> list[Any]:
-        """What a function gives for each leaf, as one list."""
-        stamp = self._next_stamp()
-        graph = Graph()
-        parts = [
-            graph.call(f"{name}-{stamp}-{number}", map_leaves, blocks, start, function)
-            for number, ((start, _), blocks) in enumerate(self._ranges_and_blocks(graph, stamp))
-        ]
-        last = graph.call(f"gather-{stamp}", list, graph.together(parts))
-        gathered = self._compute(name, graph.lazy(last.key))
-        self._latest = None  # it may be large
-        return [value for values in gathered for value in values]
-
-    def release(self) -> None:
-        """Let go of the blocks that workers hold."""
-        self._blocks = self._latest = None
-
-    def _compute(self, name: str, graph: Any) -> Any:
-        from distributed import KilledWorker
-
+    def run(self, requests: Sequence[Request]) -> list[Answer]:
+        """Answer all requests in one pass: one graph, one round trip."""
+        begun = time.perf_counter()
+        check_leaves(requests, self.source.n_leaves)
+        names = " and ".join(dict.fromkeys(request.aggregation.name for request in requests))
+        job = Job(f"the pass {names!r}", self._rows_of, rows_kept=self.in_memory)
+        graph = self._graph(requests)
         try:
-            future = self.client.compute(graph, optimize_graph=False)
+            (future,) = submit(self.client, [graph])
             # A client sends every 10 ms at most. Letting go of a result is a message too: were the last one let go
             # before, this graph would have to wait for its turn.
             self._latest = future
-            return future.result()
-        except KilledWorker as error:
-            raise ClusterError(
-                f"a task of the pass {name!r} killed its workers, most likely for want of memory "
-                f'({error}); give the workers more memory, or choose residency="store"'
-            ) from error
+            results, pass_seconds, reduce_seconds = result_of(self.client, future, job)
+        except BaseException:
+            self.release()
+            raise
+        timing = Timing(time.perf_counter() - begun, pass_seconds, reduce_seconds)
+        rest = iter(results)
+        return [answer_of([next(rest) for _ in request.finish], timing) for request in requests]
 
-    def _next_stamp(self) -> str:
+    def release(self) -> None:
+        """Let go of the blocks that workers hold."""
+        self._blocks = []
+        self._latest = None
+
+    def _graph(self, requests: Sequence[Request]) -> Any:
         self.n_passes += 1
-        return f"{self._name}-{self.n_passes}"
-
-    def _graph(self, aggregation: Aggregation, params: Any, finish: Sequence[Finish]) -> Any:
-        stamp = self._next_stamp()
-        n_leaves = self.source.n_leaves
+        stamp = f"{self._name}-{self.n_passes}"
+        n_leaves, every = self.source.n_leaves, patience().report_every
         graph = Graph()
-        how = self._handed_to_all(graph, stamp, aggregation, params)
-        parts = [
-            graph.call(f"{aggregation.name}-{stamp}-{number}", sum_leaves, blocks, start, n_leaves, *how)
-            for number, ((start, _), blocks) in enumerate(self._ranges_and_blocks(graph, stamp))
+        what = self._handed_to_all(graph, stamp, requests)
+        name = "-and-".join(dict.fromkeys(request.aggregation.name for request in requests))
+        leaves = self._leaves_of_parts(graph, stamp)
+        sums = []
+        for part in self.parts:
+            places = [places_in(request, n_leaves, part.start, part.stop) for request in requests]
+            if wanted_leaves(places, part.start, part.stop):
+                sums.append(
+                    graph.call(
+                        f"{name}-{stamp}-{part.number}", sum_task, leaves[part.number], part.start, part.stop, what,
+                        places, every, home=None if self.in_memory else part.home,
+                    )
+                )  # fmt: skip
+        sizes = [places_in(request, n_leaves, 0, n_leaves).size for request in requests]
+        total = _joined(graph, stamp, requests, sizes, sums)
+        results = [
+            graph.call(
+                f"{name}-{stamp}-{number}-{place}", finish_task, total, number, sizes[number], function
+            )
+            for number, request in enumerate(requests)
+            for place, (name, function) in enumerate(request.finish)
         ]
-        total = self._joined(graph, stamp, parts)
-        finished = [
-            graph.call(f"{name}-{stamp}", _finish, n_leaves, total, function) for name, function in finish
-        ]
-        last = graph.call(f"collect-{stamp}", _collect, graph.together(finished), total)
+        last = graph.call(f"collect-{stamp}", collect_task, graph.together(results), total)
         return graph.lazy(last.key)
 
-    def _handed_to_all(self, graph: Graph, stamp: str, aggregation: Aggregation, params: Any) -> list[Any]:
-        """The aggregation and its parameters: part of every task, or tasks of their own where they are large."""
+    def _handed_to_all(self, graph: Graph, stamp: str, requests: Sequence[Request]) -> Any:
+        """Aggregations and parameters: part of every task, or a task of their own where they are large."""
         from distributed.protocol.pickle import dumps
 
-        if len(dumps((aggregation, params))) * len(self._ranges) <= _MOST_BYTES_WITH_TASKS:
-            return [aggregation, params]
-        return [
-            graph.value(f"aggregation-{stamp}", aggregation),
-            graph.value(f"parameters-{stamp}", params),
-        ]
+        what = [(request.aggregation, request.params) for request in requests]
+        if len(dumps(what)) * len(self.parts) <= _MOST_BYTES_WITH_TASKS:
+            return what
+        return graph.value(f"parameters-{stamp}", what)
 
-    def _joined(self, graph: Graph, stamp: str, parts: list[Any]) -> Any:
-        """The sum of all parts: first, where blocks have a home, of those on one worker, then level by level."""
-        if self.in_memory and max(Counter(self._homes).values()) > 1:
-            groups = [
-                [part for _, part in neighbours]
-                for _, neighbours in itertools.groupby(
-                    zip(self._homes, parts, strict=True), key=lambda pair: pair[0]
+    def _leaves_of_parts(self, graph: Graph, stamp: str) -> list[Any]:
+        """The leaves of each part: kept on workers and loaded again if one is lost, or read in every pass."""
+        if not self.in_memory:
+            return self._unread_leaves(graph, stamp)
+        if not self._blocks:
+            loading, every = Graph(), patience().report_every
+            unread = self._unread_leaves(loading, stamp)
+            tasks = [
+                loading.call(
+                    f"load-{stamp}-{part.number}", load_task, leaves, part.start, part.stop, every, home=part.home
                 )
-            ]
-        else:
-            groups = _in_groups(parts)
-        level = 0
-        while len(parts) > 1:
-            parts = [
-                graph.call(
-                    f"tree-sum-{stamp}-{level}-{number}", join, self.source.n_leaves, graph.together(group)
-                )
-                for number, group in enumerate(groups)
-            ]
-            groups = _in_groups(parts)
-            level += 1
-        return parts[0]
+                for part, leaves in zip(self.parts, unread, strict=True)
+            ]  # fmt: skip
+            self._blocks = submit(self.client, loading.lazy(*(task.key for task in tasks)))
+        return [graph.include(future) for future in self._blocks]
 
-    def _ranges_and_blocks(self, graph: Graph, stamp: str) -> list[tuple[tuple[int, int], Any]]:
-        """Each range with its blocks: kept on workers and recomputed if one is lost, or read again every pass."""
-        if not self.in_memory and not hasattr(self.source.source, "rows"):
-            return [
-                ((start, stop), LeafReader(self.source.only(start, stop), start, stop))
-                for start, stop in self._ranges
-            ]
-        loaded = self._kept_blocks(stamp) if self.in_memory else self._loading(stamp)
-        return list(zip(self._ranges, map(graph.include, loaded), strict=True))
-
-    def _kept_blocks(self, stamp: str) -> list[Any]:
-        if self._blocks is None:
-            loading = self._loading(stamp)
-            homes = {task.key: home for task, home in zip(loading, self._homes, strict=True)}
-            self._blocks = self.client.compute(preferring(loading, homes), optimize_graph=False)
-        return self._blocks
-
-    def _loading(self, stamp: str) -> list[Any]:
+    def _unread_leaves(self, graph: Graph, stamp: str) -> list[Any]:
+        """What a task reads its leaves from: a part of the source, or rows that the cluster computes before."""
         from dask.delayed import delayed
 
-        load = delayed(load_leaves, pure=False, traverse=False)
-        return [
-            load(
-                self.source.only(start, stop), start, stop, *self._lazy_rows(start, stop),
-                dask_key_name=f"load-{stamp}-{number}",
-            )
-            for number, (start, stop) in enumerate(self._ranges)
-        ]  # fmt: skip
+        found: list[Any] = []
+        for part in self.parts:
+            lazy = self.source.lazy_rows(part.start, part.stop)
+            if lazy is None:
+                found.append(self.source.only(part.start, part.stop))
+            else:
+                make = delayed(lazy.leaves_of, pure=False, traverse=False)
+                found.append(graph.include(make(lazy.array, dask_key_name=f"rows-{stamp}-{part.number}")))
+        return found
 
-    def _lazy_rows(self, start: int, stop: int) -> list[Any]:
-        """The rows of a Dask array, to be computed by the cluster before the task that needs them."""
-        lazy = getattr(self.source.source, "rows", None)
-        return [] if lazy is None else [lazy(start, stop)]
-
-
-class LeafReader:
-    """Leaves that are read when they are asked for: what travels to a worker in place of the rows."""
-
-    def __init__(self, source: LeafSource, start: int, stop: int) -> None:
-        self.source = source
-        self.start = start
-        self.stop = stop
-
-    def __iter__(self) -> Any:
-        return self.source.iter_leaves(self.start, self.stop, labels=False)
+    def _rows_of(self, key: str) -> str:
+        """The leaves and rows that a task of these passes works on, by its key."""
+        numbers = key.partition(f"{self._name}-")[2].split("-")
+        if len(numbers) != 2:  # neither a task over leaves nor one that loads them
+            return ""
+        part = self.parts[int(numbers[1])]
+        first, last = (int(self.source.leaf_bounds[leaf]) for leaf in (part.start, part.stop))
+        return f"leaves {part.start:,} to {part.stop - 1:,}, rows {first:,} to {last - 1:,}"
 
 
-def load_leaves(source: LeafSource, start: int, stop: int, *rows: Any) -> list[RankingBlock]:
-    """The blocks of a run of leaves, read or made from rows that were computed, to be kept by their worker."""
-    if rows:
-        return source.usable_leaves(source.source.leaves_of(rows[0], start, stop), start)
-    return list(source.iter_leaves(start, stop, labels=False))
+def cut_into_parts(n_leaves: int, workers: Mapping[str, Any], n_tasks: int | None = None) -> list[Part]:
+    """One run of leaves per worker in proportion to its threads, or `n_tasks` runs of equal length.
+
+    Neighbouring runs go to one worker.
+
+    Examples
+    --------
+    >>> cut_into_parts(100, {"a": {"nthreads": 1}, "b": {"nthreads": 3}})
+    [Part(number=0, start=0, stop=25, home='a'), Part(number=1, start=25, stop=100, home='b')]
+    """
+    if n_tasks is None:
+        ranges = shared_ranges(n_leaves, [worker["nthreads"] for worker in workers.values()])
+        homes = list(workers)
+    else:
+        ranges = leaf_ranges(n_leaves, n_tasks)
+        threads = [address for address, worker in workers.items() for _ in range(worker["nthreads"])]
+        homes = [threads[number * len(threads) // len(ranges)] for number in range(len(ranges))]
+    runs = [(run, home) for run, home in zip(ranges, homes, strict=True) if run[0] < run[1]]
+    return [Part(number, *run, home) for number, (run, home) in enumerate(runs)]
 
 
-def _finish(n_leaves: int, summed: Summed, function: Callable[[Any], Any]) -> Any:
-    tree = TreeSum(n_leaves)
-    tree.add_nodes(summed.nodes)
-    return function(tree.root())
-
-
-def _in_groups(parts: list[Any]) -> list[list[Any]]:
-    return [parts[first : first + _TREE_FAN_IN] for first in range(0, len(parts), _TREE_FAN_IN)]
-
-
-def _collect(results: list[Any], summed: Summed) -> PassResult:
-    return PassResult(list(results), summed.pass_seconds, summed.reduce_seconds)
-
-
+def _joined(
+    graph: Graph, stamp: str, requests: Sequence[Request], sizes: Sequence[int], sums: list[Any]
+) -> Any:
+    """The sum of all tasks, joined level by level."""
+    trees = [(request.aggregation.combine, size) for request, size in zip(requests, sizes, strict=True)]
+    level = 0
+    while len(sums) > 1:
+        groups = [sums[first : first + TREE_FAN_IN] for first in range(0, len(sums), TREE_FAN_IN)]
+        sums = [
+            graph.call(f"tree-sum-{stamp}-{level}-{number}", join, trees, graph.together(group))
+            for number, group in enumerate(groups)
+        ]
+        level += 1
+    return sums[0]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import as_completed as threads_completed
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from plmix_dist.engine.job import Job
 from plmix_dist.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     Inputs = Sequence[Any] | None
 
-_SETTLE_SECONDS = 60
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -38,12 +38,12 @@ class Executor(Protocol):
         ...
 
 
-class SerialExecutor:
+class ThreadedExecutor:
     """Threads of this process.
 
     Examples
     --------
-    >>> sorted(SerialExecutor().map(abs, [-3, 2], "abs"))
+    >>> sorted(ThreadedExecutor().map(abs, [-3, 2], "abs"))
     [(0, 3), (1, 2)]
     """
 
@@ -78,7 +78,9 @@ class DistributedExecutor:
     ) -> Iterator[tuple[int, Result]]:
         """Run on the cluster; the first error cancels what has not begun."""
         from dask.delayed import delayed
-        from distributed import KilledWorker, as_completed
+        from distributed import KilledWorker
+
+        from plmix_dist.engine.submission import as_they_come, settle, submit
 
         run = uuid.uuid4().hex[:8]
         # Delayed rather than submitted: a Dask input then lives only until its task has used it.
@@ -87,42 +89,16 @@ class DistributedExecutor:
             call(*arguments, dask_key_name=f"{name}-{run}-{number}")
             for number, arguments in enumerate(_arguments(tasks, inputs))
         ]
-        futures = self.client.compute(lazy, optimize_graph=False)
-        numbers = {future.key: number for number, future in enumerate(futures)}
+        futures = submit(self.client, lazy)
         try:
-            for future in as_completed(futures):
-                try:
-                    yield numbers[future.key], future.result()
-                except KilledWorker as error:
-                    raise ClusterError(
-                        f"{_suspects(futures)} killed its worker {error.allowed_failures + 1} times, most likely for "
-                        "want of memory: give the workers more with --memory-limit, or fewer threads with --threads"
-                    ) from error
-        except BaseException:
-            self._settle(futures)
+            yield from as_they_come(self.client, futures, Job(name))
+        except BaseException as error:
+            if not isinstance(error, ClusterError) or isinstance(error.__cause__, KilledWorker):
+                settle(self.client, futures)
             raise
         finally:
-            self.client.cancel(futures)
-
-    def _settle(self, futures: Sequence[Any]) -> None:
-        """Cancel what has not begun and wait for what has: a task may be about to write where others clear away."""
-        from distributed import wait
-
-        begun = {key for keys in self.client.processing().values() for key in keys}
-        self.client.cancel([future for future in futures if future.key not in begun])
-        with contextlib.suppress(TimeoutError):
-            wait([future for future in futures if future.key in begun], timeout=_SETTLE_SECONDS)
-
-
-def _suspects(futures: Sequence[Any]) -> str:
-    """The tasks that Dask gave up, in words: it also blames those that waited at a worker when it died."""
-    from distributed import KilledWorker, wait
-
-    with contextlib.suppress(TimeoutError):
-        wait(futures, timeout="2s")
-    killed = (future for future in futures if future.status == "error")
-    keys = [str(future.key) for future in killed if isinstance(future.exception(), KilledWorker)]
-    return f"task {keys[0]}" if len(keys) == 1 else f"one of the tasks {', '.join(keys)}"
+            if self.client.status == "running":
+                self.client.cancel(futures)
 
 
 def _arguments(tasks: Sequence[Task], inputs: Inputs) -> list[tuple[Any, ...]]:
@@ -135,22 +111,44 @@ def _call(function: Callable[..., Result], task: Any, *inputs: Any) -> Result:
     return function(task, *ready)
 
 
-def executor_for(client: Client | None) -> Executor:
-    """The executor for a client, or this process where there is none."""
-    return SerialExecutor() if client is None else DistributedExecutor(client)
+def executor_for(where: Executor | Client | None) -> Executor:
+    """What runs tasks at a place: an executor itself, a client's cluster, or threads of this process for None.
+
+    Examples
+    --------
+    >>> executor_for(None).n_threads == os.cpu_count()
+    True
+    """
+    if where is None:
+        return ThreadedExecutor()
+    distributed = sys.modules.get("distributed")  # not imported for those who have no client
+    chosen: Any = where
+    executor: Executor = (
+        DistributedExecutor(chosen)
+        if distributed is not None and isinstance(where, distributed.Client)
+        else chosen
+    )
+    return executor
 
 
 def run_all(
-    executor: Executor,
+    where: Executor | Client | None,
     function: Callable[..., Result],
     tasks: Sequence[Task],
     name: str,
     progress: Callable[[int, int], None] | None = None,
     inputs: Inputs = None,
 ) -> list[Any]:
-    """Results in the order of the tasks; `progress` hears how many of how many are done."""
+    """Results in the order of the tasks; `progress` hears how many of how many are done.
+
+    Examples
+    --------
+    >>> run_all(None, abs, [-3, 2], "abs")
+    [3, 2]
+    """
     results: list[Any] = [None] * len(tasks)
-    for done, (number, result) in enumerate(executor.map(function, tasks, name, inputs), start=1):
+    finished = executor_for(where).map(function, tasks, name, inputs)
+    for done, (number, result) in enumerate(finished, start=1):
         results[number] = result
         if progress is not None:
             progress(done, len(tasks))

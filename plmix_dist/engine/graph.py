@@ -1,4 +1,7 @@
-"""Graphs as plain tasks: making Delayed objects took longer than the cluster takes to schedule what they say."""
+"""Graphs as plain tasks: making Delayed objects took longer than the cluster takes to schedule what they say.
+
+`dask._task_spec` is private to Dask. It is used in this file alone; a test tells when its names have moved.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,18 @@ class Graph:
 
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
+        self.homes: dict[str, str] = {}
 
-    def call(self, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A task that calls a function; results of other tasks are found at the top level of its arguments alone."""
+    def call(self, key: str, function: Callable[..., Any], *arguments: Any, home: str | None = None) -> Any:
+        """A task that calls a function, on the worker at `home` if it is there.
+
+        Results of other tasks are found at the top level of its arguments alone.
+        """
         from dask._task_spec import Task, TaskRef
 
         self.tasks[key] = Task(key, function, *arguments)
+        if home is not None:
+            self.homes[key] = home
         return TaskRef(key)
 
     def value(self, key: str, value: Any) -> Any:
@@ -56,25 +65,28 @@ class Graph:
             self.tasks |= dict(other.dask)
         return TaskRef(other.key)
 
-    def lazy(self, key: str) -> Delayed:
-        """What to compute in order to have the result of one task."""
+    def lazy(self, *keys: str) -> Any:
+        """What to compute in order to have the result of a task; a list of these for several."""
         from dask.delayed import Delayed
+        from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-        return Delayed(key, self.tasks)
+        elsewhere = {key: task for key, task in self.tasks.items() if key not in self.homes}
+        layers: dict[str, Any] = {"anywhere": MaterializedLayer(elsewhere)}
+        if self.homes:
+            # A worker that is gone is replaced by any other.
+            wish = {"workers": _Home(self.homes), "allow_other_workers": True}
+            at_home = {key: self.tasks[key] for key in self.homes}
+            layers["at-home"] = MaterializedLayer(at_home, annotations=wish)
+        graph = HighLevelGraph(layers, {name: set(layers) - {name} for name in layers})
+        lazy = [Delayed(key, graph, layer="anywhere") for key in keys]
+        return lazy[0] if len(lazy) == 1 else lazy
 
 
-def preferring(lazy: Sequence[Delayed], workers: Mapping[str, str]) -> list[Delayed]:
-    """The same tasks, each with a worker that should run it if it is there; another one will where it is not."""
-    from dask.delayed import Delayed
-    from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+class _Home:
+    """The worker that should run a task, by its key, as Dask asks for it."""
 
-    layers: dict[str, Any] = {}
-    dependencies: dict[str, Any] = {}
-    for task in lazy:
-        layers |= dict(task.dask.layers)
-        dependencies |= dict(task.dask.dependencies)
-    for task in lazy:
-        wish = {"workers": [workers[task.key]], "allow_other_workers": True}
-        layers[task.key] = MaterializedLayer(dict(layers[task.key]), annotations=wish)
-    graph = HighLevelGraph(layers, dependencies)
-    return [Delayed(task.key, graph) for task in lazy]
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        self.homes = homes
+
+    def __call__(self, key: str) -> list[str]:
+        return [self.homes[key]]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from plmix_dist.engine.job import Job
+from plmix_dist.engine.submission import as_they_come, submit
 from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ class RowMaker:
     ----------
     make
         Called with a first and a last row, gives these rows (stop - start, n_columns).
+    shape
+        The rows and columns of the whole matrix.
+    transposed
+        Whether this stands for the transposed matrix.
     """
 
     __array_priority__ = 100
@@ -95,6 +101,13 @@ def randomized_svd(makers: Sequence[RowMaker], n_values: int, seed: int, client:
 
     dask-ml's TruncatedSVD runs on the client's cluster, or in threads of this process. Its bits depend on the makers
     alone as long as BLAS works with one thread, which is seen to here and by Dask's nannies on workers.
+
+    Examples
+    --------
+    >>> rows = np.array([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> maker = RowMaker(lambda start, stop: rows[start:stop], rows.shape)
+    >>> randomized_svd([maker], n_values=1, seed=0).singular_values.round(6).tolist()
+    [3.0]
     """
     import dask
     import dask.array as da
@@ -117,11 +130,19 @@ def randomized_svd(makers: Sequence[RowMaker], n_values: int, seed: int, client:
             with dask.config.set(scheduler="threads"):
                 values, vectors = dask.compute(*lazy)  # type: ignore[attr-defined, no-untyped-call]
         else:
-            values, vectors = client.gather(client.compute(lazy))
+            futures = submit(client, lazy, optimize_graph=True)
+            results = dict(as_they_come(client, futures, Job("the singular value decomposition")))
+            values, vectors = results[0], results[1]
     return Svd(np.asarray(values), with_fixed_signs(np.asarray(vectors).T))
 
 
 def with_fixed_signs(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Columns turned so that the entry largest in size is positive: a singular vector is known up to its sign."""
+    """Columns turned so that the entry largest in size is positive: a singular vector is known up to its sign.
+
+    Examples
+    --------
+    >>> with_fixed_signs(np.array([[1.0], [-2.0]])).tolist()
+    [[-1.0], [2.0]]
+    """
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     return vectors * np.where(largest < 0, -1.0, 1.0)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from plmix_dist.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from plmix_dist.engine.leaf_source import LeafSource
 
 Residency = Literal["auto", "memory", "store"]
 
@@ -23,6 +29,47 @@ def stays_in_memory(residency: Residency, decoded_bytes: float, memory: float) -
     if residency not in ("auto", "memory", "store"):
         raise SettingsError(f"residency must be auto, memory or store, but is {residency!r}")
     return residency == "memory" or (residency == "auto" and decoded_bytes <= _MEMORY_SHARE * memory)
+
+
+class HasHome(Protocol):
+    """A run of leaves, and the address of the worker that keeps it."""
+
+    @property
+    def start(self) -> int:
+        """The first leaf."""
+        ...
+
+    @property
+    def stop(self) -> int:
+        """The leaf after the last."""
+        ...
+
+    @property
+    def home(self) -> str:
+        """The address of the worker."""
+        ...
+
+
+def fits_every_worker(
+    residency: Residency, source: LeafSource, parts: Iterable[HasHome], workers: Mapping[str, Any]
+) -> bool:
+    """Whether each worker keeps the rows of its parts in memory, against the memory that it has itself.
+
+    `workers` has what the scheduler knows of each, by address: `memory_limit` (0 or None without a limit), `host`.
+    Workers without a limit share what their machine has to spare.
+    """
+    leaves: Counter[str] = Counter()
+    for part in parts:
+        leaves[part.home] += part.stop - part.start
+    sharing = Counter(worker["host"] for worker in workers.values() if not worker["memory_limit"])
+    return all(
+        stays_in_memory(
+            residency,
+            source.decoded_bytes * n_leaves / source.n_leaves,
+            workers[home]["memory_limit"] or free_memory() / sharing[workers[home]["host"]],
+        )
+        for home, n_leaves in leaves.items()
+    )
 
 
 def free_memory() -> float:

@@ -67,7 +67,8 @@ class StoreLeaves:
     @cached_property
     def _survey(self) -> tuple[NDArray[np.int64], frozenset[str]]:
         """Every index is read once and let go: a store of many rows has many leaves."""
-        rows, columns = [np.zeros(1, np.int64)], set()
+        rows = [np.zeros(1, np.int64)]
+        columns: set[str] = set()
         for number, summary in enumerate(self.store.manifest.partitions):
             index = read_index(self.store.location, number, summary.index_sha256)
             rows.append(np.array(index.leaf_rows, np.int64))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import RankingBlock
 
     NumberedBlocks = Iterable[tuple[int, RankingBlock]]
+    Combine = Callable[[Any, Any], Any]
     # Gives the blocks of some leaves with their numbers.
     Reader = Callable[[Sequence[int]], NumberedBlocks]
 
@@ -155,7 +156,8 @@ def sum_leaves(
     runs = cut_leaves_for(leaves, n_threads)
     if len(runs) == 1:
         return sum_run(runs[0])
-    return join([(one.aggregation, one.places.size) for one in work], list(threads.map(sum_run, runs)))
+    trees = [(one.aggregation.combine, one.places.size) for one in work]
+    return join(trees, list(threads.map(sum_run, runs)))
 
 
 def _sum_run(
@@ -166,7 +168,7 @@ def _sum_run(
     leaves: Sequence[int],
 ) -> Summed:
     begun = time.perf_counter()
-    trees = [_tree(one.aggregation, one.places.size) for one in work]
+    trees = [_tree(one.aggregation.combine, one.places.size) for one in work]
     ready = list(prepared)
     for leaf, block in read(leaves):
         for number, (aggregation, _, places) in enumerate(work):
@@ -186,10 +188,19 @@ def _sum_run(
     return Summed([tree.nodes for tree in trees], time.perf_counter() - begun, 0.0)
 
 
-def join(trees: Sequence[tuple[Aggregation, int]], parts: Sequence[Summed]) -> Summed:
-    """The statistics of several tasks, siblings combined; each tree by its aggregation and number of leaves."""
+def join(trees: Sequence[tuple[Combine, int]], parts: Sequence[Summed]) -> Summed:
+    """The statistics of several tasks, siblings combined.
+
+    `trees` has, for each request, how two statistics combine, and the number of leaves of its tree.
+
+    Examples
+    --------
+    >>> import operator
+    >>> join([(operator.add, 2)], [Summed([{(0, 0): 1}], 0.1, 0.0), Summed([{(0, 1): 2}], 0.2, 0.0)]).nodes
+    [{(1, 0): 3}]
+    """
     begun = time.perf_counter()
-    sums = [_tree(aggregation, size) for aggregation, size in trees]
+    sums = [_tree(combine, size) for combine, size in trees]
     for part in parts:
         for tree, nodes in zip(sums, part.nodes, strict=True):
             tree.add_nodes(nodes)
@@ -222,11 +233,11 @@ def finished(total: Any, function: Callable[[Any], Any]) -> Any:
     return total if isinstance(total, Failure) else _guarded(function, total)
 
 
-def _tree(aggregation: Aggregation, size: int) -> TreeSum:
-    return TreeSum(size, partial(_combined, aggregation.combine))
+def _tree(combine: Combine, size: int) -> TreeSum:
+    return TreeSum(size, partial(_combined, combine))
 
 
-def _combined(combine: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def _combined(combine: Combine, left: Any, right: Any) -> Any:
     """Two statistics combined, either of which may be a failure; that of the lower leaf is told."""
     if isinstance(left, Failure):
         return left

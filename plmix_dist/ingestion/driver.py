@@ -109,7 +109,7 @@ def ingest(
         raise SettingsError(f"there is no column role {unknown[0]!r}; choose from {', '.join(roles)}")
     location = Location.of(store)
     options = ReadOptions(delimiter, dict(columns or {}))
-    runner = executor or executor_for(client)
+    runner = executor_for(executor or client)
     known = known_names(item_names, location if append else None)
     if is_array(source):
         work = plan_array(source, weights, n_items, known, runner)
