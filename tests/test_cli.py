@@ -172,7 +172,7 @@ def test_export__plain_and_json(tmp_path: Path, store: Path, plmix: Callable[...
 def test_export__format_it_cannot_tell(tmp_path: Path, store: Path, plmix: Callable[..., Said]) -> None:
     said = plmix("export", store, tmp_path / "out.xlsx")
     assert said.code == 1
-    assert f"{tmp_path / 'out.xlsx'}: the name does not tell the format" in said.err
+    assert f"{tmp_path / 'out.xlsx'}: the format is not known from the name" in said.err
     assert "--format" in said.err
 
 

@@ -57,7 +57,7 @@ def test_form__said_by_the_user(tmp_path: Path) -> None:
 def test_form__name_that_tells_nothing(tmp_path: Path) -> None:
     source = write(tmp_path / "rankings.dat", "first,second\ntea,mate\n")
     message = ingest_error(source, tmp_path / "store")
-    assert f"{source}: the name does not tell the format" in message
+    assert f"{source}: the format is not known from the name" in message
     assert "--format" in message
     assert named_rows(ingest(source, tmp_path / "store", format="wide")) == [row("tea", "mate")]
 
@@ -406,9 +406,9 @@ def test_notation__names_that_need_quotes(label: str, written: str) -> None:
     ("text", "what"),
     [
         ("{tea mate", "a tie '{' does not end"),
-        ("tea} mate", "a tie '}' ends that did not begin"),
+        ("tea} mate", "'}' without '{'"),
         ("{tea {mate milk}}", "a tie '{' begins inside another tie"),
-        ("{} tea mate", "ends that did not begin, or is empty"),
+        ("{} tea mate", "or an empty tie"),
         ("tea | {mate milk}", "a tie '{' begins inside another tie or after '|'"),
         ("{tea | mate}", "'|' stands inside a tie or a second time"),
         ("tea | mate | milk", "'|' stands inside a tie or a second time"),
@@ -754,7 +754,7 @@ def test_items_beside__item_that_it_does_not_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("tea\nmate\ntea\n", "the item name 'tea' stands there twice"),
+        ("tea\nmate\ntea\n", "the item name 'tea' occurs twice"),
         ("tea\n", "a ranking needs at least two items, but there are 1"),
         ("tea\nma\x1bte\n", "item name 'ma\\x1bte' has control characters"),
     ],

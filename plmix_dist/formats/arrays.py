@@ -1,4 +1,4 @@
-"""NumPy and Dask arrays as a source: items numbered from 0, best first, -1 where a row ends."""
+"""NumPy and Dask arrays as a source: items numbered from 0, best first, -1 after the end of a row."""
 
 from __future__ import annotations
 
@@ -16,12 +16,25 @@ if TYPE_CHECKING:
 
 
 def read_array(table: NDArray[Any], weights: NDArray[Any] | None, first_row: int) -> RawRows:
-    """Rows of an integer array (rows, places)."""
+    """The rows of an integer array.
+
+    Parameters
+    ----------
+    table : (rows, places)
+    weights : (rows,) or None
+    first_row
+        Number of the first row, for messages.
+
+    Examples
+    --------
+    >>> rows = read_array(np.array([[0, 1], [1, -1], [-1, 0]]), None, first_row=0)
+    >>> rows.n_listed.tolist(), [failure.message for failure in rows.failures]
+    ([2, 1], ['an item follows a missing place (-1)'])
+    """
     check_array(table)
     table = table.astype(table.dtype.newbyteorder("="), copy=False)
     listed = table != -1
     n_listed = np.count_nonzero(listed, axis=1)
-    # Where a row has a gap, its listed items do not fill its first places.
     torn = (listed[:, 1:] & ~listed[:, :-1]).any(axis=1)
     numbers = np.arange(first_row, first_row + len(table))
     failures = [
@@ -40,17 +53,32 @@ def read_array(table: NDArray[Any], weights: NDArray[Any] | None, first_row: int
     )
 
 
-def check_array(table: Any) -> None:
-    """An error where an array, NumPy's or Dask's, cannot hold rankings."""
+def check_array(table: NDArray[Any]) -> None:
+    """An error if a NumPy or Dask array cannot hold rankings.
+
+    Examples
+    --------
+    >>> check_array(np.zeros(3))
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.IngestError: expected an integer array of shape (rankings, places), but got float64 of shape (3,)
+    """
     if table.ndim != 2 or table.dtype.kind not in "iu":
         raise IngestError(
             f"expected an integer array of shape (rankings, places), but got {table.dtype} of shape {table.shape}"
         )
 
 
-def describe_array(table: Any, weights: NDArray[Any] | None, *, by_name: bool) -> dict[str, Any]:
-    """What identifies the contents of an array: a digest, or Dask's name for what is not computed yet."""
-    digest = hashlib.sha256(table.name.encode() if by_name else np.ascontiguousarray(table).tobytes())
+def describe_array(table: NDArray[Any], weights: NDArray[Any] | None, *, by_name: bool) -> dict[str, Any]:
+    """A record that identifies the contents of an array by a digest; `by_name` uses the name of a Dask array.
+
+    Examples
+    --------
+    >>> describe_array(np.array([[0, 1]]), None, by_name=False)["shape"]
+    [1, 2]
+    """
+    contents = str(getattr(table, "name", "")).encode() if by_name else np.ascontiguousarray(table).tobytes()
+    digest = hashlib.sha256(contents)
     if weights is not None:
         digest.update(np.ascontiguousarray(weights).tobytes())
     return {"name": "array", "shape": list(table.shape), "sha256": digest.hexdigest(), "metadata": {}}

@@ -1,4 +1,4 @@
-"""Encoder: from labels to item numbers, from raw rows to a checked block."""
+"""Encoder: item numbers for labels, and checked blocks for raw rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from plmix_dist.rankings.columns import item_dtype, label_column, narrowest
 from plmix_dist.rankings.validate import row_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from plmix_dist.formats.raw_rows import RawRows
     from plmix_dist.rankings import Unranked
+    from plmix_dist.rankings.columns import Labels
     from plmix_dist.store import RejectedRows
 
 OnError = Literal["raise", "drop", "quarantine"]
@@ -29,7 +30,37 @@ OnError = Literal["raise", "drop", "quarantine"]
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns labels into item numbers and rows into a checked block; bad rows go where `on_error` says."""
+    """Turns raw rows into a checked block. `on_error` says what happens to bad rows.
+
+    Parameters
+    ----------
+    url
+        The source, for messages.
+    item_names
+        The names of all items.
+    lookup
+        The number of each label.
+    unranked
+        What unlisted items mean, unless a row says it.
+    complete
+        Whether every row must list all items.
+    unit
+        What the numbers of rows count: "line" or "row".
+    text_ids, text_groups
+        Whether ids or groups that are numbers become text, because others are text.
+
+    Examples
+    --------
+    >>> from plmix_dist.formats.raw_rows import RowBuilder
+    >>> from plmix_dist.store import RejectedRows
+    >>> builder = RowBuilder()
+    >>> builder.add(1, ["tea", "coffee"])
+    >>> builder.add(2, ["tea", "tea"])
+    >>> encoder = Encoder("a.csv", ("coffee", "tea"), {"coffee": 0, "tea": 1}, None, False, "drop")
+    >>> rejected = RejectedRows()
+    >>> encoder.encode(builder.take(), rejected).to_array().tolist(), rejected.counts
+    ([[1, 0]], {'duplicate-item': 1})
+    """
 
     url: str
     item_names: tuple[str, ...]
@@ -42,7 +73,7 @@ class Encoder:
     text_groups: bool = False
 
     def encode(self, rows: RawRows, rejected: RejectedRows) -> RankingBlock:
-        """The good rows of a batch as a block."""
+        """The valid rows of a batch as a block. Bad rows are added to `rejected`, or raise an error."""
         failures = list(rows.failures)
         codes = self._codes(rows.labels)
         bounds = rows.bounds
@@ -67,7 +98,7 @@ class Encoder:
         return block if good.all() else block.take(good)
 
     def _codes(self, labels: pa.Array) -> NDArray[np.int64]:
-        """(total listed,): the item number of each label, -1 where there is no such item."""
+        """(total listed,): the item number of each label, -1 if there is no such item."""
         if not len(labels):
             return np.empty(0, np.int64)
         encoded = labels if pa.types.is_dictionary(labels.type) else labels.dictionary_encode()
@@ -93,7 +124,7 @@ class Encoder:
         )
 
     def _below(self, rows: RawRows, n_ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """What items that are not listed mean: what the row says, or the user; a slate's were not on offer."""
+        """(n_rows,): whether unlisted items rank below, as the row or the user says. For a slate they do not."""
         short = rows.n_listed < len(self.item_names)
         slate = n_ordered < rows.n_listed
         by_default = -1 if self.unranked is None else UNRANKED.index(self.unranked)
@@ -125,13 +156,13 @@ class Encoder:
         return Failure(int(rows.lines[row]), reason, message, item, rows.text(row))
 
     def _dispose(self, failures: list[Failure], rejected: RejectedRows) -> None:
-        """Raise, or list what was turned away; quarantine keeps the row itself too."""
+        """Raise an error for bad rows, or list them; "quarantine" also keeps their contents."""
         failures.sort(key=lambda failure: failure.line)
         if failures and self.on_error == "raise":
             first = failures[0]
             more = f" (and {len(failures) - 1} more bad rows near it)" if len(failures) > 1 else ""
             raise IngestError(
-                f"{self.url}, {self.unit} {first.line}: {first.message}{more}; mend the file, "
+                f"{self.url}, {self.unit} {first.line}: {first.message}{more}; correct the file, "
                 "or choose --on-error drop or --on-error quarantine"
             )
         for failure in failures:
@@ -146,7 +177,7 @@ class Encoder:
             rejected.add(failure.reason, record)
 
 
-def _labels(labels: Any, as_text: bool) -> Any:
+def _labels(labels: Sequence[Any] | NDArray[Any] | None, as_text: bool) -> Labels | None:
     if labels is None:
         return None
     return label_column([str(label) for label in labels] if as_text else labels)

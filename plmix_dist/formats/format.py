@@ -1,9 +1,9 @@
-"""Format: what one way of writing rankings down must provide. A new format is one such value in one file."""
+"""Format: what a file format must provide. A new format is one such value in one file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from plmix_dist.formats.sources import Header, Slice, SourceFile
     from plmix_dist.store import RankingStore
 
-# The column names that are understood without being told, by what they hold; the first is the one written.
+# Column names that are recognised for each role. Export writes the first.
 COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "id": ("ranking", "ranking_id", "id", "ballot", "ballot_id"),
     "item": ("item", "item_id", "alternative", "candidate"),
@@ -29,36 +29,48 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read text and tables: the delimiter, and which column holds what."""
+    """How to read text and tables: the delimiter, and the column name of each role.
+
+    Examples
+    --------
+    >>> ReadOptions(delimiter=";", columns={"id": "ballot", "places": "first, second"}).places
+    ['first', 'second']
+    """
 
     delimiter: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def places(self) -> list[str] | None:
-        """The columns that hold the places of a wide table, where the user named them."""
+        """The columns of the places of a wide table, if the user named them."""
         named = self.columns.get("places")
         return None if named is None else [name.strip() for name in named.split(",")]
 
 
 @dataclass(frozen=True)
 class Format:
-    """One way of writing rankings down.
+    """A file format of rankings.
 
     Parameters
     ----------
     name
-        What users type after --format.
+        The value of --format.
     suffixes
-        File name endings that belong to it.
+        Its file name endings.
     read_header
-        What the file says before its rows.
+        Reads what the file says before its rows.
     slices
-        Parts of the file that workers can read apart.
+        Cuts the file into slices that workers can read independently.
     read
-        The rows of a slice, in batches.
+        Reads the rows of a slice, in batches.
     write
-        Write a whole store to a target path.
+        Writes a whole store to a target path.
+
+    Examples
+    --------
+    >>> from plmix_dist.formats import FORMATS
+    >>> FORMATS["parquet"].suffixes
+    ('.parquet', '.pq')
     """
 
     name: str
@@ -70,7 +82,13 @@ class Format:
 
 
 def column_roles(columns: Sequence[str], options: ReadOptions, url: str) -> dict[str, int]:
-    """Which column holds what, by name: a role may be named in the options or go by a usual name."""
+    """The number of the column of each role, by the names in the options or by usual names.
+
+    Examples
+    --------
+    >>> column_roles(["ballot", "choice", "rank"], ReadOptions(columns={"item": "choice"}), "votes.csv")
+    {'id': 0, 'item': 1, 'rank': 2}
+    """
     places = {name.strip().lower(): place for place, name in reversed(list(enumerate(columns)))}
     roles: dict[str, int] = {}
     for role, usual in COLUMN_NAMES.items():
@@ -89,19 +107,37 @@ def column_roles(columns: Sequence[str], options: ReadOptions, url: str) -> dict
 
 
 def written_name(role: str) -> str:
-    """The column name under which a role is exported."""
+    """The column name of a role in exported files.
+
+    Examples
+    --------
+    >>> written_name("weight")
+    'count'
+    """
     return COLUMN_NAMES[role][0]
 
 
-def parse_weight(text: Any) -> float:
-    """A weight as a number; NaN, which no row may have, where it is none."""
+def parse_weight(text: str | float | None) -> float:
+    """A weight as a number, or NaN if it is not a number. Rows with NaN are rejected later.
+
+    Examples
+    --------
+    >>> parse_weight("2.5"), parse_weight("two")
+    (2.5, nan)
+    """
     try:
-        # Python reads 1_000 as a thousand; nobody else does.
-        return float("nan") if "_" in str(text) else float(text)
+        # float() reads "1_000" as a thousand, which other tools do not.
+        return float("nan") if text is None or "_" in str(text) else float(text)
     except (TypeError, ValueError):
         return float("nan")
 
 
 def number_text(weight: float) -> str:
-    """A weight as it is written: counts without a point, other numbers with all their digits."""
+    """A weight as text: counts without a decimal point, other numbers with all their digits.
+
+    Examples
+    --------
+    >>> number_text(3.0), number_text(0.1)
+    ('3', '0.1')
+    """
     return str(int(weight)) if float(weight).is_integer() else repr(float(weight))

@@ -1,4 +1,4 @@
-"""Names of items: their natural order, and what may be a name."""
+"""Names of items: their natural order, and which names are allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_LABEL = 500
 
 
 def natural_order(labels: Iterable[str]) -> list[str]:
-    """Whole numbers by value, then all other names by their letters.
+    """Integers by value, then all other names in the order of their characters.
 
     Examples
     --------
@@ -29,40 +29,69 @@ def natural_order(labels: Iterable[str]) -> list[str]:
 
 
 def checked_names(names: Sequence[str], where: str) -> tuple[str, ...]:
-    """Names that may stand for items, each once; an error that says which may not."""
+    """The names as a tuple; an error if one is not allowed or occurs twice, or if there are fewer than two.
+
+    Examples
+    --------
+    >>> checked_names(["tea", "coffee"], "menu.csv")
+    ('tea', 'coffee')
+    >>> checked_names(["tea", "tea"], "menu.csv")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.IngestError: menu.csv: the item name 'tea' occurs twice
+    """
     for name in names:
         problem = label_problem(name)
         if problem is not None:
             raise IngestError(f"{where}: {problem}")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise IngestError(f"{where}: the item name {shown(twice)} stands there twice")
+        raise IngestError(f"{where}: the item name {shown(twice)} occurs twice")
     if len(names) < 2:
         raise IngestError(f"{where}: a ranking needs at least two items, but there are {len(names)}")
     return tuple(names)
 
 
 def read_names(url: str) -> tuple[str, ...]:
-    """Item names from a text file, one a line."""
+    """Item names from a text file, one name per line.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "items.txt"
+    >>> _ = path.write_bytes(b"tea" + bytes([10]) + b"coffee")
+    >>> read_names(str(path))
+    ('tea', 'coffee')
+    """
     try:
         file = open_bytes(url)
     except OSError as error:
-        raise IngestError(
-            f"the names of the items cannot be read from {url}: {error.strerror or error}"
-        ) from error
+        raise IngestError(f"the item names cannot be read from {url}: {error.strerror or error}") from error
     with file:
         names = [decode(raw, url, number).strip() for number, raw in enumerate(file, start=1)]
     return checked_names([name for name in names if name], url)
 
 
 def shown(label: str) -> str:
-    """A label for messages: quoted, control characters made visible, long ones cut."""
+    r"""A label for messages: quoted, control characters escaped, long labels cut.
+
+    Examples
+    --------
+    >>> shown("tea\n")
+    "'tea\\n'"
+    """
     text = repr(label)
     return text if len(text) <= 80 else text[:76] + "...'"
 
 
 def label_problem(label: str) -> str | None:
-    """Why a label cannot be the name of an item, or None where it can."""
+    """Why a label cannot be the name of an item; None if it can.
+
+    Examples
+    --------
+    >>> label_problem("tea") is None, label_problem("")
+    (True, 'an item has an empty name')
+    """
     if not label:
         return "an item has an empty name"
     if len(label) > LONGEST_LABEL:

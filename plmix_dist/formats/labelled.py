@@ -1,4 +1,4 @@
-"""What every exported format shares: rows by label, a survey of what a store holds, targets written whole."""
+"""What all exports share: rows by label, a survey of the store, targets that are replaced in one step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 
 class LabelledRow(NamedTuple):
-    """One ranking with its items by label."""
+    """One ranking with item labels instead of numbers.
+
+    Examples
+    --------
+    >>> LabelledRow(["tea", "coffee"], 2, None, 1.0, None, None, None).labels
+    ['tea', 'coffee']
+    """
 
     labels: list[str]
     n_ordered: int
@@ -37,7 +43,13 @@ class LabelledRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Survey:
-    """What the rows of a store hold, as far as it decides which columns a table needs."""
+    """What the rows of a store have. It determines the columns of an exported table.
+
+    Examples
+    --------
+    >>> Survey(False, True, False, False, longest=3, items_seen=(True, True, False)).has_ids
+    True
+    """
 
     has_weights: bool
     has_ids: bool
@@ -48,7 +60,15 @@ class Survey:
 
 
 def survey(store: RankingStore) -> Survey:
-    """One pass over a store."""
+    """Survey a store in one pass.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=10, n_items=3)
+    >>> survey(store)
+    Survey(has_weights=False, has_ids=False, has_groups=False, mixed_unranked=False, longest=3, ...)
+    """
     seen = np.zeros(store.n_items, np.bool_)
     weights = below = absent = slates_below = False
     longest = 0
@@ -73,7 +93,15 @@ def survey(store: RankingStore) -> Survey:
 
 
 def labelled_rows(store: RankingStore, names: Sequence[str]) -> Iterator[LabelledRow]:
-    """Every row of a store in turn, items by these names."""
+    """Every row of a store, with these names for its items.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=1, n_items=2)
+    >>> [row.labels for row in labelled_rows(store, ["tea", "coffee"])]
+    [['coffee', 'tea']]
+    """
     table = np.array(names, object)
     for block in store.iter_leaves():
         labels = table[block.items].tolist()
@@ -98,12 +126,26 @@ def labelled_rows(store: RankingStore, names: Sequence[str]) -> Iterator[Labelle
 
 
 def refuse(target: str, why: str, instead: str) -> NoReturn:
-    """Say that rows do not fit a format, and which would hold them."""
+    """Raise an error: rows do not fit the format of the target, but another format would hold them.
+
+    Examples
+    --------
+    >>> refuse("a.soc", "ties do not fit into .soc", ".toc")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.IngestError: cannot write a.soc: ties do not fit into .soc; export to .toc instead
+    """
     raise IngestError(f"cannot write {target}: {why}; export to {instead} instead")
 
 
 def exists(target: str) -> bool:
-    """Whether there is a file at a path or URL."""
+    """Whether there is a file at a path or URL.
+
+    Examples
+    --------
+    >>> exists("/nowhere/a.csv")
+    False
+    """
     if "://" not in target:
         return Path(target).exists()
     import fsspec
@@ -113,7 +155,17 @@ def exists(target: str) -> bool:
 
 
 def remove(target: str) -> None:
-    """Remove the file at a path or URL."""
+    """Remove the file at a path or URL.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/a.csv"
+    >>> Path(path).touch()
+    >>> remove(path)
+    >>> exists(path)
+    False
+    """
     if "://" not in target:
         Path(target).unlink()
         return
@@ -125,7 +177,17 @@ def remove(target: str) -> None:
 
 @contextlib.contextmanager
 def open_target(target: str) -> Iterator[IO[str]]:
-    """A text file that appears whole or not at all, compressed where its name ends in .gz."""
+    """A text file that appears complete or not at all; compressed if its name ends in .gz.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/a.csv"
+    >>> with open_target(path) as out:
+    ...     _ = out.write("tea")
+    >>> Path(path).read_text()
+    'tea'
+    """
     with open_binary_target(target) as raw:
         # No time stamp and no name in the gzip header: the same rows give the same bytes.
         packed = (
@@ -141,11 +203,23 @@ def open_target(target: str) -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def open_binary_target(target: str) -> Iterator[IO[bytes]]:
-    """A file on local disk or behind a URL that appears whole or not at all."""
+    """A binary file on local disk or behind a URL that appears complete or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/a.bin"
+    >>> with open_binary_target(path) as out:
+    ...     _ = out.write(b"tea")
+    ...     exists(path)
+    False
+    >>> exists(path)
+    True
+    """
     if "://" in target:
         import fsspec
 
-        with fsspec.open(target, "wb") as file:  # object stores publish on close
+        with fsspec.open(target, "wb") as file:  # object stores publish a file when it is closed
             yield file
         return
     path = Path(target)

@@ -1,7 +1,8 @@
-"""A line for each item of each ranking: ranking id, item, rank. Equal ranks are ties, an empty rank is a slate's."""
+"""The format `long`: one line per item of each ranking, with ranking id, item and rank. Equal ranks are ties."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,89 +24,206 @@ if TYPE_CHECKING:
     from plmix_dist.store import RankingStore
 
 REQUIRED = ("id", "item", "rank")
+_LABELS = ("weight", "group", "unranked")
 
 
-class LongRows:
-    """Columns of lines, cut into rankings wherever the id changes; a ranking torn by a batch is held back.
+@dataclass(frozen=True)
+class LongLines:
+    """Lines of a long table as columns.
 
     Parameters
     ----------
-    with_labels
-        Which of "weight", "group" and "unranked" the lines have.
+    ids : (n_lines,)
+        The ranking of each line.
+    items : (n_lines,)
+    ranks : (n_lines,)
+        NaN if an item was on offer but not ordered.
+    numbers : (n_lines,)
+        The line, or row, in the source.
+    labels
+        Columns "weight", "group" and "unranked", as far as the table has them.
+    bad
+        Reason and message for each line that is not accepted, by its position.
+
+    Examples
+    --------
+    >>> ids, ranks = np.array([7, 7, 8]), np.array([1.0, 2.0, 1.0])
+    >>> lines = LongLines(ids, pa.array(["tea", "milk", "tea"]), ranks, np.arange(3), {}, {})
+    >>> len(lines), lines.cut(1, 3).items.to_pylist()
+    (3, ['milk', 'tea'])
     """
 
-    def __init__(self, with_labels: frozenset[str]) -> None:
-        self.with_labels = with_labels
-        self._held: dict[str, Any] | None = None
+    ids: NDArray[Any]
+    items: pa.Array
+    ranks: NDArray[np.float64]
+    numbers: NDArray[np.int64]
+    labels: dict[str, NDArray[Any]]
+    bad: dict[int, tuple[str, str]]
 
-    def add(self, columns: dict[str, Any], *, last: bool = False) -> RawRows:
-        """The rankings that are complete once these lines are there.
+    def __len__(self) -> int:
+        return len(self.ids)
 
-        `columns` has arrays "id", "item" (pyarrow), "rank" (float, NaN where there is none), "line", those named
-        in `with_labels`, and "bad": what is wrong with a line, as (reason, message), by position.
+    def column(self, name: str) -> NDArray[Any]:
+        """The column "id", or one of the labels, by name.
+
+        Examples
+        --------
+        >>> lines = LongLines(np.array([7]), pa.array(["tea"]), np.ones(1), np.arange(1), {}, {})
+        >>> lines.column("id").tolist()
+        [7]
         """
-        merged = columns if self._held is None else _joined(self._held, columns)
-        ids = merged["id"]
-        changes = np.flatnonzero(ids[1:] != ids[:-1]) + 1 if len(ids) else np.empty(0, np.int64)
-        starts = np.concatenate([[0], changes]).astype(np.int64) if len(ids) else changes.astype(np.int64)
+        return self.ids if name == "id" else self.labels[name]
+
+    def followed_by(self, others: LongLines) -> LongLines:
+        """These lines and then others.
+
+        Examples
+        --------
+        >>> lines = LongLines(np.array([7]), pa.array(["tea"]), np.ones(1), np.arange(1), {}, {})
+        >>> lines.followed_by(lines).items.to_pylist()
+        ['tea', 'tea']
+        """
+        return LongLines(
+            ids=np.concatenate([self.ids, others.ids]),
+            items=pa.concat_arrays([_plain(self.items), _plain(others.items)]),
+            ranks=np.concatenate([self.ranks, others.ranks]),
+            numbers=np.concatenate([self.numbers, others.numbers]),
+            labels={
+                name: np.concatenate([self.labels[name], column]) for name, column in others.labels.items()
+            },
+            bad=self.bad | {position + len(self): why for position, why in others.bad.items()},
+        )
+
+    def cut(self, start: int, stop: int) -> LongLines:
+        """The lines from `start` to `stop`, as views.
+
+        Examples
+        --------
+        >>> lines = LongLines(np.array([7, 8]), pa.array(["tea", "milk"]), np.ones(2), np.arange(2), {}, {})
+        >>> lines.cut(1, 2).ids.tolist()
+        [8]
+        """
+        return LongLines(
+            ids=self.ids[start:stop],
+            items=self.items[start:stop],
+            ranks=self.ranks[start:stop],
+            numbers=self.numbers[start:stop],
+            labels={name: column[start:stop] for name, column in self.labels.items()},
+            bad={position - start: why for position, why in self.bad.items() if start <= position < stop},
+        )
+
+    def filtered(self, keep: NDArray[np.bool_]) -> LongLines:
+        """The lines where `keep` is True.
+
+        Examples
+        --------
+        >>> lines = LongLines(np.array([7, 8]), pa.array(["tea", "milk"]), np.ones(2), np.arange(2), {}, {})
+        >>> lines.filtered(np.array([False, True])).ids.tolist()
+        [8]
+        """
+        if keep.all():
+            return self
+        position = np.cumsum(keep) - 1
+        return LongLines(
+            ids=self.ids[keep],
+            items=self.items.filter(pa.array(keep)),
+            ranks=self.ranks[keep],
+            numbers=self.numbers[keep],
+            labels={name: column[keep] for name, column in self.labels.items()},
+            bad={int(position[line]): why for line, why in self.bad.items() if keep[line]},
+        )
+
+
+class LongRows:
+    """Turns lines into rankings. A new ranking begins wherever the id changes.
+
+    A batch of lines may end within a ranking. The lines of its last ranking are kept until the next batch.
+
+    Examples
+    --------
+    >>> rows = LongRows()
+    >>> ids, ranks = np.array([7, 7, 8]), np.array([2.0, 1.0, 1.0])
+    >>> lines = LongLines(ids, pa.array(["tea", "milk", "tea"]), ranks, np.arange(3), {}, {})
+    >>> rows.add(lines).labels.to_pylist()
+    ['milk', 'tea']
+    >>> rows.add(lines.cut(0, 0), last=True).ids.tolist()
+    [8]
+    """
+
+    def __init__(self) -> None:
+        self._held: LongLines | None = None
+
+    def add(self, lines: LongLines, *, last: bool = False) -> RawRows:
+        """The rankings that are complete with these lines. `last` says that no more lines follow.
+
+        Examples
+        --------
+        >>> lines = LongLines(np.array([7, 7]), pa.array(["tea", "milk"]), np.ones(2), np.arange(2), {}, {})
+        >>> LongRows().add(lines, last=True).text(0)
+        '{tea milk}'
+        """
+        merged = lines if self._held is None else self._held.followed_by(lines)
+        ids = merged.ids
+        starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])) if len(ids) else np.empty(0, np.int64)
         if last or not len(starts):
             self._held = None
-            complete, n_lines = starts, len(ids)
-        else:
-            complete, n_lines = starts[:-1], int(starts[-1])
-            self._held = _cut(merged, n_lines, len(ids))
-        return self._rows(_cut(merged, 0, n_lines), complete)
-
-    def _rows(self, columns: dict[str, Any], starts: NDArray[np.int64]) -> RawRows:
-        n_lines = len(columns["id"])
-        lengths = np.diff(np.append(starts, n_lines))
-        row = np.repeat(np.arange(len(starts)), lengths)
-        rank = columns["rank"]
-        # Stable, so that tied items keep their order; lines without a rank (NaN) come last.
-        order = np.lexsort((rank, row))
-        ranked = rank[order]
-        tied = np.zeros(n_lines, np.bool_)
-        tied[1:] = (ranked[1:] == ranked[:-1]) & (row[1:] == row[:-1])
-        first = {name: columns[name][starts] for name in ("id", "line", *self.with_labels)}
-        rows = RawRows(
-            labels=columns["item"].take(pa.array(order)),
-            n_listed=lengths,
-            n_ordered=np.bincount(row, weights=~np.isnan(rank), minlength=len(starts)).astype(np.int64),
-            tied=tied if tied.any() else None,
-            weights=first.get("weight"),
-            ids=_typed(first["id"]),
-            groups=_typed(first.get("group")),
-            unranked=unranked_codes(first["unranked"]) if "unranked" in first else None,
-            lines=first["line"],
-        )
-        rows.run_ids = first["id"]
-        return rows.without(self._bad_rows(columns, row, first))
-
-    def _bad_rows(
-        self, columns: dict[str, Any], row: NDArray[np.int64], first: dict[str, Any]
-    ) -> dict[int, Failure]:
-        bad: dict[int, Failure] = {}
-        for position, (reason, what) in columns["bad"].items():
-            item, line = str(columns["item"][position].as_py()), int(columns["line"][position])
-            message = f"ranking {first['id'][row[position]]}: {what}"
-            bad.setdefault(int(row[position]), Failure(line, reason, message, item))
-        for name in self.with_labels:
-            values = columns[name]
-            same = values == first[name][row]
-            if name == "weight":
-                same |= np.isnan(values) & np.isnan(first[name][row])
-            for position in np.flatnonzero(~same).tolist():
-                line = int(columns["line"][position])
-                message = f"ranking {first['id'][row[position]]}: its lines disagree about the {name}"
-                bad.setdefault(int(row[position]), Failure(line, f"mixed-{name}", message))
-        return bad
+            return _rankings(merged, starts)
+        complete = int(starts[-1])
+        self._held = merged.cut(complete, len(ids))
+        return _rankings(merged.cut(0, complete), starts[:-1])
 
 
-def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
-    """Rankings whose lines stand together."""
-    roles = long_roles(part, options)
-    rows = LongRows(frozenset(roles) & {"weight", "group", "unranked"})
-    batch = _Lines(roles)
+def _rankings(lines: LongLines, starts: NDArray[np.int64]) -> RawRows:
+    """One row per ranking; `starts` has the first line of each."""
+    n_lines = len(lines)
+    lengths = np.diff(np.append(starts, n_lines))
+    row = np.repeat(np.arange(len(starts)), lengths)
+    # The sort is stable, so tied items keep their order. Lines without a rank (NaN) come last.
+    order = np.lexsort((lines.ranks, row))
+    ranked = lines.ranks[order]
+    tied = np.zeros(n_lines, np.bool_)
+    tied[1:] = (ranked[1:] == ranked[:-1]) & (row[1:] == row[:-1])
+    first = {name: lines.column(name)[starts] for name in ("id", *lines.labels)}
+    rows = RawRows(
+        labels=lines.items.take(pa.array(order)),
+        n_listed=lengths,
+        n_ordered=np.bincount(row, weights=~np.isnan(lines.ranks), minlength=len(starts)).astype(np.int64),
+        tied=tied if tied.any() else None,
+        weights=first.get("weight"),
+        ids=_typed(first["id"]),
+        groups=_typed(first["group"]) if "group" in first else None,
+        unranked=unranked_codes(first["unranked"]) if "unranked" in first else None,
+        lines=lines.numbers[starts],
+    )
+    rows.run_ids = first["id"]
+    return rows.without(_bad_rankings(lines, row, first))
+
+
+def _bad_rankings(
+    lines: LongLines, row: NDArray[np.int64], first: dict[str, NDArray[Any]]
+) -> dict[int, Failure]:
+    """Rankings with a bad line, or whose lines have different labels, by their number."""
+    bad: dict[int, Failure] = {}
+    for position, (reason, what) in lines.bad.items():
+        item, line = str(lines.items[position].as_py()), int(lines.numbers[position])
+        message = f"ranking {first['id'][row[position]]}: {what}"
+        bad.setdefault(int(row[position]), Failure(line, reason, message, item))
+    for name, values in lines.labels.items():
+        same = values == first[name][row]
+        if name == "weight":
+            same |= np.isnan(values) & np.isnan(first[name][row])
+        for position in np.flatnonzero(~same).tolist():
+            line = int(lines.numbers[position])
+            message = f"ranking {first['id'][row[position]]}: its lines disagree about the {name}"
+            bad.setdefault(int(row[position]), Failure(line, f"mixed-{name}", message))
+    return bad
+
+
+def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
+    """Rankings whose lines are consecutive."""
+    roles = _long_roles(part, options)
+    rows = LongRows()
+    batch = _LineBuilder(roles)
     n_columns = len(part.header.columns)
     for number, line in delimited.records(part, options):
         batch.add(number, line, n_columns)
@@ -114,20 +232,20 @@ def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
     yield rows.add(batch.take(), last=True)
 
 
-def long_roles(part: Slice, options: ReadOptions) -> dict[str, int]:
-    """Which column holds the ranking id, the item, the rank, and what else rankings have."""
+def _long_roles(part: Slice, options: ReadOptions) -> dict[str, int]:
+    """The columns of ranking id, item and rank, and of the labels that the table has."""
     found = column_roles(part.header.columns, options, part.file.url)
     missing = [role for role in REQUIRED if role not in found]
     if missing:
         raise IngestError(
             f"{part.file.url}: no column holds the {', '.join(missing)}; found: {', '.join(part.header.columns)}. "
-            "Say which with --column, such as --column id=NAME"
+            "Name the columns with --column, such as --column id=NAME"
         )
-    return {role: found[role] for role in (*REQUIRED, "weight", "group", "unranked") if role in found}
+    return {role: found[role] for role in (*REQUIRED, *_LABELS) if role in found}
 
 
-class _Lines:
-    """Lines of text, gathered into columns."""
+class _LineBuilder:
+    """Collects lines of text into columns."""
 
     def __init__(self, roles: dict[str, int]) -> None:
         self.roles = roles
@@ -158,23 +276,32 @@ class _Lines:
             self.values["weight"][-1] = parse_weight(self.values["weight"][-1])
         self.numbers.append(number)
 
-    def take(self) -> dict[str, Any]:
-        columns: dict[str, Any] = {
-            "item": pa.array(self.values["item"], pa.string()),
-            "rank": np.array(self.values["rank"], np.float64),
-            "id": np.array(self.values["id"], object),
-            "line": np.array(self.numbers, np.int64),
-            "bad": self.bad,
+    def take(self) -> LongLines:
+        labels = {
+            role: np.array(self.values[role], np.float64 if role == "weight" else object)
+            for role in _LABELS
+            if role in self.values
         }
-        for role in ("weight", "group", "unranked"):
-            if role in self.values:
-                columns[role] = np.array(self.values[role], np.float64 if role == "weight" else object)
+        lines = LongLines(
+            ids=np.array(self.values["id"], object),
+            items=pa.array(self.values["item"], pa.string()),
+            ranks=np.array(self.values["rank"], np.float64),
+            numbers=np.array(self.numbers, np.int64),
+            labels=labels,
+            bad=self.bad,
+        )
         self._clear()
-        return columns
+        return lines
 
 
 def unranked_codes(said: NDArray[Any]) -> NDArray[np.int8]:
-    """What rows say of unranked items, as RawRows keeps it; an error where it is neither below nor absent."""
+    """(n_rows,): indices into UNRANKED, -1 if a row says nothing; an error for any other word.
+
+    Examples
+    --------
+    >>> unranked_codes(np.array(["below", "", "absent"], object)).tolist()
+    [1, -1, 0]
+    """
     codes = np.full(len(said), -1, np.int8)
     for value in set(said.tolist()) - {None, "", "None"}:
         if value not in UNRANKED:
@@ -183,48 +310,23 @@ def unranked_codes(said: NDArray[Any]) -> NDArray[np.int8]:
     return codes
 
 
-def _typed(labels: Any) -> Any:
-    """Labels from text as integers where all are; labels that have a type of their own as they are."""
-    if labels is None or labels.dtype != object:
+def _typed(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels read from text as integers if all are integers; other labels unchanged."""
+    if labels.dtype != object or not len(labels):
         return labels
-    return np.array(integers_if_all(labels.tolist())) if len(labels) else labels
-
-
-def _joined(held: dict[str, Any], columns: dict[str, Any]) -> dict[str, Any]:
-    shift = len(held["id"])
-    return {
-        name: held["bad"] | {position + shift: text for position, text in columns["bad"].items()}
-        if name == "bad"
-        else _concatenated(held[name], columns[name])
-        for name in columns
-    }
-
-
-def _concatenated(first: Any, second: Any) -> Any:
-    if isinstance(first, np.ndarray):
-        return np.concatenate([first, second])
-    return pa.concat_arrays([_plain(first), _plain(second)])
+    return np.array(integers_if_all(labels.tolist()))
 
 
 def _plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _cut(columns: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
-    return {
-        name: {position - start: text for position, text in column.items() if start <= position < stop}
-        if name == "bad"
-        else column[start:stop]
-        for name, column in columns.items()
-    }
-
-
-def write(store: RankingStore, target: str) -> None:
-    """Write a line for each item of each ranking; rankings without ids are numbered from 1."""
+def _write(store: RankingStore, target: str) -> None:
+    """Write one line per item of each ranking. Rankings without ids are numbered from 1."""
     twice = store.label_twice("ids", range(store.n_partitions))
     if twice is not None:
         refuse(
-            target, f"two rankings have the id {twice!r}, and their lines could not be told apart", "Parquet"
+            target, f"two rankings have the id {twice!r}, so their lines could not be told apart", "Parquet"
         )
     count = 0
 
@@ -239,6 +341,7 @@ def write(store: RankingStore, target: str) -> None:
 
 
 def _ranked(row: LabelledRow) -> Iterator[tuple[str, int | str]]:
+    """Items with their ranks; an empty rank for items on offer but not ordered."""
     rank = 0
     for place, item in enumerate(row.labels):
         if place >= row.n_ordered:
@@ -253,6 +356,6 @@ LONG = Format(
     suffixes=delimited.SUFFIXES,
     read_header=delimited.read_header,
     slices=delimited.slices_keeping("id"),
-    read=read,
-    write=write,
+    read=_read,
+    write=_write,
 )

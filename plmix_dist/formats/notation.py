@@ -1,4 +1,4 @@
-"""How an ordering is written on a line: `1 {2 3} | 4 5` - ties in braces, unordered items after a bar."""
+"""Orderings as text, such as `1 {2 3} | 4 5`: ties in braces, unordered items after a bar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 def parse_ordering(text: str) -> tuple[list[str], int, list[bool] | None]:
-    """The listed items, how many of them are ordered, and which are tied with the one before.
+    """The listed items, how many of them are ordered, and which are tied with the item before.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def parse_ordering(text: str) -> tuple[list[str], int, list[bool] | None]:
 
 
 class _Parser:
-    """Where we are within an ordering: in a tie or not, before the bar or behind it."""
+    """The state while an ordering is read: inside a tie or not, before the bar or after it."""
 
     def __init__(self) -> None:
         self.labels: list[str] = []
@@ -64,7 +64,7 @@ class _Parser:
 
     def end_tie(self) -> None:
         if self.tie_start is None or len(self.labels) == self.tie_start:
-            raise IngestError("a tie '}' ends that did not begin, or is empty")
+            raise IngestError("'}' without '{', or an empty tie")
         self.tie_start = None
 
     def begin_offered(self) -> None:
@@ -80,7 +80,7 @@ class _Parser:
 
 
 def format_ordering(labels: Sequence[str], n_ordered: int, tied: Sequence[bool] | None) -> str:
-    """What `parse_ordering` reads.
+    """The text that `parse_ordering` reads.
 
     Examples
     --------
@@ -100,7 +100,13 @@ def format_ordering(labels: Sequence[str], n_ordered: int, tied: Sequence[bool] 
 
 
 def tie_groups(words: Sequence[str], tied: Sequence[bool]) -> list[list[str]]:
-    """Words in groups of those tied with each other."""
+    """Words in groups; each group holds words that are tied with each other.
+
+    Examples
+    --------
+    >>> tie_groups(["3", "1", "2"], [False, False, True])
+    [['3'], ['1', '2']]
+    """
     groups: list[list[str]] = []
     for word, with_previous in zip(words, tied, strict=False):
         if with_previous and groups:
@@ -111,12 +117,18 @@ def tie_groups(words: Sequence[str], tied: Sequence[bool]) -> list[list[str]]:
 
 
 def quoted(label: str) -> str:
-    """A label as one word of an ordering."""
+    """A label as one word of an ordering, in quotes if it needs them.
+
+    Examples
+    --------
+    >>> quoted("tea"), quoted("iced tea")
+    ('tea', '"iced tea"')
+    """
     return '"' + label.replace('"', '""') + '"' if not label or _NEEDS_QUOTES.search(label) else label
 
 
 def spreadsheet_safe(text: str) -> str:
-    """Text that no spreadsheet takes for a formula: an apostrophe goes before what looks like one.
+    """Text that no spreadsheet reads as a formula: what looks like one gets an apostrophe in front.
 
     Examples
     --------
@@ -127,5 +139,11 @@ def spreadsheet_safe(text: str) -> str:
 
 
 def from_spreadsheet(text: str) -> str:
-    """What `spreadsheet_safe` was given."""
+    """The text that `spreadsheet_safe` was given.
+
+    Examples
+    --------
+    >>> from_spreadsheet("'=cmd()"), from_spreadsheet("tea")
+    ('=cmd()', 'tea')
+    """
     return text[1:] if text.startswith("'") and _FORMULA.match(text[1:]) else text

@@ -1,4 +1,4 @@
-"""Delimited text with a whole ranking in one column, in the notation of notation.py: `count,ordering`."""
+"""The format `orderings`: delimited text with a whole ranking in one column, `count,ordering`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from plmix_dist.store import RankingStore
 
 
-def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
+def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
     """Rows of `ordering`, with optional columns for weight, id, group and unranked."""
     roles = column_roles(part.header.columns, options, part.file.url)
     if "ordering" not in roles:
         raise IngestError(
             f"{part.file.url}: no column holds orderings; found: {', '.join(part.header.columns)}. "
-            "Name it 'ordering', or say which it is with --column ordering=NAME"
+            "Name it 'ordering', or name the column with --column ordering=NAME"
         )
     column = roles["ordering"]
     return delimited.read_rows(part, options, roles, lambda row: parse_ordering(row[column]))
 
 
-def write(store: RankingStore, target: str) -> None:
-    """Write `count,ordering`, and whatever other columns the rows have."""
+def _write(store: RankingStore, target: str) -> None:
+    """Write `count,ordering`, and columns for ids, groups and unranked if the rows have them."""
     delimited.write_rows(
         store,
         target,
@@ -45,6 +45,6 @@ ORDERINGS = Format(
     suffixes=delimited.SUFFIXES,
     read_header=delimited.read_header,
     slices=delimited.slices_keeping("group"),
-    read=read,
-    write=write,
+    read=_read,
+    write=_write,
 )

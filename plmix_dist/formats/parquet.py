@@ -1,4 +1,4 @@
-"""Parquet: a list column with a ranking in each row, or long with a row for each item of each ranking."""
+"""The format `parquet`: a list column with one ranking per row, or a long table with one item per row."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ import pyarrow.parquet as pq
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import Format, ReadOptions, column_roles, written_name
 from plmix_dist.formats.labelled import open_binary_target
-from plmix_dist.formats.long import REQUIRED, LongRows, unranked_codes
+from plmix_dist.formats.long import REQUIRED, LongLines, LongRows, unranked_codes
 from plmix_dist.formats.raw_rows import BATCH_ROWS, Failure, RawRows
 from plmix_dist.formats.sources import Header, Slice, SourceFile, open_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.store import RankingStore
 
-# Values (items) of the row groups that make a partition. They are read in batches, so this bounds no memory.
+# Values (items) per slice, which is a run of row groups. Slices are read in batches, so memory does not depend on this.
 SLICE_VALUES = 1 << 22
 NAMES_KEY = b"plmix.item_names"
 _LIST_ROLES = ("items", "weight", "id", "group", "unranked")
 
 
-def read_header(file: SourceFile, options: ReadOptions) -> Header:
-    """The columns, and the names of the items where we wrote the file ourselves."""
+def _read_header(file: SourceFile, options: ReadOptions) -> Header:
+    """The columns, and the item names if `plmix export` wrote the file."""
     del options
     try:
         with open_bytes(file.url) as stream:
@@ -41,7 +43,7 @@ def read_header(file: SourceFile, options: ReadOptions) -> Header:
 
 
 def _names(text: bytes, file: SourceFile) -> tuple[str, ...]:
-    """The items that an export of ours has written into a file."""
+    """The item names that `plmix export` wrote into a file."""
     try:
         names = json.loads(text)
     except ValueError:
@@ -51,10 +53,10 @@ def _names(text: bytes, file: SourceFile) -> tuple[str, ...]:
     return tuple(names)
 
 
-def slices(file: SourceFile, header: Header, options: ReadOptions) -> list[Slice]:
-    """Runs of row groups of about SLICE_VALUES values, so that many workers find work.
+def _slices(file: SourceFile, header: Header, options: ReadOptions) -> list[Slice]:
+    """Runs of row groups of about SLICE_VALUES values each.
 
-    A list column with groups is one slice: a group could straddle row groups.
+    A table with a list column and groups is one slice, because a group may continue in the next row group.
     """
     with open_bytes(file.url) as stream:
         metadata = pq.read_metadata(stream)
@@ -73,8 +75,8 @@ def slices(file: SourceFile, header: Header, options: ReadOptions) -> list[Slice
     return [Slice(file, header, start, end, first_rows[start]) for start, end in zip(cuts, ends, strict=True)]
 
 
-def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
-    """Rows of a slice, in whichever of the two shapes the columns show."""
+def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
+    """The rows of a slice, from a list column or from a long table."""
     try:
         with open_bytes(part.file.url) as stream, pq.ParquetFile(stream) as table:
             yield from _read_table(part, table, options)
@@ -85,7 +87,7 @@ def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
         raise IngestError(f"{part.file.url} cannot be read to its end: {error}; it may be damaged") from error
 
 
-def _read_table(part: Slice, table: Any, options: ReadOptions) -> Iterator[RawRows]:
+def _read_table(part: Slice, table: pq.ParquetFile, options: ReadOptions) -> Iterator[RawRows]:
     roles = column_roles(part.header.columns, options, part.file.url)
     lists = [place for place, field in enumerate(table.schema_arrow) if _is_list(field.type)]
     roles = {role: place for role, place in roles.items() if role == "items" or place not in lists}
@@ -99,11 +101,11 @@ def _read_table(part: Slice, table: Any, options: ReadOptions) -> Iterator[RawRo
     else:
         raise IngestError(
             f"found neither a list column of items nor columns for {', '.join(REQUIRED)}, but "
-            f"{', '.join(part.header.columns)}; say which is which with --column, such as --column items=NAME"
+            f"{', '.join(part.header.columns)}; name the columns with --column, such as --column items=NAME"
         )
 
 
-def _read_lists(part: Slice, table: Any, roles: dict[str, int]) -> Iterator[RawRows]:
+def _read_lists(part: Slice, table: pq.ParquetFile, roles: dict[str, int]) -> Iterator[RawRows]:
     names = {role: part.header.columns[place] for role, place in roles.items()}
     extra: set[str] = {name for name in ("n_ordered", "tied") if name in part.header.columns}
     row = part.first_line
@@ -113,7 +115,7 @@ def _read_lists(part: Slice, table: Any, roles: dict[str, int]) -> Iterator[RawR
         row += batch.num_rows
 
 
-def _list_rows(batch: Any, names: dict[str, str], extra: set[str], row: int) -> RawRows:
+def _list_rows(batch: pa.RecordBatch, names: dict[str, str], extra: set[str], row: int) -> RawRows:
     items = batch.column(names["items"])
     n_listed = np.asarray(items.value_lengths().fill_null(0), np.int64)
     lines = np.arange(row, row + batch.num_rows) + 1
@@ -137,8 +139,8 @@ def _list_rows(batch: Any, names: dict[str, str], extra: set[str], row: int) -> 
     return rows.without(bad)
 
 
-def _order(batch: Any, n_listed: Any) -> tuple[Any, dict[int, str]]:
-    """How many items of each row are ordered, and the rows where that cannot be."""
+def _order(batch: pa.RecordBatch, n_listed: NDArray[np.int64]) -> tuple[NDArray[np.int64], dict[int, str]]:
+    """How many items of each row are ordered, and a message for each row with an impossible number."""
     column = batch.column("n_ordered")
     n_ordered = np.asarray(column.cast(pa.int64()).fill_null(-1))
     bad = np.flatnonzero((n_ordered < 0) | (n_ordered > n_listed)).tolist()
@@ -146,8 +148,10 @@ def _order(batch: Any, n_listed: Any) -> tuple[Any, dict[int, str]]:
     return np.clip(n_ordered, 0, n_listed), why
 
 
-def _ties(batch: Any, n_listed: Any, n_ordered: Any) -> tuple[Any, dict[int, str]]:
-    """Which items are tied with the one before, and the rows where that cannot be."""
+def _ties(
+    batch: pa.RecordBatch, n_listed: NDArray[np.int64], n_ordered: NDArray[np.int64] | None
+) -> tuple[NDArray[np.bool_], dict[int, str]]:
+    """Which items are tied with the item before, and a message for each row with impossible ties."""
     column = batch.column("tied")
     flags = [value or [] for value in column.to_pylist()] if column.null_count else None
     lengths = np.asarray(column.value_lengths().fill_null(-1), np.int64)
@@ -171,25 +175,26 @@ def _ties(batch: Any, n_listed: Any, n_ordered: Any) -> tuple[Any, dict[int, str
     ordered = n_listed if n_ordered is None else n_ordered
     impossible = table & ((place == 0) | (place >= ordered[owner]))
     why |= dict.fromkeys(
-        np.unique(owner[impossible]).tolist(), "an item is tied with nothing, or is not ordered"
+        np.unique(owner[impossible]).tolist(),
+        "an item is tied but is the first of its row, or is not ordered",
     )
     return table, why
 
 
-def _read_long(part: Slice, table: Any, roles: dict[str, int]) -> Iterator[RawRows]:
-    """Rankings that begin in this slice: one that an earlier slice began is left to it, ours are read to their end."""
+def _read_long(part: Slice, table: pq.ParquetFile, roles: dict[str, int]) -> Iterator[RawRows]:
+    """The rankings that begin in this slice, to their end. One that began before it belongs to an earlier slice."""
     names = {role: part.header.columns[place] for role, place in roles.items()}
     keeper = "group" if "group" in names else "id"
-    rows = LongRows(frozenset(names) & {"weight", "group", "unranked"})
+    rows = LongRows()
     skip = _last_value(table, part.start - 1, names[keeper]) if part.start else None
     line = part.first_line
-    final: Any = None
+    final: int | str | None = None
     for group in range(part.start, table.num_row_groups):
         beyond = group >= (part.stop or 0)
         for batch in table.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names.values())):
-            columns = _long_columns(batch, names, line)
+            lines = _long_lines(batch, names, line)
             line += batch.num_rows
-            keys = columns[keeper]
+            keys = lines.column(keeper)
             keep = np.ones(len(keys), np.bool_)
             if skip is not None:
                 keep = np.cumsum(keys != skip) > 0
@@ -199,90 +204,76 @@ def _read_long(part: Slice, table: Any, roles: dict[str, int]) -> Iterator[RawRo
             elif keep.any():
                 final = keys[-1]
             if keep.any():
-                yield rows.add(_filtered(columns, keep))
+                yield rows.add(lines.filtered(keep))
             if beyond and not keep.all():
-                yield rows.add(_long_columns(batch.slice(0, 0), names, line), last=True)
+                yield rows.add(lines.cut(0, 0), last=True)
                 return
-    yield rows.add(_long_columns(_empty(table, names), names, line), last=True)
+    yield rows.add(_long_lines(_empty(table, names), names, line), last=True)
 
 
-def _long_columns(batch: Any, names: dict[str, str], first_line: int) -> dict[str, Any]:
-    columns: dict[str, Any] = {
-        "id": _labels(batch.column(names["id"])),
-        "item": _text(batch.column(names["item"])),
-        "rank": _floats(batch.column(names["rank"])),
-        "line": np.arange(first_line, first_line + batch.num_rows) + 1,
-        "bad": {row: ("missing-label", why) for row, why in _without_label(batch, names).items()},
-    }
+def _long_lines(batch: pa.RecordBatch, names: dict[str, str], first_line: int) -> LongLines:
+    labels: dict[str, NDArray[Any]] = {}
     if "weight" in names:
-        columns["weight"] = _floats(batch.column(names["weight"]))
-    for role in ("group", "unranked"):
-        if role in names:
-            columns[role] = _labels(batch.column(names[role]))
-    return columns
+        labels["weight"] = _floats(batch.column(names["weight"]))
+    labels |= {role: _labels(batch.column(names[role])) for role in ("group", "unranked") if role in names}
+    return LongLines(
+        ids=_labels(batch.column(names["id"])),
+        items=_text(batch.column(names["item"])),
+        ranks=_floats(batch.column(names["rank"])),
+        numbers=np.arange(first_line, first_line + batch.num_rows) + 1,
+        labels=labels,
+        bad={row: ("missing-label", why) for row, why in _without_label(batch, names).items()},
+    )
 
 
-def _filtered(columns: dict[str, Any], keep: Any) -> dict[str, Any]:
-    if keep.all():
-        return columns
-    mask = pa.array(keep)
-    place = np.cumsum(keep) - 1
-    return {
-        name: {int(place[row]): why for row, why in column.items() if keep[row]}
-        if name == "bad"
-        else column[keep]
-        if isinstance(column, np.ndarray)
-        else column.filter(mask)
-        for name, column in columns.items()
-    }
-
-
-def _last_value(table: Any, group: int, column: str) -> Any:
-    """The last value of a column up to and with a row group, or None where there is no row."""
+def _last_value(table: pq.ParquetFile, group: int, column: str) -> int | str | None:
+    """The last value of a column in the row groups 0 to `group`; None if these have no row."""
     for number in range(group, -1, -1):
         values = table.read_row_group(number, columns=[column]).column(0)
         if len(values):
-            return _labels(values.combine_chunks())[-1]
+            last: int | str = _labels(values.combine_chunks())[-1]
+            return last
     return None
 
 
-def _empty(table: Any, names: dict[str, str]) -> Any:
+def _empty(table: pq.ParquetFile, names: dict[str, str]) -> pa.RecordBatch:
     schema = pa.schema([table.schema_arrow.field(name) for name in names.values()])
     return pa.RecordBatch.from_pylist([], schema)
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _unranked(column: Any) -> Any:
-    """Codes of a text column, by way of its few distinct values."""
+def _unranked(column: pa.Array) -> NDArray[np.int8]:
+    """(n_rows,): indices into UNRANKED of a text column, computed for its distinct values only."""
     encoded = column.dictionary_encode()
     codes = np.append(unranked_codes(np.array(encoded.dictionary.to_pylist(), object)), np.int8(-1))
-    return codes[np.asarray(encoded.indices.fill_null(len(codes) - 1))]
+    of_rows: NDArray[np.int8] = codes[np.asarray(encoded.indices.fill_null(len(codes) - 1))]
+    return of_rows
 
 
-def _floats(column: Any) -> Any:
+def _floats(column: pa.Array) -> NDArray[np.float64]:
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise IngestError(f"weights and ranks must be numbers, but a column holds {column.type}")
     return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
 
 
-def _labels(column: Any) -> Any:
-    """Integers as int64, everything else as text; what stands for a missing label makes its row bad elsewhere."""
+def _labels(column: pa.Array) -> NDArray[Any]:
+    """Integers as int64, everything else as text. Rows without a label are rejected elsewhere."""
     if pa.types.is_integer(column.type):
         return np.asarray(column.cast(pa.int64()).fill_null(np.iinfo(np.int64).min))
     return np.array(["" if value is None else str(value) for value in _text(column).to_pylist()], object)
 
 
-def _text(column: Any) -> Any:
-    """Bytes as the UTF-8 text that they are in files of tools without a type for text."""
+def _text(column: pa.Array) -> pa.Array:
+    """Bytes as UTF-8 text, because some tools write text as bytes."""
     binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
     return column.cast(pa.string()) if binary else column
 
 
-def _without_label(batch: Any, names: dict[str, str]) -> dict[int, str]:
-    """The rows whose id or group is null."""
+def _without_label(batch: pa.RecordBatch, names: dict[str, str]) -> dict[int, str]:
+    """A message for each row whose id or group is null."""
     return {
         row: f"its {role} is missing (null)"
         for role in ("id", "group")
@@ -291,8 +282,8 @@ def _without_label(batch: Any, names: dict[str, str]) -> dict[int, str]:
     }
 
 
-def write(store: RankingStore, target: str) -> None:
-    """Write a list column with all that rows can have, and the names of all items in the file's metadata."""
+def _write(store: RankingStore, target: str) -> None:
+    """Write a list column, the other columns of the rows, and all item names in the file's metadata."""
     columns = {name for number in range(store.n_partitions) for name in store.index(number).columns}
     schema = _schema(store, columns)
     with open_binary_target(target) as out, pq.ParquetWriter(out, schema, compression="zstd") as table:
@@ -302,7 +293,7 @@ def write(store: RankingStore, target: str) -> None:
                 table.write_table(pa.Table.from_batches(batches, schema))
 
 
-def _schema(store: RankingStore, columns: set[str]) -> Any:
+def _schema(store: RankingStore, columns: set[str]) -> pa.Schema:
     fields = [pa.field(written_name("items"), pa.list_(pa.string()))]
     if "n_unordered" in columns:
         fields.append(pa.field("n_ordered", pa.int32()))
@@ -319,7 +310,7 @@ def _schema(store: RankingStore, columns: set[str]) -> Any:
     return pa.schema(fields, metadata={NAMES_KEY: json.dumps(store.item_names, ensure_ascii=False).encode()})
 
 
-def _batch(block: RankingBlock, store: RankingStore, schema: Any) -> Any:
+def _batch(block: RankingBlock, store: RankingStore, schema: pa.Schema) -> pa.RecordBatch:
     offsets = pa.array(block.offsets.astype(np.int32))
     names = pa.array(store.item_names, pa.string())
     everything = {
@@ -337,7 +328,7 @@ def _batch(block: RankingBlock, store: RankingStore, schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _typed(values: Any, kind: Any) -> Any:
+def _typed(values: NDArray[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     return pa.array([str(value) for value in values] if kind == pa.string() else values, kind)
@@ -346,8 +337,8 @@ def _typed(values: Any, kind: Any) -> Any:
 PARQUET = Format(
     name="parquet",
     suffixes=(".parquet", ".pq"),
-    read_header=read_header,
-    slices=slices,
-    read=read,
-    write=write,
+    read_header=_read_header,
+    slices=_slices,
+    read=_read,
+    write=_write,
 )

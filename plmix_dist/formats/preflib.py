@@ -1,10 +1,10 @@
-"""PrefLib: .soc .soi .toc .toi, with the present header (# KEY: value) and the one used before 2022."""
+"""The format `preflib`: .soc .soi .toc .toi, with the present header (# KEY: value) or the one used before 2022."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import Format, ReadOptions, number_text, parse_weight
@@ -26,12 +26,12 @@ KINDS = ("soc", "soi", "toc", "toi")
 LONGEST_HEADER_LINE = 10_000
 MOST_ALTERNATIVES = 1_000_000
 MOST_DIGITS = 40
-# Beyond, weights are no counts any more: their neighbours are more than one apart.
+# Above this float64 cannot represent every integer, so a weight is not an exact count.
 LARGEST_COUNT = 2.0**53
 
 
-def read_header(file: SourceFile, options: ReadOptions) -> Header:
-    """Names, counts and kind, from either header."""
+def _read_header(file: SourceFile, options: ReadOptions) -> Header:
+    """Item names, counts and kind of data, from either header."""
     del options  # everything is in the file
     with open_bytes(file.url) as stream:
         first = stream.readline(LONGEST_HEADER_LINE)
@@ -42,7 +42,7 @@ def read_header(file: SourceFile, options: ReadOptions) -> Header:
         return _old_header(numbered, file)
 
 
-def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
+def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
     """Rows: `count: order` with the present header, `count,order` with the old one."""
     del options
     separator, kind = part.header.metadata["separator"], part.header.metadata["kind"]
@@ -71,8 +71,8 @@ def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
     yield builder.take()
 
 
-def write(store: RankingStore, target: str) -> None:
-    """Write a store in the present format, with the header it came with where it came from PrefLib."""
+def _write(store: RankingStore, target: str) -> None:
+    """Write a store with the present header, or with its own header if it came from PrefLib."""
     kind = target.removesuffix(".gz").rsplit(".", 1)[-1]
     if kind not in KINDS:
         raise IngestError(f"{target}: a PrefLib file ends in .soc, .soi, .toc or .toi")
@@ -81,7 +81,7 @@ def write(store: RankingStore, target: str) -> None:
         refuse(target, "PrefLib cannot say for each ranking what unranked items mean", "orderings or Parquet")
     for name, there in (("ids", found.has_ids), ("groups", found.has_groups)):
         if there:
-            refuse(target, f"PrefLib has no place for {name}", "orderings or Parquet")
+            refuse(target, f"PrefLib has no field for {name}", "orderings or Parquet")
     with open_target(target) as out:
         out.writelines(f"# {key}: {value}\n" for key, value in _header_to_write(store, kind))
         numbers = [str(number + 1) for number in range(store.n_items)]
@@ -101,8 +101,8 @@ def write(store: RankingStore, target: str) -> None:
             out.write(f"{number_text(weight)}: {','.join(places)}\n")
 
 
-def _numbered_lines(stream: Any, url: str) -> Iterator[tuple[int, str, int]]:
-    """Line number, text and the offset behind each line."""
+def _numbered_lines(stream: IO[bytes], url: str) -> Iterator[tuple[int, str, int]]:
+    """Number, text and end offset of each line."""
     number, offset = 0, 0
     while raw := stream.readline(LONGEST_HEADER_LINE):
         number, offset = number + 1, offset + len(raw)
@@ -193,7 +193,7 @@ def _count(text: str | None, what: str, file: SourceFile) -> int:
 
 
 def _names(by_number: dict[str, str], n_items: int, file: SourceFile) -> list[str]:
-    """Names in the order of their numbers; an alternative without a name goes by its number."""
+    """Names in the order of their numbers. An alternative without a name is named by its number."""
     numbers = {str(number + 1) for number in range(n_items)}
     surplus = [number for number in by_number if number not in numbers]
     if surplus:
@@ -205,7 +205,7 @@ def _names(by_number: dict[str, str], n_items: int, file: SourceFile) -> list[st
 
 def _unique_names(by_number: dict[str, str], n_items: int) -> list[str]:
     names = [by_number.get(str(number + 1)) or str(number + 1) for number in range(n_items)]
-    # Two alternatives of one name stay apart by their numbers.
+    # Alternatives with equal names get their numbers added.
     times = Counter(names)
     return [f"{name} ({i + 1})" if times[name] > 1 else name for i, name in enumerate(names)]
 
@@ -215,7 +215,7 @@ def _suffix(file: SourceFile) -> str:
 
 
 def _header_to_write(store: RankingStore, kind: str) -> list[tuple[str, str]]:
-    """The header the data came with, brought up to date; or a plain one."""
+    """The updated header of the source if there is one; otherwise a plain header."""
     fresh = {
         "DATA TYPE": kind,
         "NUMBER ALTERNATIVES": str(store.n_items),
@@ -228,7 +228,7 @@ def _header_to_write(store: RankingStore, kind: str) -> list[tuple[str, str]]:
     if not kept:
         return [*fresh.items(), *names]
     by_number = {key.removeprefix(_NAME): value for key, value in kept if key.startswith(_NAME)}
-    if tuple(_unique_names(by_number, store.n_items)) != store.item_names:  # the user named the items
+    if tuple(_unique_names(by_number, store.n_items)) != store.item_names:  # the user gave other names
         kept = [*((key, value) for key, value in kept if not key.startswith(_NAME)), *names]
     return [(key, fresh.get(key, value)) for key, value in kept]
 
@@ -236,8 +236,8 @@ def _header_to_write(store: RankingStore, kind: str) -> list[tuple[str, str]]:
 PREFLIB = Format(
     name="preflib",
     suffixes=tuple(f".{kind}" for kind in KINDS),
-    read_header=read_header,
+    read_header=_read_header,
     slices=lambda file, header, options: text_slices(file, header),  # noqa: ARG005
-    read=read,
-    write=write,
+    read=_read,
+    write=_write,
 )

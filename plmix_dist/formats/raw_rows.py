@@ -1,4 +1,4 @@
-"""RawRows: rankings as they stand in a source, items still by label."""
+"""RawRows: rankings as the source has them, with item labels instead of numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ BATCH_ROWS = 1 << 16
 
 
 class Failure(NamedTuple):
-    """A row that could not be read: why, the item it concerns, and the text as it stood."""
+    """A row that was not accepted: the reason, the item concerned, and the row's text.
+
+    Examples
+    --------
+    >>> Failure(7, "syntax", "expected 3 fields, but got 2", text="a,b").reason
+    'syntax'
+    """
 
     line: int
     reason: str
@@ -34,9 +40,28 @@ class Failure(NamedTuple):
 class RawRows:
     """A batch of rows from one source.
 
-    `labels` runs over all listed items of all rows; the other columns are as in RankingBlock. `unranked` has an
-    index into UNRANKED for each row where the source says it row by row, and -1 where it does not. `run_ids` has the
-    ids of all rankings, bad ones too, where the lines of one ranking must be found together.
+    Parameters
+    ----------
+    labels : (total listed,)
+        The listed items of all rows.
+    lines : (n_rows,)
+        The line, or row, of the source that each ranking begins with.
+    n_listed, n_ordered, tied, weights, ids, groups
+        As in RankingBlock.
+    unranked : (n_rows,)
+        An index into UNRANKED, or -1 if the source does not say it for this row.
+    failures
+        Rows that were not accepted.
+    run_ids
+        Ids of all rankings, also of those not accepted, if the lines of a ranking must be consecutive.
+
+    Examples
+    --------
+    >>> builder = RowBuilder()
+    >>> builder.add(1, ["tea", "coffee"], weight=3)
+    >>> rows = builder.take()
+    >>> rows.n_rows, rows.total_weight, rows.text(0)
+    (1, 3.0, 'tea coffee')
     """
 
     labels: pa.Array
@@ -45,8 +70,8 @@ class RawRows:
     n_ordered: NDArray[np.int64] | None = None
     tied: NDArray[np.bool_] | None = None
     weights: NDArray[np.float64] | None = None
-    ids: Any = None
-    groups: Any = None
+    ids: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
+    groups: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
     unranked: NDArray[np.int8] | None = None
     failures: list[Failure] = field(default_factory=list)
     run_ids: NDArray[Any] | None = None
@@ -58,7 +83,7 @@ class RawRows:
 
     @property
     def n_rows(self) -> int:
-        """The number of rows that could be read."""
+        """The number of accepted rows."""
         return len(self.n_listed)
 
     @property
@@ -67,7 +92,15 @@ class RawRows:
         return float(self.n_rows if self.weights is None else self.weights.sum())
 
     def text(self, row: int) -> str:
-        """A row in the notation of the `orderings` format, for lists of rejected rows."""
+        """A row in the notation of the format `orderings`, for lists of rejected rows.
+
+        Examples
+        --------
+        >>> builder = RowBuilder()
+        >>> builder.add(1, ["tea", "coffee", "milk"], tied=[False, True, False])
+        >>> builder.take().text(0)
+        '{tea coffee} milk'
+        """
         from plmix_dist.formats.notation import format_ordering
 
         start, end = int(self.bounds[row]), int(self.bounds[row + 1])
@@ -77,7 +110,17 @@ class RawRows:
         return format_ordering(labels, n_ordered, tied)
 
     def without(self, bad: Mapping[int, Failure]) -> RawRows:
-        """The rows but for some bad ones, which become failures with their text."""
+        """The rows without some bad ones, which become failures with their text.
+
+        Examples
+        --------
+        >>> builder = RowBuilder()
+        >>> builder.add(1, ["tea", "coffee"])
+        >>> builder.add(2, ["tea", "tea"])
+        >>> rows = builder.take().without({1: Failure(2, "duplicate-item", "tea is listed twice")})
+        >>> rows.n_rows, rows.failures[0].text
+        (1, 'tea tea')
+        """
         if not bad:
             return self
         keep = np.ones(self.n_rows, np.bool_)
@@ -106,7 +149,16 @@ def _kept(column: Any, keep: NDArray[np.bool_]) -> Any:
 
 
 class RowBuilder:
-    """Collects rows one by one, for formats that are read line by line."""
+    """Collects rows one by one, for formats that are read line by line.
+
+    Examples
+    --------
+    >>> builder = RowBuilder()
+    >>> builder.add(1, ["tea", "coffee"])
+    >>> builder.fail(Failure(2, "syntax", "expected 2 fields, but got 1"))
+    >>> len(builder), builder.take().n_rows, len(builder)
+    (2, 1, 0)
+    """
 
     def __init__(self) -> None:
         self._clear()
@@ -139,7 +191,28 @@ class RowBuilder:
         group: Any = None,
         unranked: Unranked | None = None,
     ) -> None:
-        """Add a row."""
+        """Add a row.
+
+        Parameters
+        ----------
+        line
+            Its line in the source.
+        labels
+            The listed items: ordered items first, best first, then unordered ones.
+        n_ordered
+            How many of them are ordered; all by default.
+        tied
+            Whether each is tied with the item before it.
+        unranked
+            What unlisted items mean, if the row says it.
+
+        Examples
+        --------
+        >>> builder = RowBuilder()
+        >>> builder.add(1, ["tea", "coffee", "milk"], n_ordered=1, weight=2.5)
+        >>> builder.take().text(0)
+        'tea | coffee milk'
+        """
         self.labels.extend(labels)
         self.n_listed.append(len(labels))
         self.n_ordered.append(len(labels) if n_ordered is None else n_ordered)
@@ -152,11 +225,27 @@ class RowBuilder:
         self.unranked.append(-1 if unranked is None else UNRANKED.index(unranked))
 
     def fail(self, failure: Failure) -> None:
-        """Add a row that could not be read."""
+        """Add a row that was not accepted.
+
+        Examples
+        --------
+        >>> builder = RowBuilder()
+        >>> builder.fail(Failure(2, "syntax", "expected 2 fields, but got 1"))
+        >>> builder.take().failures[0].line
+        2
+        """
         self.failures.append(failure)
 
     def take(self) -> RawRows:
-        """The rows so far; the builder begins anew."""
+        """The rows so far. The builder is empty afterwards.
+
+        Examples
+        --------
+        >>> builder = RowBuilder()
+        >>> builder.add(1, ["tea", "coffee"], id="007")
+        >>> builder.take().ids, builder.take().n_rows
+        (['007'], 0)
+        """
         rows = RawRows(
             labels=pa.array(self.labels, pa.string()),
             n_listed=np.array(self.n_listed, np.int64),
@@ -173,13 +262,19 @@ class RowBuilder:
         return rows
 
 
-def integers_if_all(labels: Sequence[Any]) -> list[Any]:
-    """Labels as integers where every one is written as an integer is, as text otherwise."""
+def integers_if_all(labels: Sequence[Any]) -> list[int] | list[str]:
+    """Labels as integers if each is written exactly as its integer is, otherwise as text.
+
+    Examples
+    --------
+    >>> integers_if_all(["7", "12"]), integers_if_all(["007", "12"])
+    ([7, 12], ['007', '12'])
+    """
     try:
         numbers = [int(label) for label in labels]
     except (TypeError, ValueError):
         return [str(label) for label in labels]
-    # int() also takes "007" and "+7", which would not be written back as they were.
+    # int() also reads "007" and "+7", which would be written back as "7".
     if all(
         str(number) == str(label) and -(2**63) <= number < 2**63
         for number, label in zip(numbers, labels, strict=True)

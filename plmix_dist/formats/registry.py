@@ -1,4 +1,4 @@
-"""The formats there are, and which one a file is in."""
+"""All formats, and how the format of a file is found."""
 
 from __future__ import annotations
 
@@ -19,19 +19,32 @@ FORMATS: dict[str, Format] = {entry.name: entry for entry in (PREFLIB, ORDERINGS
 
 
 def format_named(name: str) -> Format:
-    """The format of this name."""
+    """The format with this name.
+
+    Examples
+    --------
+    >>> format_named("preflib").suffixes
+    ('.soc', '.soi', '.toc', '.toi')
+    """
     if name not in FORMATS:
         raise SettingsError(f"there is no format {name!r}; choose one of auto, {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
 def detect(file: SourceFile, options: ReadOptions) -> Format:
-    """The format of a file, by its suffix and, for delimited text, by the names of its columns."""
+    """The format of a file, by its suffix and, for delimited text, by its column names.
+
+    Examples
+    --------
+    >>> from plmix_dist.formats.sources import SourceFile
+    >>> detect(SourceFile("votes.soi.gz", size=100), ReadOptions()).name
+    'preflib'
+    """
     candidates = [entry for entry in FORMATS.values() if file.name.lower().endswith(entry.suffixes)]
     if not candidates:
         known = sorted({suffix for entry in FORMATS.values() for suffix in entry.suffixes})
         raise IngestError(
-            f"{file.url}: the name does not tell the format ({', '.join(known)}); say it with --format"
+            f"{file.url}: the format is not known from the name ({', '.join(known)}); name it with --format"
         )
     if len(candidates) == 1:
         return candidates[0]
@@ -42,7 +55,13 @@ def detect(file: SourceFile, options: ReadOptions) -> Format:
 
 
 def format_of_target(target: str, name: str) -> Format:
-    """The format to write a target in: by name, or by the target's suffix (text becomes orderings)."""
+    """The format of a target: by name, or for "auto" by the target's suffix (text becomes orderings).
+
+    Examples
+    --------
+    >>> format_of_target("votes.csv", "auto").name, format_of_target("votes.csv", "wide").name
+    ('orderings', 'wide')
+    """
     if name != "auto":
         return format_named(name)
     plain = target.lower().removesuffix(".gz")
@@ -50,5 +69,5 @@ def format_of_target(target: str, name: str) -> Format:
         if plain.endswith(entry.suffixes):
             return entry
     raise SettingsError(
-        f"{target}: the name does not tell the format; say it with --format {'|'.join(FORMATS)}"
+        f"{target}: the format is not known from the name; name it with --format {'|'.join(FORMATS)}"
     )

@@ -1,4 +1,4 @@
-"""Source files: finding them by path, glob or URL, their digests, and slices that workers read apart."""
+"""Source files: found by path, glob or URL, hashed, and cut into slices that workers read independently."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from plmix_dist.rankings import Unranked
 
-# Text of a slice, and so of a partition: some hundred thousand rankings, so that a few workers find work in any large
-# file; slices are read as streams.
+# Bytes of text per slice, and so per partition: about a hundred thousand rankings, so that a large file has enough
+# slices for several workers. Slices are read as streams.
 SLICE_BYTES = 1 << 23
 _READ_BYTES = 1 << 20
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -28,7 +28,13 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file or URL, and its size in bytes."""
+    """One file or URL, and its size in bytes.
+
+    Examples
+    --------
+    >>> SourceFile("data/votes.csv.gz", size=100).name
+    'votes.csv'
+    """
 
     url: str
     size: int
@@ -41,13 +47,36 @@ class SourceFile:
 
     @property
     def compression(self) -> str:
-        """The suffix of a compressed file, or nothing."""
+        """The suffix of a compressed file, or an empty string."""
         return next((suffix for suffix in _COMPRESSED if self.url.endswith(suffix)), "")
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says before its rows: how to read them, and what to expect."""
+    """What a file says before its rows.
+
+    Parameters
+    ----------
+    body_offset, body_line
+        The byte and the line where the rows begin.
+    columns
+        Names of the columns.
+    item_names, item_labels
+        Names of all items, and their labels in the rows if these differ.
+    unranked
+        What unlisted items mean.
+    complete
+        Whether every row must list all items.
+    n_rows, total_weight
+        Counts that the rows must match.
+    metadata
+        Whatever else the format needs.
+
+    Examples
+    --------
+    >>> Header(body_offset=15, body_line=2, columns=("count", "ordering")).columns
+    ('count', 'ordering')
+    """
 
     body_offset: int = 0
     body_line: int = 1
@@ -63,7 +92,13 @@ class Header:
 
 @dataclass(frozen=True)
 class Slice:
-    """A run of lines (bytes `start` to `stop`) or of row groups that one worker reads."""
+    """A run of lines (bytes `start` to `stop`), or of row groups, that one worker reads.
+
+    Examples
+    --------
+    >>> Slice(SourceFile("a.csv", 100), Header(), start=15, stop=None, first_line=2).start
+    15
+    """
 
     file: SourceFile
     header: Header
@@ -73,7 +108,17 @@ class Slice:
 
 
 def find_sources(sources: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Paths and URLs with globs expanded, in the order given and sorted within a glob."""
+    """Paths and URLs with globs expanded, in the order given; the matches of a glob are sorted.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("b.csv", "a.csv"):
+    ...     (folder / name).touch()
+    >>> [Path(path).name for path in find_sources([folder / "*.csv"])]
+    ['a.csv', 'b.csv']
+    """
     found: list[str] = []
     for source in sources:
         text = os.fspath(source)
@@ -85,7 +130,16 @@ def find_sources(sources: Sequence[str | os.PathLike[str]]) -> list[str]:
 
 
 def find(url: str) -> SourceFile:
-    """A file that is there, with its size."""
+    """An existing file with its size.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.csv"
+    >>> _ = path.write_text("tea")
+    >>> find(str(path)).size
+    3
+    """
     try:
         if "://" not in url:
             return SourceFile(url, Path(url).stat().st_size)
@@ -98,7 +152,16 @@ def find(url: str) -> SourceFile:
 
 
 def file_digest(url: str) -> str:
-    """SHA-256 of a file as it lies there, read once as a stream."""
+    """SHA-256 of a file, without unpacking it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.csv"
+    >>> path.touch()
+    >>> file_digest(str(path))[:8]
+    'e3b0c442'
+    """
     digest = hashlib.sha256()
     with open_bytes(url, decompress=False) as file, reading_explained(url):
         while chunk := file.read(_READ_BYTES):
@@ -107,7 +170,17 @@ def file_digest(url: str) -> str:
 
 
 def open_bytes(url: str, *, decompress: bool = True) -> IO[bytes]:
-    """A file or URL opened for reading, unpacked by its suffix."""
+    """A file or URL opened for reading; unpacked if its suffix says that it is compressed.
+
+    Examples
+    --------
+    >>> import gzip, tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.csv.gz"
+    >>> _ = path.write_bytes(gzip.compress(b"tea"))
+    >>> with open_bytes(str(path)) as file:
+    ...     file.read()
+    b'tea'
+    """
     if "://" not in url and not (decompress and url.endswith(_COMPRESSED)):
         return open(url, "rb")
     import fsspec
@@ -117,7 +190,16 @@ def open_bytes(url: str, *, decompress: bool = True) -> IO[bytes]:
 
 
 def lines(part: Slice) -> Iterator[tuple[int, str]]:
-    """The numbered lines of a slice, without their ends, blank ones left out."""
+    r"""Number and text of each line of a slice, without line ends and blank lines.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> _ = path.write_text("tea\n\ncoffee\n")
+    >>> list(lines(Slice(find(str(path)), Header(), start=0, stop=None)))
+    [(1, 'tea'), (3, 'coffee')]
+    """
     with open_bytes(part.file.url) as file, reading_explained(part.file.url):
         file.seek(part.start)
         position, number = part.start, part.first_line
@@ -134,7 +216,16 @@ def lines(part: Slice) -> Iterator[tuple[int, str]]:
 
 @contextlib.contextmanager
 def reading_explained(url: str) -> Iterator[None]:
-    """Turn errors of unpacking and reading into one that names the file."""
+    """Turn errors of reading and unpacking into an error that names the file.
+
+    Examples
+    --------
+    >>> with reading_explained("a.csv.gz"):
+    ...     raise EOFError("compressed file ended early")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.IngestError: a.csv.gz cannot be read to its end: compressed file ended early; ...
+    """
     try:
         yield
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
@@ -146,7 +237,13 @@ def reading_explained(url: str) -> Iterator[None]:
 
 
 def decode(raw: bytes, url: str, line: int) -> str:
-    """UTF-8 text of a line, or an error that says where it is not."""
+    """The text of a line; an error that names file and line if it is not UTF-8.
+
+    Examples
+    --------
+    >>> decode("thé".encode(), "a.csv", 1)
+    'thé'
+    """
     try:
         return raw.decode("utf-8-sig" if line == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -159,7 +256,19 @@ def text_slices(
     key: Callable[[str], object] | None = None,
     slice_bytes: int | None = None,
 ) -> list[Slice]:
-    """Cut a text file at line ends into slices of about SLICE_BYTES, never between lines of one `key`."""
+    r"""Cut a text file at line ends into slices of about SLICE_BYTES, never between lines of one `key`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> _ = path.write_text("a 1\na 2\nb 1\n")
+    >>> file = find(str(path))
+    >>> [(part.start, part.stop) for part in text_slices(file, Header(), slice_bytes=2)]
+    [(0, 4), (4, 8), (8, 12)]
+    >>> [(part.start, part.stop) for part in text_slices(file, Header(), lambda line: line[0], slice_bytes=2)]
+    [(0, 8), (8, 12)]
+    """
     target = slice_bytes or SLICE_BYTES
     if file.compression or file.size - header.body_offset <= target:
         return [Slice(file, header, header.body_offset, None, header.body_line)]
@@ -177,7 +286,7 @@ def text_slices(
 def _slice_end(
     stream: IO[bytes], start: int, target: int, key: Callable[[str], object] | None
 ) -> tuple[int, int]:
-    """Where a slice from `start` ends, and how many lines it has."""
+    """The end of a slice from `start`, and its number of lines."""
     position, n_lines = start, 0
     while position - start < target:
         chunk = stream.read(min(_READ_BYTES, target - (position - start)))
@@ -216,7 +325,7 @@ def _expand(text: str) -> list[str]:
     expanded = str(Path(text).expanduser())
     if Path(expanded).is_file():
         return [expanded]
-    if Path(expanded).is_dir():  # a data set of many files; names with "_" or "." in front are notes to tools
+    if Path(expanded).is_dir():  # a data set of many files; "_SUCCESS", ".crc" and the like belong to tools
         found = (path for path in Path(expanded).rglob("*") if path.is_file() and path.name[0] not in "._")
         return sorted(map(str, found))
     return sorted(match for match in glob.glob(expanded, recursive=True) if Path(match).is_file())  # noqa: PTH207

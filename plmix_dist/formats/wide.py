@@ -1,4 +1,4 @@
-"""Delimited text with a column for each place, best first; a row ends at the first empty place."""
+"""The format `wide`: delimited text with one column per place, best first. The first empty place ends a row."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MISSING = frozenset({"", "NA", "NaN", "nan", "-1"})
 _LABEL_ROLES = ("weight", "id", "group", "unranked")
 
 
-def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
-    """Rows of places; columns for weight, id, group and unranked are known by name, all others are places."""
+def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
+    """Rows of places. Columns for weight, id, group and unranked have known names; all others are places."""
     found = column_roles(part.header.columns, options, part.file.url)
     roles = {role: found[role] for role in _LABEL_ROLES if role in found}
     places = _places(part, options, roles)
@@ -35,7 +35,7 @@ def read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
 
 
 def _places(part: Slice, options: ReadOptions, roles: dict[str, int]) -> list[int]:
-    """Which columns hold places: those named in the options, or all that hold nothing else."""
+    """The columns of the places: those named in the options, or all columns without another role."""
     columns = list(part.header.columns)
     named = options.places
     if named is None:
@@ -59,8 +59,8 @@ def _until_missing(values: list[str]) -> list[str]:
     return values[:end]
 
 
-def write(store: RankingStore, target: str) -> None:
-    """Write `place_1,place_2,...`, and whatever other columns the rows have."""
+def _write(store: RankingStore, target: str) -> None:
+    """Write `place_1,place_2,...`, and columns for weights, ids, groups and unranked if the rows have them."""
     longest = 0
 
     def names(found: Survey) -> list[str]:
@@ -72,7 +72,7 @@ def write(store: RankingStore, target: str) -> None:
         if row.tied is not None or row.n_ordered < len(row.labels):
             refuse(
                 target,
-                "ties and slates do not fit into a column for each place",
+                "ties and slates do not fit into one column per place",
                 "orderings, long or Parquet",
             )
         if any(label in MISSING for label in row.labels):
@@ -87,6 +87,6 @@ WIDE = Format(
     suffixes=delimited.SUFFIXES,
     read_header=delimited.read_header,
     slices=delimited.slices_keeping("group"),
-    read=read,
-    write=write,
+    read=_read,
+    write=_write,
 )
