@@ -25,12 +25,19 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.kernels import EmStatistics, em_pass, em_statistics, pairwise_wins, prepare, row_posteriors
-from plmix_dist.kernels.likelihood import _fill
+from plmix_dist.kernels import (
+    EmStatistics,
+    em_statistics,
+    information,
+    pairwise_wins,
+    place_surprises,
+    prepare,
+    row_posteriors,
+)
+from plmix_dist.kernels.jit import KERNELS, argument_types
 from plmix_dist.kernels.prepared import WIDEST_LOG_RANGE
 from plmix_dist.kernels.rates import BY_LINE, BY_PAIR, QUEUED, SIDE_BY_SIDE, rate_sums
-from plmix_dist.kernels.row import logs_of_rows
-from plmix_dist.kernels.rows import _fill_entries
+from plmix_dist.kernels.workspace import Workspace
 from plmix_dist.rankings import Ranking
 from plmix_dist.rankings.ties import unorder_last_ties
 
@@ -186,7 +193,7 @@ def test_rates__every_way(n_items: int, kind: str, way: int, n_rows: int) -> Non
     rows = rows_of_kind(kind, n_items, n_rows)
     mixture = Parameters(np.random.default_rng(0).normal(0, 0.2, (2, n_items)), np.log([0.4, 0.6]))
     block, params = block_of(rows, n_items), prepare(*mixture)
-    assert set(rate_sums(block, params).ways.tolist()) == {way}
+    assert set(rate_sums(block, params, Workspace()).ways.tolist()) == {way}
     got = em_statistics(block, params, with_rates=True)
     assert_statistics_agree(got, exact_statistics(rows, n_items, *mixture), rows)
 
@@ -199,7 +206,7 @@ def test_rates__all_ways_in_one_block() -> None:
     rows[1:1] = rows_of_kind("most", n_items, 1)
     mixture = Parameters(np.random.default_rng(0).normal(0, 0.2, (5, n_items)), np.log(np.full(5, 0.2)))
     block, params = block_of(rows, n_items), prepare(*mixture)
-    assert set(rate_sums(block, params).ways.tolist()) == {QUEUED, BY_LINE, BY_PAIR}
+    assert set(rate_sums(block, params, Workspace()).ways.tolist()) == {QUEUED, BY_LINE, BY_PAIR}
     got = em_statistics(block, params, with_rates=True)
     assert_statistics_agree(got, exact_statistics(rows, n_items, *mixture), rows)
 
@@ -278,14 +285,12 @@ def test_kernels__one_variant_each() -> None:
             em_statistics(block, current, frozen, with_rates=with_rates)
             em_statistics(block[3:5], current, frozen, with_rates=with_rates)
         row_posteriors(block, current)
-    for kernel in (
-        em_pass._accumulate,
-        em_pass._spread_below,
-        _fill,
-        logs_of_rows,
-        _fill_entries,
-    ):
-        assert len(kernel.signatures) == 1, kernel
+        if with_few_items:
+            information(block[:3], current)
+    pairwise_wins(block_of(random_rows(2, 6, 9), 6), np.ones((9, 1)))
+    place_surprises(block_of(random_rows(2, 6, 9), 6), np.zeros(6))
+    for name, kernel in KERNELS.items():
+        assert kernel.signatures == [argument_types(kernel)], name
 
 
 def test_em_statistics__no_rows() -> None:

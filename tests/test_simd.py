@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from plmix_dist.kernels.logarithm import log4, log4_of_scaled
-from plmix_dist.kernels.memory import (
-    address_of,
+from plmix_dist.kernels.pointers import (
+    address,
     aligned_zeros,
     load,
     load4,
@@ -42,20 +42,19 @@ LARGEST = 1.7976931348623157e308
 
 
 @numba.njit
-def _each(numbers: Any, logs: Any, exponents: Any, mantissas: Any) -> None:
-    start = address_of(numbers)
-    for place in range(0, numbers.shape[0], 4):
-        four = load4(start, place)
-        store4(address_of(logs), place, log4(four))
-        store4(address_of(exponents), place, exponent4(four))
-        store4(address_of(mantissas), place, mantissa4(four))
+def _each(size: int, numbers: int, logs: int, exponents: int, mantissas: int) -> None:
+    for place in range(0, size, 4):
+        four = load4(numbers, place)
+        store4(logs, place, log4(four))
+        store4(exponents, place, exponent4(four))
+        store4(mantissas, place, mantissa4(four))
 
 
 def each(numbers: list[float]) -> tuple[list[float], list[float], list[float]]:
     """Logarithm, exponent and mantissa of each number."""
     padded = np.array(numbers + [1.0] * (-len(numbers) % 4))
     results = np.empty((3, len(padded)))
-    _each(padded, *results)
+    _each(len(padded), *map(address, (padded, *results)))
     logs, exponents, mantissas = results[:, : len(numbers)].tolist()
     return logs, exponents, mantissas
 
@@ -95,12 +94,12 @@ def test_log4__limits() -> None:
 
 
 @numba.njit
-def _scaled(mantissas: Any, exponents: Any, logs: Any, powers: Any) -> None:
-    for place in range(0, mantissas.shape[0], 4):
-        exponent = load4(address_of(exponents), place)
-        found = log4_of_scaled(load4(address_of(mantissas), place), exponent)
-        store4(address_of(logs), place, found)
-        store4(address_of(powers), place, power_of_two4(exponent))
+def _scaled(size: int, mantissas: int, exponents: int, logs: int, powers: int) -> None:
+    for place in range(0, size, 4):
+        exponent = load4(exponents, place)
+        found = log4_of_scaled(load4(mantissas, place), exponent)
+        store4(logs, place, found)
+        store4(powers, place, power_of_two4(exponent))
 
 
 def test_log4_of_scaled__any_exponent() -> None:
@@ -108,7 +107,7 @@ def test_log4_of_scaled__any_exponent() -> None:
     mantissas = np.append(rng.uniform(1, 2, 998), [1.0, np.nextafter(2.0, 1)])
     exponents = np.round(-(10.0 ** rng.uniform(-1, 6, 1000)))
     logs, powers = np.empty((2, 1000))
-    _scaled(mantissas, exponents, logs, powers)
+    _scaled(1000, *map(address, (mantissas, exponents, logs, powers)))
     with localcontext(prec=50):
         for mantissa, exponent, found in zip(mantissas, exponents, logs, strict=True):
             exact = Decimal(mantissa).ln() + Decimal(int(exponent)) * Decimal(2).ln()
@@ -119,7 +118,8 @@ def test_log4_of_scaled__any_exponent() -> None:
 def test_power_of_two4__down_to_zero() -> None:
     exponents = np.array([0.0, -1.0, 1023.0, -1021.0, -1022.0, -1023.0, -1e18, -math.inf])
     logs, powers = np.empty((2, 8))
-    _scaled(np.ones(8), exponents, logs, powers)
+    ones = np.ones(8)
+    _scaled(8, *map(address, (ones, exponents, logs, powers)))
     assert powers.tolist() == [1.0, 0.5, 2.0**1023, 2.0**-1021, 2.0**-1022, 0.0, 0.0, 0.0]
 
 
@@ -132,10 +132,10 @@ def test_exponent4_and_mantissa4__are_those_of_frexp() -> None:
 
 
 @numba.njit
-def _lanes(numbers: Any, results: Any) -> Any:
-    four, other = load4(address_of(numbers), 0), load4(address_of(numbers), 4)
-    store4(address_of(results), 0, where_greater4(four, other, splat4(7.0)))
-    store4(address_of(results), 4, choose_greater4(four, other, four, other))
+def _lanes(numbers: int, results: int) -> Any:
+    four, other = load4(numbers, 0), load4(numbers, 4)
+    store4(results, 0, where_greater4(four, other, splat4(7.0)))
+    store4(results, 4, choose_greater4(four, other, four, other))
     return highest_lane4(four), sum_lanes4(four)
 
 
@@ -144,22 +144,22 @@ def test_lanes__compared_and_folded(highest: int) -> None:
     numbers = np.array([1.0, 2.0, 3.0, 4.0, 2.5, 2.5, 2.5, -math.inf])
     numbers[:4] = np.roll(numbers[:4], highest)
     results = np.empty(8)
-    assert _lanes(numbers, results) == (4.0, 10.0)
+    assert _lanes(address(numbers), address(results)) == (4.0, 10.0)
     assert results[:4].tolist() == np.where(numbers[:4] > numbers[4:], 7.0, 0.0).tolist()
     assert results[4:].tolist() == np.maximum(numbers[:4], numbers[4:]).tolist()
 
 
 @numba.njit
-def _reads(bytes_: Any, shorts: Any, words: Any, longs: Any, indices: Any, numbers: Any) -> Any:
-    store_index(address_of(indices), 1, -5)
-    store(address_of(numbers), 2, 1.5)
+def _reads(bytes_: int, shorts: int, words: int, longs: int, indices: int, numbers: int) -> Any:
+    store_index(indices, 1, -5)
+    store(numbers, 2, 1.5)
     return (
-        load_uint8(address_of(bytes_), 1),
-        load_uint16(address_of(shorts), 1),
-        load_uint32(address_of(words), 1),
-        load_uint63(address_of(longs), 1),
-        load_index(address_of(indices), 1),
-        load(address_of(numbers), 2),
+        load_uint8(bytes_, 1),
+        load_uint16(shorts, 1),
+        load_uint32(words, 1),
+        load_uint63(longs, 1),
+        load_index(indices, 1),
+        load(numbers, 2),
     )
 
 
@@ -172,7 +172,7 @@ def test_addresses__every_type() -> None:
         np.zeros(3, np.int32),
         np.zeros(4),
     )
-    assert _reads(*columns) == (255, 65_535, 2**32 - 1, 2**63 - 1, -5, 1.5)
+    assert _reads(*map(address, columns)) == (255, 65_535, 2**32 - 1, 2**63 - 1, -5, 1.5)
     assert columns[4].tolist() == [0, -5, 0]
     assert columns[5].tolist() == [0.0, 0.0, 1.5, 0.0]
 

@@ -1,18 +1,35 @@
-"""The only numba: sums over the rows of a block, compiled; arrays in, arrays out."""
+"""The only numba: sums over the rows of a block, compiled; arrays in, arrays out.
 
+`plain.py` says in a few lines of NumPy what `em_statistics` computes: read it first.
+"""
+
+from plmix_dist.kernels.compilation import (
+    FIRST_FIT_SECONDS,
+    CompiledKernel,
+    compile_kernels,
+    kernels_are_compiled,
+    kernels_of_fit,
+)
 from plmix_dist.kernels.em_pass import EmStatistics, em_statistics
-from plmix_dist.kernels.likelihood import row_posteriors
+from plmix_dist.kernels.jit import cache_folder
 from plmix_dist.kernels.observed_information import Information, information
 from plmix_dist.kernels.pairwise import pairwise_wins
+from plmix_dist.kernels.posteriors import row_posteriors
 from plmix_dist.kernels.prepared import Prepared, prepare
 from plmix_dist.kernels.surprise import place_surprises
 
 __all__ = [
+    "FIRST_FIT_SECONDS",
+    "CompiledKernel",
     "EmStatistics",
     "Information",
     "Prepared",
+    "cache_folder",
+    "compile_kernels",
     "em_statistics",
     "information",
+    "kernels_are_compiled",
+    "kernels_of_fit",
     "pairwise_wins",
     "place_surprises",
     "prepare",

@@ -18,46 +18,37 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.jit import kernel, kernel_part
-from plmix_dist.kernels.likelihood import padded_posteriors
-from plmix_dist.kernels.memory import (
-    address_of,
-    aligned_zeros,
-    load,
-    load4,
-    load_index,
-    load_uint8,
-    store,
-    store4,
+from plmix_dist.kernels.choices import (
+    Slots,
+    evaluate_row,
+    is_listed,
+    log_likelihood4,
+    logs_of,
+    posterior_of_row,
+    probabilities_of,
+    row_at,
+    scratch_at,
+    slots_for,
 )
-from plmix_dist.kernels.prepared import parameters_of
+from plmix_dist.kernels.entries import Rows, rows_of
+from plmix_dist.kernels.jit import kernel, kernel_part
+from plmix_dist.kernels.pointers import load, load4, load_index, pointers, store, store4, unpack
+from plmix_dist.kernels.posteriors import padded_posteriors
+from plmix_dist.kernels.prepared import Prepared
 from plmix_dist.kernels.rates import (
-    NO_RATES,
+    RateSums,
     add_rates,
     add_what_is_queued,
     rate_sums,
     rates_by_component,
-    rates_of,
 )
-from plmix_dist.kernels.row import (
-    evaluate_row,
-    is_listed,
-    log_likelihood4,
-    logs_of_rows,
-    posterior_of_row,
-    row_at,
-    scratch_at,
-    scratch_memory,
-    slots_of,
-    totals_and_scales,
-)
-from plmix_dist.kernels.rows import addresses_of, rows_of
 from plmix_dist.kernels.simd import splat4
+from plmix_dist.kernels.workspace import Workspace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from plmix_dist.kernels.prepared import Prepared
+    from plmix_dist.kernels.pointers import Room
     from plmix_dist.rankings import RankingBlock
 
 # Sums over unlisted items are formed in one go as long as no more than this share of digits is lost to cancellation.
@@ -94,80 +85,119 @@ def em_statistics(
 
     With `frozen` parameters the posteriors are those at `frozen`, as in the inner loop of an exact M-step.
     """
+    workspace = Workspace.of_thread()
     n_items, width, n_components = current.n_items, current.width, current.n_components
-    rows = rows_of(block, width)
-    n_rows = block.n_rankings
-    sums, below_sums = aligned_zeros(n_items, 2, width), np.zeros((n_items, width))
-    shares, expected = np.zeros((2, width))
-    rates = rate_sums(block, current) if with_rates else NO_RATES
-    totals, scales = totals_and_scales(n_rows)
-    logs, given = (totals, np.empty((0, width))) if frozen is None else padded_posteriors(rows, frozen)
-    memory = scratch_memory(rows, current)
-    _accumulate(rows, current, given, memory, totals, scales, sums, below_sums, shares, expected, rates)
-    if frozen is None:
-        logs_of_rows(totals, scales)
+    rows = rows_of(block, width, workspace)
+    given = None if frozen is None else padded_posteriors(rows, frozen, workspace)
+    probabilities = probabilities_of(rows.n_rows, workspace)
+    added = workspace.zeros("sums", (3 * n_items + 2) * width)
+    sums = added.array[: 2 * n_items * width].reshape(n_items, 2, width)
+    shares, expected = added.array[-2 * width :].reshape(2, width)
+    pass_sums = _PassSums(
+        probabilities.totals,
+        probabilities.scales,
+        0 if given is None else given[1],
+        added,
+        added.address + 16 * n_items * width,
+        added.address + 24 * n_items * width,
+        added.address + 24 * n_items * width + 8 * width,
+    )
+    slots = slots_for(rows, current, workspace)
+    passed = pointers(rows), workspace.pointers_of(current), pointers(slots), pointers(pass_sums)
+    if with_rates:
+        rate = rate_sums(block, current, workspace)
+        _add_rows_and_rates(*passed, pointers(rate))
+        rates = rates_by_component(rate, current)
+    else:
+        _add_rows(*passed)
+        rates = np.zeros((0, n_items, 0))
     if block.below.any():
-        _spread_below(current, below_sums, sums)
+        _spread_below(passed[1], passed[3])
+    logs = logs_of(probabilities) if given is None else given[0]
     offers = sums[:, 0] * current.worths.reshape(n_items, width)
     return EmStatistics(
-        log_likelihood=np.array(np.sum(rows.weights * logs[:n_rows])),
-        expected_log_likelihood=expected[:n_components],
-        shares=shares[:n_components],
-        wins=np.ascontiguousarray(sums[:, 1, :n_components].T),
-        expected_wins=np.ascontiguousarray(offers[:, :n_components].T),
-        rates=rates_by_component(rates, current),
+        log_likelihood=np.array(np.sum(rows.weights.array * logs)),
+        expected_log_likelihood=expected[:n_components].copy(),
+        shares=shares[:n_components].copy(),
+        wins=sums[:, 1, :n_components].T.copy(),
+        expected_wins=offers[:, :n_components].T.copy(),
+        rates=rates,
     )
 
 
+class _PassSums(NamedTuple):
+    """What a pass adds up.
+
+    `totals` and `scales` get the probability of each row; `given` has the posterior of each row, or is 0. `sums` has
+    for each item the offers to it and its wins, `below` the offers noted by `_correct_below`.
+    """
+
+    totals: Room
+    scales: Room
+    given: NDArray[np.float64] | int
+    sums: Room
+    below: int
+    shares: int
+    expected: int
+
+
 @kernel
-def _accumulate(
-    rows_in: Any,
-    prepared: Any,
-    given: Any,
-    memory: Any,
-    totals: Any,
-    scales: Any,
-    sums: Any,
-    below_sums: Any,
-    shares: Any,
-    expected: Any,
-    rate_sums: Any,
-) -> None:
-    """Run over all rows, with posteriors that are given or else those at the current parameters."""
-    params, slots = parameters_of(prepared), slots_of(memory)
-    rows, rates = addresses_of(rows_in), rates_of(rate_sums)
-    totals_into, scales_into = address_of(totals), address_of(scales)
-    into, below_into = address_of(sums), address_of(below_sums)
-    shares_into, expected_into = address_of(shares), address_of(expected)
-    is_given, given_from = given.shape[0] > 0, address_of(given)
-    width = params.width
+def _add_rows(rows_fields: Any, params_fields: Any, slots_fields: Any, sums_fields: Any) -> None:
+    """Add up all rows, without rates: what MM needs."""
+    rows, params = unpack(Rows, rows_fields), unpack(Prepared, params_fields)
+    slots, sums = unpack(Slots, slots_fields), unpack(_PassSums, sums_fields)
     for first in range(0, rows.n_rows, slots.n_slots):
         end = min(first + slots.n_slots, rows.n_rows)
+        _evaluate_rows(first, end, rows, params, slots, sums)
         for index in range(first, end):
-            evaluate_row(row_at(index, rows), params, scratch_at(index - first, slots, width))
+            _add_row(row_at(index, rows), params, scratch_at(index - first, slots, params.width), sums)
+
+
+@kernel
+def _add_rows_and_rates(
+    rows_fields: Any, params_fields: Any, slots_fields: Any, sums_fields: Any, rates_fields: Any
+) -> None:
+    """Add up all rows, with rates: what LSR needs."""
+    rows, params = unpack(Rows, rows_fields), unpack(Prepared, params_fields)
+    slots, sums = unpack(Slots, slots_fields), unpack(_PassSums, sums_fields)
+    rates = unpack(RateSums, rates_fields)
+    for first in range(0, rows.n_rows, slots.n_slots):
+        end = min(first + slots.n_slots, rows.n_rows)
+        _evaluate_rows(first, end, rows, params, slots, sums)
         for index in range(first, end):
-            scratch, weight = scratch_at(index - first, slots, width), load(rows.weights, index)
-            if is_given:
-                _take_posterior(given_from + 8 * index * width, weight, width, scratch)
-            else:
-                total, scale = posterior_of_row(weight, params, scratch)
-                store(totals_into, index, total)
-                store(scales_into, index, scale)
-        for index in range(first, end):
-            row, scratch = row_at(index, rows), scratch_at(index - first, slots, width)
-            for lane in range(0, width, 4):
-                share = load4(scratch.posterior, lane)
-                store4(shares_into, lane, load4(shares_into, lane) + share)
-                logs = log_likelihood4(scratch, lane)
-                store4(expected_into, lane, load4(expected_into, lane) + share * logs)
-                _add_wins(row, lane, width, share, scratch.inverse, into)
-            if row.below:
-                _correct_below(row, params, scratch, into, below_into)
-            if rates.padded > 0:
-                way = load_uint8(rates.ways, index)
-                add_rates(row, way, load(rows.weights, index), params, scratch, rates)
-    if rate_sums.n_queued.shape[0] > 0:
-        add_what_is_queued(params, rates)
+            row, scratch = row_at(index, rows), scratch_at(index - first, slots, params.width)
+            _add_row(row, params, scratch, sums)
+            add_rates(row, load(rows.weights, index), params, scratch, rates)
+    add_what_is_queued(params, rates)
+
+
+@kernel_part
+def _evaluate_rows(first: int, end: int, rows: Any, params: Any, slots: Any, sums: Any) -> None:
+    """Fill the scratch of some rows, with posteriors that are given or else those at the current parameters."""
+    width = params.width
+    for index in range(first, end):
+        evaluate_row(row_at(index, rows), params, scratch_at(index - first, slots, width))
+    for index in range(first, end):
+        scratch, weight = scratch_at(index - first, slots, width), load(rows.weights, index)
+        if sums.given != 0:
+            _take_posterior(sums.given + 8 * index * width, weight, width, scratch)
+        else:
+            total, scale = posterior_of_row(weight, params, scratch)
+            store(sums.totals, index, total)
+            store(sums.scales, index, scale)
+
+
+@kernel_part
+def _add_row(row: Any, params: Any, scratch: Any, sums: Any) -> None:
+    """Add one row that was evaluated to all sums but the rates."""
+    for lane in range(0, params.width, 4):
+        share = load4(scratch.posterior, lane)
+        store4(sums.shares, lane, load4(sums.shares, lane) + share)
+        logs = log_likelihood4(scratch, lane)
+        store4(sums.expected, lane, load4(sums.expected, lane) + share * logs)
+        _add_wins(row, lane, params.width, share, scratch.inverse, sums.sums)
+    if row.below:
+        _correct_below(row, params, scratch, sums.sums, sums.below)
 
 
 @kernel_part
@@ -248,11 +278,13 @@ def _add(sums: int, entry: int, value: float) -> None:
 
 
 @kernel
-def _spread_below(params: Any, below_sums: Any, sums: Any) -> None:
+def _spread_below(params_fields: Any, sums_fields: Any) -> None:
     """Give every item what was noted for the places at or before its own in the order by falling worth."""
+    params, sums = unpack(Prepared, params_fields), unpack(_PassSums, sums_fields)
+    width, n_items = params.width, params.n_items
     for component in range(params.n_components):
         carried = 0.0
-        for place in range(params.n_items):
-            item = np.intp(params.order[component * params.n_items + place])
-            carried += below_sums[place, component]
-            sums[item, 0, component] += carried
+        for place in range(n_items):
+            item = load_index(params.order, component * n_items + place)
+            carried += load(sums.below, place * width + component)
+            _add(sums.sums, item * 2 * width + component, carried)

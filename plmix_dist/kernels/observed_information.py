@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from plmix_dist.kernels.choices import Slots, evaluate_row, item_at, row_at, scratch_at, slots_for
+from plmix_dist.kernels.entries import Rows, rows_of
 from plmix_dist.kernels.jit import kernel, kernel_part
-from plmix_dist.kernels.likelihood import padded_posteriors
-from plmix_dist.kernels.memory import address_of, load, load4, store, store4
-from plmix_dist.kernels.prepared import parameters_of
-from plmix_dist.kernels.row import evaluate_row, item_at, row_at, scratch_at, scratch_memory, slots_of
-from plmix_dist.kernels.rows import addresses_of, rows_of
+from plmix_dist.kernels.pointers import load, load4, pointers, store, store4, unpack
+from plmix_dist.kernels.posteriors import padded_posteriors
+from plmix_dist.kernels.prepared import Prepared
 from plmix_dist.kernels.simd import splat4, where_greater4
+from plmix_dist.kernels.workspace import Workspace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from plmix_dist.kernels.prepared import Prepared
     from plmix_dist.rankings import RankingBlock
 
 # Components with less than this share of a row are left out of it: curvature guides steps, and is not a result.
@@ -55,9 +55,16 @@ def information(block: RankingBlock, params: Prepared) -> Information:
     own = np.zeros((n_components, n_items))
     shared = np.zeros((n_components, n_items, padded))
     scores = np.zeros((block.n_rankings, n_components, n_items))
-    rows = rows_of(block, params.width)
-    posteriors = np.ascontiguousarray(padded_posteriors(rows, params)[1][:, :n_components])
-    _add_rows(rows, params, scratch_memory(rows, params), np.empty(padded), posteriors, own, shared, scores)
+    workspace = Workspace.of_thread()
+    rows = rows_of(block, params.width, workspace)
+    posteriors = np.ascontiguousarray(padded_posteriors(rows, params, workspace)[1][:, :n_components])
+    places = workspace.empty("places", padded)
+    _add_information(
+        pointers(rows),
+        workspace.pointers_of(params),
+        pointers(slots_for(rows, params, workspace)),
+        pointers((posteriors, own, shared, scores, places, padded)),
+    )
     complete = _complete(own, shared[:, :, :n_items], params)
     weights = np.ones(block.n_rankings) if block.weights is None else block.weights
     roots = np.sqrt(weights)
@@ -95,60 +102,65 @@ def _complete(own: NDArray[np.float64], shared: NDArray[np.float64], params: Pre
     return complete
 
 
-class _Sums(NamedTuple):
-    """Where the sums of one component are, and the scores of one row under it."""
+class _InformationSums(NamedTuple):
+    """Addresses of the posteriors, of what is added up, and of working memory for the places of items in one row."""
 
+    posteriors: int
     own: int
     shared: int
     scores: int
+    places: int
+    padded: int
 
 
 @kernel
-def _add_rows(
-    rows: Any, prepared: Any, memory: Any, places: Any, posteriors: Any, own: Any, shared: Any, scores: Any
-) -> None:
+def _add_information(rows_fields: Any, params_fields: Any, slots_fields: Any, sums_fields: Any) -> None:
     """Fill scores q s, and add up what the variances of choices are made of.
 
     `own[k, i]` adds w q times the variance of item i alone; `shared[k, i, j]`, of two items, w q worth_i times the sum
     of 1 / S^2 over the choices that offered both, in the row of the one that left first.
     """
-    params, addresses = parameters_of(prepared), addresses_of(rows)
-    scratch = scratch_at(0, slots_of(memory), params.width)
-    padded, n_items, n_components = places.shape[0], params.n_items, params.n_components
-    where = address_of(places)
-    for index in range(addresses.n_rows):
-        row = row_at(index, addresses)
+    rows, params = unpack(Rows, rows_fields), unpack(Prepared, params_fields)
+    sums = unpack(_InformationSums, sums_fields)
+    scratch = scratch_at(0, unpack(Slots, slots_fields), params.width)
+    n_items, n_components = params.n_items, params.n_components
+    for index in range(rows.n_rows):
+        row = row_at(index, rows)
         evaluate_row(row, params, scratch)
-        # An item at place b is on offer at all choices up to b: those not ordered at all of them, absent ones at none.
-        for item in range(padded):
-            store(where, item, np.float64(row.n_choices) if row.below and item < n_items else -1.0)
-        for place in range(row.n_listed):
-            store(where, item_at(place, row, params), np.float64(min(place, row.n_choices)))
+        _fill_places(row, params, sums)
         for component in range(n_components):
-            share = posteriors[index, component]
+            share = load(sums.posteriors, index * n_components + component)
             if share >= _LEAST_POSTERIOR:
-                sums = _Sums(
-                    address_of(own) + 8 * component * n_items,
-                    address_of(shared) + 8 * component * n_items * padded,
-                    address_of(scores) + 8 * (index * n_components + component) * n_items,
+                of_component = _InformationSums(
+                    sums.posteriors,
+                    sums.own + 8 * component * n_items,
+                    sums.shared + 8 * component * n_items * sums.padded,
+                    sums.scores + 8 * (index * n_components + component) * n_items,
+                    sums.places,
+                    sums.padded,
                 )
-                weight = share * load(addresses.weights, index)
-                _add_component(row, component, share, weight, params, scratch, where, padded, sums)
+                weight = share * load(rows.weights, index)
+                _add_component(row, component, share, weight, params, scratch, of_component)
+
+
+@kernel_part
+def _fill_places(row: Any, params: Any, sums: Any) -> None:
+    """The place of each item: it is on offer at all choices up to that one.
+
+    Items that are not ordered are on offer at all choices, absent ones at none.
+    """
+    for item in range(sums.padded):
+        store(sums.places, item, np.float64(row.n_choices) if row.below and item < params.n_items else -1.0)
+    for place in range(row.n_listed):
+        store(sums.places, item_at(place, row, params), np.float64(min(place, row.n_choices)))
 
 
 @kernel_part
 def _add_component(
-    row: Any,
-    component: int,
-    share: float,
-    weight: float,
-    params: Any,
-    scratch: Any,
-    places: int,
-    padded: int,
-    sums: Any,
+    row: Any, component: int, share: float, weight: float, params: Any, scratch: Any, sums: Any
 ) -> None:
-    width = params.width
+    """Add one row to the sums of one component, whose addresses are given."""
+    width, places, padded = params.width, sums.places, sums.padded
     offers, squares = 0.0, 0.0
     for place in range(row.n_choices):
         item = item_at(place, row, params)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.jit import kernel
-from plmix_dist.kernels.rows import rows_of
+from plmix_dist.kernels.entries import Rows, rows_of
+from plmix_dist.kernels.jit import kernel, kernel_part
+from plmix_dist.kernels.pointers import (
+    load,
+    load_index,
+    load_uint8,
+    load_uint63,
+    pointers,
+    store,
+    store_index,
+    unpack,
+)
+from plmix_dist.kernels.workspace import Workspace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,33 +36,56 @@ def pairwise_wins(block: RankingBlock, memberships: NDArray[np.float64]) -> NDAr
     memberships : (n_rankings, n_components)
         The probability q of each component for each row, or 0 and 1 for clusters.
     """
-    wins = np.zeros((memberships.shape[1], block.n_items, block.n_items))
-    _count(rows_of(block), np.array(memberships, np.float64, order="C"), wins)
+    n_components, n_items = memberships.shape[1], block.n_items
+    wins = np.zeros((n_components, n_items, n_items))
+    given = np.ascontiguousarray(memberships, np.float64)
+    workspace = Workspace.of_thread()
+    rows = rows_of(block, 1, workspace)
+    listed = workspace.zeros("listed", n_items, np.int32)
+    _count_wins(pointers(rows), pointers((given, listed, wins, n_components, n_items)))
     return wins
 
 
+class _WinSums(NamedTuple):
+    """Addresses of memberships, of the number of the last row that listed each item, and of wins."""
+
+    memberships: int
+    listed: int
+    wins: int
+    n_components: int
+    n_items: int
+
+
 @kernel
-def _count(rows: Any, memberships: Any, wins: Any) -> None:
-    items, offsets, n_ordered, below, weights, _ = rows
-    listed = np.full(wins.shape[1], -1, np.int64)
-    for row in range(offsets.shape[0] - 1):
-        start, stop = offsets[row], offsets[row + 1]
+def _count_wins(rows_fields: Any, sums_fields: Any) -> None:
+    """Add up the wins of all rows."""
+    rows, sums = unpack(Rows, rows_fields), unpack(_WinSums, sums_fields)
+    for row in range(rows.n_rows):
+        start, stop = load_uint63(rows.offsets, row), load_uint63(rows.offsets, row + 1)
+        below = load_uint8(rows.below, row) != 0
         for entry in range(start, stop):
-            listed[items[entry]] = row
-        for component in range(wins.shape[0]):
-            added = weights[row] * memberships[row, component]
-            if added == 0.0:
-                continue
-            for entry in range(start, start + np.int64(n_ordered[row])):
-                beaten = wins[component, items[entry]]
-                for other in range(entry + 1, stop):
-                    beaten[items[other]] += added
-                if below[row]:
-                    _add_to_unlisted(beaten, listed, row, added)
+            store_index(sums.listed, load_index(rows.entries, entry), row + 1)
+        for component in range(sums.n_components):
+            weight = load(rows.weights, row)
+            added = weight * load(sums.memberships, row * sums.n_components + component)
+            if added != 0.0:
+                for entry in range(start, start + load_index(rows.n_ordered, row)):
+                    winner = component * sums.n_items + load_index(rows.entries, entry)
+                    line = winner * sums.n_items
+                    for other in range(entry + 1, stop):
+                        _add(sums.wins, line + load_index(rows.entries, other), added)
+                    if below:
+                        _add_to_unlisted(line, row + 1, added, sums)
 
 
-@kernel
-def _add_to_unlisted(beaten: Any, listed: Any, row: int, added: float) -> None:
-    for item in range(beaten.shape[0]):
-        if listed[item] != row:
-            beaten[item] += added
+@kernel_part
+def _add_to_unlisted(line: int, number: int, added: float, sums: Any) -> None:
+    """Add wins of one item over all items that a row does not list."""
+    for item in range(sums.n_items):
+        if load_index(sums.listed, item) != number:
+            _add(sums.wins, line + item, added)
+
+
+@kernel_part
+def _add(sums: int, entry: int, value: float) -> None:
+    store(sums, entry, load(sums, entry) + value)

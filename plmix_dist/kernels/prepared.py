@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.kernels.jit import kernel_part
-from plmix_dist.kernels.memory import address_of, aligned_zeros
+from plmix_dist.kernels.pointers import aligned_zeros
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,37 +109,3 @@ def _stride(log_range: float, n_items: int) -> int:
     """How many chances, none less than the least worth out of all at their largest, float64 can hold the product of."""
     most = int(_LOG_LARGEST / (log_range + math.log(n_items) + 1.0))
     return min(_LONGEST_STRIDE, most // LANES * LANES) if most >= LANES else 1
-
-
-class Parameters(NamedTuple):
-    """What kernels make of `Prepared`: where its arrays are."""
-
-    worths: int
-    share_mantissas: int
-    share_exponents: int
-    order: int
-    rank: int
-    tails: int
-    item_of: int
-    n_items: int
-    n_components: int
-    width: int
-    stride: int
-
-
-@kernel_part
-def parameters_of(prepared: Any) -> Any:
-    """The addresses of prepared parameters."""
-    return Parameters(
-        address_of(prepared.worths),
-        address_of(prepared.share_mantissas),
-        address_of(prepared.share_exponents),
-        address_of(prepared.order),
-        address_of(prepared.rank),
-        address_of(prepared.tails),
-        address_of(prepared.item_of),
-        prepared.n_items,
-        prepared.n_components,
-        prepared.width,
-        prepared.stride,
-    )

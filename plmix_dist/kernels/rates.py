@@ -16,24 +16,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.jit import kernel, kernel_part
-from plmix_dist.kernels.memory import (
-    address_of,
+from plmix_dist.kernels.choices import is_listed, item_at
+from plmix_dist.kernels.jit import kernel_part
+from plmix_dist.kernels.pointers import (
     aligned_zeros,
     load,
     load4,
     load_index,
+    load_uint8,
     store,
     store4,
     store_index,
 )
-from plmix_dist.kernels.row import is_listed, item_at
 from plmix_dist.kernels.simd import LANES, splat4, where_greater4
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from plmix_dist.kernels.pointers import Room
     from plmix_dist.kernels.prepared import Prepared
+    from plmix_dist.kernels.workspace import Workspace
     from plmix_dist.rankings import RankingBlock
 
 # A component that has less than this share of a row adds nothing to its rates: a bounded error, far below rounding.
@@ -68,25 +70,23 @@ class RateSums(NamedTuple):
     on_offer : (n_items,)
         The entries of a row, with those of items it does not list behind them.
     padded
-        Length of a line; 0 if no rates are wanted.
+        Length of a line.
+    n_queues
+        n_components, or 0 if there are no lines.
     """
 
     ways: NDArray[np.uint8]
-    side_by_side: NDArray[np.float64]
+    side_by_side: Room
     lines: NDArray[np.float64]
-    places: NDArray[np.float64]
-    queued: NDArray[np.float64]
-    n_queued: NDArray[np.int32]
-    on_offer: NDArray[np.int32]
+    places: Room
+    queued: Room
+    n_queued: Room
+    on_offer: Room
     padded: int
+    n_queues: int
 
 
-# For passes without rates: kernels want something of the same type.
-_NONE, _NO_INDICES = np.zeros(0), np.zeros(0, np.int32)
-NO_RATES = RateSums(np.zeros(0, np.uint8), _NONE, _NONE, _NONE, _NONE, _NO_INDICES, _NO_INDICES, 0)
-
-
-def rate_sums(block: RankingBlock, params: Prepared) -> RateSums:
+def rate_sums(block: RankingBlock, params: Prepared, workspace: Workspace) -> RateSums:
     """Room for the rates of a block, all zero."""
     n_items, ways = params.n_items, _ways(block, params)
     with_lines = params.n_components if (ways != SIDE_BY_SIDE).any() else 0
@@ -94,13 +94,14 @@ def rate_sums(block: RankingBlock, params: Prepared) -> RateSums:
     padded = -(-n_items // LANES) * LANES
     return RateSums(
         ways,
-        aligned_zeros(n_items * n_items * params.width if is_side_by_side else 0),
+        workspace.zeros("side by side", n_items * n_items * params.width if is_side_by_side else 0),
         aligned_zeros(with_lines * n_items * padded),
-        aligned_zeros(with_lines * QUEUE * padded),
-        np.zeros(with_lines * QUEUE * n_items),
-        np.zeros(with_lines, np.int32),
-        np.zeros(n_items, np.int32),
+        workspace.zeros("queued places", with_lines * QUEUE * padded),
+        workspace.zeros("queued rates", with_lines * QUEUE * n_items),
+        workspace.zeros("queue lengths", with_lines, np.int32),
+        workspace.zeros("on offer", n_items, np.int32),
         padded,
+        with_lines,
     )
 
 
@@ -124,50 +125,22 @@ def _ways(block: RankingBlock, params: Prepared) -> NDArray[np.uint8]:
 def rates_by_component(rates: RateSums, params: Prepared) -> NDArray[np.float64]:
     """(n_components, n_items, n_items): everything added up."""
     n_items, n_components = params.n_items, params.n_components
-    if not rates.padded:
-        return np.zeros((0, n_items, 0))
     lines = rates.lines.reshape(-1, n_items, rates.padded)[:, :, :n_items]
-    side_by_side = rates.side_by_side.reshape(-1, n_items, params.width)[:, :, :n_components].transpose(
+    side_by_side = rates.side_by_side.array.reshape(-1, n_items, params.width)[:, :, :n_components].transpose(
         2, 0, 1
     )
     if lines.size and side_by_side.size:
         return side_by_side + lines
     if lines.size or side_by_side.size:
-        return np.ascontiguousarray(lines if lines.size else side_by_side)
+        # Side by side they lie in a workspace, and must be copied.
+        return np.ascontiguousarray(lines) if lines.size else side_by_side.copy()
     return np.zeros((n_components, n_items, n_items))
 
 
-class Rates(NamedTuple):
-    """What kernels make of `RateSums`: where its arrays are."""
-
-    ways: int
-    side_by_side: int
-    lines: int
-    places: int
-    queued: int
-    n_queued: int
-    on_offer: int
-    padded: int
-
-
 @kernel_part
-def rates_of(sums: Any) -> Any:
-    """The addresses of rates being added up."""
-    return Rates(
-        address_of(sums.ways),
-        address_of(sums.side_by_side),
-        address_of(sums.lines),
-        address_of(sums.places),
-        address_of(sums.queued),
-        address_of(sums.n_queued),
-        address_of(sums.on_offer),
-        sums.padded,
-    )
-
-
-@kernel_part
-def add_rates(row: Any, way: int, weight: float, params: Any, scratch: Any, rates: Any) -> None:
+def add_rates(row: Any, weight: float, params: Any, scratch: Any, rates: Any) -> None:
     """Rates from everything still on offer to the winner of each choice of a row."""
+    way = load_uint8(rates.ways, row.number - 1)
     if way == SIDE_BY_SIDE:
         _add_side_by_side(row, params, scratch, rates)
     else:
@@ -277,7 +250,7 @@ def _add_queued(row: Any, component: int, params: Any, scratch: Any, rates: Any)
     store_index(rates.n_queued, component, n_queued)
 
 
-@kernel
+@kernel_part
 def _sweep_queue(component: int, n_items: int, rates: Any) -> None:
     """Add the rates of the queued rows of a component, line by line."""
     lines, padded = rates.lines, rates.padded
@@ -304,7 +277,7 @@ def _sweep_queue(component: int, n_items: int, rates: Any) -> None:
 def add_what_is_queued(params: Any, rates: Any) -> None:
     """Add the rates of rows that still wait when there are no more; empty slots of a queue add nothing."""
     n_items = params.n_items
-    for component in range(params.n_components):
+    for component in range(rates.n_queues):
         n_queued = load_index(rates.n_queued, component)
         if n_queued > 0:
             first = component * QUEUE * n_items

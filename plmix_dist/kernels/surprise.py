@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from plmix_dist.kernels.entries import Rows, rows_of
 from plmix_dist.kernels.jit import kernel
-from plmix_dist.kernels.rows import rows_of
+from plmix_dist.kernels.pointers import load, load_index, load_uint63, pointers, store, unpack
+from plmix_dist.kernels.workspace import Workspace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,18 +35,30 @@ def place_surprises(block: RankingBlock, log_worths: NDArray[np.float64]) -> NDA
     [-0.5, 0.5]
     """
     surprises = np.zeros(len(block.items))
-    _surprise(rows_of(block), np.array(log_worths, np.float64, order="C"), surprises)
+    rows = rows_of(block, 1, Workspace.of_thread())
+    held = np.ascontiguousarray(log_worths, np.float64)
+    _add_surprises(pointers(rows), pointers((held, surprises)))
     return surprises
 
 
+class _Surprises(NamedTuple):
+    """Addresses of log-worths and of the surprises being added up."""
+
+    log_worths: int
+    surprises: int
+
+
 @kernel
-def _surprise(rows: Any, log_worths: Any, surprises: Any) -> None:
-    items, offsets, n_ordered = rows.entries, rows.offsets, rows.n_ordered
-    for row in range(offsets.shape[0] - 1):
-        start, stop = offsets[row], offsets[row + 1]
-        for entry in range(start, start + np.int64(n_ordered[row])):
+def _add_surprises(rows_fields: Any, sums_fields: Any) -> None:
+    """Add up the surprises of all rows."""
+    rows, sums = unpack(Rows, rows_fields), unpack(_Surprises, sums_fields)
+    for row in range(rows.n_rows):
+        start, stop = load_uint63(rows.offsets, row), load_uint63(rows.offsets, row + 1)
+        for entry in range(start, start + load_index(rows.n_ordered, row)):
+            log_worth = load(sums.log_worths, load_index(rows.entries, entry))
             for later in range(entry + 1, stop):
                 # The probability that the later one would have come first.
-                upset = 1.0 / (1.0 + np.exp(log_worths[items[entry]] - log_worths[items[later]]))
-                surprises[entry] -= upset
-                surprises[later] += upset
+                other = load(sums.log_worths, load_index(rows.entries, later))
+                upset = 1.0 / (1.0 + np.exp(log_worth - other))
+                store(sums.surprises, entry, load(sums.surprises, entry) - upset)
+                store(sums.surprises, later, load(sums.surprises, later) + upset)

@@ -18,17 +18,17 @@ import numpy as np
 
 from plmix_dist.kernels.jit import kernel, kernel_part
 from plmix_dist.kernels.logarithm import log4, log4_of_scaled
-from plmix_dist.kernels.memory import (
-    address_of,
-    aligned_zeros,
+from plmix_dist.kernels.pointers import (
     load,
     load4,
     load_index,
     load_uint8,
     load_uint63,
+    pointers,
     store,
     store4,
     store_index,
+    unpack,
 )
 from plmix_dist.kernels.simd import (
     exponent4,
@@ -42,8 +42,10 @@ from plmix_dist.kernels.simd import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from plmix_dist.kernels.entries import Rows
+    from plmix_dist.kernels.pointers import Room
     from plmix_dist.kernels.prepared import Prepared
-    from plmix_dist.kernels.rows import Rows
+    from plmix_dist.kernels.workspace import Workspace
 
 
 # The chance of a single choice can be as small as float64 holds: products of chances start that much higher.
@@ -95,51 +97,36 @@ class Scratch(NamedTuple):
     stamp: int
 
 
-class Memory(NamedTuple):
-    """Arrays for the scratch of several rows.
+class Slots(NamedTuple):
+    """The scratch of several rows, and how many bytes each slot has.
 
-    Rows that are worked on in turn, step by step, are independent of each other within a step: the processor takes up
-    the next while it waits for results of the last. Long rows keep it busy by themselves, and would fill the cache.
+    Rows in different slots are independent of each other within a step: the processor begins the next row while it
+    waits for results of the last. Long rows keep it busy by themselves, and several would fill the cache.
     """
 
-    floats: NDArray[np.float64]
-    integers: NDArray[np.int32]
-    n_slots: int
-
-
-def scratch_memory(rows: Rows, params: Prepared) -> Memory:
-    """Working memory for rows at parameters."""
-    numbers = (4 + rows.longest) * params.width
-    n_slots = _MOST_SLOTS if numbers <= _MOST_NUMBERS_IN_A_SLOT else 1
-    integers = np.zeros((n_slots, params.width + params.n_items), np.int32)
-    return Memory(aligned_zeros(n_slots, numbers), integers, n_slots)
-
-
-class Slots(NamedTuple):
-    """What kernels make of `Memory`: where its arrays are, and how many bytes a slot has in each."""
-
-    floats: int
-    integers: int
+    floats: Room
+    integers: Room
     float_bytes: int
     integer_bytes: int
     n_slots: int
 
 
-@kernel_part
-def slots_of(memory: Any) -> Any:
-    """The addresses of working memory."""
+def slots_for(rows: Rows, params: Prepared, workspace: Workspace) -> Slots:
+    """Scratch for rows at parameters, in the rooms "scratch floats" and "scratch integers"."""
+    n_floats, n_integers = (4 + rows.longest) * params.width, params.width + params.n_items
+    n_slots = _MOST_SLOTS if n_floats <= _MOST_NUMBERS_IN_A_SLOT else 1
     return Slots(
-        address_of(memory.floats),
-        address_of(memory.integers),
-        8 * memory.floats.shape[1],
-        4 * memory.integers.shape[1],
-        memory.n_slots,
+        workspace.zeros("scratch floats", n_slots * n_floats),
+        workspace.zeros("scratch integers", n_slots * n_integers, np.int32),
+        8 * n_floats,
+        4 * n_integers,
+        n_slots,
     )
 
 
 @kernel_part
 def scratch_at(slot: int, slots: Any, width: int) -> Any:
-    """Where everything is in one slot of working memory."""
+    """The scratch of one slot."""
     floats = slots.floats + slots.float_bytes * slot
     integers = slots.integers + slots.integer_bytes * slot
     step = 8 * width
@@ -271,15 +258,32 @@ def log_likelihood4(scratch: Any, lane: int) -> Any:
     return log4_of_scaled(load4(scratch.mantissa, lane), load4(scratch.exponent, lane))
 
 
-def totals_and_scales(n_rows: int) -> NDArray[np.float64]:
-    """(2, n_rows and a few more): room for probabilities of rows as total * 2**scale."""
-    return np.ones((2, n_rows + 3))
+class Probabilities(NamedTuple):
+    """The probability of each row as total * 2**scale; there are three more of both, to make whole vectors."""
+
+    totals: Room
+    scales: Room
+    size: int
+
+
+def probabilities_of(n_rows: int, workspace: Workspace) -> Probabilities:
+    """Room for the probabilities of rows."""
+    totals, scales = workspace.empty("totals", n_rows + 3), workspace.empty("scales", n_rows + 3)
+    totals.array[n_rows:] = 1.0
+    scales.array[n_rows:] = 1.0
+    return Probabilities(totals, scales, n_rows + 3)
+
+
+def logs_of(probabilities: Probabilities) -> NDArray[np.float64]:
+    """(n_rows,): the logarithm of each probability; it takes the place of the total."""
+    _take_logs(pointers(probabilities))
+    return probabilities.totals.array[:-3]
 
 
 @kernel
-def logs_of_rows(totals: Any, scales: Any) -> None:
-    """Put log(total * 2**scale) in the place of each total; what lies beyond the last four is left alone."""
+def _take_logs(fields: Any) -> None:
+    """Replace each total by log(total * 2**scale), in whole vectors of four."""
+    of = unpack(Probabilities, fields)
     log_2 = splat4(np.log(2.0))
-    first, second = address_of(totals), address_of(scales)
-    for row in range(0, totals.shape[0] // 4 * 4, 4):
-        store4(first, row, log4(load4(first, row)) + load4(second, row) * log_2)
+    for row in range(0, of.size // 4 * 4, 4):
+        store4(of.totals, row, log4(load4(of.totals, row)) + load4(of.scales, row) * log_2)

@@ -1,15 +1,19 @@
-"""Numbers at addresses: how the parts of a kernel read and write arrays.
+"""Numbers at addresses: how compiled code reads and writes arrays.
 
-Parts take addresses instead of arrays. To numba an array is seven values and an owner. Handed to a part of a kernel,
-its owners are counted, by locked instructions that cost as much as a short row, and all seven values go through the
-compiler once for every part. An address is one number. Nothing is checked: the function that calls a kernel from Python
-makes all arrays, and holds them until the kernel is done.
+Compiled code takes addresses instead of arrays. To numba an array is seven values and an owner. Passing it on means
+counting its owners, which costs as much as a short row, and compiling seven values for every part. An address is one
+number. Nothing is checked: the Python function that calls a kernel makes all arrays, and holds them until the kernel
+is done.
+
+A structure is a NamedTuple of arrays, rooms (arrays with known addresses) and integers. `pointers` makes of it one
+array of integers, with an address for each array. In the kernel, `unpack` makes of these integers a NamedTuple of the
+same class, with the same names. So there is one class for both sides.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -19,31 +23,78 @@ from numba.extending import intrinsic
 from plmix_dist.kernels.simd import LLVM_VECTOR, float64x4
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
-_CACHE_LINE = 64
-_DOUBLE, _INDEX = ir.DoubleType(), ir.IntType(32)
+CACHE_LINE = 64
+_DOUBLE, _INDEX, _POINTER = ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+
+
+def address(array: NDArray[Any]) -> int:
+    """The address of the first number of an array.
+
+    Examples
+    --------
+    >>> numbers = np.zeros(4)
+    >>> address(numbers[1:]) - address(numbers)
+    8
+    """
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+class Room(NamedTuple):
+    """An array together with its address: looking up an address takes a microsecond."""
+
+    array: NDArray[Any]
+    address: int
+
+
+def pointers(structure: Iterable[NDArray[Any] | Room | int]) -> NDArray[np.int64]:
+    """(n_fields,): the fields of a structure as kernels take them, with an address for each array.
+
+    Arrays must be contiguous. The caller must hold them as long as a kernel uses the addresses.
+
+    Examples
+    --------
+    >>> numbers = np.zeros(4)
+    >>> pointers((numbers, 7)).tolist() == [address(numbers), 7]
+    True
+    """
+    return np.array([field if type(field) is int else _address_of(field) for field in structure], np.int64)
+
+
+def _address_of(field: Any) -> int:
+    return field.address if type(field) is Room else address(field)
 
 
 def aligned_zeros(*shape: int) -> NDArray[np.float64]:
-    """An array that begins with a cache line, so that no vector of four numbers lies across two lines."""
+    """An array that begins with a cache line, so that no vector of four numbers lies across two lines.
+
+    Examples
+    --------
+    >>> address(aligned_zeros(3, 4)) % 64
+    0
+    """
     size = math.prod(shape)
-    memory = np.zeros(size + _CACHE_LINE // 8)
-    address = memory.__array_interface__["data"][0]
-    begin = -address % _CACHE_LINE // 8
+    memory = np.zeros(size + CACHE_LINE // 8)
+    begin = -address(memory) % CACHE_LINE // 8
     return memory[begin : begin + size].reshape(shape)
 
 
 @intrinsic
-def address_of(typing_context: Any, array: Any) -> Any:
-    """Where the numbers of an array begin."""
+def unpack(typing_context: Any, structure: Any, fields: Any) -> Any:
+    """In a kernel: the NamedTuple of a class from what `pointers` gave for it."""
     del typing_context
+    of_class = structure.instance_class
+    n_fields = len(of_class._fields)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        data = context.make_array(sig.args[0])(context, builder, args[0]).data
-        return builder.ptrtoint(data, ir.IntType(64))
+        data = context.make_array(sig.args[1])(context, builder, args[1]).data
+        return builder.load(builder.bitcast(data, ir.ArrayType(_POINTER, n_fields).as_pointer()))
 
-    return types.intp(array), generate
+    return types.NamedUniTuple(types.intp, n_fields, of_class)(structure, fields), generate
 
 
 @intrinsic
