@@ -313,7 +313,7 @@ def test_long__lines_of_a_ranking_apart(tmp_path: Path, options: dict[str, Any])
     # Read as they stand, these lines would be three rankings that nobody gave.
     source = write(tmp_path / "a.csv", TORN)
     message = ingest_error(source, tmp_path / "store", unranked="below", **options)
-    assert f"{source}: the lines of ranking 7 do not stand together" in message
+    assert f"{source}: the lines of ranking 7 are not consecutive" in message
 
 
 def test_long__lines_apart_where_a_piece_alone_is_bad(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_long__lines_apart_in_slices_of_numbers_and_of_text(
     lines = [f"{label},{item},{rank}" for label in "789b" for rank, item in enumerate(("tea", "mate"))]
     source = write(tmp_path / "a.csv", "\n".join(["id,item,rank", *lines, "7,milk,3", "c,tea,1", ""]))
     message = ingest_error(source, tmp_path / "store", unranked="below")
-    assert f"{source}: the lines of ranking 7 do not stand together" in message
+    assert f"{source}: the lines of ranking 7 are not consecutive" in message
 
 
 def test_long__the_same_ids_in_two_files(tmp_path: Path) -> None:
@@ -586,7 +586,7 @@ def test_slices__group_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     groups[19] = "g2"
     source = write(tmp_path / "a.csv", text_of("wide", [MENU] * 20, groups))
     message = ingest_error(source, tmp_path / "store")
-    assert "the rankings of group g2 do not stand together" in message
+    assert "the rankings of group g2 are not consecutive" in message
 
 
 # --- columns ---------------------------------------------------------------------------------------------

@@ -129,8 +129,8 @@ def test_bad_rows__in_an_appended_file(tmp_path: Path, bad_file: Path) -> None:
     [
         ({"on_error": "ignore"}, "on_error must be raise, drop or quarantine, but is 'ignore'"),
         ({"unranked": "last"}, "unranked must be below or absent, but is 'last'"),
-        ({"weights": [1.0]}, "weights and n_items go with arrays"),
-        ({"n_items": 3}, "weights and n_items go with arrays"),
+        ({"weights": [1.0]}, "weights and n_items are for arrays"),
+        ({"n_items": 3}, "weights and n_items are for arrays"),
         ({"format": "xml"}, "there is no format 'xml'; choose one of auto, preflib"),
         ({"item_names": ["tea", "tea"]}, "item_names: the item name 'tea' occurs twice"),
         ({"item_names": ["tea"]}, "item_names: a ranking needs at least two items, but there are 1"),
@@ -443,7 +443,7 @@ def test_append__group_that_is_there_already(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", "group,p1,p2\n1,tea,mate\n2,mate,tea\n")
     ingest(source, tmp_path / "store")
     more = write(tmp_path / "b.csv", "group,p1,p2\n2,tea,mate\n")
-    with pytest.raises(IngestError, match="the rankings of group 2 do not stand together"):
+    with pytest.raises(IngestError, match="the rankings of group 2 are not consecutive"):
         ingest(more, tmp_path / "store", append=True)
     assert open_store(tmp_path / "store").n_rankings == 2
 
@@ -646,7 +646,7 @@ def test_array__bad_weight_is_named(tmp_path: Path, weight: float) -> None:
         ),
         (np.array([["tea", "mate"]]), {}, "expected an integer array"),
         (TABLE[0], {}, "shape (3,)"),
-        (TABLE, {"weights": [1, 2]}, "expected 4 weights, one a row, but got shape (2,)"),
+        (TABLE, {"weights": [1, 2]}, "expected 4 weights, one per row, but got shape (2,)"),
         (TABLE, {"n_items": 3, "item_names": ["a", "b"]}, "n_items is 3, but there are 2 item names"),
         (np.empty((0, 3), int), {}, "at least two items, but there are 0"),
         (np.empty((0, 3), int), {"n_items": 3}, "ranking was found"),

@@ -326,7 +326,7 @@ def test_long__label_of_two_lines_in_a_message(tmp_path: Path) -> None:
     columns = {"id": ["x\nplmix: all is well", "z", "x\nplmix: all is well"], "item": ["a", "b", "b"]}
     source = write_table(tmp_path / "a.parquet", columns | {"rank": [1, 1, 2]})
     message = ingest_error(source, tmp_path / "store", unranked="below")
-    assert "do not stand together" in message
+    assert "are not consecutive" in message
     assert "\n" not in message
 
 
@@ -343,7 +343,7 @@ def test_long__rows_of_a_ranking_apart(
     }
     source = write_table(tmp_path / "a.parquet", columns, row_group_size=group_size)
     message = ingest_error(source, tmp_path / "store", unranked="below", merge=merge)
-    assert f"{source}: the lines of ranking 7 do not stand together" in message
+    assert f"{source}: the lines of ranking 7 are not consecutive" in message
 
 
 @pytest.mark.promise(42)

@@ -1,4 +1,4 @@
-"""Rankings from files, URLs and arrays into a store, in parallel."""
+"""Reading rankings from files, URLs and arrays into a store, in parallel."""
 
 from plmix_dist.ingestion.driver import ingest
 

@@ -1,4 +1,4 @@
-"""Checks on the whole, before a store is published: promised counts, and labels that must stand together."""
+"""Checks of the whole store before it is published: counts in headers, and consecutive rows of each group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
 
 def check_counts(work: IngestPlan, on_error: OnError) -> list[str]:
-    """Counts that a header promises: an error where they are wrong, or notes where bad rows are tolerated."""
+    """Compare the counts in headers with the rows found.
+
+    A wrong count is an error if `on_error` is "raise"; otherwise it becomes a note.
+
+    Examples
+    --------
+    >>> from plmix_dist.ingestion.source_parts import IngestPlan
+    >>> check_counts(IngestPlan(("a", "b"), [], None, []), "raise")
+    []
+    """
     notes = []
     for part in work.parts:
         if not isinstance(part, FilePart) or part.slice.start != part.slice.header.body_offset:
@@ -31,14 +40,22 @@ def check_counts(work: IngestPlan, on_error: OnError) -> list[str]:
                     f"{url}: the header says {number_text(promised)} {what}, but there are {number_text(counted)}"
                 )
     if notes and on_error == "raise":
-        raise IngestError(f"{notes[0]}; mend the header, or choose --on-error drop or --on-error quarantine")
+        raise IngestError(
+            f"{notes[0]}; correct the header, or choose --on-error drop or --on-error quarantine"
+        )
     return notes
 
 
 def check_groups(store: RankingStore) -> None:
-    """The rows of one group must stand together: a group is one person, and lies within a leaf."""
+    """An error if the rows of a group are not consecutive. A group is one person, and never spans two leaves.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> check_groups(plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=10, n_items=3))
+    """
     twice = store.label_twice("groups", range(store.n_partitions))
     if twice is not None:
         raise IngestError(
-            f"the rankings of group {visible(str(twice))} do not stand together; sort the source by group"
+            f"the rankings of group {visible(str(twice))} are not consecutive; sort the source by group"
         )

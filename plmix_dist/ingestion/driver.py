@@ -1,8 +1,8 @@
-"""ingest(): files, URLs or arrays into a store - plan, scan, write partitions in parallel, check, publish."""
+"""ingest(): plan, scan, write partitions in parallel, check, publish."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plmix_dist.engine import executor_for, run_all
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from distributed import Client
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from plmix_dist.engine import Executor
     from plmix_dist.formats.encoder import OnError
-    from plmix_dist.ingestion.source_parts import IngestPlan
+    from plmix_dist.ingestion.source_parts import IngestPlan, LabelKind
     from plmix_dist.rankings import RankingBlock, Unranked
     from plmix_dist.store import PartitionTask, RankingStore
 
@@ -55,36 +55,36 @@ def ingest(
 ) -> RankingStore:
     r"""Read rankings from files, URLs or arrays into a store.
 
-    A second run with the same sources and settings continues what was begun, or finds it done and does
-    nothing. Nothing is held whole in memory.
+    A second run with the same sources and settings continues the first, or does nothing if it is finished.
+    Rows are read in batches, so memory does not grow with the source.
 
     Parameters
     ----------
     source
         A path, glob or URL, or several; or an integer array (rankings, places), NumPy or Dask, with items
-        numbered from 0, best first, -1 where a row ends.
+        numbered from 0, best first, -1 after the end of a row.
     store
         Path or URL of the store to make or, with `append`, to add to.
     format
         "auto" by suffix and columns, or "preflib", "orderings", "wide", "long", "parquet".
     unranked
-        What items mean that a row does not list: "below" (on offer, ranked below) or "absent" (not on
-        offer). Must be said where the source does not say; PrefLib .soi and .toi default to "below".
+        What unlisted items mean: "below" (on offer, ranked below) or "absent" (not on offer). Needed if
+        the source does not say it; PrefLib .soi and .toi default to "below".
     on_error
         "raise" stops at the first bad row; "drop" leaves bad rows out and lists them in the store;
         "quarantine" lists them with their contents.
     merge
-        Make equal rows of a partition one, with the sum of their weights. Ranking ids are dropped.
+        Merge equal rows of a partition into one, with the sum of their weights. Ranking ids are dropped.
     append
-        Add to a finished store; its items stay as they are.
+        Add to a finished store. Its items do not change.
     item_names
-        All items in order, where the source does not name them or some never occur.
+        All items in order, if the source does not name them or some never occur.
     n_items, weights
-        For arrays: the number of items, and a weight for each row.
+        For arrays: the number of items, and one weight per row.
     columns
-        Which column holds what, such as ``{"id": "ballot", "rank": "choice"}``.
+        The column name of each role, such as ``{"id": "ballot", "rank": "choice"}``.
     delimiter
-        Of delimited text; by default a comma, or a tab for .tsv.
+        The delimiter of text; by default a comma, or a tab for .tsv.
     client
         A Dask client; without one the work is done in this process.
 
@@ -97,6 +97,49 @@ def ingest(
     >>> store.item_names, store.total_weight
     (('coffee', 'tea'), 5.0)
     """
+    _check_settings(on_error, unranked, delimiter, columns)
+    location = Location.of(store)
+    target = open_store(location) if append else None
+    options = ReadOptions(delimiter, dict(columns or {}))
+    runner = executor_for(executor or client)
+    known = known_names(item_names, target)
+    if is_array(source):
+        work = plan_array(source, weights, n_items, known, runner)
+    elif weights is not None or n_items is not None:
+        raise SettingsError("weights and n_items are for arrays; files name their own items and weights")
+    else:
+        work = plan_files(source, format, options, known, runner)
+    rules = Rules(unranked, on_error, merge)
+    if target is not None:
+        work = _fit_labels(work, target, merge)
+        leaf_rows = leaf_rows or target.manifest.leaf_rows
+    plan = WritePlan(
+        "ingest",
+        list(work.item_names),
+        leaf_rows or default_leaf_rows(len(work.item_names)),
+        n_partitions=len(work.parts),
+        settings=asdict(rules) | {"columns": dict(options.columns), "delimiter": delimiter},
+        sources=work.sources,
+        chunk_bytes=chunk_bytes,
+    )
+    with WriteSession.begin(location, plan, append=append) as session:
+        if session.already_done:
+            return session.finalise()
+        try:
+            notes = _write_partitions(session, work, rules, runner, progress)
+        except (IngestError, RankingError):
+            session.abandon()  # the source is wrong, so no second run can continue
+            raise
+        return session.finalise({"paths": work.paths, "notes": notes})
+
+
+def _check_settings(
+    on_error: OnError,
+    unranked: Unranked | None,
+    delimiter: str | None,
+    columns: Mapping[str, str] | None,
+) -> None:
+    """An error for settings that are not allowed."""
     if on_error not in ("raise", "drop", "quarantine"):
         raise SettingsError(f"on_error must be raise, drop or quarantine, but is {on_error!r}")
     if delimiter is not None and len(delimiter) != 1:
@@ -107,51 +150,38 @@ def ingest(
     unknown = sorted(set(columns or {}) - set(roles))
     if unknown:
         raise SettingsError(f"there is no column role {unknown[0]!r}; choose from {', '.join(roles)}")
-    location = Location.of(store)
-    options = ReadOptions(delimiter, dict(columns or {}))
-    runner = executor_for(executor or client)
-    known = known_names(item_names, location if append else None)
-    if is_array(source):
-        work = plan_array(source, weights, n_items, known, runner)
-    else:
-        if weights is not None or n_items is not None:
-            raise SettingsError(
-                "weights and n_items go with arrays; files name their items and weights themselves"
-            )
-        work = plan_files(source, format, options, known, runner)
-    if append:
-        work = _fit_labels(work, open_store(location), merge)
-    rules = Rules(unranked, on_error, merge)
-    settings = {"unranked": unranked, "on_error": on_error, "merge": merge, "columns": dict(options.columns)}
-    plan = WritePlan(
-        "ingest",
-        list(work.item_names),
-        leaf_rows
-        or (open_store(location).manifest.leaf_rows if append else default_leaf_rows(len(work.item_names))),
-        n_partitions=len(work.parts),
-        settings=settings | {"delimiter": delimiter},
-        sources=work.sources,
-        chunk_bytes=chunk_bytes,
-    )
-    with WriteSession.begin(location, plan, append=append) as session:
-        if session.already_done:
-            return session.finalise()
-        pending = session.pending()
-        tasks = [_task(task, work.parts[_place(session, task)], rules, work) for task in pending]
-        try:
-            inputs = None if work.inputs is None else [work.inputs[_place(session, task)] for task in pending]
-            run_all(runner, ingest_partition, tasks, "ingest", progress, inputs)
-            extra = {"paths": work.paths, "notes": check_counts(work, on_error)}
-            check_groups(session.draft())
-        except (IngestError, RankingError):
-            session.abandon()  # the source itself is at fault: no second run can continue from here
-            raise
-        return session.finalise(extra)
+
+
+def _write_partitions(
+    session: WriteSession,
+    work: IngestPlan,
+    rules: Rules,
+    runner: Executor,
+    progress: Callable[[int, int], None] | None,
+) -> list[str]:
+    """Write all partitions that are missing, and check the whole; gives notes for the history."""
+    pending = session.pending()
+    numbers = [task.number - session.plan.first_partition for task in pending]
+    tasks = [
+        IngestTask(task, work.parts[number], rules.merge, _encoder(work.parts[number], rules, work))
+        for task, number in zip(pending, numbers, strict=True)
+    ]
+    inputs = None if work.inputs is None else [work.inputs[number] for number in numbers]
+    run_all(runner, ingest_partition, tasks, "ingest", progress, inputs)
+    notes = check_counts(work, rules.on_error)
+    check_groups(session.draft())
+    return notes
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the user asked for, the same for every row."""
+    """What the user asked for, the same for every row.
+
+    Examples
+    --------
+    >>> Rules(unranked="below", on_error="drop", merge=False).on_error
+    'drop'
+    """
 
     unranked: Unranked | None
     on_error: OnError
@@ -160,7 +190,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class IngestTask:
-    """What a worker must know to read one part into one partition."""
+    """What a worker must know to read one part of a source into one partition."""
 
     partition: PartitionTask
     part: FilePart | ArrayPart
@@ -168,15 +198,15 @@ class IngestTask:
     encoder: Encoder
 
 
-def ingest_partition(task: IngestTask, *rows: Any) -> int:
-    """Read, check and write one partition, from a file or from the rows that are given; its number of rows."""
+def ingest_partition(task: IngestTask, *rows: NDArray[Any]) -> int:
+    """Read, check and write one partition; gives its number of rows. `rows` is the input of an ArrayPart."""
     rejected = RejectedRows()
     blocks = (task.encoder.encode(batch, rejected) for batch in task.part.read(*rows))
     return write_partition(task.partition, _merged(blocks) if task.merge else blocks, rejected).n_rankings
 
 
 def _merged(blocks: Iterator[RankingBlock]) -> Iterator[RankingBlock]:
-    """All rows of a partition with equal ones made one."""
+    """One block of all rows, equal rows merged."""
     merged: RankingBlock | None = None
     for block in blocks:
         if block.n_rankings:
@@ -187,31 +217,22 @@ def _merged(blocks: Iterator[RankingBlock]) -> Iterator[RankingBlock]:
 
 
 def _fit_labels(work: IngestPlan, store: RankingStore, merge: bool) -> IngestPlan:
-    """Labels of the kind that a store has, for rows to be appended; numbers can stand beside text, as text."""
-    kinds: dict[str, Any] = {}
-    for name, role in (("ids", "id"), ("groups", "group")):
-        there, added = store.label_kind(name), getattr(work, name)
-        if name == "ids" and merge:
-            added = "none"
-        if there == added or (there, added) == ("text", "number"):
-            kinds[name] = there if added != "none" else getattr(work, name)
-            continue
-        raise IngestError(
-            f"a {role} is {_KINDS[there]} in the store and {_KINDS[added]} in the new rankings; "
-            "rankings to append must be labelled alike"
-        )
-    return replace(work, **kinds)
+    """The plan with labels of the kind that the store has. Numbers to append may become text."""
+    kinds: dict[str, LabelKind] = {}
+    added: LabelKind
+    for name, role, added in (("ids", "id", work.ids), ("groups", "group", work.groups)):
+        there = store.label_kind(name)
+        written: LabelKind = "none" if name == "ids" and merge else added
+        if there != written and (there, written) != ("text", "number"):
+            raise IngestError(
+                f"a {role} is {_KINDS[there]} in the store and {_KINDS[written]} in the new rankings; "
+                "rankings to append must have the same kind of labels"
+            )
+        kinds[name] = there if written != "none" else added
+    return replace(work, ids=kinds["ids"], groups=kinds["groups"])
 
 
 _KINDS = {"none": "given to no ranking", "number": "a number", "text": "text"}
-
-
-def _place(session: WriteSession, task: PartitionTask) -> int:
-    return task.number - session.plan.first_partition
-
-
-def _task(partition: PartitionTask, part: FilePart | ArrayPart, rules: Rules, work: IngestPlan) -> IngestTask:
-    return IngestTask(partition, part, rules.merge, _encoder(part, rules, work))
 
 
 def _encoder(part: FilePart | ArrayPart, rules: Rules, work: IngestPlan) -> Encoder:

@@ -1,4 +1,4 @@
-"""Planning: which files, in which format, cut into which parts, with which items."""
+"""Planning an ingest: the files, their format, their parts, and the items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from plmix_dist.formats.labelled import exists
 from plmix_dist.formats.sources import file_digest, find, find_sources
 from plmix_dist.ingestion.scan import ScanTask, check_runs, counts_by_file, scan
 from plmix_dist.ingestion.source_parts import ArrayPart, FilePart, IngestPlan
-from plmix_dist.store import Location, RejectedRows, open_store
+from plmix_dist.store import RejectedRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,24 +32,36 @@ if TYPE_CHECKING:
     from plmix_dist.formats.raw_rows import RawRows
     from plmix_dist.formats.sources import Header, SourceFile
     from plmix_dist.ingestion.source_parts import LabelKind
+    from plmix_dist.store import RankingStore
 
 ARRAY_PARTITION_ENTRIES = 1 << 22
 
 
 def is_array(source: Any) -> bool:
-    """Whether the source is an array, NumPy's or Dask's."""
+    """Whether the source is a NumPy or Dask array.
+
+    Examples
+    --------
+    >>> is_array(np.zeros((2, 2))), is_array("votes.csv")
+    (True, False)
+    """
     return isinstance(source, np.ndarray) or is_dask_array(source)
 
 
-def known_names(item_names: Sequence[str] | None, appended_to: Location | None) -> tuple[str, ...] | None:
-    """The items, where they are known before anything is read."""
+def known_names(item_names: Sequence[str] | None, target: RankingStore | None) -> tuple[str, ...] | None:
+    """The items, if they are known before anything is read: those given, or those of the store to add to.
+
+    Examples
+    --------
+    >>> known_names(["tea", "coffee"], None)
+    ('tea', 'coffee')
+    """
     given = None if item_names is None else checked_names(list(item_names), "item_names")
-    if appended_to is None:
+    if target is None:
         return given
-    there = open_store(appended_to).item_names
-    if given is not None and given != there:
+    if given is not None and given != target.item_names:
         raise SettingsError("a store that is appended to keeps its own items; leave out item_names")
-    return there
+    return target.item_names
 
 
 def plan_array(
@@ -59,13 +71,20 @@ def plan_array(
     known: tuple[str, ...] | None,
     runner: Executor,
 ) -> IngestPlan:
-    """An array as parts of some megabytes; a Dask array as its chunks."""
+    """The plan for an array: parts of a few megabytes, or the chunks of a Dask array.
+
+    Examples
+    --------
+    >>> from plmix_dist.engine import executor_for
+    >>> plan_array(np.array([[0, 1], [1, 0]]), None, None, None, executor_for(None)).item_names
+    ('0', '1')
+    """
     check_array(source)
     blocks = row_blocks(source, ARRAY_PARTITION_ENTRIES)
     inputs = [block.data for block in blocks]
     column = None if weights is None else np.asarray(weights, np.float64)
     if column is not None and column.shape != (len(source),):
-        raise IngestError(f"expected {len(source)} weights, one a row, but got shape {column.shape}")
+        raise IngestError(f"expected {len(source)} weights, one per row, but got shape {column.shape}")
     if known is None:
         if n_items is None:
             n_items = 1 + max(run_all(runner, _largest, blocks, "largest-item", inputs=inputs), default=-1)
@@ -85,6 +104,7 @@ def plan_array(
 
 
 def _require_a_row_of_array(blocks: Sequence[RowBlock], names: tuple[str, ...]) -> None:
+    """An error if no row of an array in memory is a valid ranking."""
     lookup = {str(number): number for number in range(len(names))}
     encoder = Encoder("array", names, lookup, "below", complete=False, on_error="drop", unit="row")
     first: str | None = None
@@ -103,7 +123,18 @@ def _largest(_: RowBlock, rows: NDArray[Any]) -> int:
 def plan_files(
     source: Any, format_name: str, options: ReadOptions, known: tuple[str, ...] | None, runner: Executor
 ) -> IngestPlan:
-    """Files as slices, with the items found in their headers, beside them, or in their rows."""
+    """The plan for files: their slices, and the items named in headers, beside the files, or in the rows.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from plmix_dist.engine import executor_for
+    >>> from plmix_dist.formats import ReadOptions
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
+    >>> _ = path.write_bytes(b"first,second" + bytes([10]) + b"tea,coffee")
+    >>> plan_files(path, "auto", ReadOptions(), None, executor_for(None)).item_names
+    ('coffee', 'tea')
+    """
     paths = find_sources(
         [source] if isinstance(source, str) or not hasattr(source, "__iter__") else list(source)
     )
@@ -119,7 +150,7 @@ def plan_files(
         metadata = {key: value for key, value in header.metadata.items() if key == "preflib"}
         sources.append({"name": file.name, "size": file.size, "format": kind.name, "metadata": metadata})
     _require_a_row(parts, paths)
-    # Nothing up to here needed a cluster: what cannot be ingested is refused before one starts.
+    # Up to here no cluster was needed: a source without a valid ranking is an error before one starts.
     for identity, digest in zip(sources, run_all(runner, file_digest, paths, "hash"), strict=True):
         identity["sha256"] = digest
     named = known or _names_in_headers(headers) or _names_beside(files)
@@ -143,7 +174,7 @@ def plan_files(
 
 
 def _require_a_row(parts: list[FilePart], paths: list[str]) -> None:
-    """An error, before any cluster starts, where no source has a single valid ranking."""
+    """An error if no source has a valid ranking. This needs no cluster."""
     first: str | None = None
     for part in parts:
         for rows in part.read():
@@ -163,7 +194,7 @@ def _nothing_found(where: str, first_bad: str | None) -> str:
 
 
 def _trial_encoder(part: FilePart, rows: RawRows) -> Encoder:
-    """An encoder that knows the items of one batch alone: enough to tell whether any of its rows is a ranking."""
+    """An encoder that knows the items of one batch only. It can tell whether a row is a valid ranking."""
     labels = part.slice.header.item_labels
     if labels is None:
         found = [str(label) for label in rows.labels.unique().to_pylist() if label is not None]
@@ -174,29 +205,27 @@ def _trial_encoder(part: FilePart, rows: RawRows) -> Encoder:
 
 
 def _kind_of_labels(name: str, kinds: list[LabelKind]) -> LabelKind:
-    """What ids or groups are over all parts: text where some are, and none only where no row has any."""
+    """The kind of ids or groups over all parts: text if some are text, none if no row has any."""
     found = set(kinds) - {"unknown"}
     if "none" in found and len(found) > 1:
-        raise IngestError(f"some sources give every ranking a {name} and some do not; ingest them apart")
+        raise IngestError(f"some sources give every ranking a {name} and some do not; ingest them separately")
     return "text" if "text" in found else "number" if "number" in found else "none"
 
 
 def _names_in_headers(headers: Mapping[str, Header]) -> tuple[str, ...] | None:
-    """The items that the files name themselves; they must all name the same."""
+    """The items named in the headers. All headers must name the same items."""
     named = {url: header.item_names for url, header in headers.items() if header.item_names is not None}
     if not named:
         return None
     first_url, first = next(iter(named.items()))
     for url, names in named.items():
         if names != first:
-            raise IngestError(
-                f"{url} names other items than {first_url}; ingest them into stores of their own"
-            )
+            raise IngestError(f"{url} names other items than {first_url}; ingest them into separate stores")
     return checked_names(list(first), first_url)
 
 
 def _names_beside(files: Sequence[SourceFile]) -> tuple[str, ...] | None:
-    """The items named in `FILE.items` beside the first text source, as `plmix export` leaves it."""
+    """The items in the file `FILE.items` beside the first text source, which `plmix export` writes."""
     beside = items_beside(files[0].url)
     if not files[0].name.lower().endswith(SUFFIXES) or not exists(beside):
         return None

@@ -1,4 +1,4 @@
-"""A first look through every part: which items there are, how many rows, whether labels are numbers."""
+"""The scan of every part before anything is written: items, counts, kinds of labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScanTask:
-    """A part to look through, and whether its labels are wanted."""
+    """A part to scan, and whether to collect its item labels."""
 
     part: FilePart
     wants_labels: bool
@@ -26,7 +26,13 @@ class ScanTask:
 
 @dataclass(frozen=True)
 class Scan:
-    """What one part holds, found before anything is written."""
+    """What one part holds.
+
+    Examples
+    --------
+    >>> Scan(frozenset({"tea", "coffee"}), 2, 5.0, "none", "none", np.empty(0, np.int64)).n_rows
+    2
+    """
 
     labels: frozenset[str]
     n_rows: int
@@ -37,7 +43,23 @@ class Scan:
 
 
 def scan(task: ScanTask) -> Scan:
-    """Read a part once for its labels, its counts, and whether ids and groups are numbers."""
+    """Read a part once: its item labels, its counts, and whether ids and groups are numbers or text.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from plmix_dist.formats import FORMATS, ReadOptions
+    >>> from plmix_dist.formats.sources import find
+    >>> from plmix_dist.ingestion.source_parts import FilePart
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
+    >>> _ = path.write_bytes(b"count,ordering" + bytes([10]) + b"3,tea coffee")
+    >>> file, options = find(str(path)), ReadOptions()
+    >>> header = FORMATS["orderings"].read_header(file, options)
+    >>> part = FORMATS["orderings"].slices(file, header, options)[0]
+    >>> found = scan(ScanTask(FilePart(part, "orderings", options), wants_labels=True))
+    >>> sorted(found.labels), found.total_weight
+    (['coffee', 'tea'], 3.0)
+    """
     labels: set[str] = set()
     n_rows, total_weight = 0, 0.0
     ids: LabelKind = "unknown"
@@ -55,7 +77,13 @@ def scan(task: ScanTask) -> Scan:
 
 
 def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
-    """A number for each label: itself where it is one, a digest of its text otherwise."""
+    """(n_labels,): one number per label: the label itself if it is a number, otherwise a digest of its text.
+
+    Examples
+    --------
+    >>> numbered(np.array([7, 8])).tolist()
+    [7, 8]
+    """
     if labels.dtype.kind == "i":
         return labels.astype(np.int64)
     digests = (hashlib.blake2b(str(label).encode(), digest_size=8).digest() for label in labels.tolist())
@@ -63,7 +91,12 @@ def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def check_runs(parts: list[FilePart], scans: list[Scan]) -> None:
-    """The lines of one ranking must stand together in their file: its id must not come again after others."""
+    """An error if the lines of a ranking are not consecutive in their file.
+
+    Examples
+    --------
+    >>> check_runs([], [])
+    """
     for numbers in parts_by_file(parts):
         url = parts[numbers[0]].slice.file.url
         ids = np.concatenate([scans[number].run_ids for number in numbers])
@@ -72,12 +105,22 @@ def check_runs(parts: list[FilePart], scans: list[Scan]) -> None:
         if len(twice):
             name = _name_of(int(twice[0]), [parts[number] for number in numbers])
             raise IngestError(
-                f"{url}: the lines of ranking {visible(str(name))} do not stand together; sort the file by ranking id"
+                f"{url}: the lines of ranking {visible(str(name))} are not consecutive; sort the file by ranking id"
             )
 
 
 def parts_by_file(parts: list[FilePart]) -> list[list[int]]:
-    """The numbers of the parts of each file; a file that is given twice comes twice."""
+    """The numbers of the parts of each file. A file that was given twice is listed twice.
+
+    Examples
+    --------
+    >>> from plmix_dist.formats import ReadOptions
+    >>> from plmix_dist.formats.sources import Header, Slice, SourceFile
+    >>> from plmix_dist.ingestion.source_parts import FilePart
+    >>> slices = [Slice(SourceFile("a.csv", 200), Header(), start, None) for start in (0, 100)]
+    >>> parts_by_file([FilePart(part, "wide", ReadOptions()) for part in slices])
+    [[0, 1]]
+    """
     files: list[list[int]] = []
     for number, part in enumerate(parts):
         if part.slice.start == part.slice.header.body_offset:
@@ -87,7 +130,7 @@ def parts_by_file(parts: list[FilePart]) -> list[list[int]]:
 
 
 def _name_of(wanted: int, parts: list[FilePart]) -> str:
-    """The label that `numbered` made this number of, looked up in the source."""
+    """The label for which `numbered` gave this number, found by reading the source again."""
     for part in parts:
         for rows in part.read():
             if rows.run_ids is not None:
@@ -98,7 +141,7 @@ def _name_of(wanted: int, parts: list[FilePart]) -> str:
 
 
 def _kind(so_far: LabelKind, labels: Any, n_rows: int) -> LabelKind:
-    """The kind of labels, with another batch looked at."""
+    """The kind of labels after another batch."""
     if not n_rows or so_far == "text":
         return so_far
     if labels is None:
@@ -107,7 +150,13 @@ def _kind(so_far: LabelKind, labels: Any, n_rows: int) -> LabelKind:
 
 
 def counts_by_file(parts: list[FilePart], scans: list[Scan]) -> dict[str, tuple[int, float]]:
-    """Rows and total weight of each file, over all its parts."""
+    """The number of rows and the total weight of each file, over all its parts.
+
+    Examples
+    --------
+    >>> counts_by_file([], [])
+    {}
+    """
     return {
         parts[numbers[0]].slice.file.url: (
             sum(scans[number].n_rows for number in numbers),

@@ -1,4 +1,4 @@
-"""What is to be read: parts of files or arrays, each of which becomes a partition."""
+"""Parts of files or arrays. Each part becomes one partition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,15 @@ LabelKind = Literal["none", "number", "text", "unknown"]
 
 @dataclass(frozen=True)
 class FilePart:
-    """A slice of a file, and how to read it."""
+    """A slice of a file, and how to read it.
+
+    Examples
+    --------
+    >>> from plmix_dist.formats.sources import Header, Slice, SourceFile
+    >>> part = FilePart(Slice(SourceFile("a.csv", 100), Header(), 0, None), "wide", ReadOptions())
+    >>> part.unit
+    'line'
+    """
 
     slice: Slice
     format: str
@@ -31,32 +39,78 @@ class FilePart:
 
     @property
     def unit(self) -> str:
-        """What the numbers of its rows count."""
+        """Whether rows are counted by "line" or by "row" in messages."""
         return "row" if self.format == "parquet" else "line"
 
     def read(self) -> Iterator[RawRows]:
-        """Its rows in batches."""
+        """Its rows, in batches.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from plmix_dist.formats import FORMATS
+        >>> from plmix_dist.formats.sources import find
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
+        >>> _ = path.write_bytes(b"first,second" + bytes([10]) + b"tea,coffee")
+        >>> file, options = find(str(path)), ReadOptions()
+        >>> header = FORMATS["wide"].read_header(file, options)
+        >>> part = FilePart(FORMATS["wide"].slices(file, header, options)[0], "wide", options)
+        >>> [rows.labels.to_pylist() for rows in part.read()]
+        [['tea', 'coffee']]
+        """
         return format_named(self.format).read(self.slice, self.options)
 
 
 @dataclass(frozen=True)
 class ArrayPart:
-    """Rows of an array, from `first_row` on. The rows themselves travel as the input of a task."""
+    """Rows of an array from `first_row`. The rows themselves are the input of a task.
+
+    Examples
+    --------
+    >>> ArrayPart(first_row=4096, weights=None).first_row
+    4096
+    """
 
     first_row: int
     weights: NDArray[np.float64] | None
 
     def read(self, rows: NDArray[Any]) -> Iterator[RawRows]:
-        """Its rows in one batch."""
+        """Its rows, in one batch.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> [rows.n_rows for rows in ArrayPart(0, None).read(np.array([[0, 1], [1, 0]]))]
+        [2]
+        """
         yield read_array(rows, self.weights, self.first_row)
 
 
 @dataclass(frozen=True)
 class IngestPlan:
-    """All that is to be read: the items there are, and the parts that become partitions.
+    """What to read: all items, and the parts that become partitions.
 
-    `sources` identifies the contents, `paths` says where they were; `counts` has the rows and the total
-    weight found in each file; `ids` and `groups` say of what kind those labels are.
+    Parameters
+    ----------
+    item_names
+        All items, in order.
+    parts
+        One per partition.
+    inputs
+        The rows of each part of an array; None for files.
+    sources
+        Records that identify the contents.
+    paths
+        Where the sources are.
+    counts
+        The number of rows and the total weight found in each file.
+    ids, groups
+        Of what kind these labels are.
+
+    Examples
+    --------
+    >>> IngestPlan(("tea", "coffee"), [ArrayPart(0, None)], [[[0, 1]]], []).ids
+    'none'
     """
 
     item_names: tuple[str, ...]
