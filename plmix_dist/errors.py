@@ -1,10 +1,20 @@
-"""Every exception and warning of the package: what is wrong, where, what was found, what to do."""
+"""All exceptions and warnings. Messages say what is wrong, where, what was found, and what to do."""
 
 from __future__ import annotations
 
 
 class PlmixError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of all errors of this package.
+
+    Examples
+    --------
+    >>> import plmix_dist
+    >>> try:
+    ...     plmix_dist.open_store("/nowhere")
+    ... except PlmixError as error:
+    ...     print(type(error).__name__)
+    StoreNotFoundError
+    """
 
 
 class RankingError(PlmixError, ValueError):
@@ -16,31 +26,31 @@ class IngestError(PlmixError, ValueError):
 
 
 class SettingsError(PlmixError, ValueError):
-    """An option or a combination of options makes no sense."""
+    """An option, or a combination of options, is not allowed."""
 
 
 class StoreError(PlmixError, OSError):
-    """Base of everything that can be wrong with a store on disk or behind a URL."""
+    """Base of all errors of a store on disk or behind a URL."""
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):
-    """There is no store at this place."""
+    """There is no store at this path or URL."""
 
 
 class StoreExistsError(StoreError, FileExistsError):
-    """Something else is already stored at this place."""
+    """Something else is already stored at this path or URL."""
 
 
 class UnfinishedStoreError(StoreError):
-    """Writing was begun and not finished: some partitions are missing."""
+    """Writing was begun but not finished, so the store cannot be read."""
 
 
 class DamagedStoreError(StoreError):
-    """A file of the store is missing, cut short, altered, or does not fit the others."""
+    """A file of the store is missing, truncated, altered, or contradicts the others."""
 
 
 class UnsupportedFormatError(StoreError, ValueError):
-    """The store was written in a format this version cannot read."""
+    """The store was written in a format that this version cannot read."""
 
 
 class StoreLockedError(StoreError):
@@ -48,7 +58,7 @@ class StoreLockedError(StoreError):
 
 
 class StoreFullError(StoreError):
-    """The disk or quota has no room for what must be written."""
+    """The disk is full, or a quota is used up."""
 
 
 class FitError(PlmixError):
@@ -56,7 +66,7 @@ class FitError(PlmixError):
 
 
 class NotIdentifiedError(FitError, ValueError):
-    """No maximum-likelihood estimate exists: some items were never above, or never below, some others."""
+    """No maximum-likelihood estimate exists: some items were never above, or never below, others."""
 
 
 class NonFiniteError(FitError, ArithmeticError):
@@ -64,23 +74,23 @@ class NonFiniteError(FitError, ArithmeticError):
 
 
 class NotConvergedWarning(UserWarning):
-    """A fit ended before its gradient was as small as asked for."""
+    """A fit ended before its gradient reached the tolerance."""
 
 
 class CollapsedComponentWarning(UserWarning):
-    """A component lost all its rankings, and was seeded anew or dropped."""
+    """A component lost all its rankings, and was started again or dropped."""
 
 
 class StartWarning(UserWarning):
-    """A start was made, but something about it should be known."""
+    """A start was made, but the user should know something about it."""
 
 
 class ClusterError(PlmixError, RuntimeError):
-    """A cluster could not be started or reached, or lost the work it was given."""
+    """A cluster could not be started or reached, or it lost its work."""
 
 
 def visible(text: str) -> str:
-    r"""Text for a message: as it is, but for control characters, which are written out.
+    r"""Text for a message, with control characters escaped.
 
     Examples
     --------

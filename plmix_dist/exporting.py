@@ -1,4 +1,4 @@
-"""export(): a store back into a file that other tools read."""
+"""export(): write a store to a file that other tools read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def export(
     *,
     format: str = "auto",  # noqa: A002 - the name users know
 ) -> None:
-    """Write a store as PrefLib, delimited text or Parquet; ingesting that gives the same rankings again.
+    """Write a store as PrefLib, delimited text or Parquet. Ingesting the file gives the same rankings.
 
     Parameters
     ----------
     store
         A store, or its path or URL.
     target
-        The file or URL to write; `.gz` compresses.
+        The file or URL to write; it is compressed if its name ends in `.gz`.
     format
         "auto" by suffix (text becomes "orderings"), or "preflib", "orderings", "wide", "long", "parquet".
 

@@ -1,4 +1,4 @@
-"""Looking at a store: verify() finds all damage, info() says what is in it."""
+"""verify() finds all damage of a store, info() says what is in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def verify(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[Damage]:
-    """Read, hash, decode and count everything; an empty list means that the store is whole.
+    """Read, hash, decode and count everything. An empty list means that there is no damage.
 
     Examples
     --------
@@ -42,9 +42,7 @@ def verify(
     """
     opened = _opened(store)
     numbers = list(range(opened.n_partitions))
-    found = run_all(
-        executor or client, partial(verify_partition, opened), numbers, "verify", progress
-    )
+    found = run_all(executor or client, partial(verify_partition, opened), numbers, "verify", progress)
     return [*verify_top(opened), *(damage for part in found for damage in part)]
 
 
@@ -85,9 +83,7 @@ def info(
     }
     if graph:
         numbers = list(range(opened.n_partitions))
-        parts = run_all(
-            executor or client, partial(survey_partition, opened), numbers, "survey", progress
-        )
+        parts = run_all(executor or client, partial(_survey_partition, opened), numbers, "survey", progress)
         report["kinds"] = {kind: sum(part[0][kind] for part in parts) for kind in parts[0][0]}
         report["comparison_graph"] = _described(
             comparison_graph(add_comparisons(part[1] for part in parts)), opened.item_names
@@ -95,8 +91,8 @@ def info(
     return report
 
 
-def survey_partition(store: RankingStore, number: int) -> tuple[dict[str, int], Comparisons]:
-    """Counts of each kind of row in one partition, and its comparisons."""
+def _survey_partition(store: RankingStore, number: int) -> tuple[dict[str, int], Comparisons]:
+    """The number of rows of each kind in one partition, and its comparisons."""
     kinds = dict.fromkeys(("full", "top-k", "subset", "slate", "tied", "weighted", "grouped"), 0)
     empty = np.zeros(0, np.int64)
     n_items = store.n_items

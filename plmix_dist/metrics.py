@@ -1,4 +1,4 @@
-"""Comparing two fits: components are matched first, since their order means nothing."""
+"""Comparing two fits. Components are matched first, because their order has no meaning."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 
 def match_components(log_worths: ArrayLike, reference: ArrayLike) -> NDArray[np.int64]:
-    """(n_components,): for each component of the reference, the component that stands for it.
+    """(n_components,): for each component of the reference, the component matched with it.
 
-    The matching is the one with the least sum of squared differences of centred log-worths.
+    The matching has the smallest sum of squared differences of centred log-worths.
+
+    Parameters
+    ----------
+    log_worths, reference : (n_components, n_items)
 
     Examples
     --------
@@ -32,7 +36,11 @@ def match_components(log_worths: ArrayLike, reference: ArrayLike) -> NDArray[np.
 
 
 def matched_distance(log_worths: ArrayLike, reference: ArrayLike) -> float:
-    """The distance of Nguyen & Zhang (2023): Frobenius norm of the difference of matched, centred log-worths.
+    """Frobenius norm of the difference of matched, centred log-worths (Nguyen & Zhang 2023).
+
+    Parameters
+    ----------
+    log_worths, reference : (n_components, n_items)
 
     Examples
     --------

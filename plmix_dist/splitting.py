@@ -1,4 +1,4 @@
-"""Seeded train, validation and test parts of a store: as stores of their own, or as row weights."""
+"""split(): random train, validation and test parts of a store, as stores or as row weights."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def split(
 ) -> list[RankingStore | str]:
     """Divide the rankings of a store at random.
 
-    Rows are drawn inside every leaf, so sorted data make no biased parts and the same seed gives the same parts
-    on any number of workers. A row of weight w is divided as w rankings would be; a group stays whole.
+    Rows are drawn within every leaf, so sorted data give no biased parts, and a seed gives the same parts on
+    any number of workers. A row of integer weight w is divided as w rankings would be. A group stays whole.
 
     Parameters
     ----------
     store
         The store to divide.
     outs
-        For each part a path: of a new store or, where it ends in `.npy`, of an array (n_rankings,) with
-        the weight of each row that falls to the part.
+        One path per part: a new store or, if it ends in `.npy`, an array (n_rankings,) with the weight of
+        each row in this part.
     shares
         The share of each part; by default 0.8 and 0.2 for two parts, 0.64, 0.16 and 0.2 for three.
     random_state
@@ -68,7 +68,7 @@ def split(
     runner = executor_for(executor or client)
     parts: list[RankingStore | str] = []
     for number, path in enumerate(paths):
-        part = Part(opened, tuple(portions), number, random_state)
+        part = SplitPart(opened, tuple(portions), number, random_state)
         if path.endswith(".npy"):
             _write_weights(part, path)
             parts.append(path)
@@ -78,8 +78,17 @@ def split(
 
 
 @dataclass(frozen=True)
-class Part:
-    """One part of a store."""
+class SplitPart:
+    """One part of a store, such as the training part.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=1000, n_items=4)
+    >>> part = SplitPart(store, shares=(0.8, 0.2), number=0, seed=0)
+    >>> [block.n_rankings for block, weights in part.leaves(0)]
+    [1000]
+    """
 
     store: RankingStore
     shares: tuple[float, ...]
@@ -87,7 +96,16 @@ class Part:
     seed: int
 
     def leaves(self, partition: int) -> Iterator[tuple[RankingBlock, NDArray[np.float64]]]:
-        """Each leaf of a partition with the weight of every row that falls to this part."""
+        """Each leaf of a partition, and the weight of each of its rows in this part.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=10, n_items=4)
+        >>> part = SplitPart(store, shares=(1.0,), number=0, seed=0)
+        >>> [weights.tolist() for _, weights in part.leaves(0)]
+        [[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]]
+        """
         first_leaf = sum(summary.n_leaves for summary in self.store.manifest.partitions[:partition])
         for leaf, block in enumerate(self.store.partition(partition), start=first_leaf):
             rng = generator(self.seed, "split", leaf)
@@ -95,19 +113,19 @@ class Part:
 
 
 @dataclass(frozen=True)
-class SplitTask:
+class _SplitTask:
     """What a worker must know to write one partition of one part."""
 
     partition: PartitionTask
-    part: Part
+    part: SplitPart
 
 
-def split_partition(task: SplitTask) -> int:
-    """Write the rows of one partition that fall to a part; gives their number."""
+def _split_partition(task: _SplitTask) -> int:
+    """Write the rows of one partition that belong to a part; gives their number."""
     return write_partition(task.partition, _selected(task)).n_rankings
 
 
-def _selected(task: SplitTask) -> Iterator[RankingBlock | tuple[RankingBlock, NDArray[np.integer]]]:
+def _selected(task: _SplitTask) -> Iterator[RankingBlock | tuple[RankingBlock, NDArray[np.integer]]]:
     number = task.partition.number
     component = task.part.store.column("component", number)
     row = 0
@@ -124,7 +142,7 @@ def _selected(task: SplitTask) -> Iterator[RankingBlock | tuple[RankingBlock, ND
 
 
 def _write_store(
-    part: Part, path: str, runner: Executor, progress: Callable[[int, int], None] | None
+    part: SplitPart, path: str, runner: Executor, progress: Callable[[int, int], None] | None
 ) -> RankingStore:
     source = part.store.manifest
     plan = WritePlan(
@@ -142,20 +160,20 @@ def _write_store(
         ],
     )
     with WriteSession.begin(Location.of(path), plan) as session:
-        tasks = [SplitTask(task, part) for task in session.pending()]
-        run_all(runner, split_partition, tasks, "split", progress)
+        tasks = [_SplitTask(task, part) for task in session.pending()]
+        run_all(runner, _split_partition, tasks, "split", progress)
         try:
             return session.finalise({"paths": [part.store.location.url]})
         except IngestError:
             session.abandon()
             share = part.shares[part.number]
             raise SettingsError(
-                f"no ranking falls to {path}, whose share is {share:g}; give it more"
+                f"{path} gets no ranking with a share of {share:g}; give it a larger share"
             ) from None
 
 
-def _write_weights(part: Part, path: str) -> None:
-    """Write the weights leaf by leaf, never whole in memory."""
+def _write_weights(part: SplitPart, path: str) -> None:
+    """Write the weights leaf by leaf; memory does not grow with the store."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     table = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(part.store.n_rankings,))
     row = 0
@@ -171,10 +189,10 @@ def _checked_shares(paths: Sequence[str], shares: Sequence[float] | None) -> lis
     if len(paths) < 2:
         raise SettingsError(f"a split needs at least two outputs, but got {len(paths)}")
     if len(set(paths)) != len(paths):
-        raise SettingsError("each part needs a path of its own")
+        raise SettingsError("each part needs its own path")
     if shares is None:
         if len(paths) not in usual:
-            raise SettingsError(f"say the shares of the {len(paths)} parts with --shares")
+            raise SettingsError(f"give the shares of the {len(paths)} parts with --shares")
         return usual[len(paths)]
     if len(shares) != len(paths) or min(shares) <= 0 or not np.isclose(sum(shares), 1):
         raise SettingsError(f"expected {len(paths)} positive shares that sum to 1, but got {list(shares)}")

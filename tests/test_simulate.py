@@ -252,7 +252,7 @@ def test_simulate__progress_counts_partitions(tmp_path: Path) -> None:
     [
         ({"n_rankings": 0}, "at least one ranking must be drawn, but got 0"),
         ({"n_components": 0}, "at least one component, but got 0"),
-        ({"n_items": None}, "say how many items there are, or give a mixture"),
+        ({"n_items": None}, "give the number of items, n_items, or a mixture"),
         ({"n_items": 1}, "at least two items, but got 1"),
         ({"length": 0, "unranked": "below"}, "length must be between 1 and 5, but is 0"),
         ({"length": 6, "unranked": "below"}, "length must be between 1 and 5, but is 6"),

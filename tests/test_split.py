@@ -164,8 +164,8 @@ def test_groups__stay_whole(tmp_path: Path) -> None:
     ("outs", "shares", "what"),
     [
         (["a"], None, "a split needs at least two outputs, but got 1"),
-        (["a", "a"], None, "each part needs a path of its own"),
-        (["a", "b", "c", "d"], None, "say the shares of the 4 parts"),
+        (["a", "a"], None, "each part needs its own path"),
+        (["a", "b", "c", "d"], None, "give the shares of the 4 parts"),
         (["a", "b"], [0.5, 0.4], r"expected 2 positive shares that sum to 1, but got \[0.5, 0.4\]"),
         (["a", "b"], [1.0, 0.0], r"expected 2 positive shares that sum to 1, but got \[1.0, 0.0\]"),
         (["a", "b"], [1.5, -0.5], "expected 2 positive shares"),
