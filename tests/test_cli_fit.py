@@ -132,7 +132,7 @@ def test_fit__lines_for_people(
         words = line.split()
         assert words[0] == str(record["iteration"])
         assert words[1] == f"{record['log_likelihood'] / 1_500:.8f}"
-        assert f"slope {record['gradient']:.1e}" in line
+        assert f"gradient {record['gradient']:.1e}" in line
         assert line.endswith(record["step"] if record["taken"] else f"{record['step']}, not taken")
 
 

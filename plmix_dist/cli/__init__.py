@@ -1,4 +1,4 @@
-"""plmix: the command line. Each verb is a thin shell around a function of the same name."""
+"""plmix: the command line. Each verb calls the function of the same name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ def plmix() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a verb; errors go to stderr in one line, exit codes are those of docs/command-line.md."""
+    """Run a verb and exit. Errors are one line on stderr; exit codes are those of docs/command-line.md.
+
+    Examples
+    --------
+    >>> main(["--version"])
+    Traceback (most recent call last):
+    ...
+    SystemExit: 0
+    """
     from plmix_dist.errors import PlmixError
 
     debug = "--debug" in (sys.argv if arguments is None else arguments)

@@ -1,4 +1,4 @@
-"""Verbs that make and look at stores: ingest, export, simulate, split, verify, info."""
+"""Verbs for stores: ingest, export, simulate, split, verify, info."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from plmix_dist.engine import Executor
+    from plmix_dist.formats.encoder import OnError
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
 
@@ -34,20 +35,20 @@ def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @plmix.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("store", metavar="STORE")
-@_format_option("How the sources are written.")
+@_format_option("Format of the sources.")
 @unranked_option
 @click.option(
     "--on-error",
     type=click.Choice(["raise", "drop", "quarantine"]),
     default="raise",
     show_default=True,
-    help="Bad rows: stop, leave out and list, or list with their contents.",
+    help="Bad rows: stop, leave them out and list them, or list them with their contents.",
 )
-@click.option("--merge", is_flag=True, help="Make equal rows one, with the sum of their weights.")
-@click.option("--append", is_flag=True, help="Add to a store that is there.")
-@click.option("--items", metavar="FILE", help="Names of all items in order, one a line.")
-@click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="Which column holds what.")
-@click.option("--delimiter", help="Between the fields of delimited text.")
+@click.option("--merge", is_flag=True, help="Merge equal rows into one, with the sum of their weights.")
+@click.option("--append", is_flag=True, help="Add to an existing store.")
+@click.option("--items", metavar="FILE", help="Names of all items in order, one per line.")
+@click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="The column of a role.")
+@click.option("--delimiter", help="Delimiter of text.")
 @computing
 @talking
 def ingest(
@@ -56,7 +57,7 @@ def ingest(
     *,
     format_name: str,
     unranked: Unranked | None,
-    on_error: Any,
+    on_error: OnError,
     merge: bool,
     append: bool,
     items: str | None,
@@ -94,7 +95,7 @@ def ingest(
 @plmix.command()
 @click.argument("store")
 @click.argument("target")
-@_format_option("How to write; by the target's suffix, text as orderings.")
+@_format_option("Format of the target; auto goes by its suffix, and writes text as orderings.")
 @talking
 def export(store: str, target: str, *, format_name: str, talk: Talk) -> None:
     """Write STORE to TARGET as PrefLib, delimited text or Parquet."""
@@ -109,17 +110,21 @@ def export(store: str, target: str, *, format_name: str, talk: Talk) -> None:
 
 @plmix.command()
 @click.argument("store")
-@click.option("--rankings", "n_rankings", type=click.IntRange(1), required=True, help="How many rankings.")
-@click.option("--items", "n_items", type=click.IntRange(2), required=True, help="How many items.")
+@click.option("--rankings", "n_rankings", type=click.IntRange(1), required=True, help="Number of rankings.")
+@click.option("--items", "n_items", type=click.IntRange(2), required=True, help="Number of items.")
 @click.option("--components", "n_components", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--differing", type=click.IntRange(1), help="Only the first so many items differ; default all.")
+@click.option(
+    "--differing",
+    type=click.IntRange(1),
+    help="Number of items, the first, that differ between components; default all.",
+)
 @click.option("--length", type=click.IntRange(1), help="Items each ranking lists; default all.")
 @unranked_option
 @seed_option
 @computing
 @talking
 def simulate(store: str, *, seed: int, executor: Executor, talk: Talk, **settings: Any) -> None:
-    """Draw rankings from a random mixture into STORE, and save the truth beside it in STORE.truth."""
+    """Draw rankings from a random mixture into STORE, and save its parameters in STORE.truth."""
     from plmix_dist.simulation import simulate as run
 
     begun, before = time.perf_counter(), _generation(store)
@@ -138,7 +143,7 @@ def simulate(store: str, *, seed: int, executor: Executor, talk: Talk, **setting
 def split(
     store: str, outs: tuple[str, ...], *, shares: str | None, seed: int, executor: Executor, talk: Talk
 ) -> None:
-    """Divide the rankings of STORE at random into stores, or into row weights where an OUT ends in .npy."""
+    """Divide the rankings of STORE at random into stores; an OUT that ends in .npy gets row weights instead."""
     from plmix_dist.splitting import split as run
 
     portions = None if shares is None else [_share(share) for share in shares.split(",")]
@@ -157,7 +162,7 @@ def split(
 @computing
 @talking
 def verify(store: str, *, executor: Executor, talk: Talk) -> int:
-    """Find all damage in STORE; exit code 3 where there is any."""
+    """Find all damage in STORE; exit code 3 if there is any."""
     from plmix_dist.inspection import verify as run
     from plmix_dist.store import open_store
 
@@ -175,12 +180,12 @@ def verify(store: str, *, executor: Executor, talk: Talk) -> int:
 
 @plmix.command()
 @click.argument("store")
-@click.option("--graph/--no-graph", default=True, help="Read all rows for kinds and the comparison graph.")
-@click.option("--rejected", is_flag=True, help="List the rows that were turned away.")
+@click.option("--graph/--no-graph", default=True, help="Read all rows: kinds of rankings, comparison graph.")
+@click.option("--rejected", is_flag=True, help="List the rejected rows.")
 @computing
 @talking
 def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: Talk) -> None:
-    """Say what is in STORE."""
+    """Show what is in STORE."""
     from plmix_dist.inspection import info as run
     from plmix_dist.store import open_store
 
@@ -208,7 +213,7 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
 
 
 def _generation(store: str) -> int | None:
-    """The generation of a store that is there, to tell afterwards whether anything was done."""
+    """The generation of an existing store; it changes if anything is written."""
     from plmix_dist.errors import StoreError
     from plmix_dist.store import open_store
 

@@ -1,4 +1,4 @@
-"""Verbs that fit and use models: fit, score, predict."""
+"""Verbs for models: fit, score, predict."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from plmix_dist.errors import StoreExistsError, StoreNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from plmix_dist.engine import LazyExecutor
     from plmix_dist.estimator import PlackettLuceMixture
 
@@ -25,7 +28,7 @@ _ITEMS_SHOWN = 5
 
 
 def _rank_or_number(context: click.Context, option: click.Parameter, value: str) -> str | int:
-    """What --svd-rank says, as a number where it is one; the fit refuses what makes no sense."""
+    """The value of --svd-rank, as an integer if it is one. The fit checks it."""
     del context, option
     return int(value) if value.isdigit() else value
 
@@ -33,7 +36,7 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
 @plmix.command()
 @click.argument("store")
 @click.option(
-    "--components", "n_components", type=click.IntRange(1), required=True, help="How many components."
+    "--components", "n_components", type=click.IntRange(1), required=True, help="Number of components."
 )
 @click.option("--out", required=True, metavar="DIR", help="Folder for the model.")
 @click.option("--m-step", type=click.Choice(["auto", "lsr", "mm"]), default="auto", show_default=True)
@@ -45,21 +48,25 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
     help="'spectral', 'kernel', 'random', or the folder of a model.",
 )
 @click.option(
-    "--n-init", type=click.IntRange(1), default=1, show_default=True, help="Starts taken to their ends."
+    "--n-init",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of starts run to convergence.",
 )
 @click.option(
     "--embedding",
     type=click.Choice(["auto", "pairwise", "rank"]),
     default="auto",
     show_default=True,
-    help="What a spectral start makes of a ranking.",
+    help="How a spectral start turns rankings into vectors.",
 )
 @click.option(
     "--svd-rank",
     default="auto",
     show_default=True,
     callback=_rank_or_number,
-    help="'auto', 'paper', or how many directions a spectral start clusters in.",
+    help="'auto', 'paper', or the number of singular vectors of a spectral start.",
 )
 @click.option("--link", type=click.Choice(["logit", "probit"]), default="logit", show_default=True)
 @click.option(
@@ -67,12 +74,18 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
     type=click.Choice(["kendall", "mallows"]),
     default="kendall",
     show_default=True,
-    help="How a kernel start compares rankings.",
+    help="Similarity of rankings in a kernel start.",
 )
 @click.option(
     "--alpha", type=float, default=0.1, show_default=True, help="Strength of the prior; 0 for none."
 )
-@click.option("--tol", type=float, default=1e-8, show_default=True, help="Slope and change a unit of weight.")
+@click.option(
+    "--tol",
+    type=float,
+    default=1e-8,
+    show_default=True,
+    help="Bound on gradient and change, divided by total weight.",
+)
 @click.option("--max-iter", type=click.IntRange(1), default=500, show_default=True)
 @click.option("--accelerate/--no-accelerate", default=True, show_default=True)
 @click.option(
@@ -82,7 +95,7 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
 @computing
 @talking
 def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, **settings: Any) -> int:
-    """Fit a mixture to STORE and save it; exit code 4 where it did not converge."""
+    """Fit a mixture to STORE and save it; exit code 4 if it did not converge."""
     from plmix_dist.errors import CollapsedComponentWarning, NotConvergedWarning
     from plmix_dist.estimator import PlackettLuceMixture
     from plmix_dist.store import Location, open_store
@@ -99,29 +112,8 @@ def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, 
             warnings.simplefilter("ignore", said_in_the_result)
         model.fit(opened, client=executor.client_if_asked())
     model.save(out)
-    record = {
-        "model": out,
-        "n_iter": model.n_iter_,
-        "converged": model.converged_,
-        "log_likelihood": model.log_likelihood_,
-        "score": model.log_likelihood_ / opened.total_weight,
-        "gradient_norm": model.gradient_norm_,
-        "m_step": model.m_step_,
-        "init": {name: value for name, value in model.init_.items() if not hasattr(value, "shape")},
-        "shares": model.shares_.tolist(),
-        "events": model.events_,
-        "seconds": round(time.perf_counter() - begun, 3),
-    }
-    state = "converged" if model.converged_ else "NOT converged"
-    lines = [
-        ("model", out),
-        ("fit", f"{state} in {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
-        ("start", _start_line(model.init_)),
-        ("score", f"{record['score']:.6f} mean log-likelihood per ranking"),
-        *((event["action"], f"component {event['component'] + 1} had collapsed") for event in model.events_),
-        *_component_lines(model),
-        *_truth_lines(model, store, record),
-    ]
+    record = _fit_record(model, out, opened.total_weight, time.perf_counter() - begun)
+    lines = [*_fit_lines(model, record), *_truth_lines(model, store, record)]
     show(lines, record, **vars(talk))
     return 0 if model.converged_ else EXIT_NOT_CONVERGED
 
@@ -170,7 +162,7 @@ def predict(model: str, store: str, out: str, *, executor: LazyExecutor, talk: T
 
 
 def _iteration_lines(talk: Talk, total_weight: float) -> Callable[[dict[str, Any]], None] | None:
-    """A line an iteration on stderr: JSON for machines, words for people."""
+    """A function that prints one line per iteration on stderr: JSON with --json, text on a terminal."""
     if talk.quiet:
         return None
 
@@ -182,11 +174,41 @@ def _iteration_lines(talk: Talk, total_weight: float) -> Callable[[dict[str, Any
         step = record["step"] if record["taken"] else f"{record['step']}, not taken"
         click.echo(
             f"{record['iteration']:>4}  {record['log_likelihood'] / total_weight:.8f}  {change:>8}  "
-            f"slope {record['gradient']:.1e}  {record['rankings_per_second']:>12,.0f} rankings/s  {step}",
+            f"gradient {record['gradient']:.1e}  {record['rankings_per_second']:>12,.0f} rankings/s  {step}",
             err=True,
         )
 
     return line if talk.as_json or sys.stderr.isatty() else None
+
+
+def _fit_record(model: PlackettLuceMixture, out: str, total_weight: float, seconds: float) -> dict[str, Any]:
+    """The result of a fit, for --json."""
+    return {
+        "model": out,
+        "n_iter": model.n_iter_,
+        "converged": model.converged_,
+        "log_likelihood": model.log_likelihood_,
+        "score": model.log_likelihood_ / total_weight,
+        "gradient_norm": model.gradient_norm_,
+        "m_step": model.m_step_,
+        "init": {name: value for name, value in model.init_.items() if not hasattr(value, "shape")},
+        "shares": model.shares_.tolist(),
+        "events": model.events_,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any]) -> list[tuple[str, str]]:
+    """The result of a fit as lines of text."""
+    state = "converged" if model.converged_ else "NOT converged"
+    return [
+        ("model", record["model"]),
+        ("fit", f"{state} in {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
+        ("start", _start_line(model.init_)),
+        ("score", f"{record['score']:.6f} mean log-likelihood per ranking"),
+        *((event["action"], f"component {event['component'] + 1} had collapsed") for event in model.events_),
+        *_component_lines(model),
+    ]
 
 
 def _component_lines(model: PlackettLuceMixture) -> list[tuple[str, str]]:
@@ -197,20 +219,20 @@ def _component_lines(model: PlackettLuceMixture) -> list[tuple[str, str]]:
 
 
 def _start_line(init: dict[str, Any]) -> str:
-    """Where the fit began, and what that cost."""
+    """How the fit was started, and what the start cost."""
     before = [stage for stage in init["stages"] if stage["stage"] != "fit"]
     seconds, passes = (sum(stage[what] for stage in before) for what in ("seconds", "passes"))
-    rank = f" on {init['rank']} of {len(init['singular_values'])} directions" if "rank" in init else ""
+    rank = f" on {init['rank']} of {len(init['singular_values'])} singular vectors" if "rank" in init else ""
     return f"{init['method']}{rank}, {seconds:.2f} s, {passes:.1f} passes over the rows"
 
 
-def _favourites(log_worths: Any, names: tuple[str, ...]) -> str:
+def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> str:
     best = log_worths.argsort()[::-1][:_ITEMS_SHOWN]
     return "  ".join(f"{names[item]} {log_worths[item]:+.2f}" for item in best)
 
 
 def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any]) -> list[tuple[str, str]]:
-    """The truth of a simulated store beside what was found, components matched."""
+    """The true parameters of a simulated store, matched with the fitted components."""
     from plmix_dist.metrics import match_components, matched_distance
     from plmix_dist.mixture import MixtureParams
 

@@ -1,4 +1,4 @@
-"""Options that verbs share."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 
@@ -16,40 +16,68 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Talk:
-    """How to speak to the user."""
+    """How much a verb prints, and in which form.
+
+    Examples
+    --------
+    >>> Talk(as_json=False, quiet=True).progress
+    False
+    """
 
     as_json: bool
     quiet: bool
 
     @property
     def progress(self) -> bool:
-        """Whether to show a bar."""
+        """Whether to show a progress bar."""
         return not (self.as_json or self.quiet)
 
 
 def talking(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --json, --quiet and --debug; the verb receives a Talk."""
+    """Add --json, --quiet and --debug to a verb, which receives a Talk.
+
+    Examples
+    --------
+    >>> @click.command()
+    ... @talking
+    ... def verb(talk: Talk) -> None:
+    ...     print(talk)
+    >>> verb.main(["--quiet"], standalone_mode=False)
+    Talk(as_json=False, quiet=True)
+    """
 
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
     @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @functools.wraps(verb)
     def wrapped(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
-        del debug  # looked up by main(), which is where errors arrive
+        del debug  # main() looks it up, because errors arrive there
         return verb(*args, talk=Talk(as_json, quiet), **options)
 
     return wrapped
 
 
 def computing(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where to compute; the verb receives an executor."""
+    """Add the options that say where to compute to a verb, which receives an executor.
+
+    Examples
+    --------
+    >>> @click.command()
+    ... @computing
+    ... def verb(executor: LazyExecutor) -> None:
+    ...     print(type(executor).__name__)
+    >>> verb.main(["--workers", "0"], standalone_mode=False)
+    LazyExecutor
+    """
 
     @click.option("--scheduler", metavar="ADDRESS", help="Compute on this Dask scheduler.")
     @click.option(
-        "--workers", type=click.IntRange(0), help="Worker processes of a local cluster; 0 for none."
+        "--workers",
+        type=click.IntRange(0),
+        help="Number of worker processes of a local cluster; 0 for no cluster.",
     )
-    @click.option("--threads", type=click.IntRange(1), help="Threads of each worker.")
-    @click.option("--memory-limit", metavar="SIZE", help="Memory of each worker, such as 1GB.")
+    @click.option("--threads", type=click.IntRange(1), help="Threads per worker.")
+    @click.option("--memory-limit", metavar="SIZE", help="Memory per worker, such as 1GB.")
     @click.option("--tls-ca", type=click.Path(exists=True), help="Certificate authority of the scheduler.")
     @click.option("--tls-cert", type=click.Path(exists=True), help="Certificate to show to the scheduler.")
     @click.option("--tls-key", type=click.Path(exists=True), help="Key of that certificate.")
@@ -69,5 +97,5 @@ seed_option = click.option(
 unranked_option = click.option(
     "--unranked",
     type=click.Choice(["below", "absent"]),
-    help="Items a ranking does not list: on offer and below, or not on offer.",
+    help="Unlisted items: on offer and ranked below, or not on offer.",
 )

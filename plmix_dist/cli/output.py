@@ -1,4 +1,4 @@
-"""What the command line prints: text for people, JSON for machines, progress and errors on stderr."""
+"""Output of the command line: text or JSON on stdout, progress and errors on stderr."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ EXIT_INTERRUPTED = 130
 
 
 def report_error(message: str) -> None:
-    """One error on stderr, with nothing in it that could steer a terminal."""
+    """Print an error on stderr, control characters escaped.
+
+    Examples
+    --------
+    >>> report_error("there is no store at /nowhere")  # prints plmix: error: there is no store at /nowhere
+    """
     click.echo(f"plmix: error: {printable(message)}", err=True)
 
 
 def printable(text: str) -> str:
-    r"""Text with control characters made visible.
+    r"""Text with control characters escaped, except line breaks.
 
     Examples
     --------
@@ -38,7 +43,14 @@ def printable(text: str) -> str:
 
 
 def show(lines: list[tuple[str, Any]], record: dict[str, Any], *, as_json: bool, quiet: bool) -> None:
-    """A result: the record as JSON, or lines of `name  value`."""
+    """Print a result: the record as JSON, or lines of `name  value`.
+
+    Examples
+    --------
+    >>> show([("items", 5), ("rankings", 100)], {"n_items": 5}, as_json=False, quiet=False)
+    items     5
+    rankings  100
+    """
     if as_json:
         click.echo(json_text(record))
         return
@@ -50,14 +62,29 @@ def show(lines: list[tuple[str, Any]], record: dict[str, Any], *, as_json: bool,
 
 
 def json_text(record: dict[str, Any]) -> str:
-    """JSON in which every control character is escaped, also those that JSON itself would let pass."""
+    r"""JSON in which every control character is escaped, also those that JSON allows.
+
+    Examples
+    --------
+    >>> print(json_text({"name": "a\x7f"}))
+    {
+     "name": "a\u007f"
+    }
+    """
     text = json.dumps(record, indent=1, ensure_ascii=False, default=_plain)
     return re.sub(r"[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 @contextlib.contextmanager
 def progress_bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr while something runs, where a person is there to see it."""
+    """A progress bar on stderr, if stderr is a terminal; gives the function to call with (done, total).
+
+    Examples
+    --------
+    >>> with progress_bar("ingest", shown=False) as progress:
+    ...     print(progress)
+    None
+    """
     if not shown or not sys.stderr.isatty():
         yield None
         return
@@ -71,12 +98,24 @@ def progress_bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], No
 
 
 def number(value: float) -> str:
-    """A number with thousands separated, counts without a point."""
+    """A number with thousands separators; integers without a decimal point.
+
+    Examples
+    --------
+    >>> number(12345.0), number(0.5)
+    ('12,345', '0.5')
+    """
     return f"{int(value):,}" if float(value).is_integer() else f"{value:,.6g}"
 
 
 def size(n_bytes: float) -> str:
-    """A number of bytes in a unit that people read."""
+    """A number of bytes with a suitable unit.
+
+    Examples
+    --------
+    >>> size(123), size(4_500_000_000)
+    ('123 bytes', '4.5 GB')
+    """
     for unit in ("bytes", "kB", "MB", "GB"):
         if n_bytes < 1000:
             return f"{n_bytes:,.3g} {unit}" if unit != "bytes" else f"{int(n_bytes)} bytes"
@@ -85,7 +124,13 @@ def size(n_bytes: float) -> str:
 
 
 def few(values: list[Any], most: int = 10) -> str:
-    """The first of many values, and how many there are."""
+    """The first values of a list, and their number if there are more.
+
+    Examples
+    --------
+    >>> few([1, 2, 3], most=2), few([])
+    ('1, 2, ... (3 in all)', 'none')
+    """
     if not values:
         return "none"
     more = f", ... ({len(values)} in all)" if len(values) > most else ""
@@ -93,5 +138,5 @@ def few(values: list[Any], most: int = 10) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of numpy as numbers of Python."""
+    """NumPy numbers as Python numbers, everything else as text."""
     return value.item() if hasattr(value, "item") else str(value)
