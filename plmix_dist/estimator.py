@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -13,10 +12,12 @@ from plmix_dist.data import as_rankings, first_difference
 from plmix_dist.errors import NotConvergedWarning, SettingsError
 from plmix_dist.fitted import MixtureEstimator, seed_of
 from plmix_dist.inference.fit import Fit, fit_mixture
-from plmix_dist.inference.settings import INITS, FitSettings
-from plmix_dist.inference.state import EmState
+from plmix_dist.inference.point import Point
+from plmix_dist.inference.settings import FitSettings
 from plmix_dist.mixture import MODEL, MixtureParams
+from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store.location import Location
+from plmix_dist.store.npy import array_from_npy, npy_bytes
 
 if TYPE_CHECKING:
     import os
@@ -200,7 +201,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self._take(fitted, rankings.item_names)
         if not self.converged_:
             warnings.warn(
-                f"the fit did not converge in {self.n_iter_} iterations (slope {self.gradient_norm_:.2g} where "
+                f"the fit did not converge in {self.n_iter_} iterations (gradient {self.gradient_norm_:.2g} where "
                 f"{self.tol:.2g} was asked for); raise max_iter, or tol",
                 NotConvergedWarning,
                 stacklevel=2,
@@ -218,9 +219,9 @@ class PlackettLuceMixture(MixtureEstimator):
             "init_arrays": [name for name, value in self.init_.items() if isinstance(value, np.ndarray)],
         }
         folder = Location.of(path)
-        _write_array(folder, "ghosts", self._ghosts)
+        folder.write_bytes("ghosts.npy", npy_bytes(self._ghosts))
         for name in about["init_arrays"]:
-            _write_array(folder, f"init_{name}", self.init_[name])
+            folder.write_bytes(f"init_{name}.npy", npy_bytes(self.init_[name]))
         self._mixture().save(path, about)
 
     @classmethod
@@ -249,7 +250,7 @@ class PlackettLuceMixture(MixtureEstimator):
         state: dict[str, Any] = super().__getstate__()
         return state | {"progress": None}
 
-    def _start(self, rankings: Rankings) -> EmState | None:
+    def _start(self, rankings: Rankings) -> Point | None:
         """The state to begin with, or None for random starts."""
         init = self.init
         if isinstance(init, str) and init in INITS:
@@ -257,7 +258,7 @@ class PlackettLuceMixture(MixtureEstimator):
         if isinstance(init, np.ndarray | list):
             log_worths = np.asarray(init, np.float64)
             _refuse_shape(log_worths, self.n_components, rankings.n_items)
-            return EmState.start(log_worths, np.full(self.n_components, 1 / self.n_components))
+            return Point.start(log_worths, np.full(self.n_components, 1 / self.n_components))
         if isinstance(init, MixtureParams):
             mixture, ghosts = init, None
         else:
@@ -267,7 +268,7 @@ class PlackettLuceMixture(MixtureEstimator):
         if mixture.item_names != rankings.item_names:
             difference = first_difference(rankings.item_names, mixture.item_names)
             raise SettingsError(f"init is a model of other items: {difference}")
-        return EmState.start(mixture.log_worths, mixture.shares, ghosts)
+        return Point.start(mixture.log_worths, mixture.shares, ghosts)
 
     def __sklearn_clone__(self) -> PlackettLuceMixture:
         """An unfitted estimator of the same settings; a fitted model to begin with stays fitted."""
@@ -275,11 +276,9 @@ class PlackettLuceMixture(MixtureEstimator):
 
     def _take(self, fitted: Fit, item_names: tuple[str, ...]) -> None:
         run = fitted.run
-        shares = np.exp(run.state.log_shares)
-        mixture = MixtureParams.of(run.state.log_worths, shares / shares.sum(), item_names)
-        # Canonical order is the mixture's; the ghosts follow it.
-        order = [_row_of(run.state.log_worths, worths) for worths in mixture.log_worths]
-        self._ghosts = run.state.ghosts[order]
+        shares = np.exp(run.point.log_shares)
+        mixture, order = MixtureParams.ordered(run.point.log_worths, shares / shares.sum(), item_names)
+        self._ghosts = run.point.ghosts[order]
         self._set_mixture(mixture)
         self.n_iter_ = run.n_iterations
         self.converged_ = run.converged
@@ -292,17 +291,9 @@ class PlackettLuceMixture(MixtureEstimator):
         self.init_ = fitted.init
 
 
-def _write_array(folder: Location, name: str, array: NDArray[np.float64]) -> None:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    folder.write_bytes(f"{name}.npy", buffer.getvalue())
-
-
 def _read_array(folder: Location, name: str) -> NDArray[np.float64] | None:
-    if not folder.exists(f"{name}.npy"):
-        return None
-    array: NDArray[np.float64] = np.load(io.BytesIO(folder.read_bytes(f"{name}.npy")), allow_pickle=False)
-    return array
+    file = f"{name}.npy"
+    return array_from_npy(folder.read_bytes(file), np.float64) if folder.exists(file) else None
 
 
 _RESULTS = ("n_iter", "converged", "log_likelihood", "objective", "gradient_norm", "m_step")
@@ -313,11 +304,6 @@ def _refuse_shape(log_worths: NDArray[np.float64], n_components: int, n_items: i
         raise SettingsError(
             f"init has shape {log_worths.shape}, but {n_components} components of {n_items} items are to be fitted"
         )
-
-
-def _row_of(log_worths: NDArray[np.float64], wanted: NDArray[np.float64]) -> int:
-    centred = log_worths - log_worths.mean(axis=1, keepdims=True)
-    return int(np.argmin(np.abs(centred - wanted).max(axis=1)))
 
 
 def _is_plain(value: Any) -> bool:

@@ -9,7 +9,8 @@ from plmix_dist.engine.passes import make_passes
 from plmix_dist.fitted import MixtureEstimator, seed_of
 from plmix_dist.inference.look import take_look
 from plmix_dist.mixture import MixtureParams
-from plmix_dist.starts.spectral_start import SpectralSettings, SpectralStarter
+from plmix_dist.starts.spectral_start import SpectralStarter
+from plmix_dist.starts.start_settings import StartSettings
 from plmix_dist.stages import Stages
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         del y
         rankings = as_rankings(X, n_items=n_items, unranked=unranked, sample_weight=sample_weight)
         seed = seed_of(self.random_state)
-        settings = SpectralSettings(self.n_components, self.embedding, self.svd_rank, self.link, seed)
+        settings = StartSettings(self.n_components, self.embedding, self.svd_rank, self.link, seed)
         stages = Stages()
         passes = make_passes(rankings, client, self.residency)
         with stages.stage("look", passes=1):

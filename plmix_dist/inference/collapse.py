@@ -1,16 +1,17 @@
-"""Components that lose all their rankings: seeded anew a few times, then dropped."""
+"""Components that lose all their rankings: seeded again a few times, then dropped."""
 
 from __future__ import annotations
 
-import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.errors import CollapsedComponentWarning
-from plmix_dist.inference.state import EmState
+from plmix_dist.inference.point import Point
+from plmix_dist.rankings.randomness import generator
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 # A component with less than this share of all rankings has collapsed.
@@ -18,46 +19,74 @@ SMALLEST_SHARE = 1e-6
 _MOST_RESEEDS = 3
 
 
-def collapsed_components(state: EmState) -> NDArray[np.int64]:
-    """The components with next to no share."""
-    if len(state.log_shares) == 1:
+class Mended(NamedTuple):
+    """Where a fit goes on after a component has collapsed, and the event for its record."""
+
+    point: Point
+    event: dict[str, Any]
+
+
+def collapsed_components(point: Point) -> NDArray[np.int64]:
+    """The components with next to no share.
+
+    Examples
+    --------
+    >>> collapsed_components(Point.start(np.zeros((2, 3)), np.array([1.0, 0.0]))).tolist()
+    [1]
+    """
+    if point.n_components == 1:
         return np.empty(0, np.int64)
-    return np.flatnonzero(np.exp(state.log_shares) < SMALLEST_SHARE)
+    return np.flatnonzero(np.exp(point.log_shares) < SMALLEST_SHARE)
 
 
-def has_collapsed(state: EmState) -> bool:
-    """Whether some component has next to no share."""
-    return len(collapsed_components(state)) > 0
+def has_collapsed(point: Point) -> bool:
+    """Whether some component has next to no share.
+
+    Examples
+    --------
+    >>> has_collapsed(Point.start(np.zeros((2, 3)), np.array([0.5, 0.5])))
+    False
+    """
+    return len(collapsed_components(point)) > 0
 
 
 def mend_collapsed(
-    state: EmState, events: list[dict[str, Any]], iteration: int, rng: np.random.Generator
-) -> EmState | None:
-    """The state to go on from where a component has collapsed, with the event noted; None where none has.
+    point: Point, events: Sequence[dict[str, Any]], iteration: int, key: tuple[int, int]
+) -> Mended | None:
+    """The point to go on from where a component has collapsed; None where none has.
 
-    A collapsed component is seeded anew near the largest one, whose share it halves. After a few times it is dropped.
+    A collapsed component is seeded again near the largest one, whose share it halves. After a few times it is dropped.
+    `key` is the seed and the number of the fit: random numbers depend on these and on the events so far, nothing else.
+
+    Examples
+    --------
+    >>> mended = mend_collapsed(Point.start(np.zeros((2, 3)), np.array([1.0, 0.0])), [], 7, key=(0, 0))
+    >>> mended.event
+    {'iteration': 7, 'component': 1, 'action': 'reseed'}
+    >>> np.exp(mended.point.log_shares).tolist()
+    [0.5, 0.5]
     """
-    collapsed = collapsed_components(state)
+    collapsed = collapsed_components(point)
     if not len(collapsed):
         return None
     component = int(collapsed[0])
     n_reseeds = sum(event["action"] == "reseed" for event in events)
     action = "reseed" if n_reseeds < _MOST_RESEEDS else "drop"
-    events.append({"iteration": iteration, "component": component, "action": action})
-    warnings.warn(
-        f"iteration {iteration}: component {component} lost all its rankings and was "
-        f"{'seeded anew' if action == 'reseed' else 'dropped'}",
-        CollapsedComponentWarning,
-        stacklevel=2,
-    )
+    event = {"iteration": iteration, "component": component, "action": action}
     if action == "drop":
-        keep = np.arange(len(state.log_shares)) != component
-        shares = np.exp(state.log_shares[keep])
-        return EmState(state.log_worths[keep], state.ghosts[keep], np.log(shares / shares.sum()))
-    largest = int(np.argmax(state.log_shares))
-    log_worths, ghosts, shares = state.log_worths.copy(), state.ghosts.copy(), np.exp(state.log_shares)
-    log_worths[component] = log_worths[largest] + rng.standard_normal(log_worths.shape[1])
+        keep = np.arange(point.n_components) != component
+        shares = np.exp(point.log_shares[keep])
+        return Mended(Point(point.log_worths[keep], point.ghosts[keep], np.log(shares / shares.sum())), event)
+    largest = int(np.argmax(point.log_shares))
+    log_worths, ghosts, shares = point.log_worths.copy(), point.ghosts.copy(), np.exp(point.log_shares)
+    log_worths[component] = log_worths[largest] + _draw(key, n_reseeds, log_worths.shape[1])
     log_worths[component] -= log_worths[component].mean()
     ghosts[component] = ghosts[largest]
     shares[component] = shares[largest] = shares[largest] / 2
-    return EmState(log_worths, ghosts, np.log(shares / shares.sum()))
+    return Mended(Point(log_worths, ghosts, np.log(shares / shares.sum())), event)
+
+
+def _draw(key: tuple[int, int], n_before: int, n_items: int) -> NDArray[np.float64]:
+    """Standard normal numbers (n_items,): the stream of this fit, after what earlier reseeds have drawn."""
+    seed, number = key
+    return generator(seed, "collapse", number).standard_normal((n_before + 1, n_items))[-1]

@@ -1,309 +1,292 @@
-"""EM for mixtures of Plackett-Luce models: fused (one solver step a pass) and exact (the paper's)."""
+"""Em: EM for mixtures of Plackett-Luce models, fused (one M-step per pass) or exact (the paper's), as an Algorithm."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from plmix_dist.engine.request import Aggregation
-from plmix_dist.errors import NonFiniteError, NotIdentifiedError
-from plmix_dist.inference.collapse import SMALLEST_SHARE
-from plmix_dist.inference.fixed_point import Evaluation, Outcome, iterate
-from plmix_dist.inference.state import WIDEST_STATE, EmState
-from plmix_dist.kernels import EmStatistics, Prepared, em_statistics, prepare
-from plmix_dist.solvers import ComponentStatistics, Solver, Worths, gradient, log_prior, mm_step
+from plmix_dist.errors import FitError, NotIdentifiedError
+from plmix_dist.inference.collapse import has_collapsed, mend_collapsed
+from plmix_dist.inference.e_step import em_request
+from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advance
+from plmix_dist.inference.point import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from plmix_dist.engine.passes import Passes
-    from plmix_dist.inference.fixed_point import Asking
-    from plmix_dist.rankings import RankingBlock
+    from plmix_dist.engine.request import Answer, Request
+    from plmix_dist.inference.e_step import ComponentStep, Summary
+    from plmix_dist.inference.hessian import Hessian
+    from plmix_dist.inference.newton import Newton
+    from plmix_dist.solvers import MStep, Worths
 
-# An exact M-step is solved this much more closely than the whole fit, so that all its digits can be relied on.
+# An exact M-step is solved to this share of the tolerance of the whole fit, so that all its digits can be relied on.
 _INNER_TOLERANCE = 0.1
 _INNER_STEPS = 200
 # Log-worths that range further than this are on their way to infinity: odds of 1 to 10 ** 130.
 WIDEST_FIT = 300.0
 
 
-class PassParams(NamedTuple):
-    """What travels to every task: the current state and, for an exact M-step, the state that froze the posteriors."""
+class Inner(NamedTuple):
+    """An exact M-step under way: its iteration, and the evaluation of the point whose posteriors are held fixed."""
 
-    current: EmState
-    frozen: EmState | None
-    with_rates: bool
-
-
-class PreparedPass(NamedTuple):
-    """The same, ready for kernels."""
-
-    current: Prepared
-    frozen: Prepared | None
-    with_rates: bool
+    iteration: Iteration
+    outer: Evaluation
 
 
-def prepare_pass(all_params: tuple[PassParams, ...]) -> tuple[PreparedPass, ...]:
-    """Parameters of each fit for the kernels, made once a task."""
-    return tuple(
-        PreparedPass(
-            prepare(current.log_worths, current.log_shares),
-            None if frozen is None else prepare(frozen.log_worths, frozen.log_shares),
-            with_rates,
-        )
-        for current, frozen, with_rates in all_params
-    )
+class EmState(NamedTuple):
+    """A fit by EM under way: everything that decides how it goes on.
+
+    Parameters
+    ----------
+    iteration
+        The iteration over points.
+    inner
+        The M-step that is being solved to its end, in exact EM.
+    history
+        One record per iteration.
+    events
+        Components that collapsed.
+    reached
+        The highest log-likelihood so far, whether its point was taken or not.
+    error
+        Why the fit cannot go on, with the type of the error; None as long as it can.
+    """
+
+    iteration: Iteration
+    inner: Inner | None = None
+    history: tuple[dict[str, Any], ...] = ()
+    events: tuple[dict[str, Any], ...] = ()
+    reached: float | None = None
+    error: FitError | None = None
 
 
-def leaf_statistics(block: RankingBlock, fits: tuple[PreparedPass, ...]) -> tuple[EmStatistics, ...]:
-    """The statistics of one leaf for each of the fits that share the pass."""
-    return tuple(_finite_statistics(block, params) for params in fits)
+@dataclass(frozen=True)
+class Run:
+    """Where one start ended. With an error, everything else is what was known before it."""
 
-
-def _finite_statistics(block: RankingBlock, params: PreparedPass) -> EmStatistics:
-    """The statistics for one fit; the first number that is not finite stops it."""
-    statistics = em_statistics(block, params.current, params.frozen, with_rates=params.with_rates)
-    bad = np.flatnonzero(~np.isfinite(statistics.expected_wins.sum(axis=1)))
-    if len(bad):
-        raise NonFiniteError(f"the statistics of component {int(bad[0])} are not finite")
-    if not np.isfinite(statistics.log_likelihood):
-        raise NonFiniteError("the log-likelihood is not finite")
-    return statistics
-
-
-E_STEP = Aggregation("e-step", leaf=leaf_statistics, prepare=prepare_pass)
-
-
-class ComponentStep(NamedTuple):
-    """What one M-step task gives: the solver's step, the safe MM step, the slopes (n_items + 1,), the log-prior."""
-
-    next: Worths
-    safe: Worths
-    slopes: NDArray[np.float64]
-    log_prior: float
-    seconds: float
-
-
-class Summary(NamedTuple):
-    """What the driver needs of the sums beside the M-steps."""
-
+    point: Point
+    converged: bool
+    n_iterations: int
     log_likelihood: float
-    expected_log_likelihood: NDArray[np.float64]
-    shares: NDArray[np.float64]
-
-
-def m_step(
-    statistics: EmStatistics, component: int, worths: Worths, alpha: float, solver: Solver
-) -> ComponentStep:
-    """The M-step of one component: one of K concurrent tasks."""
-    begun = time.perf_counter()
-    own = ComponentStatistics(
-        statistics.wins[component],
-        statistics.expected_wins[component],
-        statistics.rates[component] if solver.needs_rates else statistics.rates,
-    )
-    if alpha == 0 and statistics.shares[component] <= SMALLEST_SHARE * statistics.shares.sum():
-        no_slope = np.zeros(len(worths.log_worths) + 1)
-        return ComponentStep(worths, worths, no_slope, 0.0, 0.0)  # nobody is left to learn from
-    safe = mm_step(own, worths, alpha)
-    step = safe if solver.step is mm_step else solver.step(own, worths, alpha)
-    if alpha:
-        safe, step = _shortened(worths, safe), _shortened(worths, step)
-    slopes = gradient(own, worths, alpha)
-    return ComponentStep(step, safe, slopes, log_prior(*worths, alpha), time.perf_counter() - begun)
-
-
-def _shortened(worths: Worths, step: Worths) -> Worths:
-    """A step halved until its log-worths can be computed with; part of an MM step raises the objective too."""
-    way, ghost_way = step.log_worths - worths.log_worths, step.ghost - worths.ghost
-    share = 1.0
-    while not np.ptp(step.log_worths) <= WIDEST_STATE and share > 1e-12:
-        share /= 2
-        step = Worths(worths.log_worths + share * way, worths.ghost + share * ghost_way)
-    return step
-
-
-def summarise(statistics: EmStatistics) -> Summary:
-    """The small sums."""
-    return Summary(float(statistics.log_likelihood), statistics.expected_log_likelihood, statistics.shares)
-
-
-class PassRequest(NamedTuple):
-    """What an iteration asks for: a pass with these parameters, M-steps by this solver under this prior."""
-
-    params: PassParams
-    solver: Solver
-    alpha: float
-
-
-class PassAnswer(NamedTuple):
-    """What it gets: the small sums, the M-step of each component, and where the seconds went."""
-
-    summary: Summary
-    steps: list[ComponentStep]
-    timing: dict[str, float]
-
-
-def answer_requests(passes: Passes, requests: Sequence[PassRequest]) -> list[PassAnswer]:
-    """One pass over the data that serves several fits: every block is read once, all M-steps run side by side."""
-    begun = time.perf_counter()
-    finish = [
-        step
-        for number, request in enumerate(requests)
-        for step in _finishing_steps(request, number, len(requests))
-    ]
-    params = tuple(request.params for request in requests)
-    results, pass_seconds, reduce_seconds = passes.run(E_STEP, params, finish)
-    timing = {
-        "seconds": time.perf_counter() - begun,
-        "pass_seconds": pass_seconds,
-        "reduce_seconds": reduce_seconds,
-    }
-    answers = []
-    for request in requests:
-        n_components = len(request.params.current.log_shares)
-        summary, *steps = results[: n_components + 1]
-        results = results[n_components + 1 :]
-        solve_seconds = max(step.seconds for step in steps)
-        answers.append(PassAnswer(summary, steps, timing | {"solve_seconds": solve_seconds}))
-    return answers
-
-
-def _finishing_steps(request: PassRequest, number: int, n_fits: int) -> list[tuple[str, Any]]:
-    """The small sums of one fit and its K M-steps, as named functions of the sums over all rows."""
-    state = request.params.current
-    named = f"{number}-" if n_fits > 1 else ""
-    return [(f"summary-{named}".rstrip("-"), partial(_of_fit, number, summarise))] + [
-        (
-            f"m-step-{named}{k}",
-            partial(
-                _of_fit,
-                number,
-                partial(
-                    m_step,
-                    component=k,
-                    worths=Worths(state.log_worths[k], float(state.ghosts[k])),
-                    alpha=request.alpha,
-                    solver=request.solver,
-                ),
-            ),
-        )
-        for k in range(len(state.log_shares))
-    ]
-
-
-def _of_fit(number: int, function: Callable[[EmStatistics], Any], total: tuple[EmStatistics, ...]) -> Any:
-    return function(total[number])
+    objective: float | None
+    gradient: float | None
+    history: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    hessian: Hessian | None
 
 
 @dataclass(frozen=True)
 class Em:
-    """How to run EM over some data.
-
-    Its steps are generators that ask for passes and are sent the answers, so that several fits can share each pass.
+    """How to fit by EM.
 
     Parameters
     ----------
-    solver
-        The solver of the M-step.
+    m_step
+        The M-step.
     alpha
         Strength of the prior.
-    unit
-        The total weight of the data.
-    n_rankings
-        The number of rows, for rates of progress.
+    weight, n_rankings
+        The total weight of the data, and the number of rows.
+    kind
+        "fused" takes one step in each pass; "exact" solves each M-step to its end with posteriors held fixed.
+    tol, max_iter, accelerate
+        When the fit ends, and whether it is accelerated.
+    newton
+        Proposes Newton steps, or None.
     fixed_shares
         Whether the shares stay as they are.
+    item_names
+        For messages.
+    seed, number
+        Key of the random numbers of this fit, and its number among several.
     """
 
-    solver: Solver
+    m_step: MStep
     alpha: float
-    unit: float
+    weight: float
     n_rankings: int
+    kind: Literal["fused", "exact"] = "fused"
+    tol: float = 1e-8
+    max_iter: int = 500
+    accelerate: bool = True
+    newton: Newton | None = None
     fixed_shares: bool = False
     item_names: tuple[str, ...] = ()
+    seed: int = 0
+    number: int = 0
 
-    def fused(self, state: EmState) -> Asking[Evaluation]:
-        """One pass: posteriors and statistics at the same state, one solver step."""
-        return self._evaluation(state, (yield self._request(state, None)))
+    def start(self, point: Point, hessian: Hessian | None = None) -> EmState:
+        """The state of a fit that begins at a point."""
+        return EmState(Iteration.start(point, None if self.newton is None else self.newton.start(hessian)))
 
-    def exact(self, state: EmState, *, tol: float) -> Asking[Evaluation]:
-        """The paper's step: posteriors frozen at `state`, the M-step solved to the end."""
-        evaluation = yield from self.fused(state)
-        if evaluation.gradient <= tol:
-            return evaluation
-        solved = yield from self.solve_m_step(state, tol=tol)
-        best = EmState(solved.state.log_worths, solved.state.ghosts, evaluation.next.log_shares)
-        details = evaluation.details | {"inner_passes": solved.n_evaluations}
-        return evaluation._replace(next=best, safe=best, details=details)
+    def ask(self, state: EmState) -> Sequence[Request]:
+        """A pass at the point to be evaluated, with posteriors held fixed in an exact M-step."""
+        if state.error is not None or state.iteration.ended is not None:
+            return ()
+        named = f"-{self.number}" if self.number else ""
+        if state.inner is not None:
+            inner = state.inner.iteration.point
+            return (em_request(self.m_step, inner, state.iteration.point, self.alpha, named),)
+        return (em_request(self.m_step, state.iteration.point, None, self.alpha, named),)
 
-    def solve_m_step(self, frozen: EmState, *, tol: float) -> Asking[Outcome]:
-        """The maximum of the expected log-likelihood at the posteriors of `frozen`, shares left as they are."""
+    def tell(self, state: EmState, answers: Sequence[Answer]) -> EmState:
+        """The state after a pass. An error ends this fit and no other."""
+        (answer,) = answers
+        try:
+            if answer.error is not None:
+                raise answer.error
+            summary, *steps = answer.results
+            timing = answer.timing._asdict() | {"solve_seconds": max(step.seconds for step in steps)}
+            if state.inner is not None:
+                return self._told_inner(state, state.inner, summary, steps)
+            evaluation = self.evaluation(state.iteration.point, summary, steps, timing)
+        except FitError as error:
+            return state._replace(error=type(error)(f"iteration {len(state.history) + 1}, {error}"))
+        known = summary.log_likelihood if state.reached is None else max(state.reached, summary.log_likelihood)
+        state = state._replace(reached=known)
+        if self._solves_m_steps and evaluation.residual > self.tol:
+            return state._replace(inner=Inner(Iteration.start(state.iteration.point), evaluation))
+        return self._advanced(state, evaluation)
 
-        def inner(state: EmState) -> Asking[Evaluation]:
-            answer = yield self._request(state, frozen)
-            evaluation = self._evaluation(state, answer)
-            objective = float(answer.summary.expected_log_likelihood.sum())
-            return evaluation._replace(
-                objective=objective + sum(step.log_prior for step in answer.steps),
-                gradient=max(float(np.abs(step.slopes).max()) for step in answer.steps) / self.unit,
-                next=evaluation.next._replace(log_shares=state.log_shares),
-                safe=evaluation.safe._replace(log_shares=state.log_shares),
-            )
+    def score(self, state: EmState) -> float | None:
+        """The highest log-likelihood so far."""
+        return None if state.error is not None else state.reached
 
-        return iterate(inner, frozen, tol=_INNER_TOLERANCE * tol, max_iter=_INNER_STEPS, unit=self.unit)
+    def result(self, state: EmState) -> Run:
+        """Where a fit that has ended, or that nobody asks on, stands."""
+        point, evaluation = state.iteration.best
+        newton = state.iteration.newton
+        return Run(
+            point=point,
+            converged=state.iteration.ended == "converged",
+            n_iterations=len(state.history),
+            log_likelihood=float(evaluation.details["log_likelihood"]),
+            objective=evaluation.objective,
+            gradient=evaluation.residual if evaluation.objective is not None else None,
+            history=list(state.history),
+            events=list(state.events),
+            hessian=None if newton is None else newton.hessian,
+        )
 
-    def _request(self, state: EmState, frozen: EmState | None) -> PassRequest:
-        return PassRequest(PassParams(state, frozen, self.solver.needs_rates), self.solver, self.alpha)
+    @property
+    def _solves_m_steps(self) -> bool:
+        """Whether M-steps take several passes. One without an objective is solved by its own step."""
+        return self.kind == "exact" and self.m_step.objective is not None
 
-    def _refuse_divergence(self, state: EmState, steps: Sequence[ComponentStep]) -> None:
-        """Without a prior a component may have no maximum; its log-worths then run away."""
+    def _told_inner(
+        self, state: EmState, inner: Inner, summary: Summary, steps: Sequence[ComponentStep]
+    ) -> EmState:
+        """One pass nearer to the maximum of the expected log-likelihood; the shares stay as they are."""
+        found = self.evaluation(inner.iteration.point, summary, steps, {}, share_gradient=False)
+        iteration, _ = advance(inner.iteration, found, self.inner_rules)
+        if iteration.ended is None:
+            return state._replace(inner=inner._replace(iteration=iteration))
+        solved = iteration.best.point
+        best = Point(solved.log_worths, solved.ghosts, inner.outer.next.log_shares)
+        details = inner.outer.details | {"inner_passes": iteration.n_evaluations}
+        evaluation = inner.outer._replace(next=best, safe=best, details=details)
+        return self._advanced(state._replace(inner=None), evaluation)
+
+    @property
+    def inner_rules(self) -> Rules:
+        """How an exact M-step is solved."""
+        return Rules(_INNER_TOLERANCE * self.tol, _INNER_STEPS, self.weight)
+
+    def _advanced(self, state: EmState, evaluation: Evaluation) -> EmState:
+        """The iteration one step on. Where a component has collapsed, it is mended and the iteration begins again."""
+        n_before = len(state.history) - state.iteration.n_evaluations
+        rules = Rules(
+            self.tol,
+            self.max_iter - n_before,
+            self.weight,
+            self.accelerate,
+            self.newton,
+            None if self.fixed_shares else has_collapsed,
+        )
+        iteration, record = advance(state.iteration, evaluation, rules)
+        numbered = {"iteration": len(state.history) + 1, "start": self.number} | record
+        state = state._replace(iteration=iteration, history=(*state.history, numbered))
+        if iteration.ended is None or self.fixed_shares or len(state.history) >= self.max_iter:
+            return state
+        mended = mend_collapsed(iteration.best.point, state.events, len(state.history), (self.seed, self.number))
+        if mended is None:
+            return state
+        newton = iteration.newton
+        if newton is not None and self.newton is not None:
+            newton = self.newton.rest(newton)
+        return state._replace(
+            iteration=Iteration.start(mended.point, newton), events=(*state.events, mended.event)
+        )
+
+    def evaluation(
+        self,
+        point: Point,
+        summary: Summary,
+        steps: Sequence[ComponentStep],
+        timing: dict[str, float],
+        *,
+        share_gradient: bool = True,
+    ) -> Evaluation:
+        """What a pass tells about a point. Without `share_gradient` the shares are held, as in an exact M-step."""
+        self._refuse_divergence(point, steps)
+        free_shares = share_gradient and not self.fixed_shares
+        log_shares = point.log_shares
+        if free_shares:
+            with np.errstate(divide="ignore"):
+                log_shares = np.log(summary.shares) - np.log(summary.shares.sum())
+        details = {"log_likelihood": summary.log_likelihood, **timing}
+        if timing:
+            details["rankings_per_second"] = self.n_rankings / timing["seconds"]
+        after = _gathered([step.next for step in steps], log_shares)
+        if summary.objective is None:
+            with np.errstate(invalid="ignore"):
+                moves = np.abs(after.flat() - point.flat())
+            largest = float(np.nanmax(moves))
+            return Evaluation(None, largest, None, None, after, None, details)
+        shares = np.exp(point.log_shares) * self.weight
+        share_slopes = summary.shares - shares if free_shares else np.zeros(len(shares))
+        slopes, scale = _flat_gradient(steps, share_slopes, shares)
+        return Evaluation(
+            objective=summary.objective + sum(step.log_prior for step in steps),
+            residual=float(np.abs(slopes).max()) / self.weight,
+            gradient=slopes,
+            scale=scale,
+            next=after,
+            safe=_gathered([step.safe for step in steps if step.safe is not None], log_shares),
+            details=details,
+        )
+
+    def _refuse_divergence(self, point: Point, steps: Sequence[ComponentStep]) -> None:
+        """Without a prior a component may have no maximum; its log-worths then diverge."""
         if self.alpha:
             return
         for component, step in enumerate(steps):
             if not np.ptp(step.next.log_worths) <= WIDEST_FIT:
                 finite = np.isfinite(step.next.log_worths).all()
-                shown = step.next.log_worths if finite else state.log_worths[component]
+                shown = step.next.log_worths if finite else point.log_worths[component]
                 so_far = _describe_extremes(shown, self.item_names)
                 raise NotIdentifiedError(
-                    f"component {component} has no maximum-likelihood estimate: its log-worths run away ({so_far}). "
+                    f"component {component} has no maximum-likelihood estimate: its log-worths diverge ({so_far}). "
                     "Choose alpha > 0, or fewer components"
                 )
 
-    def _evaluation(self, state: EmState, answer: PassAnswer) -> Evaluation:
-        summary, steps, timing = answer
-        self._refuse_divergence(state, steps)
-        objective = summary.log_likelihood + sum(step.log_prior for step in steps)
-        with np.errstate(divide="ignore"):
-            log_shares = np.log(summary.shares) - np.log(summary.shares.sum())
-        if self.fixed_shares:
-            log_shares = state.log_shares
-        share_slopes = summary.shares - self.unit * np.exp(state.log_shares)
-        slopes = np.concatenate(
-            [
-                *(step.slopes[:-1] for step in steps),
-                [step.slopes[-1] for step in steps],
-                np.zeros(len(share_slopes)) if self.fixed_shares else share_slopes,
-            ]
-        )
-        return Evaluation(
-            objective=objective,
-            gradient=float(np.abs(slopes).max()) / self.unit,
-            slopes=slopes,
-            next=_gathered([step.next for step in steps], log_shares),
-            safe=_gathered([step.safe for step in steps], log_shares),
-            details={
-                "log_likelihood": summary.log_likelihood,
-                **timing,
-                "rankings_per_second": self.n_rankings / timing["seconds"],
-            },
-        )
+
+def _flat_gradient(
+    steps: Sequence[ComponentStep], share_slopes: NDArray[np.float64], shares: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Gradient and scale of all parameters, in the order of `Point.flat`."""
+    gradients = [step.gradient for step in steps if step.gradient is not None]
+    values = np.array([gradient.values for gradient in gradients])
+    scales = np.array([gradient.expected_wins for gradient in gradients])
+    return (
+        np.concatenate([values[:, :-1].ravel(), values[:, -1], share_slopes]),
+        np.concatenate([scales[:, :-1].ravel(), scales[:, -1], shares]),
+    )
 
 
 def _describe_extremes(log_worths: NDArray[np.float64], names: Sequence[str]) -> str:
@@ -312,8 +295,8 @@ def _describe_extremes(log_worths: NDArray[np.float64], names: Sequence[str]) ->
     return f"lowest {named[0]!r} at {log_worths[order[0]]:.3g}, highest {named[1]!r} at {log_worths[order[-1]]:.3g}"
 
 
-def _gathered(worths: Sequence[Worths], log_shares: NDArray[np.float64]) -> EmState:
-    return EmState(
+def _gathered(worths: Sequence[Worths], log_shares: NDArray[np.float64]) -> Point:
+    return Point(
         np.array([component.log_worths for component in worths]),
         np.array([component.ghost for component in worths]),
         log_shares,

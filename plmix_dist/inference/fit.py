@@ -1,31 +1,23 @@
-"""A whole fit: a first look at the data, starts, the EM loop, and what is kept of it all."""
+"""A whole fit: a first look at the data, starts, fits to samples, the fit to all rows, and what is kept of it all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plmix_dist.engine.passes import make_passes
-from plmix_dist.errors import NotIdentifiedError, SettingsError
+from plmix_dist.errors import SettingsError
 from plmix_dist.inference.em import Em
-from plmix_dist.inference.lockstep import run_together
+from plmix_dist.inference.existence import check_identified
 from plmix_dist.inference.look import take_look
-from plmix_dist.inference.run import run_from
-from plmix_dist.inference.sample_fits import (
-    NEWTON_AFTER,
-    Start,
-    halving,
-    newton_for,
-    run_on_sample,
-    run_on_small_sample,
-)
-from plmix_dist.inference.starting import make_starts
-from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
-from plmix_dist.solvers import LSR, MM, SOLVERS, Solver
+from plmix_dist.inference.point import Point
+from plmix_dist.inference.sample_fits import NEWTON_AFTER, SampleFits, halving, with_newton
+from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, run_to_ends
+from plmix_dist.solvers import LSR, M_STEPS, MM, MStep
 from plmix_dist.stages import Stages
+from plmix_dist.starts.make_starts import make_starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,21 +26,18 @@ if TYPE_CHECKING:
 
     from plmix_dist.data import Rankings
     from plmix_dist.engine.passes import Passes
-    from plmix_dist.inference.look import Extent
-    from plmix_dist.inference.newton import Newton
-    from plmix_dist.inference.run import Run
+    from plmix_dist.inference.em import Run
+    from plmix_dist.inference.look import Extent, Look
     from plmix_dist.inference.settings import FitSettings
-    from plmix_dist.inference.state import EmState
+    from plmix_dist.inference.starts_to_ends import Ends
 
-# Statistics of n x n numbers a component must fit in a worker beside the data.
-_MOST_RATES = 1 << 27
-# Below this many listed items a ranking, comparisons are sparse and LSR's fewer passes outweigh their cost.
+# Up to this many listed items per ranking, comparisons are sparse and LSR's fewer passes outweigh their cost.
 _SHORT_RANKINGS = 12
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A finished fit: the best run, the solver, and where it began, with what each stage cost."""
+    """A finished fit: the best run, the M-step, and where it began, with what each stage cost."""
 
     run: Run
     m_step: str
@@ -58,112 +47,132 @@ class Fit:
 def fit_mixture(
     rankings: Rankings,
     settings: FitSettings,
-    given: EmState | None,
+    given: Point | None,
     client: Client | None,
     progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> Fit:
-    """Fit from a given state, or from starts of the settings' kind, and keep the best."""
+    """Fit from a given point, or from starts of the settings' kind, and keep the best.
+
+    Examples
+    --------
+    >>> from plmix_dist.data import as_rankings
+    >>> from plmix_dist.inference.settings import FitSettings
+    >>> rankings = as_rankings([[0, 1, 2]] * 30 + [[2, 1, 0]] * 10)
+    >>> fitted = fit_mixture(rankings, FitSettings(2), given=None, client=None)
+    >>> fitted.run.converged, fitted.m_step
+    (True, 'mm')
+    """
     passes = make_passes(rankings, client, settings.residency)
+    try:
+        return _fit(passes, rankings, settings, given, client, progress)
+    finally:
+        passes.release()
+
+
+def _fit(
+    passes: Passes,
+    rankings: Rankings,
+    settings: FitSettings,
+    given: Point | None,
+    client: Client | None,
+    progress: Callable[[dict[str, Any]], None] | None,
+) -> Fit:
     stages = Stages()
     with stages.stage("look", passes=1):
         look = take_look(passes, rankings, settings.seed)
     if settings.alpha == 0:
-        check_identified(rankings)
-    solver = choose_solver(settings, look.extent, rankings.n_items)
-    em = Em(
-        solver,
-        settings.alpha,
-        unit=look.extent.weight,
-        n_rankings=look.extent.rows,
-        fixed_shares=settings.shares is not None,
-        item_names=rankings.item_names,
-    )
-    about: dict[str, Any] = {}
+        check_identified(passes, rankings.item_names)
+    em = em_for(settings, look.extent, rankings)
     if given is None:
-        starts, about = make_starts(look, settings, em, stages, client)
-        if look.small_sample.n_rankings < look.sample.n_rankings:
-            starts = run_on_small_sample(look.small_sample, starts, settings, em, stages)
-        if look.share < 1:
-            starts = run_on_sample(look.sample, starts, settings, em, stages)
+        candidates, about = _candidates(look, settings, em, stages, client)
     else:
         shares = given.log_shares if settings.shares is None else np.log(settings.shares)
-        starts = [Start(given._replace(log_shares=shares), {"method": "given"})]
-    try:
-        with stages.stage("fit") as record:
-            newton = partial(newton_for, look.sample, em, settings, NEWTON_AFTER)
-            n_before = passes.n_passes
-            runs = _run_all(passes, em, starts, settings, newton, progress)
-            record["passes"] = passes.n_passes - n_before
-    finally:
-        passes.release()
-    best = max(runs, key=lambda number: runs[number].objective)
-    return Fit(runs[best], solver.name, about | starts[best].about | {"stages": stages.records})
+        candidates, about = [Candidate(given._replace(log_shares=shares), {"method": "given"})], {}
+    with stages.stage("fit") as record:
+        n_before = passes.n_passes
+        ends = run_to_ends(
+            passes,
+            with_newton(em, look.sample, NEWTON_AFTER),
+            candidates,
+            cuts=halving(len(candidates), settings.n_init),
+            progress=progress,
+        )
+        record["passes"] = passes.n_passes - n_before
+    best = best_of(ends)
+    failed = [{"start": number, "error": str(error)} for number, error in ends.failed.items()]
+    began = {"stages": stages.records, "failed_starts": failed}
+    return Fit(ends.runs[best], em.m_step.name, about | candidates[best].about | began)
 
 
-def _run_all(
-    passes: Passes,
-    em: Em,
-    starts: list[Start],
-    settings: FitSettings,
-    newton: Callable[[Start], Newton | None],
-    progress: Callable[[dict[str, Any]], None] | None,
-) -> dict[int, Run]:
-    """All starts to their ends, as many sharing each pass as their statistics leave room for."""
-    n_components, n_items = starts[0].state.log_worths.shape
-    numbers = n_components * n_items * (n_items if em.solver.needs_rates else 1)
-    together = max(1, _MOST_RATES // (2 * numbers))
-    runs: dict[int, Run] = {}
-    for first in range(0, len(starts), together):
-        fits = [
-            run_from(
-                em, start.state, settings, number=number, tol=settings.tol, max_iter=settings.max_iter,
-                newton=newton(start), progress=progress,
-            )
-            for number, start in enumerate(starts[first : first + together], start=first)
-        ]  # fmt: skip
-        ended = run_together(passes, fits, cuts=halving(len(fits), settings.n_init))
-        runs |= {first + number: run for number, run in ended.items()}
-    return runs
+def best_of(ends: Ends) -> int:
+    """The number of the run with the best objective; with the best likelihood where there is no objective."""
+    return max(
+        ends.runs,
+        key=lambda number: (
+            ends.runs[number].log_likelihood
+            if ends.runs[number].objective is None
+            else ends.runs[number].objective
+        ),
+    )
 
 
-def choose_solver(settings: FitSettings, extent: Extent, n_items: int) -> Solver:
-    """The solver that was asked for; with "auto", LSR where rankings are short and compare few of the items.
+def _candidates(
+    look: Look, settings: FitSettings, em: Em, stages: Stages, client: Client | None
+) -> tuple[list[Candidate], dict[str, Any]]:
+    """Starts that have won their races, as near to the optimum as samples lead, and what is known about them.
 
-    There its steps reach much further than MM's, while long rankings make its passes cost many times as much.
+    After every stage distinct ones are left. At most n_init go on to data larger than the sample.
     """
+    made = make_starts(look.small_sample, settings.start, stages, client)
+    candidates = [Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts]
+    sample_fits = SampleFits(em, settings.n_init, stages)
+    if made.uncertain:
+        candidates = sample_fits.race(look.small_sample, candidates)
+    if look.small_sample.n_rankings < look.sample.n_rankings:
+        candidates = sample_fits.on_small_sample(look.small_sample, candidates)
+    if look.share < 1:
+        candidates = sample_fits.on_sample(look.sample, candidates)
+    return candidates, made.about
+
+
+def em_for(settings: FitSettings, extent: Extent, rankings: Rankings) -> Em:
+    """EM as the settings ask for it."""
+    return Em(
+        choose_m_step(settings, extent, rankings.n_items),
+        settings.alpha,
+        weight=extent.weight,
+        n_rankings=extent.rows,
+        kind=settings.em,
+        tol=settings.tol,
+        max_iter=settings.max_iter,
+        accelerate=settings.accelerate,
+        fixed_shares=settings.shares is not None,
+        item_names=rankings.item_names,
+        seed=settings.seed,
+    )
+
+
+def choose_m_step(settings: FitSettings, extent: Extent, n_items: int) -> MStep:
+    """The M-step that was asked for; with "auto", LSR where rankings are short and compare few of the items.
+
+    There its steps reach much further than those of MM, while long rankings make its passes cost many times as much.
+
+    Examples
+    --------
+    >>> from plmix_dist.inference.look import Extent
+    >>> from plmix_dist.inference.settings import FitSettings
+    >>> choose_m_step(FitSettings(2), Extent(weight=100.0, rows=100, listed=300, below=0), n_items=40).name
+    'lsr'
+    """
+    numbers = settings.n_components * LSR.numbers(n_items)
     if settings.m_step != "auto":
-        solver = SOLVERS[settings.m_step]
-        if solver.needs_rates and settings.n_components * n_items**2 > _MOST_RATES:
+        m_step = M_STEPS[settings.m_step]
+        if settings.n_components * m_step.numbers(n_items) > MOST_NUMBERS:
             raise SettingsError(
-                f"m_step={solver.name!r} sums {settings.n_components} x {n_items} x {n_items} numbers, more than a "
+                f"m_step={m_step.name!r} sums {settings.n_components} x {n_items} x {n_items} numbers, more than a "
                 'worker should hold; choose m_step="mm", which ends at the same estimate'
             )
-        return solver
+        return m_step
     mean_listed = float(extent.listed / extent.rows)
     sparse = mean_listed <= min(_SHORT_RANKINGS, n_items / 4) and extent.below * 2 < extent.rows
-    return LSR if sparse and settings.n_components * n_items**2 <= _MOST_RATES // 8 else MM
-
-
-def check_identified(rankings: Rankings) -> None:
-    """Without a prior: an error that names items, where the data alone show that no estimate exists."""
-    found = add_comparisons(comparisons(block) for block in rankings.iter_leaves(labels=False))
-    graph = comparison_graph(found)
-    if graph.n_groups == 1:
-        return
-    names = rankings.item_names
-    reasons = [
-        f"{what}: {', '.join(names[item] for item in items[:10])}{', ...' if len(items) > 10 else ''}"
-        for what, items in (
-            ("never on offer", graph.never_offered),
-            ("never above another item", graph.never_above),
-            ("never below another item", graph.never_below),
-        )
-        if len(items)
-    ]
-    if not reasons:
-        outside = [names[item] for item in np.flatnonzero(graph.group > 0)[:10]]
-        reasons = [f"not compared both ways with the rest: {', '.join(outside)}"]
-    raise NotIdentifiedError(
-        f"no maximum-likelihood estimate exists: the items fall into {graph.n_groups} groups that are not compared "
-        f"both ways ({'; '.join(reasons)}). Choose alpha > 0, or leave these items out"
-    )
+    return LSR if sparse and numbers <= MOST_NUMBERS // 8 else MM

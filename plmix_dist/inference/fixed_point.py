@@ -1,114 +1,219 @@
-"""A safeguarded, accelerated fixed-point iteration that never lowers its objective."""
+"""A safeguarded, accelerated fixed-point iteration as a state and one pure step.
+
+Where there is an objective it never falls: a point that lowers it is not taken; the iteration goes back to the last good
+point and takes the safe step from there. Without an objective every step is taken, and none is accelerated.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from plmix_dist.inference.acceleration import Anderson
-from plmix_dist.inference.state import WIDEST_STATE
+from plmix_dist.inference import anderson
+from plmix_dist.inference.anderson import AndersonMemory
+from plmix_dist.inference.point import WIDEST_POINT, Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from plmix_dist.inference.newton import Newton
-    from plmix_dist.inference.state import EmState
+    from plmix_dist.inference.newton import Newton, NewtonState
 
-# A computation that asks for passes over the data, is sent their answers, and in the end gives its result.
-Asking: TypeAlias = "Generator[Any, Any, T]"
-T = TypeVar("T")
 Step = Literal["start", "plain", "accelerated", "newton", "safe"]
+Ended = Literal["converged", "stalled", "interrupted", "exhausted"]
 
 
 class Evaluation(NamedTuple):
-    """What is known of a state after its pass over the data.
+    """What one pass over the data tells about a point.
 
-    `next` is where the iteration leads; `safe` a step that cannot lower the objective; `slopes` those of the objective
-    in all parameters, in the order of `EmState.flat`; `gradient` the largest of them, a unit of weight; `details`
-    whatever the record of an iteration shall show.
+    Parameters
+    ----------
+    objective
+        None where the M-step has none.
+    residual
+        How far this is from a fixed point: the largest entry of the gradient, divided by total weight; without an
+        objective, the largest change of a parameter.
+    gradient, scale : (n_parameters,) or None
+        Derivatives of the objective in the order of `Point.flat`, and an upper bound on the second derivatives that
+        EM's own step goes by.
+    next
+        Where the iteration leads.
+    safe
+        A step that cannot lower the objective.
+    details
+        Whatever the record of an iteration shall show.
     """
 
-    objective: float
-    gradient: float
-    slopes: NDArray[np.float64]
-    next: EmState
-    safe: EmState
+    objective: float | None
+    residual: float
+    gradient: NDArray[np.float64] | None
+    scale: NDArray[np.float64] | None
+    next: Point
+    safe: Point | None
     details: dict[str, Any]
 
 
-class Outcome(NamedTuple):
-    """Where an iteration ended."""
+class Good(NamedTuple):
+    """The last point that was taken."""
 
-    state: EmState
+    point: Point
     evaluation: Evaluation
-    converged: bool
-    n_evaluations: int
 
 
-def iterate(
-    evaluate: Callable[[EmState], Asking[Evaluation]],
-    state: EmState,
-    *,
-    tol: float,
-    max_iter: int,
-    unit: float,
-    accelerate: bool = True,
-    newton: Newton | None = None,
-    observe: Callable[[dict[str, Any]], None] | None = None,
-    interrupt: Callable[[EmState], bool] | None = None,
-) -> Asking[Outcome]:
-    """Iterate until slope and change, a unit of weight, are below `tol`.
+class Iteration(NamedTuple):
+    """An iteration under way.
 
-    The next point is the iteration's own, or Newton's where that has curvature to go by, mixed with the last few.
-
-    A point whose objective is lower than that of the last good one is not taken: the iteration goes back and takes the
-    safe step from there. It ends early at a good state for which `interrupt` is true.
+    Parameters
+    ----------
+    point
+        The point that the next pass evaluates.
+    step
+        How it was proposed.
+    good
+        The last good point.
+    anderson, newton
+        What acceleration remembers.
+    n_evaluations
+        How many points were evaluated.
+    ended
+        Why the iteration has ended: converged; stalled, where even the safe step falls and rounding is all that is
+        left; interrupted; exhausted, after the most iterations.
     """
-    anderson = Anderson()
-    good: tuple[EmState, Evaluation] | None = None
-    step: Step = "start"
-    for number in range(1, max_iter + 1):
-        evaluation = yield from evaluate(state)
-        before = None if good is None else good[1].objective
-        change = None if before is None else evaluation.objective - before
-        # Sums of millions of terms differ in their last digits; a fall within rounding is no fall.
-        slack = 1e-13 * abs(evaluation.objective) + 1e-300
-        taken = change is None or change >= -slack
-        if observe is not None:
-            record = {"iteration": number, "step": step, "taken": taken, "objective": evaluation.objective}
-            observe(record | {"change": change, "gradient": evaluation.gradient} | evaluation.details)
-        if not taken:
-            assert good is not None
-            if step == "safe":  # even the safe step falls: rounding is all that is left
-                return Outcome(*good, converged=good[1].gradient <= tol, n_evaluations=number)
-            anderson.forget()
-            if newton is not None:
-                newton.refuse()
-            state, step = good[1].safe, "safe"
-            continue
-        good = (state, evaluation)
-        if interrupt is not None and interrupt(state):
-            return Outcome(state, evaluation, converged=False, n_evaluations=number)
-        settled = change is not None and abs(change) <= tol * unit
-        if evaluation.gradient <= tol and settled:
-            return Outcome(state, evaluation, converged=True, n_evaluations=number)
-        state, step = _proposed(anderson if accelerate else None, newton, state, evaluation)
-    assert good is not None
-    return Outcome(*good, converged=False, n_evaluations=max_iter)
+
+    point: Point
+    step: Step
+    good: Good | None
+    anderson: AndersonMemory
+    newton: NewtonState | None
+    n_evaluations: int
+    ended: Ended | None
+
+    @classmethod
+    def start(cls, point: Point, newton: NewtonState | None = None) -> Iteration:
+        """An iteration that begins at a point.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Iteration.start(Point.start(np.zeros((1, 2)), np.ones(1))).step
+        'start'
+        """
+        memory = AndersonMemory.empty(point.n_parameters)
+        return cls(point, "start", None, memory, newton, n_evaluations=0, ended=None)
+
+    @property
+    def best(self) -> Good:
+        """Where an iteration that has ended leads."""
+        assert self.good is not None, "nothing was evaluated"
+        return self.good
 
 
-def _proposed(
-    anderson: Anderson | None, newton: Newton | None, state: EmState, evaluation: Evaluation
-) -> tuple[EmState, Step]:
-    """The accelerated step, where there is one and it stays within what can be computed; else the plain one."""
-    leap = None if newton is None else newton.propose(state, evaluation)
+@dataclass(frozen=True)
+class Rules:
+    """How an iteration goes on.
+
+    Parameters
+    ----------
+    tol
+        It ends when the residual, and the change of the objective divided by `weight`, are at most this.
+    max_iter
+        The most evaluations.
+    weight
+        The total weight of the data.
+    accelerate
+        Whether to use Anderson acceleration.
+    newton
+        Proposes Newton steps, or None.
+    interrupt
+        The iteration ends at a good point for which this is true.
+    """
+
+    tol: float
+    max_iter: int
+    weight: float
+    accelerate: bool = True
+    newton: Newton | None = None
+    interrupt: Callable[[Point], bool] | None = None
+
+
+def advance(
+    iteration: Iteration, evaluation: Evaluation, rules: Rules
+) -> tuple[Iteration, dict[str, Any]]:
+    """The iteration after its point was evaluated, and a record of what happened.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> begin = Point.start(np.array([[1.0, 3.0]]), np.ones(1))
+    >>> halved = begin._replace(log_worths=begin.log_worths / 2)
+    >>> evaluation = Evaluation(None, 0.5, None, None, halved, None, {})
+    >>> after, record = advance(Iteration.start(begin), evaluation, Rules(tol=1e-8, max_iter=9, weight=1.0))
+    >>> after.point.log_worths.tolist(), record["taken"]
+    ([[-0.5, 0.5]], True)
+    """
+    number, good = iteration.n_evaluations + 1, iteration.good
+    change = _change(evaluation, good)
+    # Sums of millions of terms differ in their last digits; a fall within rounding is no fall.
+    slack = 1e-13 * abs(evaluation.objective or 0.0) + 1e-300
+    taken = change is None or change >= -slack
+    record = _record(iteration.step, taken, evaluation, change)
+    iteration = iteration._replace(n_evaluations=number)
+    if not taken:
+        assert good is not None
+        if iteration.step == "safe":
+            ended: Ended = "converged" if good.evaluation.residual <= rules.tol else "stalled"
+            return iteration._replace(ended=ended), record
+        return _refused(iteration, good, rules), record
+    iteration = iteration._replace(good=Good(iteration.point, evaluation))
+    if rules.interrupt is not None and rules.interrupt(iteration.point):
+        return iteration._replace(ended="interrupted"), record
+    settled = evaluation.objective is None or (change is not None and abs(change) <= rules.tol * rules.weight)
+    if evaluation.residual <= rules.tol and settled:
+        return iteration._replace(ended="converged"), record
+    if number >= rules.max_iter:
+        return iteration._replace(ended="exhausted"), record
+    return _proposed(iteration, evaluation, rules), record
+
+
+def _change(evaluation: Evaluation, good: Good | None) -> float | None:
+    if good is None or evaluation.objective is None or good.evaluation.objective is None:
+        return None
+    return evaluation.objective - good.evaluation.objective
+
+
+def _record(step: Step, taken: bool, evaluation: Evaluation, change: float | None) -> dict[str, Any]:
+    named = "gradient" if evaluation.objective is not None else "largest_change"
+    record = {"step": step, "taken": taken, "objective": evaluation.objective, "change": change}
+    return record | {named: evaluation.residual} | evaluation.details
+
+
+def _refused(iteration: Iteration, good: Good, rules: Rules) -> Iteration:
+    """Back to the last good point, and on by its safe step."""
+    if iteration.n_evaluations >= rules.max_iter:
+        return iteration._replace(ended="exhausted")
+    assert good.evaluation.safe is not None, "an objective comes with a safe step"
+    newton = iteration.newton
+    if newton is not None and rules.newton is not None:
+        newton = rules.newton.refuse(newton)
+    memory = AndersonMemory.empty(good.point.n_parameters)
+    return iteration._replace(point=good.evaluation.safe, step="safe", anderson=memory, newton=newton)
+
+
+def _proposed(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> Iteration:
+    """On by Newton's step or the iteration's own, mixed with the last few where that can be computed with."""
+    here, memory, newton = iteration.point, iteration.anderson, iteration.newton
+    leap = None
+    if newton is not None and rules.newton is not None:
+        newton, leap = rules.newton.propose(newton, here, evaluation)
     plain = evaluation.next if leap is None else leap
-    if anderson is not None:
+    proposal, step = plain, "plain" if leap is None else "newton"
+    if rules.accelerate and evaluation.objective is not None:
         if newton is not None and newton.is_new:
-            anderson.forget()  # what the last points have shown holds for another map
-        accelerated = state.like(anderson.propose(state.flat(), plain.flat()))
-        if accelerated.log_range() <= WIDEST_STATE:
-            return accelerated, "accelerated" if leap is None else "newton"
-    return plain, "plain" if leap is None else "newton"
+            memory = AndersonMemory.empty(here.n_parameters)  # the last points belong to another map
+        memory, mixed = anderson.propose(memory, here.flat(), plain.flat())
+        accelerated = here.like(mixed)
+        if accelerated.log_range() <= WIDEST_POINT:
+            proposal, step = accelerated, "accelerated" if leap is None else "newton"
+    return iteration._replace(point=proposal, step=step, anderson=memory, newton=newton)

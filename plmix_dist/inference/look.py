@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from plmix_dist.engine.request import Aggregation, Finish, Request
 from plmix_dist.errors import NonFiniteError
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.randomness import generator
@@ -20,8 +20,10 @@ _FEWEST_ROWS = 20_000
 _ROWS_PER_ITEM = 200
 _MOST_ROWS = 100_000
 _SAMPLE_ROWS = 100_000
-# A sample lists at most this many items, which bounds the memory of the process that looks at it.
+# A sample lists at most this many items, which bounds the memory of the process that holds it.
 _MOST_LISTED = 1 << 24
+# Samples of leaves are joined when there are so many of them: what is held does not grow with the number of leaves.
+_MOST_BLOCKS = 64
 
 
 class Extent(NamedTuple):
@@ -41,7 +43,7 @@ class Look(NamedTuple):
     extent
         How much there is.
     sample
-        Rows enough to judge the curvature by, or all.
+        Rows enough to estimate a Hessian, or all.
     small_sample
         Rows enough to start from: a part of the sample, or all of it.
     share
@@ -54,8 +56,22 @@ class Look(NamedTuple):
     share: float
 
 
+class _Draw(NamedTuple):
+    """How to sample: the share of the rows, and the seed."""
+
+    share: float
+    seed: int
+
+
+class _Part(NamedTuple):
+    """What some leaves give: their extent, and the rows sampled from them."""
+
+    extent: Extent
+    sampled: tuple[RankingBlock, ...]
+
+
 def default_start_size(n_items: int) -> int:
-    """How many rows a start looks at: 20,000, or 200 an item, and at most 100,000.
+    """How many rows a start looks at: 20,000, or 200 per item, and at most 100,000.
 
     Examples
     --------
@@ -66,20 +82,43 @@ def default_start_size(n_items: int) -> int:
 
 
 def take_look(passes: Passes, rankings: Rankings, seed: int) -> Look:
-    """How much there is, and a sample drawn inside every leaf: files come sorted, so whole leaves would be none."""
+    """How much there is, and a sample drawn by row inside every leaf: files are often sorted, so whole leaves differ.
+
+    Examples
+    --------
+    >>> from plmix_dist.data import as_rankings
+    >>> from plmix_dist.engine.threaded import ThreadedPasses
+    >>> rankings = as_rankings([[0, 1], [1, 0]])
+    >>> take_look(ThreadedPasses(rankings), rankings, seed=0).extent
+    Extent(weight=2.0, rows=2, listed=4, below=0)
+    """
     most_rows = min(_SAMPLE_ROWS, _MOST_LISTED / rankings.mean_listed)
     share = min(1.0, most_rows / rankings.n_weighted)
-    found = passes.gather("look", partial(_look_at_leaf, share, seed))
-    extents, samples = zip(*found, strict=True)
-    extent = Extent(*(sum(counts) for counts in zip(*extents, strict=True)))
-    sample = concatenate(samples)
+    (answer,) = passes.run([Request(LOOK, _Draw(share, seed), (Finish("sample", _joined),))])
+    if answer.error is not None:
+        raise answer.error
+    ((extent, (sample,)),) = answer.results
     part = default_start_size(rankings.n_items) / sample.n_rankings
     small_sample = sample_rows(sample, part, generator(seed, "small-sample"))
     return Look(extent, sample, small_sample, sample.n_rankings / extent.rows)
 
 
-def _look_at_leaf(share: float, seed: int, leaf: int, block: RankingBlock) -> tuple[Extent, RankingBlock]:
+def _look_at_leaf(number: int, block: RankingBlock, draw: _Draw) -> _Part:
     extent = Extent(block.total_weight, block.n_rankings, len(block.items), int(block.below.sum()))
     if not math.isfinite(extent.weight):
-        raise NonFiniteError(f"leaf {leaf} ({block.n_rankings} rankings): the weights are not finite")
-    return extent, sample_rows(block.replace(ids=None), share, generator(seed, "sample", leaf))
+        raise NonFiniteError("the weights are not finite")
+    sampled = sample_rows(block.replace(ids=None), draw.share, generator(draw.seed, "sample", number))
+    return _Part(extent, (sampled,))
+
+
+def _combine(left: _Part, right: _Part) -> _Part:
+    extent = Extent(*(mine + theirs for mine, theirs in zip(left.extent, right.extent, strict=True)))
+    part = _Part(extent, left.sampled + right.sampled)
+    return part if len(part.sampled) <= _MOST_BLOCKS else _joined(part)
+
+
+def _joined(part: _Part) -> _Part:
+    return part._replace(sampled=(concatenate(part.sampled),))
+
+
+LOOK = Aggregation("look", leaf=_look_at_leaf, combine=_combine)

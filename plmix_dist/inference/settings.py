@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.solvers import SOLVERS
-from plmix_dist.starts.sdp_start import KERNELS
-from plmix_dist.starts.spectral_start import SpectralSettings
+from plmix_dist.solvers import M_STEPS
+from plmix_dist.starts.start_settings import StartSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.engine.residency import Residency
-
-INITS = ("spectral", "random", "kernel")
-
 
 @dataclass(frozen=True)
 class FitSettings:
@@ -43,14 +39,9 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
-        if self.n_components < 1:
-            raise SettingsError(f"n_components must be at least 1, but is {self.n_components}")
-        if self.m_step not in ("auto", *SOLVERS):
-            raise SettingsError(f"m_step must be one of auto, {', '.join(SOLVERS)}, but is {self.m_step!r}")
-        if self.init not in INITS:
-            raise SettingsError(f"init must be one of {', '.join(INITS)}, but is {self.init!r}")
-        if self.kernel not in KERNELS:
-            raise SettingsError(f"kernel must be one of {', '.join(KERNELS)}, but is {self.kernel!r}")
+        self.start  # noqa: B018 - refuses what makes no sense
+        if self.m_step not in ("auto", *M_STEPS):
+            raise SettingsError(f"m_step must be one of auto, {', '.join(M_STEPS)}, but is {self.m_step!r}")
         if self.em not in ("fused", "exact"):
             raise SettingsError(f"em must be fused or exact, but is {self.em!r}")
         if self.n_init < 1 or self.max_iter < 1:
@@ -65,9 +56,18 @@ class FitSettings:
             or not np.isclose(self.shares.sum(), 1)
         ):
             raise SettingsError(f"shares must be {self.n_components} positive numbers that sum to 1")
-        self.spectral  # noqa: B018 - refuses what makes no sense
 
     @property
-    def spectral(self) -> SpectralSettings:
-        """What of it concerns a spectral start."""
-        return SpectralSettings(self.n_components, self.embedding, self.svd_rank, self.link, self.seed)
+    def start(self) -> StartSettings:
+        """What of it concerns the start."""
+        return StartSettings(
+            self.n_components,
+            self.embedding,
+            self.svd_rank,
+            self.link,
+            self.seed,
+            self.init,
+            self.n_init,
+            self.kernel,
+            self.shares,
+        )

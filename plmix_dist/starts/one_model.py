@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plmix_dist.kernels import em_statistics, prepare
-from plmix_dist.solvers import ComponentStatistics, Worths, mm_step
+from plmix_dist.solvers import ComponentStatistics, Worths, gradient, mm_step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,5 +34,5 @@ def fit_one_model(block: RankingBlock, n_steps: int = _N_STEPS) -> Worths:
     for _ in range(n_steps):
         statistics = em_statistics(block, prepare(worths.log_worths[None, :], no_shares))
         own = ComponentStatistics(statistics.wins[0], statistics.expected_wins[0], statistics.rates)
-        worths = mm_step(own, worths, _ALPHA)
+        worths = mm_step(worths, gradient(own, worths, _ALPHA), _ALPHA)
     return worths

@@ -258,3 +258,7 @@ def _leads(
         n_tied[row[ordered], block.items[ordered]] = size[ordered]
     twice_place = 2.0 * n_before + n_tied + 1.0
     return n_offered + 1.0, np.where(offered, n_offered[:, None] + 1.0 - twice_place, 0.0)
+
+
+# To add a kernel, add a function of two blocks here.
+KERNELS = {"kendall": kendall_kernel, "mallows": mallows_kernel}

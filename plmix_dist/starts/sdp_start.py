@@ -15,17 +15,16 @@ from plmix_dist.rankings.merge import merge_equal_rows
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import thinned
 from plmix_dist.starts.peng_wei import clusters_of, peng_wei
-from plmix_dist.starts.ranking_similarity import kendall_kernel, mallows_kernel, mean_preferences
-from plmix_dist.starts.spectral_start import SpectralSettings, cluster_worths
+from plmix_dist.starts.ranking_similarity import KERNELS, mean_preferences
+from plmix_dist.starts.spectral_start import cluster_worths
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.stages import Stages
+    from plmix_dist.starts.start_settings import StartSettings
 
-# To add a kernel, add a function of two blocks here.
-KERNELS = {"kendall": kendall_kernel, "mallows": mallows_kernel}
 # The relaxation works on a matrix of rows by rows and takes seconds at this size.
 _CLUSTERED_ROWS = 300
 _ASSIGNED_ROWS = 20_000
@@ -34,8 +33,8 @@ _MOST_ITEMS = 300
 _TOLERANCE = 1e-4
 
 
-def kernel_start(
-    sample: RankingBlock, kernel: str, settings: SpectralSettings, stages: Stages
+def sdp_start(
+    sample: RankingBlock, settings: StartSettings, stages: Stages
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
     """Log-worths (n_components, n_items), shares (n_components,), and what is to be known of the relaxation."""
     if sample.n_items > _MOST_ITEMS:
@@ -48,7 +47,7 @@ def kernel_start(
     clustered = _thinned(assigned, _CLUSTERED_ROWS, rng)
     # What was on offer must not become the signal: it would where rows differ in that.
     options: dict[str, Any] = {} if _all_on_offer(sample) else {"centre": mean_preferences(assigned)}
-    compare = KERNELS[kernel]
+    compare = KERNELS[settings.kernel]
     n_clusters = min(settings.n_components, clustered.n_rankings)
     with stages.stage("semidefinite-program", rows=clustered.n_rankings):
         affinity = compare(clustered, clustered, **options)
@@ -59,7 +58,7 @@ def kernel_start(
     with stages.stage("worths", rows=assigned.n_rankings):
         log_worths, shares = cluster_worths(assigned, labels, settings)
     about = {
-        "kernel": kernel,
+        "kernel": settings.kernel,
         "objective": solution.objective,
         "bound": solution.bound,
         "sdp_converged": solution.converged,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from plmix_dist.rankings.leaves import SMALLEST_LEAF
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.single_thread import single_thread
 from plmix_dist.starts.clusters import cluster_rows
-from plmix_dist.starts.least_squares import LINKS, least_squares
+from plmix_dist.starts.least_squares import least_squares
 from plmix_dist.starts.one_model import fit_one_model
 from plmix_dist.starts.pairs import PairRows, pair_frequencies
 from plmix_dist.starts.places import PlaceRows
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.stages import Stages
+    from plmix_dist.starts.start_settings import StartSettings
 
-EMBEDDINGS = ("auto", "pairwise", "rank")
 # Columns up to which the exact eigenvectors of the Gram matrix are the cheapest way; beyond, places are sparse.
 _MOST_GRAM_COLUMNS = 1_500
 # So few pairs need no randomised SVD.
@@ -38,44 +37,6 @@ _PLENTY = 4
 # Pairs of listed items in a sample up to which all are counted; beyond, a few MM steps tell more for less.
 _MOST_PAIRS_COUNTED = 2e9
 _MOST_ITEMS_COUNTED = 2_000
-
-
-@dataclass(frozen=True)
-class SpectralSettings:
-    """How to make a spectral start; see PlackettLuceMixture."""
-
-    n_components: int
-    embedding: str = "auto"
-    svd_rank: Any = "auto"
-    link: str = "logit"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
-        if self.n_components < 1:
-            raise SettingsError(f"n_components must be at least 1, but is {self.n_components}")
-        if self.embedding not in EMBEDDINGS:
-            raise SettingsError(
-                f"embedding must be one of {', '.join(EMBEDDINGS)}, but is {self.embedding!r}"
-            )
-        if self.link not in LINKS:
-            raise SettingsError(f"link must be one of {', '.join(LINKS)}, but is {self.link!r}")
-        is_number = isinstance(self.svd_rank, int | np.integer) and not isinstance(self.svd_rank, bool)
-        if self.svd_rank not in ("auto", "paper") and not (is_number and self.svd_rank >= 1):
-            raise SettingsError(
-                f"svd_rank must be 'auto', 'paper' or a number from 1 on, but is {self.svd_rank!r}"
-            )
-        if self.svd_rank == "paper" and self.embedding == "rank":
-            raise SettingsError(
-                "svd_rank='paper' is a rule for the pairwise embedding; choose embedding='pairwise'"
-            )
-
-    @property
-    def chosen_embedding(self) -> str:
-        """The embedding, "auto" decided: places tell as much as pairs and cost a fraction (docs/fitting.md)."""
-        if self.embedding == "auto":
-            return "pairwise" if self.svd_rank == "paper" else "rank"
-        return self.embedding
 
 
 class SpectralStart(NamedTuple):
@@ -109,14 +70,15 @@ class SpectralStarter:
     --------
     >>> from plmix_dist.rankings import RankingBlock
     >>> from plmix_dist.stages import Stages
+    >>> from plmix_dist.starts.start_settings import StartSettings
     >>> sample = RankingBlock.from_array([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10)
-    >>> start = SpectralStarter(sample, SpectralSettings(n_components=2), Stages()).start()
+    >>> start = SpectralStarter(sample, StartSettings(n_components=2), Stages()).start()
     >>> sorted(start.shares.tolist()), start.rank
     ([0.25, 0.75], 1)
     """
 
     def __init__(
-        self, sample: RankingBlock, settings: SpectralSettings, stages: Stages, client: Client | None = None
+        self, sample: RankingBlock, settings: StartSettings, stages: Stages, client: Client | None = None
     ) -> None:
         self.sample = sample
         self.settings = settings
@@ -230,7 +192,7 @@ def _projected(rows: Any, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.tensordot(maker, vectors, axes=((1,), (0,))))  # type: ignore[call-overload]
 
 
-def _choose_rank(values: NDArray[np.float64], settings: SpectralSettings, sample: RankingBlock) -> int:
+def _choose_rank(values: NDArray[np.float64], settings: StartSettings, sample: RankingBlock) -> int:
     n_components = settings.n_components
     if settings.svd_rank == "auto":
         return rank_above_noise(values, n_components)
@@ -244,7 +206,7 @@ def _choose_rank(values: NDArray[np.float64], settings: SpectralSettings, sample
 
 
 def cluster_worths(
-    sample: RankingBlock, labels: NDArray[np.int64], settings: SpectralSettings
+    sample: RankingBlock, labels: NDArray[np.int64], settings: StartSettings
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Log-worths (n_components, n_items) and shares (n_components,) of the clusters of a sample.
 

@@ -1,0 +1,183 @@
+"""One iteration of EM as a request: the E-step over all leaves, then one M-step per component."""
+
+from __future__ import annotations
+
+import time
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.engine.request import Aggregation, Finish, Request
+from plmix_dist.errors import NonFiniteError
+from plmix_dist.inference.collapse import SMALLEST_SHARE
+from plmix_dist.inference.point import WIDEST_POINT
+from plmix_dist.kernels import Prepared, prepare
+from plmix_dist.solvers import Gradient, Worths, log_prior
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plmix_dist.inference.point import Point
+    from plmix_dist.rankings import RankingBlock
+    from plmix_dist.solvers import MStep, Sums
+
+
+class PassParams(NamedTuple):
+    """What travels to every task: the current point and, for an exact M-step, the one that gave the posteriors."""
+
+    current: Point
+    frozen: Point | None
+
+
+class PreparedPass(NamedTuple):
+    """The same, ready for kernels."""
+
+    current: Prepared
+    frozen: Prepared | None
+
+
+def _prepare_pass(params: PassParams) -> PreparedPass:
+    current, frozen = params
+    return PreparedPass(
+        prepare(current.log_worths, current.log_shares),
+        None if frozen is None else prepare(frozen.log_worths, frozen.log_shares),
+    )
+
+
+def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: PreparedPass) -> Sums:
+    """The sums of one leaf; the first number that is not finite stops the fit."""
+    del number
+    sums: Any = m_step.sums(block, params.current, params.frozen)
+    for name, values in zip(sums._fields, sums, strict=True):
+        if values.ndim <= 2 and not np.isfinite(values.sum()):
+            raise NonFiniteError(_not_finite(name, values))
+    found: Sums = sums
+    return found
+
+
+def _not_finite(name: str, values: Any) -> str:
+    if values.ndim == 0:
+        return f"the {name.replace('_', '-')} is not finite"
+    by_component = values.reshape(len(values), -1).sum(axis=1)
+    component = int(np.flatnonzero(~np.isfinite(by_component))[0])
+    return f"the statistics of component {component} are not finite"
+
+
+@cache
+def e_step(m_step: MStep) -> Aggregation:
+    """The aggregation of the sums that an M-step needs.
+
+    Examples
+    --------
+    >>> from plmix_dist.solvers import MM
+    >>> e_step(MM).name
+    'e-step'
+    """
+    return Aggregation("e-step", leaf=partial(_leaf_sums, m_step), prepare=_prepare_pass)
+
+
+class Summary(NamedTuple):
+    """What the loop needs of the sums beside the M-steps: log-likelihood, shares (n_components,), and the objective."""
+
+    log_likelihood: float
+    shares: Any
+    objective: float | None
+
+
+def _summarise(m_step: MStep, frozen: bool, sums: Any) -> Summary:
+    objective = m_step.objective
+    value = None
+    if objective is not None:
+        value = objective.expected(sums) if frozen else objective.observed(sums)
+    return Summary(float(sums.log_likelihood), sums.shares, value)
+
+
+class ComponentStep(NamedTuple):
+    """What the M-step of one component gives.
+
+    Parameters
+    ----------
+    next
+        The worths after the step.
+    safe, gradient
+        The safe step and the derivatives of the objective; None where there is no objective.
+    log_prior
+        At the present worths.
+    seconds
+        That it took.
+    """
+
+    next: Worths
+    safe: Worths | None
+    gradient: Gradient | None
+    log_prior: float
+    seconds: float
+
+
+def component_step(m_step: MStep, component: int, worths: Worths, alpha: float, sums: Any) -> ComponentStep:
+    """The M-step of one component: one of K tasks that run side by side.
+
+    Examples
+    --------
+    >>> from plmix_dist.kernels import em_statistics, prepare
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> from plmix_dist.solvers import MM
+    >>> sums = em_statistics(RankingBlock.from_array([[0, 1]] * 3 + [[1, 0]]), prepare(np.zeros((1, 2)), np.zeros(1)))
+    >>> step = component_step(MM, 0, Worths(np.zeros(2), 0.0), 0.0, sums)
+    >>> np.exp(step.next.log_worths).round(3).tolist()
+    [1.732, 0.577]
+    """
+    begun = time.perf_counter()
+    objective = m_step.objective
+    own = m_step.component(sums, component)
+    if alpha == 0 and sums.shares[component] <= SMALLEST_SHARE * sums.shares.sum():
+        nothing = np.zeros(len(worths.log_worths) + 1)  # no ranking is left to learn from
+        return ComponentStep(worths, worths, None if objective is None else Gradient(nothing, nothing), 0.0, 0.0)
+    gradient = None if objective is None else objective.gradient(own, worths, alpha)
+    safe = None
+    if objective is not None:
+        assert gradient is not None
+        safe = _shortened(worths, objective.safe_step(worths, gradient, alpha), alpha)
+    if m_step.step is None:
+        assert safe is not None
+        step = safe
+    else:
+        step = _shortened(worths, m_step.step(own, worths, alpha), alpha)
+    prior = log_prior(*worths, alpha)
+    return ComponentStep(step, safe, gradient, prior, time.perf_counter() - begun)
+
+
+def _shortened(worths: Worths, step: Worths, alpha: float) -> Worths:
+    """A step halved until its log-worths can be computed with; part of a safe step raises the objective too.
+
+    Without a prior a step that leads too far shows that there is no maximum: it is left as it is, for the loop to see.
+    """
+    if alpha == 0:
+        return step
+    move, ghost_move = step.log_worths - worths.log_worths, step.ghost - worths.ghost
+    share = 1.0
+    while not np.ptp(step.log_worths) <= WIDEST_POINT and share > 1e-12:
+        share /= 2
+        step = Worths(worths.log_worths + share * move, worths.ghost + share * ghost_move)
+    return step
+
+
+def em_request(m_step: MStep, point: Point, frozen: Point | None, alpha: float, named: str = "") -> Request:
+    """The pass of one iteration. Its answer is a Summary, then the ComponentStep of every component.
+
+    Examples
+    --------
+    >>> from plmix_dist.inference.point import Point
+    >>> from plmix_dist.solvers import MM
+    >>> request = em_request(MM, Point.start(np.zeros((2, 3)), np.full(2, 0.5)), None, alpha=0.1)
+    >>> [finish.name for finish in request.finish]
+    ['summary', 'm-step-0', 'm-step-1']
+    """
+    finish = [Finish(f"summary{named}", partial(_summarise, m_step, frozen is not None))]
+    for component, ghost in enumerate(point.ghosts.tolist()):
+        step: Callable[[Any], ComponentStep] = partial(
+            component_step, m_step, component, Worths(point.log_worths[component], ghost), alpha
+        )
+        finish.append(Finish(f"m-step{named}-{component}", step))
+    return Request(e_step(m_step), PassParams(point, frozen), tuple(finish))

@@ -1,0 +1,112 @@
+"""Starts run to convergence side by side; the one loop that every stage of a fit uses."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from plmix_dist.errors import CollapsedComponentWarning
+from plmix_dist.inference.algorithm import run
+from plmix_dist.inference.together import Together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from plmix_dist.engine.passes import Passes
+    from plmix_dist.errors import FitError
+    from plmix_dist.inference.em import Em, Run
+    from plmix_dist.inference.hessian import Hessian
+    from plmix_dist.inference.point import Point
+    from plmix_dist.inference.together import TogetherState
+
+    Progress = Callable[[dict[str, Any]], None]
+
+# Sums of n x n numbers per component must fit in a worker beside the data.
+MOST_NUMBERS = 1 << 27
+
+
+class Candidate(NamedTuple):
+    """A start on its way through the stages of a fit: its point, how it was made, and the Hessian there if known."""
+
+    point: Point
+    about: dict[str, Any]
+    hessian: Hessian | None = None
+
+
+class Ends(NamedTuple):
+    """Where starts ended, by their numbers, and why others did not."""
+
+    runs: dict[int, Run]
+    failed: dict[int, FitError]
+
+
+def run_to_ends(
+    passes: Passes,
+    em: Em,
+    candidates: Sequence[Candidate],
+    *,
+    cuts: Sequence[tuple[int, int]] = (),
+    n_kept: int | None = None,
+    progress: Progress | None = None,
+) -> Ends:
+    """Run all candidates to their ends; every pass over the data serves all that still run.
+
+    Parameters
+    ----------
+    cuts
+        A race: after so many rounds, the best few are kept.
+    n_kept
+        How many ends are kept, at most. Of ends that are the same optimum one is kept. None keeps all.
+    progress
+        Called with the record of every iteration.
+    """
+    fits = [replace(em, number=number) for number in range(len(candidates))]
+    at_once = max(1, MOST_NUMBERS // (2 * max(_n_numbers(em, candidate) for candidate in candidates)))
+    together = Together(tuple(fits), tuple(cuts), at_once)
+    begin = together.start(
+        [fit.start(candidate.point, candidate.hessian) for fit, candidate in zip(fits, candidates, strict=True)]
+    )
+    ended = run(passes, together, begin, _Reporter(progress))
+    failed = {
+        number: state.error
+        for number, state in enumerate(ended.states)
+        if state is not None and state.error is not None
+    }
+    kept = [number for number, state in enumerate(ended.states) if state is not None and number not in failed]
+    if not kept:
+        number, error = next(iter(failed.items()))
+        raise type(error)(f"start {number}, {error}" if len(candidates) > 1 else str(error))
+    if n_kept is not None:
+        kept = sorted(together.leading(ended, n_kept))
+    return Ends({number: fits[number].result(ended.states[number]) for number in kept}, failed)
+
+
+def _n_numbers(em: Em, candidate: Candidate) -> int:
+    n_components, n_items = candidate.point.log_worths.shape
+    return n_components * em.m_step.numbers(n_items)
+
+
+class _Reporter:
+    """Hands on new records of fits that run together, and warns of components that collapsed."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.n_told: dict[int, tuple[int, int]] = {}
+
+    def __call__(self, state: TogetherState) -> None:
+        for number, own in enumerate(state.states):
+            if own is None:
+                continue
+            n_records, n_events = self.n_told.get(number, (0, 0))
+            for record in own.history[n_records:]:
+                if self.progress is not None:
+                    self.progress(record)
+            for event in own.events[n_events:]:
+                done = "seeded again" if event["action"] == "reseed" else "dropped"
+                warnings.warn(
+                    f"iteration {event['iteration']}: component {event['component']} lost all its rankings and was {done}",
+                    CollapsedComponentWarning,
+                    stacklevel=2,
+                )
+            self.n_told[number] = (len(own.history), len(own.events))

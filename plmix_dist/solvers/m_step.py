@@ -1,0 +1,119 @@
+"""MStep: one way of re-estimating the worths of a component, as a value.
+
+An M-step names the sums over rows that it needs, the step it takes from them, and the objective that its steps raise, if
+there is one. The loop of EM knows nothing else about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from plmix_dist.kernels import Prepared
+    from plmix_dist.rankings import RankingBlock
+
+
+class Worths(NamedTuple):
+    """Log-worths (n_items,) of one component, and that of its ghost."""
+
+    log_worths: NDArray[np.float64]
+    ghost: float
+
+
+class Sums(Protocol):
+    """Sums over rows, a NamedTuple of arrays: those that every E-step gives, and whatever else an M-step needs."""
+
+    @property
+    def log_likelihood(self) -> NDArray[np.float64]:
+        """(): of the observed rows, at the parameters that gave the posteriors."""
+        ...
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """(n_components,): sums of weight times posterior."""
+        ...
+
+
+class Gradient(NamedTuple):
+    """First derivatives of an objective in one component's log-worths and its ghost: wins minus expected wins.
+
+    Expected wins also bound, coordinate by coordinate, the second derivatives that EM's own step goes by. They come
+    from all rows, so they hold where a sample knows nothing about an item.
+
+    Parameters
+    ----------
+    wins, expected_wins : (n_items + 1,)
+        Those of the prior included; the ghost's in the last place.
+    """
+
+    wins: NDArray[np.float64]
+    expected_wins: NDArray[np.float64]
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """(n_items + 1,): the derivatives."""
+        return self.wins - self.expected_wins
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What an M-step raises, the log-prior added.
+
+    Parameters
+    ----------
+    name
+        For messages and records.
+    observed
+        From the sums over all rows to the objective of EM.
+    expected
+        The same with posteriors held fixed: the objective of an M-step that is solved to the end.
+    gradient
+        From one component's statistics, its worths and alpha to the derivatives of objective + log-prior.
+    safe_step
+        From worths and gradient to a step that never lowers the objective.
+    """
+
+    name: str
+    observed: Callable[[Any], float]
+    expected: Callable[[Any], float]
+    gradient: Callable[[Any, Worths, float], Gradient]
+    safe_step: Callable[[Worths, Gradient, float], Worths]
+
+
+@dataclass(frozen=True)
+class MStep:
+    """One way of re-estimating worths. To add one, write a file beside mm.py and list its value in `M_STEPS`.
+
+    Parameters
+    ----------
+    name
+        What users type as m_step.
+    sums
+        From a block, the current parameters and, in an exact M-step, those that gave the posteriors, to `Sums`.
+    component
+        From the sums over all rows and the number of a component to the statistics of that component.
+    step
+        From these, worths and alpha to the next worths; None where the objective's safe step is the step.
+    objective
+        What the steps raise. None if there is no such thing: then no step is refused, none is accelerated, and a fit
+        ends when its parameters stop moving.
+    numbers
+        How many numbers are summed per component, given the number of items.
+    """
+
+    name: str
+    sums: Callable[[RankingBlock, Prepared, Prepared | None], Any]
+    component: Callable[[Any, int], Any]
+    step: Callable[[Any, Worths, float], Worths] | None
+    objective: Objective | None
+    numbers: Callable[[int], int]
+
+    def __post_init__(self) -> None:
+        """An M-step without a step of its own takes the safe step of its objective."""
+        assert self.step is not None or self.objective is not None, "an M-step needs a step"
