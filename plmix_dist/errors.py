@@ -1,4 +1,12 @@
-"""All exceptions and warnings. Messages say what is wrong, where, what was found, and what to do."""
+"""All exceptions and warnings. Messages say what is wrong, where, what was found, and what to do.
+
+Every error is a PlmixError and also one of Python's own errors:
+
+>>> issubclass(IngestError, PlmixError), issubclass(IngestError, ValueError)
+(True, True)
+>>> issubclass(StoreNotFoundError, FileNotFoundError)
+True
+"""
 
 from __future__ import annotations
 

@@ -112,7 +112,13 @@ class MixtureParams:
 
     @property
     def log_shares(self) -> NDArray[np.float64]:
-        """(n_components,): logarithms of the shares; minus infinity for a component without a share."""
+        """(n_components,): logarithms of the shares; minus infinity for a component without a share.
+
+        Examples
+        --------
+        >>> MixtureParams.of([[0, 1], [1, 0]], [1.0, 0.0], ["tea", "coffee"]).log_shares.tolist()
+        [0.0, -inf]
+        """
         with np.errstate(divide="ignore"):
             logarithms: NDArray[np.float64] = np.log(self.shares)
         return logarithms

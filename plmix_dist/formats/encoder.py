@@ -73,7 +73,18 @@ class Encoder:
     text_groups: bool = False
 
     def encode(self, rows: RawRows, rejected: RejectedRows) -> RankingBlock:
-        """The valid rows of a batch as a block. Bad rows are added to `rejected`, or raise an error."""
+        """The valid rows of a batch as a block. Bad rows are added to `rejected`, or raise an error.
+
+        Examples
+        --------
+        >>> from plmix_dist.formats.raw_rows import RowBuilder
+        >>> from plmix_dist.store import RejectedRows
+        >>> builder = RowBuilder()
+        >>> builder.add(1, ["tea"])
+        >>> encoder = Encoder("a.csv", ("coffee", "tea"), {"coffee": 0, "tea": 1}, "below", False, "raise")
+        >>> encoder.encode(builder.take(), RejectedRows()).row(0).unranked
+        'below'
+        """
         failures = list(rows.failures)
         codes = self._codes(rows.labels)
         bounds = rows.bounds

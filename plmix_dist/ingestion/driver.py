@@ -163,11 +163,11 @@ def _write_partitions(
     pending = session.pending()
     numbers = [task.number - session.plan.first_partition for task in pending]
     tasks = [
-        IngestTask(task, work.parts[number], rules.merge, _encoder(work.parts[number], rules, work))
+        _IngestTask(task, work.parts[number], rules.merge, _encoder(work.parts[number], rules, work))
         for task, number in zip(pending, numbers, strict=True)
     ]
     inputs = None if work.inputs is None else [work.inputs[number] for number in numbers]
-    run_all(runner, ingest_partition, tasks, "ingest", progress, inputs)
+    run_all(runner, _ingest_partition, tasks, "ingest", progress, inputs)
     notes = check_counts(work, rules.on_error)
     check_groups(session.draft())
     return notes
@@ -189,7 +189,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class IngestTask:
+class _IngestTask:
     """What a worker must know to read one part of a source into one partition."""
 
     partition: PartitionTask
@@ -198,7 +198,7 @@ class IngestTask:
     encoder: Encoder
 
 
-def ingest_partition(task: IngestTask, *rows: NDArray[Any]) -> int:
+def _ingest_partition(task: _IngestTask, *rows: NDArray[Any]) -> int:
     """Read, check and write one partition; gives its number of rows. `rows` is the input of an ArrayPart."""
     rejected = RejectedRows()
     blocks = (task.encoder.encode(batch, rejected) for batch in task.part.read(*rows))

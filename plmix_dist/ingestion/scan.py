@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScanTask:
-    """A part to scan, and whether to collect its item labels."""
+    """A part to scan, and whether to collect its item labels.
+
+    Examples
+    --------
+    >>> from plmix_dist.formats import ReadOptions
+    >>> from plmix_dist.formats.sources import Header, Slice, SourceFile
+    >>> from plmix_dist.ingestion.source_parts import FilePart
+    >>> part = FilePart(Slice(SourceFile("a.csv", 100), Header(), 0, None), "wide", ReadOptions())
+    >>> ScanTask(part, wants_labels=True).wants_labels
+    True
+    """
 
     part: FilePart
     wants_labels: bool

@@ -118,12 +118,25 @@ class RankingBlock:
 
     @property
     def row_weights(self) -> NDArray[np.float64]:
-        """(n_rankings,): the weight of each row, also if `weights` is None."""
+        """(n_rankings,): the weight of each row, also if `weights` is None.
+
+        Examples
+        --------
+        >>> RankingBlock.from_array([[0, 1], [1, 0]]).row_weights.tolist()
+        [1.0, 1.0]
+        """
         return np.ones(self.n_rankings) if self.weights is None else self.weights
 
     @property
     def group_starts(self) -> NDArray[np.bool_]:
-        """(n_rankings,): True if a row is the first of its group. Without groups every row is."""
+        """(n_rankings,): True if a row is the first of its group. Without groups every row is.
+
+        Examples
+        --------
+        >>> rows = list(RankingBlock.from_array([[0, 1], [1, 0], [0, 1]]).rows())
+        >>> RankingBlock.from_rows(rows, n_items=2, groups=["ann", "ann", "bob"]).group_starts.tolist()
+        [True, False, True]
+        """
         starts = np.ones(self.n_rankings, np.bool_)
         if self.groups is not None:
             starts[1:] = self.groups[1:] != self.groups[:-1]

@@ -68,7 +68,17 @@ class RecordingStore(WrapperStore["Store"]):
         self.written: dict[str, tuple[int, str]] = {}
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Write one key, and remember its size and digest."""
+        """Write one key, and remember its size and digest.
+
+        Examples
+        --------
+        >>> from zarr.core.buffer.cpu import Buffer
+        >>> from zarr.storage import MemoryStore
+        >>> store = RecordingStore(MemoryStore())
+        >>> sync(store.set("x", Buffer.from_bytes(b"tea")))
+        >>> store.written["x"][0]
+        3
+        """
         data = value.to_bytes()
         with disk_full_explained(f"{self.where}/{key}", len(data)):
             await super().set(key, value)
@@ -79,6 +89,18 @@ class CheckedStore(WrapperStore["Store"]):
     """A Zarr store that is read only, and in which every key must match the index of its partition.
 
     A key that is missing or altered is an error, never a wrong number.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+    >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
+    >>> checked = CheckedStore(files, store.index(0), "p000000")
+    >>> store.location.write_bytes("partitions/p000000/items/c/0", b"altered")
+    >>> checked.read_whole("items/c/0")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.DamagedStoreError: p000000/items/c/0 has 7 bytes where ... were written (array items, ...
     """
 
     def __init__(self, store: Store, index: PartitionIndex, where: str) -> None:
@@ -89,7 +111,17 @@ class CheckedStore(WrapperStore["Store"]):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Read one whole key. It is an error if the key is missing, altered, or unpacks to another size."""
+        """Read one whole key. It is an error if the key is missing, altered, or unpacks to another size.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
+        >>> checked = CheckedStore(files, store.index(0), "p000000")
+        >>> len(sync(checked.get("items/c/0", default_buffer_prototype()))) == store.index(0).files["items/c/0"][0]
+        True
+        """
         assert byte_range is None, "a chunk is read whole, because its digest is that of all its bytes"
         expected = self.index.files.get(key)
         if expected is None:
@@ -112,7 +144,17 @@ class CheckedStore(WrapperStore["Store"]):
         return value
 
     def read_whole(self, key: str) -> bytes:
-        """The contents of a file that is not part of an array."""
+        """The contents of a file that is not part of an array.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
+        >>> checked = CheckedStore(files, store.index(0), "p000000")
+        >>> checked.read_whole("zarr.json")[:17]
+        b'{"attributes": {}'
+        """
         value = sync(self.get(key, default_buffer_prototype()))
         assert value is not None, f"{key} is in the index"
         return value.to_bytes()
@@ -132,7 +174,17 @@ class CheckedStore(WrapperStore["Store"]):
             )
 
     def damaged(self, key: str, what: str) -> DamagedStoreError:
-        """An error that names the array, the chunk and the rows."""
+        """An error that names the array, the chunk and the rows.
+
+        Examples
+        --------
+        >>> import tempfile, plmix_dist
+        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
+        >>> checked = CheckedStore(files, store.index(0), "p000000")
+        >>> print(checked.damaged("items/c/0", "is missing"))
+        p000000/items/c/0 is missing (array items, chunk 0, within rows 0 to 99 of the partition); ...
+        """
         return DamagedStoreError(
             f"{self.where}/{key} {what}{_rows_of_chunk(self.index, key)}; "
             "`plmix verify` lists all damage; make the store again from its source"
@@ -195,7 +247,17 @@ def _zstd_frame_end(data: bytes, start: int, checksum: bool) -> int:
 
 
 def open_column(store: CheckedStore, name: str) -> zarr.Array[Any]:
-    """Open an array of a partition. It is an error if its shape, type or codecs are not those expected."""
+    """Open an array of a partition. It is an error if its shape, type or codecs are not those expected.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+    >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
+    >>> checked = CheckedStore(files, store.index(0), "p000000")
+    >>> open_column(checked, "n_listed").shape
+    (100,)
+    """
     expected = store.index.columns[name]
     if name not in COLUMNS or not _sensible(expected):
         raise store.damaged(f"{name}/zarr.json", f"claims to be {expected}, which is not allowed")
@@ -231,7 +293,17 @@ def _sensible(column: ColumnDescription) -> bool:
 
 
 def read_column(store: CheckedStore, name: str, array: zarr.Array[Any], entries: slice) -> NDArray[Any]:
-    """Some entries of an array. If a chunk cannot be unpacked, the error names the array."""
+    """Some entries of an array. If a chunk cannot be unpacked, the error names the array.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+    >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
+    >>> checked = CheckedStore(files, store.index(0), "p000000")
+    >>> read_column(checked, "n_listed", open_column(checked, "n_listed"), slice(0, 3)).tolist()
+    [5, 5, 5]
+    """
     try:
         return np.asarray(array[entries])
     except (RuntimeError, ValueError) as error:
@@ -262,7 +334,16 @@ class ColumnWriter:
         self._n_pending = 0
 
     def append(self, values: np.ndarray[Any, Any]) -> None:
-        """Add values at the end."""
+        """Add values at the end.
+
+        Examples
+        --------
+        >>> from zarr.storage import MemoryStore
+        >>> column = ColumnWriter(RecordingStore(MemoryStore()), "items", np.dtype("uint8"), chunk_bytes=4)
+        >>> column.append(np.array([3, 1, 2], np.uint8))
+        >>> column.length
+        3
+        """
         self._pending.append(values)
         self._n_pending += len(values)
         self.length += len(values)
@@ -270,7 +351,16 @@ class ColumnWriter:
             self._write(self._n_pending - self._n_pending % self.chunk)
 
     def close(self) -> ColumnDescription:
-        """Write the rest, and describe the array. A short array is one chunk of its own length."""
+        """Write the rest, and describe the array. A short array is one chunk of its own length.
+
+        Examples
+        --------
+        >>> from zarr.storage import MemoryStore
+        >>> column = ColumnWriter(RecordingStore(MemoryStore()), "items", np.dtype("uint8"), chunk_bytes=4)
+        >>> column.append(np.array([3, 1, 2], np.uint8))
+        >>> column.close()
+        {'dtype': 'uint8', 'length': 3, 'chunk': 3}
+        """
         if self._array is None:
             self.chunk = max(1, min(self.chunk, self.length))
         self._write(self._n_pending)

@@ -113,12 +113,26 @@ class PartitionIndex:
         return np.concatenate([[0], np.cumsum(self.leaf_items, dtype=np.int64)])
 
     def to_bytes(self) -> bytes:
-        """Sealed JSON."""
+        """Sealed JSON.
+
+        Examples
+        --------
+        >>> json.loads(PartitionIndex(5, 5.0, [3, 2], [9, 6], {}, {}, {}, "").to_bytes())["leaf_rows"]
+        [3, 2]
+        """
         return seal(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """From sealed JSON; an error if a byte was altered."""
+        """From sealed JSON; an error if a byte was altered.
+
+        Examples
+        --------
+        >>> PartitionIndex.from_bytes(b"{}", "index.json")
+        Traceback (most recent call last):
+        ...
+        plmix_dist.errors.DamagedStoreError: index.json was altered or cut short: it is not sealed JSON
+        """
         record = unseal(data, where)
         with _complete(where):
             record["files"] = {
@@ -216,13 +230,27 @@ class Manifest:
         return sum(partition.total_weight for partition in self.partitions)
 
     def to_bytes(self) -> bytes:
-        """Sealed JSON. It also has the totals over all partitions, for people who read it."""
+        """Sealed JSON. It also has the totals over all partitions, for people who read it.
+
+        Examples
+        --------
+        >>> json.loads(Manifest(["tea", "coffee"], 4096, partitions=[], history=[]).to_bytes())["n_items"]
+        2
+        """
         totals = {"n_rankings": self.n_rankings, "n_items": self.n_items, "total_weight": self.total_weight}
         return seal(asdict(self) | totals)
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """From sealed JSON; an error for other formats, newer versions and altered bytes."""
+        """From sealed JSON; an error for other formats, newer versions and altered bytes.
+
+        Examples
+        --------
+        >>> Manifest.from_bytes(seal({"format": "other"}), "manifest.json")
+        Traceback (most recent call last):
+        ...
+        plmix_dist.errors.UnsupportedFormatError: manifest.json is not a store of rankings: its format is 'other'
+        """
         record = unseal(data, where)
         if record.get("format") != FORMAT:
             raise UnsupportedFormatError(

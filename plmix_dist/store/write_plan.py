@@ -43,10 +43,24 @@ class WritePlan:
         return range(self.first_partition, self.first_partition + self.n_partitions)
 
     def to_bytes(self) -> bytes:
-        """Sealed JSON."""
+        """Sealed JSON.
+
+        Examples
+        --------
+        >>> plan = WritePlan("ingest", ["a", "b"], leaf_rows=4096, n_partitions=2, settings={})
+        >>> json.loads(plan.to_bytes())["kind"]
+        'ingest'
+        """
         return seal(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """From sealed JSON."""
+        """From sealed JSON.
+
+        Examples
+        --------
+        >>> plan = WritePlan("ingest", ["a", "b"], leaf_rows=4096, n_partitions=2, settings={})
+        >>> WritePlan.from_bytes(plan.to_bytes(), "plan.json").fingerprint == plan.fingerprint
+        True
+        """
         return cls(**unseal(data, where))
