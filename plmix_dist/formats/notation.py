@@ -69,7 +69,7 @@ class _Parser:
 
     def begin_offered(self) -> None:
         if self.tie_start is not None or self.n_ordered is not None:
-            raise IngestError("'|' stands inside a tie or a second time")
+            raise IngestError("'|' inside a tie, or a second '|'")
         self.n_ordered = len(self.labels)
 
     def result(self) -> tuple[list[str], int, list[bool] | None]:

@@ -137,7 +137,7 @@ def _old_header(numbered: Iterator[tuple[int, str, int]], file: SourceFile) -> H
         item, comma, name = line.partition(",")
         if not comma:
             raise IngestError(
-                f"{file.url}: the header says {n_items} candidates, but line {number} is no 'number,name': {line!r}"
+                f"{file.url}: the header says {n_items} candidates, but line {number} is not 'number,name': {line!r}"
             )
         by_number[item.strip()] = name.strip()
     names = _names(by_number, n_items, file)

@@ -67,7 +67,7 @@ class RankingBlock:
     n_items
         The number of items.
     tied : (total listed,) or None
-        True where an ordered item is tied with the item before it in its row.
+        True if an ordered item is tied with the item before it in its row.
     weights : (n_rankings,) or None
         Counts, or any positive numbers; None means 1 for every row.
     ids, groups : (n_rankings,) or None

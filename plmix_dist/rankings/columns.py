@@ -95,7 +95,7 @@ def row_lengths(table: NDArray[Any], first_row: int = 0) -> NDArray[np.int64]:
     if len(gaps):
         raise RankingError(
             f"row {first_row + int(gaps[0])}: an item follows a missing place (-1); "
-            "-1 may only stand after the last item of a row"
+            "-1 may only follow the last item of a row"
         )
     low = int(table.min(initial=0))
     if low < -1:

@@ -20,7 +20,7 @@ def merge_equal_rows(block: RankingBlock) -> RankingBlock:
     """Keep the first of each set of equal rows, with the sum of their weights.
 
     Ids are dropped, because a merged row stands for several rankings. Rows with groups are an error,
-    because equal rankings of two people must stay apart.
+    because equal rankings of two people must stay separate.
 
     Examples
     --------

@@ -265,7 +265,7 @@ def open_column(store: CheckedStore, name: str) -> zarr.Array[Any]:
     try:
         array = zarr.open_array(store, path=name, mode="r", zarr_format=3)
     except (KeyError, TypeError, ValueError) as error:
-        raise store.damaged(f"{name}/zarr.json", f"describes no array ({error!r})") from None
+        raise store.damaged(f"{name}/zarr.json", f"does not describe an array ({error!r})") from None
     described: Any = array.metadata.to_dict()["codecs"]
     codecs = [codec["name"] for codec in described]
     allowed = ["bytes", *(codec.to_dict()["name"] for codec in codecs_for(dtype))]

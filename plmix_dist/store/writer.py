@@ -284,7 +284,7 @@ def _refuse_another_plan(location: Location, plan: WritePlan) -> None:
     differing = sorted(key for key in mine if mine[key] != theirs[key])
     raise UnfinishedStoreError(
         f"{location.url} holds an unfinished `{begun.kind}` with other {', '.join(differing)}; "
-        "finish it with its own settings and sources, or remove the folder and begin anew"
+        "finish it with its own settings and sources, or remove the folder and start again"
     )
 
 
