@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from scipy.optimize import minimize
 
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.data import as_rankings
-from plmix_dist.engine.passes import ThreadedPasses
+from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.errors import (
     CollapsedComponentWarning,
     NonFiniteError,
@@ -36,17 +37,17 @@ from plmix_dist.errors import (
     NotIdentifiedError,
     SettingsError,
 )
-from plmix_dist.inference import Em, EmState, Evaluation, collapse, em
-from plmix_dist.inference import iterate as iterate_asking
-from plmix_dist.inference.acceleration import Anderson
+from plmix_dist.inference import Em, Point, collapse
+from plmix_dist.inference.anderson import AndersonMemory, propose
 from plmix_dist.inference.collapse import mend_collapsed
-from plmix_dist.inference.fit import choose_solver
-from plmix_dist.inference.lockstep import run_together
+from plmix_dist.inference.e_step import em_request
+from plmix_dist.inference.fit import choose_m_step
+from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advance
 from plmix_dist.inference.look import Extent
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.solvers import LSR, MM, Solver
+from plmix_dist.solvers import LSR, MM, MStep, mm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,38 +69,44 @@ UNFINISHED = pytest.mark.filterwarnings("ignore::plmix_dist.errors.NotConvergedW
 class EmOver:
     """EM over rows in memory, its requests answered."""
 
-    def __init__(self, rows: Sequence[Ranking], n_items: int, solver: Solver, alpha: float) -> None:
+    def __init__(self, rows: Sequence[Ranking], n_items: int, m_step: MStep, alpha: float) -> None:
         self.passes = ThreadedPasses(as_rankings(block_of(rows, n_items)), n_threads=1)
         weight = math.fsum(row.weight for row in rows)
-        self.em = Em(solver, alpha, unit=weight, n_rankings=len(rows))
+        self.em = Em(m_step, alpha, weight=weight, n_rankings=len(rows))
 
-    def __getattr__(self, step: str) -> Any:
-        def answered(*args: Any, **options: Any) -> Any:
-            return run_together(self.passes, [getattr(self.em, step)(*args, **options)])[0]
+    def evaluate(self, point: Point) -> Evaluation:
+        """What one pass tells about a point."""
+        (answer,) = self.passes.run(self.em.ask(self.em.start(point)))
+        summary, *steps = answer.results
+        return self.em.evaluation(point, summary, steps, answer.timing._asdict())
 
-        return answered
-
-
-def iterate(evaluate: Any, *args: Any, **options: Any) -> Any:
-    """An iteration whose evaluations need no pass over data."""
-
-    def asking_nothing(state: EmState) -> Any:
-        yield from ()
-        return evaluate(state)
-
-    (ended,) = run_together(None, [iterate_asking(asking_nothing, *args, **options)]).values()  # type: ignore[arg-type]
-    return ended
+    def one_step(self, point: Point, **settings: Any) -> Any:
+        """The state after the first iteration, however many passes that takes."""
+        em = replace(self.em, accelerate=False, **settings)
+        state = em.start(point)
+        while not state.history:
+            state = em.tell(state, self.passes.run(em.ask(state)))
+        return state
 
 
-def random_state(seed: int, n_components: int, n_items: int, spread: float = 1.0) -> EmState:
+def iterate(evaluate: Any, point: Point, **rules: Any) -> tuple[Iteration, list[dict[str, Any]]]:
+    """An iteration whose evaluations need no pass over data, to its end, and its records."""
+    iteration, records = Iteration.start(point), []
+    while iteration.ended is None:
+        iteration, record = advance(iteration, evaluate(iteration.point), Rules(weight=1.0, **rules))
+        records.append(record)
+    return iteration, records
+
+
+def random_state(seed: int, n_components: int, n_items: int, spread: float = 1.0) -> Point:
     rng = np.random.default_rng(seed)
     worths = rng.normal(0, spread, (n_components, n_items))
-    return EmState.start(worths, rng.dirichlet(np.full(n_components, 5.0)))._replace(
+    return Point.start(worths, rng.dirichlet(np.full(n_components, 5.0)))._replace(
         ghosts=rng.normal(size=n_components)
     )
 
 
-def objective_at(rows: Sequence[Ranking], n_items: int, state: EmState, alpha: float) -> float:
+def objective_at(rows: Sequence[Ranking], n_items: int, state: Point, alpha: float) -> float:
     return objective(rows, n_items, state.log_worths, state.ghosts.tolist(), np.exp(state.log_shares), alpha)
 
 
@@ -127,7 +134,7 @@ def test_fit__objective_never_falls(
     ).fit(block_of(rows, 5))
     taken: list[float] = []
     for record in model.history_:
-        if record["step"] == "start":  # the first, or the first after a component was seeded anew
+        if record["step"] == "start":  # the first, or the first after a component was seeded again
             taken = []
         if record["taken"]:
             assert not taken or record["objective"] >= taken[-1] - 1e-12 * abs(taken[-1])
@@ -144,10 +151,10 @@ def test_fit__objective_never_falls(
 
 @SOLVERS
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
-def test_fused__evaluation_by_definition(solver: Solver, alpha: float) -> None:
+def test_fused__evaluation_by_definition(solver: MStep, alpha: float) -> None:
     rows = random_rows(8, 4, 20)
     state = random_state(9, 3, 4)
-    found = EmOver(rows, 4, solver, alpha).fused(state)
+    found = EmOver(rows, 4, solver, alpha).evaluate(state)
     assert found.objective == pytest.approx(objective_at(rows, 4, state, alpha), rel=1e-12)
     # The slope, by finite differences in log-worths, ghosts and the logits of shares.
     slopes = []
@@ -159,11 +166,14 @@ def test_fused__evaluation_by_definition(solver: Solver, alpha: float) -> None:
         )
         slopes.append((up - down) / (2 * step))
     weight = math.fsum(row.weight for row in rows)
-    assert found.gradient == pytest.approx(np.abs(slopes).max() / weight, rel=1e-5)
+    assert found.residual == pytest.approx(np.abs(slopes).max() / weight, rel=1e-5)
+    assert_allclose(found.gradient, slopes, atol=1e-5)
     # The shares of the next state are the mean posteriors.
     _, posteriors = exact_posteriors(rows, 4, state.log_worths, state.log_shares)
     means = np.average(posteriors, axis=0, weights=[row.weight for row in rows])
     assert_allclose(np.exp(found.next.log_shares), means, rtol=1e-12)
+    assert found.safe is not None
+    assert found.objective is not None
     assert_allclose(np.exp(found.safe.log_shares), means, rtol=1e-12)
     assert objective_at(rows, 4, found.safe, alpha) >= found.objective
 
@@ -173,13 +183,12 @@ def test_fused__evaluation_by_definition(solver: Solver, alpha: float) -> None:
 
 @SOLVERS
 @pytest.mark.parametrize("alpha", [0.0, 0.2])
-def test_solve_m_step__weighted_mle_at_frozen_posteriors(solver: Solver, alpha: float) -> None:
+def test_solve_m_step__weighted_mle_at_frozen_posteriors(solver: MStep, alpha: float) -> None:
     n_items = 4
     rows = [*random_rows(31, n_items, 12), slate([0, 1, 2, 3], []), slate([3, 2, 1, 0], [])]
     frozen = random_state(32, 2, n_items)
-    solved = EmOver(rows, n_items, solver, alpha).solve_m_step(frozen, tol=1e-9)
-    assert solved.converged
-    assert_allclose(solved.state.log_shares, frozen.log_shares, atol=1e-15)
+    after = EmOver(rows, n_items, solver, alpha).one_step(frozen, kind="exact", tol=1e-9)
+    solved = after.iteration.point
     _, posteriors = exact_posteriors(rows, n_items, frozen.log_worths, frozen.log_shares)
     for k in range(2):
         own = [row._replace(weight=row.weight * q) for row, q in zip(rows, posteriors[:, k], strict=True)]
@@ -192,20 +201,39 @@ def test_solve_m_step__weighted_mle_at_frozen_posteriors(solver: Solver, alpha: 
             jac="3-point",
             options={"gtol": 1e-7},
         ).x
-        assert_allclose(solved.state.log_worths[k], best[:n_items] - best[:n_items].mean(), atol=3e-6)
+        assert_allclose(solved.log_worths[k], best[:n_items] - best[:n_items].mean(), atol=3e-6)
 
 
 @SOLVERS
-def test_exact__takes_the_whole_m_step(solver: Solver) -> None:
+def test_exact__takes_the_whole_m_step(solver: MStep) -> None:
     rows = random_rows(33, 5, 30)
     state = random_state(34, 2, 5)
     runner = EmOver(rows, 5, solver, 0.1)
-    found = runner.exact(state, tol=1e-8)
-    solved = runner.solve_m_step(state, tol=1e-8)
-    assert_allclose(found.next.log_worths, solved.state.log_worths, atol=1e-12)
-    assert_allclose(found.next.log_shares, runner.fused(state).next.log_shares, rtol=1e-15)
-    assert found.details["inner_passes"] == solved.n_evaluations > 1
-    assert objective_at(rows, 5, found.next, 0.1) > found.objective
+    after = runner.one_step(state, kind="exact", tol=1e-8)
+    (record,) = after.history
+    before = runner.evaluate(state)
+    assert_allclose(after.iteration.point.log_shares, before.next.log_shares, rtol=1e-15)
+    assert record["inner_passes"] > 1
+    assert objective_at(rows, 5, after.iteration.point, 0.1) > objective_at(rows, 5, before.next, 0.1)
+
+
+@SOLVERS
+def test_exact__inner_tolerance(solver: MStep) -> None:
+    # The M-step is solved ten times as closely as the fit: its gradient at the frozen posteriors is that small.
+    rows = random_rows(35, 5, 30)
+    runner = EmOver(rows, 5, solver, 0.1)
+    begin = random_state(36, 2, 5)
+    em = replace(runner.em, kind="exact", tol=1e-6, accelerate=False)
+    state = em.start(begin)
+    while not state.history:
+        if state.inner is not None:
+            inner = state.inner
+        state = em.tell(state, runner.passes.run(em.ask(state)))
+    assert inner.iteration.n_evaluations > 1
+    request = em_request(solver, state.iteration.point._replace(log_shares=begin.log_shares), begin, 0.1)
+    (answer,) = runner.passes.run([request])
+    gradients = [step.gradient.values for step in answer.results[1:]]
+    assert np.abs(gradients).max() / em.weight <= 1e-6 / 10
 
 
 # --- every way leads to the same point -------------------------------------------------------------------
@@ -424,7 +452,7 @@ def test_collapse__seeded_anew(m_step: Any, accelerate: bool, scale: float) -> N
         2, init=start, m_step=m_step, accelerate=accelerate, max_iter=60, random_state=5
     )
     with pytest.warns(
-        CollapsedComponentWarning, match=r"iteration 2: component 1 lost all its rankings and was seeded anew"
+        CollapsedComponentWarning, match=r"iteration 2: component 1 lost all its rankings and was seeded again"
     ):
         model.fit(block)
     assert model.events_[0] == {"iteration": 2, "component": 1, "action": "reseed"}
@@ -450,24 +478,30 @@ def test_collapse__dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_mend_collapsed__policy() -> None:
     worths = np.random.default_rng(0).normal(size=(3, 4))
-    state = EmState.start(worths, np.array([0.25, 1e-9, 0.75 - 1e-9]))
+    point = Point.start(worths, np.array([0.25, 1e-9, 0.75 - 1e-9]))
     events: list[dict[str, Any]] = []
-    rng = np.random.default_rng(1)
+    seeded = []
     for _ in range(3):
-        with pytest.warns(CollapsedComponentWarning, match="seeded anew"):
-            mended = mend_collapsed(state, events, 7, rng)
+        mended = mend_collapsed(point, events, 7, (1, 0))
         assert mended is not None
+        events.append(mended.event)
         # It takes half of the largest component and starts near it; the others stay.
-        assert_allclose(np.exp(mended.log_shares), [0.25, 0.375, 0.375], atol=1e-8)
-        assert_allclose(mended.log_worths[[0, 2]], state.log_worths[[0, 2]])
-        assert 0 < np.abs(mended.log_worths[1] - state.log_worths[2]).max() < 6
-    with pytest.warns(CollapsedComponentWarning, match="iteration 7: component 1 .* dropped"):
-        dropped = mend_collapsed(state, events, 7, rng)
+        assert_allclose(np.exp(mended.point.log_shares), [0.25, 0.375, 0.375], atol=1e-8)
+        assert_allclose(mended.point.log_worths[[0, 2]], point.log_worths[[0, 2]])
+        assert 0 < np.abs(mended.point.log_worths[1] - point.log_worths[2]).max() < 6
+        seeded.append(mended.point.log_worths[1].tolist())
+    dropped = mend_collapsed(point, events, 7, (1, 0))
     assert dropped is not None
-    assert_allclose(np.exp(dropped.log_shares), [0.25, 0.75], atol=1e-8)
-    assert_allclose(dropped.log_worths, state.log_worths[[0, 2]])
+    events.append(dropped.event)
+    assert_allclose(np.exp(dropped.point.log_shares), [0.25, 0.75], atol=1e-8)
+    assert_allclose(dropped.point.log_worths, point.log_worths[[0, 2]])
     assert [event["action"] for event in events] == ["reseed"] * 3 + ["drop"]
-    assert mend_collapsed(dropped, events, 8, rng) is None
+    assert mend_collapsed(dropped.point, events, 8, (1, 0)) is None
+    # Every reseed draws anew, other seeds and other starts differently, the same ones the same.
+    others = [mend_collapsed(point, [], 7, key) for key in ((2, 0), (1, 1), (1, 0))]
+    drawn = [other.point.log_worths[1].tolist() for other in others if other is not None]
+    assert len({tuple(values) for values in (*seeded, *drawn)}) == 5
+    assert drawn[2] == seeded[0]
 
 
 def test_fixed_shares__stay_and_never_collapse() -> None:
@@ -508,7 +542,7 @@ def test_fit__infinite_weight() -> None:
 
 @pytest.mark.promise(28)
 def test_fit__not_finite_in_a_later_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel, n_calls = em.em_statistics, itertools.count(1)
+    kernel, n_calls = mm.em_statistics, itertools.count(1)
 
     def sometimes_nan(*arguments: Any, **options: Any) -> Any:
         found = kernel(*arguments, **options)
@@ -516,7 +550,7 @@ def test_fit__not_finite_in_a_later_iteration(monkeypatch: pytest.MonkeyPatch) -
             found.expected_wins[1, 2] = np.nan
         return found
 
-    monkeypatch.setattr(em, "em_statistics", sometimes_nan)
+    monkeypatch.setattr(mm, "em_statistics", sometimes_nan)
     with pytest.raises(NonFiniteError) as caught:
         PlackettLuceMixture(2, init="random", random_state=0).fit(block_of(random_rows(61, 5, 30), 5))
     message = str(caught.value)
@@ -533,7 +567,7 @@ def test_fit__not_converged() -> None:
     block = block_of(random_rows(70, 5, 50), 5)
     model = PlackettLuceMixture(2, max_iter=4, random_state=0)
     with pytest.warns(
-        NotConvergedWarning, match=r"did not converge in 4 iterations \(slope .* where 1e-08 was"
+        NotConvergedWarning, match=r"did not converge in 4 iterations \(gradient .* where 1e-08 was"
     ):
         model.fit(block)
     assert not model.converged_
@@ -571,26 +605,20 @@ def test_history__records() -> None:
 # --- the loop without data -------------------------------------------------------------------------------
 
 
-def hill(state: EmState, *, next_factor: float, safe_factor: float, top_at: float = 0.0) -> Evaluation:
+def hill(point: Point, *, next_factor: float, safe_factor: float, top_at: float = 0.0) -> Evaluation:
     """-x ** 2 of one number, a step that multiplies it and a safe step that does too."""
-    x = float(state.ghosts[0]) - top_at
-    moved = [state._replace(ghosts=np.array([top_at + x * factor])) for factor in (next_factor, safe_factor)]
-    return Evaluation(-(x**2), abs(2 * x), np.array([0.0, 0.0, -2 * x, 0.0]), moved[0], moved[1], {})
+    x = float(point.ghosts[0]) - top_at
+    moved = [point._replace(ghosts=np.array([top_at + x * factor])) for factor in (next_factor, safe_factor)]
+    slopes, scale = np.array([0.0, 0.0, -2 * x, 0.0]), np.array([0.0, 0.0, 2.0, 0.0])
+    return Evaluation(-(x**2), abs(2 * x), slopes, scale, moved[0], moved[1], {})
 
 
-AT_ONE = EmState(np.zeros((1, 2)), np.ones(1), np.zeros(1))
+AT_ONE = Point(np.zeros((1, 2)), np.ones(1), np.zeros(1))
 
 
 def test_iterate__goes_back_where_the_objective_falls() -> None:
-    records: list[dict[str, Any]] = []
-    outcome = iterate(
-        partial(hill, next_factor=-3.0, safe_factor=0.5),
-        AT_ONE,
-        tol=1e-6,
-        max_iter=200,
-        unit=1.0,
-        accelerate=False,
-        observe=records.append,
+    ended, records = iterate(
+        partial(hill, next_factor=-3.0, safe_factor=0.5), AT_ONE, tol=1e-6, max_iter=200, accelerate=False
     )
     # Every plain step trebles the distance and is not taken; the safe step from where it began halves it.
     assert [(record["step"], record["taken"]) for record in records[:5]] == [
@@ -600,46 +628,71 @@ def test_iterate__goes_back_where_the_objective_falls() -> None:
         ("plain", False),
         ("safe", True),
     ]
-    assert outcome.converged
-    assert abs(outcome.state.ghosts[0]) < 1e-6
-    assert outcome.n_evaluations == len(records)
+    assert ended.ended == "converged"
+    assert abs(ended.best.point.ghosts[0]) < 1e-6
+    assert ended.n_evaluations == len(records)
 
 
 def test_iterate__ends_where_even_the_safe_step_falls() -> None:
-    outcome = iterate(
-        partial(hill, next_factor=-3.0, safe_factor=-2.0), AT_ONE, tol=1e-6, max_iter=50, unit=1.0
-    )
-    assert (outcome.converged, outcome.n_evaluations) == (False, 3)
-    assert outcome.state is AT_ONE
+    ended, _ = iterate(partial(hill, next_factor=-3.0, safe_factor=-2.0), AT_ONE, tol=1e-6, max_iter=50)
+    assert (ended.ended, ended.n_evaluations) == ("stalled", 3)
+    assert ended.best.point is AT_ONE
 
 
 def test_iterate__small_steps_are_no_convergence() -> None:
-    # The objective hardly moves, far from the top: only the slope tells.
+    # The objective hardly moves, far from the top: only the gradient tells.
     creeping = partial(hill, next_factor=1 - 1e-9, safe_factor=1 - 1e-9)
-    outcome = iterate(creeping, AT_ONE, tol=1e-6, max_iter=20, unit=1.0, accelerate=False)
-    assert not outcome.converged
-    assert outcome.n_evaluations == 20
+    ended, _ = iterate(creeping, AT_ONE, tol=1e-6, max_iter=20, accelerate=False)
+    assert (ended.ended, ended.n_evaluations) == ("exhausted", 20)
 
 
 def test_iterate__accelerated() -> None:
-    outcome = iterate(
-        partial(hill, next_factor=0.9, safe_factor=0.9, top_at=4.0), AT_ONE, tol=1e-8, max_iter=10, unit=1.0
+    ended, _ = iterate(
+        partial(hill, next_factor=0.9, safe_factor=0.9, top_at=4.0), AT_ONE, tol=1e-8, max_iter=10
     )
-    assert outcome.converged
-    assert outcome.state.ghosts[0] == pytest.approx(4.0, abs=1e-8)
+    assert ended.ended == "converged"
+    assert ended.best.point.ghosts[0] == pytest.approx(4.0, abs=1e-8)
 
 
 def test_iterate__interrupted() -> None:
-    outcome = iterate(
+    ended, _ = iterate(
         partial(hill, next_factor=0.5, safe_factor=0.5),
         AT_ONE,
         tol=1e-9,
         max_iter=50,
-        unit=1.0,
         accelerate=False,
-        interrupt=lambda state: bool(state.ghosts[0] < 0.2),
+        interrupt=lambda point: bool(point.ghosts[0] < 0.2),
     )
-    assert (outcome.converged, float(outcome.state.ghosts[0])) == (False, 0.125)
+    assert (ended.ended, float(ended.best.point.ghosts[0])) == ("interrupted", 0.125)
+
+
+def test_iterate__without_an_objective_every_step_is_taken() -> None:
+    def halving(point: Point) -> Evaluation:
+        there = point._replace(ghosts=point.ghosts / 2)
+        return Evaluation(None, float(point.ghosts[0]) / 2, None, None, there, None, {})
+
+    ended, records = iterate(halving, AT_ONE, tol=1e-3, max_iter=50)
+    assert ended.ended == "converged"
+    assert {record["step"] for record in records} == {"start", "plain"}
+    assert all(record["taken"] and record["objective"] is None for record in records)
+    assert records[-1]["largest_change"] <= 1e-3 < records[-2]["largest_change"]
+    assert "gradient" not in records[0]
+
+
+def test_iterate__a_refusal_forgets_what_acceleration_has_learnt() -> None:
+    wild = partial(hill, next_factor=-3.0, safe_factor=0.5)
+    iteration = Iteration.start(AT_ONE)
+    rules = Rules(tol=1e-6, max_iter=50, weight=1.0)
+    for _ in range(2):
+        iteration, record = advance(iteration, wild(iteration.point), rules)
+    assert not record["taken"]
+    assert len(iteration.anderson.points) == 0
+    # From the safe point on it goes like an iteration that begins there.
+    fresh = Iteration.start(iteration.point)
+    for _ in range(1):
+        iteration, _ = advance(iteration, wild(iteration.point), rules)
+        fresh, _ = advance(fresh, wild(fresh.point), rules)
+    assert iteration.point.flat().tolist() == fresh.point.flat().tolist()
 
 
 def test_anderson__solves_linear_maps() -> None:
@@ -648,21 +701,22 @@ def test_anderson__solves_linear_maps() -> None:
     contraction *= 0.95 / np.abs(np.linalg.eigvals(contraction)).max()
     origin = rng.normal(size=4)
     exact = np.linalg.solve(np.eye(4) - contraction, origin)
-    anderson, point = Anderson(memory=5), np.zeros(4)
+    memory, point = AndersonMemory.empty(4), np.zeros(4)
     for _ in range(8):  # four differences span the space: then the answer is there, but for rounding
-        point = anderson.propose(point, contraction @ point + origin)
+        memory, point = propose(memory, point, contraction @ point + origin)
     assert_allclose(point, exact, rtol=1e-8)
 
 
 def test_anderson__image_that_is_not_finite() -> None:
     # The share of a component may vanish altogether: its logarithm is then minus infinity.
-    anderson = Anderson()
-    anderson.propose(np.array([0.0, 1.0]), np.array([0.5, 0.5]))
+    memory, _ = propose(AndersonMemory.empty(2), np.array([0.0, 1.0]), np.array([0.5, 0.5]))
     image = np.array([-np.inf, 0.25])
-    assert np.array_equal(anderson.propose(np.array([0.5, 0.5]), image), image)
+    memory, proposal = propose(memory, np.array([0.5, 0.5]), image)
+    assert np.array_equal(proposal, image)
+    assert len(memory.points) == 0
 
 
-def test_em_state__flat_and_back() -> None:
+def test_point__flat_and_back() -> None:
     state = random_state(0, 3, 4)
     back = state.like(state.flat())
     for mine, theirs in zip(state, back, strict=True):
@@ -716,6 +770,6 @@ def test_m_step__rates_that_no_worker_can_hold() -> None:
     with pytest.raises(
         SettingsError, match=r"m_step='lsr' sums 2 x 10000 x 10000 numbers.*choose m_step=\"mm\""
     ):
-        choose_solver(FitSettings(2, m_step="lsr"), extent, 10_000)
-    assert choose_solver(FitSettings(2, m_step="auto"), extent, 10_000) is MM
-    assert choose_solver(FitSettings(2, m_step="auto"), extent, 1_000) is LSR
+        choose_m_step(FitSettings(2, m_step="lsr"), extent, 10_000)
+    assert choose_m_step(FitSettings(2, m_step="auto"), extent, 10_000) is MM
+    assert choose_m_step(FitSettings(2, m_step="auto"), extent, 1_000) is LSR

@@ -128,34 +128,12 @@ class SampleHessian:
     def step(
         self, hessian: Hessian, point: Point, evaluation: Evaluation, damping: float
     ) -> tuple[Point, float] | None:
-        """A step from a point, and the damping it took; None where none is found.
-
-        `damping` times the complete information is added to the observed one: none gives Newton's step, much of it
-        EM's. More is added where the sum is not positive definite, and at least as much as the size of the sample
-        leaves uncertain. A parameter about which the sample says next to nothing takes EM's step.
-        """
+        """A step from a point that was evaluated on all rows, and the damping it took; None where none is found."""
         assert evaluation.gradient is not None
         assert evaluation.scale is not None
-        damping = max(damping, hessian.doubt)
-        scale = evaluation.scale / self.weight
-        own = np.where(np.diag(hessian.complete) < _LEAST_KNOWN * scale, scale, 0.0)
-        free = hessian.free & (np.diag(hessian.complete) + own > 0)
-        chosen = np.ix_(free, free)
-        observed, complete = hessian.observed[chosen] + np.diag(own[free]), hessian.complete[chosen]
-        gradient = evaluation.gradient[free] / self.weight
-        with single_thread():
-            while damping <= _MOST_DAMPING:
-                try:
-                    factor = cho_factor(observed + damping * complete, lower=True)
-                except LinAlgError:
-                    damping = max(_LEAST_DAMPING, 3 * damping)
-                    continue
-                move = np.zeros(point.n_parameters)
-                move[free] = cho_solve(factor, gradient)
-                longest = float(np.abs(move).max())
-                moved = point.flat() + move * min(1.0, _LONGEST_STEP / max(longest, 1e-300))
-                return point.like(moved), damping
-        return None
+        return newton_step(
+            hessian, point, evaluation.gradient / self.weight, evaluation.scale / self.weight, damping
+        )
 
     def _doubt(self, rows: RankingBlock, point: Point) -> float:
         """The share of the information that the number of rows leaves uncertain; none where it is all of them."""
@@ -175,6 +153,41 @@ class SampleHessian:
         if not self.alpha:
             free[-2 * n_components : -n_components] = False  # without a prior there are no ghosts
         return free
+
+
+def newton_step(
+    hessian: Hessian,
+    point: Point,
+    gradient: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    damping: float,
+) -> tuple[Point, float] | None:
+    """A step from a point with this gradient (n_parameters,), divided by weight, and the damping it took.
+
+    `damping` times the complete information is added to the observed one: none gives Newton's step, much of it EM's.
+    More is added where the sum is not positive definite, and at least as much as the size of the sample leaves
+    uncertain. A parameter about which the sample says next to nothing, compared with the `scale` that all rows give,
+    takes EM's step. None where no damping helps.
+    """
+    damping = max(damping, hessian.doubt)
+    known = np.diag(hessian.complete)
+    own = np.where(known < _LEAST_KNOWN * scale, scale, 0.0)
+    free = hessian.free & (known + own > 0)
+    chosen = np.ix_(free, free)
+    observed, complete = hessian.observed[chosen] + np.diag(own[free]), hessian.complete[chosen]
+    with single_thread():
+        while damping <= _MOST_DAMPING:
+            try:
+                factor = cho_factor(observed + damping * complete, lower=True)
+            except LinAlgError:
+                damping = max(_LEAST_DAMPING, 3 * damping)
+                continue
+            move = np.zeros(point.n_parameters)
+            move[free] = cho_solve(factor, gradient[free])
+            longest = float(np.abs(move).max())
+            moved = point.flat() + move * min(1.0, _LONGEST_STEP / max(longest, 1e-300))
+            return point.like(moved), damping
+    return None
 
 
 def _all_components(complete: NDArray[np.float64], point: Point) -> NDArray[np.float64]:
