@@ -13,10 +13,10 @@ from plmix_dist.engine.leaf_ranges import leaf_ranges, shared_ranges
 from plmix_dist.engine.pass_tasks import collect_task, finish_task, load_task, sum_task
 from plmix_dist.engine.request import Timing
 from plmix_dist.engine.residency import fits_every_worker
-from plmix_dist.engine.submission import result_of, submit
+from plmix_dist.engine.submission import results_of, submit
 from plmix_dist.engine.summing import join, places_in, wanted_leaves
 from plmix_dist.engine.waiting import patience
-from plmix_dist.engine.watch import address_of, workers_of
+from plmix_dist.engine.watch import WorkersReplacedError, address_of, workers_of
 from plmix_dist.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -64,37 +64,51 @@ class DistributedPasses:
     ) -> None:
         self.source = source
         self.client = client
-        workers = workers_of(client)
-        if not workers:
-            raise ClusterError(
-                f"the cluster has no workers; start some with `dask worker {address_of(client)}`"
-            )
-        self.parts = cut_into_parts(source.n_leaves, workers, n_tasks)
-        self.in_memory = fits_every_worker(residency, source, self.parts, workers)
         self.n_passes = 0
+        self._residency: Residency = residency
+        self._n_tasks = n_tasks
         self._name = uuid.uuid4().hex[:8]
         self._blocks: list[Any] = []
         self._latest: Any = None
+        self._plan()
+
+    def _plan(self) -> None:
+        """Give each worker that is there its part."""
+        workers = workers_of(self.client)
+        if not workers:
+            address = address_of(self.client)
+            raise ClusterError(f"the cluster has no workers; start some with `dask worker {address}`")
+        self.parts = cut_into_parts(self.source.n_leaves, workers, self._n_tasks)
+        self.in_memory = fits_every_worker(self._residency, self.source, self.parts, workers)
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer all requests in one pass: one graph, one round trip."""
         begun = time.perf_counter()
         check_leaves(requests, self.source.n_leaves)
-        names = " and ".join(dict.fromkeys(request.aggregation.name for request in requests))
-        job = Job(f"the pass {names!r}", self._rows_of, rows_kept=self.in_memory)
-        graph = self._graph(requests)
         try:
-            (future,) = submit(self.client, [graph])
-            # A client sends every 10 ms at most. Letting go of a result is a message too: were the last one let go
-            # before, this graph would have to wait for its turn.
-            self._latest = future
-            results, pass_seconds, reduce_seconds = result_of(self.client, future, job)
-        except BaseException:
-            self.release()
-            raise
+            results, pass_seconds, reduce_seconds = self._compute(requests)
+        except WorkersReplacedError:
+            self._plan()
+            results, pass_seconds, reduce_seconds = self._compute(requests)
         timing = Timing(time.perf_counter() - begun, pass_seconds, reduce_seconds)
         rest = iter(results)
         return [answer_of([next(rest) for _ in request.finish], timing) for request in requests]
+
+    def _compute(self, requests: Sequence[Request]) -> tuple[list[Any], float, float]:
+        names = " and ".join(dict.fromkeys(request.aggregation.name for request in requests))
+        homes = frozenset(part.home for part in self.parts)
+        job = Job(f"the pass {names!r}", self._rows_of, rows_kept=self.in_memory, homes=homes)
+        try:
+            (future,) = submit(self.client, [self._graph(requests)])
+            # A client sends every 10 ms at most. Letting go of a result is a message too: were the last one let go
+            # before, this graph would have to wait for its turn.
+            self._latest = future
+            (computed,) = results_of(self.client, [future], job)
+        except BaseException:
+            self.release()
+            raise
+        result: tuple[list[Any], float, float] = computed
+        return result
 
     def release(self) -> None:
         """Let go of the blocks that workers hold."""
@@ -153,7 +167,7 @@ class DistributedPasses:
                 )
                 for part, leaves in zip(self.parts, unread, strict=True)
             ]  # fmt: skip
-            self._blocks = submit(self.client, loading.lazy(*(task.key for task in tasks)))
+            self._blocks = submit(self.client, loading.lazily([task.key for task in tasks]))
         return [graph.include(future) for future in self._blocks]
 
     def _unread_leaves(self, graph: Graph, stamp: str) -> list[Any]:

@@ -80,7 +80,7 @@ class DistributedExecutor:
         from dask.delayed import delayed
         from distributed import KilledWorker
 
-        from plmix_dist.engine.submission import as_they_come, settle, submit
+        from plmix_dist.engine.submission import as_they_come, cancel, settle, submit
 
         run = uuid.uuid4().hex[:8]
         # Delayed rather than submitted: a Dask input then lives only until its task has used it.
@@ -97,8 +97,7 @@ class DistributedExecutor:
                 settle(self.client, futures)
             raise
         finally:
-            if self.client.status == "running":
-                self.client.cancel(futures)
+            cancel(self.client, futures)
 
 
 def _arguments(tasks: Sequence[Task], inputs: Inputs) -> list[tuple[Any, ...]]:

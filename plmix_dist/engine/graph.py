@@ -65,21 +65,24 @@ class Graph:
             self.tasks |= dict(other.dask)
         return TaskRef(other.key)
 
-    def lazy(self, *keys: str) -> Any:
-        """What to compute in order to have the result of a task; a list of these for several."""
+    def lazy(self, key: str) -> Delayed:
+        """What to compute in order to have the result of one task."""
+        return self.lazily([key])[0]
+
+    def lazily(self, keys: Sequence[str]) -> list[Delayed]:
+        """What to compute in order to have the results of several tasks."""
         from dask.delayed import Delayed
         from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-        elsewhere = {key: task for key, task in self.tasks.items() if key not in self.homes}
-        layers: dict[str, Any] = {"anywhere": MaterializedLayer(elsewhere)}
+        anywhere = {key: task for key, task in self.tasks.items() if key not in self.homes}
+        layers: dict[str, Any] = {"anywhere": MaterializedLayer(anywhere)}
         if self.homes:
             # A worker that is gone is replaced by any other.
             wish = {"workers": _Home(self.homes), "allow_other_workers": True}
             at_home = {key: self.tasks[key] for key in self.homes}
             layers["at-home"] = MaterializedLayer(at_home, annotations=wish)
         graph = HighLevelGraph(layers, {name: set(layers) - {name} for name in layers})
-        lazy = [Delayed(key, graph, layer="anywhere") for key in keys]
-        return lazy[0] if len(lazy) == 1 else lazy
+        return [Delayed(key, graph, layer="anywhere") for key in keys]
 
 
 class _Home:

@@ -33,6 +33,8 @@ class Job:
         What a task works on, by its key: "leaves 0 to 12, rows 0 to 49,151"; empty where nothing is known.
     rows_kept
         Whether workers keep rows in memory for it, which they need not do.
+    homes
+        The addresses of workers that tasks prefer.
 
     Examples
     --------
@@ -43,6 +45,7 @@ class Job:
     name: str
     details: Callable[[str], str] = no_details
     rows_kept: bool = False
+    homes: frozenset[str] = frozenset()
 
     def task(self, key: object) -> str:
         """A task in words."""

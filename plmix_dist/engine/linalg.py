@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plmix_dist.engine.job import Job
-from plmix_dist.engine.submission import as_they_come, submit
+from plmix_dist.engine.submission import results_of, submit
 from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
@@ -131,8 +131,7 @@ def randomized_svd(makers: Sequence[RowMaker], n_values: int, seed: int, client:
                 values, vectors = dask.compute(*lazy)  # type: ignore[attr-defined, no-untyped-call]
         else:
             futures = submit(client, lazy, optimize_graph=True)
-            results = dict(as_they_come(client, futures, Job("the singular value decomposition")))
-            values, vectors = results[0], results[1]
+            values, vectors = results_of(client, futures, Job("the singular value decomposition"))
     return Svd(np.asarray(values), with_fixed_signs(np.asarray(vectors).T))
 
 

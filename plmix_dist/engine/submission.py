@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import queue
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _SETTLE_SECONDS = 60.0
 # After a task has killed its workers, others that Dask gave up are waited for so many seconds.
 _SUSPECT_SECONDS = 2.0
+_POLL_SECONDS = 0.02
 
 
 def submit(client: Client, lazy: Sequence[Any], *, optimize_graph: bool = False) -> list[Future[Any]]:
@@ -43,11 +44,14 @@ def submit(client: Client, lazy: Sequence[Any], *, optimize_graph: bool = False)
     return futures
 
 
-def result_of(client: Client, future: Future[Any], job: Job) -> Any:
-    """Wait for one result."""
-    for _, result in as_they_come(client, [future], job):
-        return result
-    raise AssertionError("one future gives one result")
+def results_of(client: Client, futures: Sequence[Future[Any]], job: Job) -> list[Any]:
+    """All results in the order of the futures. On an error the work is cancelled."""
+    try:
+        found = dict(as_they_come(client, futures, job))
+    except BaseException:
+        cancel(client, futures)
+        raise
+    return [found[number] for number in range(len(futures))]
 
 
 def as_they_come(client: Client, futures: Sequence[Future[Any]], job: Job) -> Iterator[tuple[int, Any]]:
@@ -55,30 +59,36 @@ def as_they_come(client: Client, futures: Sequence[Future[Any]], job: Job) -> It
 
     A task's own error is raised as it is. Whatever is wrong with the cluster is a ClusterError: a task that kills its
     workers, no workers, no scheduler, a closed client, and nothing finished or reported for `plmix.stall-timeout`.
+    Whoever leaves early cancels the rest.
     """
-    watch = Watch(client, job)
+    watch = Watch(client, job, futures)
     done: queue.SimpleQueue[tuple[int, LocalFuture[Any]]] = queue.SimpleQueue()
-    fetching = [_fetch(client, future) for future in futures]
-    for number, one in enumerate(fetching):
-        one.add_done_callback(partial(_put, done, number))
-    try:
-        for _ in futures:
-            number, one = _next(done, watch)
-            watch.heard()
-            yield number, _value(client, one, futures, job)
-    finally:
-        for one in fetching:
-            one.cancel()
+    for number, future in enumerate(futures):
+        _fetch(client, future).add_done_callback(partial(_put, done, number))
+    for _ in futures:
+        number, one = _next(done, watch)
+        watch.heard()
+        yield number, _value(client, one, futures, job)
+
+
+def cancel(client: Client, futures: Sequence[Future[Any]]) -> None:
+    """Let a cluster forget work, finished or not; nothing is done where it cannot be reached."""
+    if client.status == "running":
+        client.cancel(list(futures))
 
 
 def settle(client: Client, futures: Sequence[Future[Any]]) -> None:
     """Cancel what has not begun and wait for what has: a task may be about to write where others clear away."""
-    from distributed import wait
-
     begun = {key for keys in tasks_of_workers(client).values() for key in keys}
-    client.cancel([future for future in futures if future.key not in begun])
-    with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-        wait([future for future in futures if future.key in begun], timeout=_SETTLE_SECONDS)
+    cancel(client, [future for future in futures if future.key not in begun])
+    _wait_a_while([future for future in futures if future.key in begun], _SETTLE_SECONDS)
+
+
+def _wait_a_while(futures: Sequence[Future[Any]], seconds: float) -> None:
+    """Wait until all futures are done, but no longer than so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not all(future.done() for future in futures):
+        time.sleep(_POLL_SECONDS)
 
 
 def _fetch(client: Client, future: Future[Any]) -> LocalFuture[Any]:
@@ -129,10 +139,9 @@ def _lost(client: Client, error: BaseException, job: Job) -> str:
 
 def _killed(error: KilledWorker, futures: Sequence[Future[Any]], job: Job) -> str:
     """Dask also blames tasks that waited at a worker when it died; all of them are named."""
-    from distributed import KilledWorker, wait
+    from distributed import KilledWorker
 
-    with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-        wait(list(futures), timeout=_SUSPECT_SECONDS)
+    _wait_a_while(futures, _SUSPECT_SECONDS)
     failed = [future.exception() for future in futures if future.status == "error"]
     keys = {str(one.task): None for one in failed if isinstance(one, KilledWorker)} or {str(error.task): None}
     tasks = [job.task(key) for key in keys]

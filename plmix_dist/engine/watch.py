@@ -12,9 +12,9 @@ from plmix_dist.engine.worker_threads import REPORTS
 from plmix_dist.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from distributed import Client
+    from distributed import Client, Future
 
     from plmix_dist.engine.job import Job
 
@@ -29,6 +29,10 @@ _MOST_NAMED = 3
 _last_reports: WeakKeyDictionary[Client, list[float]] = WeakKeyDictionary()
 
 
+class WorkersReplacedError(ClusterError):
+    """All workers that tasks prefer are gone, and Dask does not give their tasks to the new ones."""
+
+
 class Watch:
     """Ends a wait for a cluster that does nothing more.
 
@@ -38,15 +42,21 @@ class Watch:
         The client that waits.
     job
         What it waits for.
+    futures
+        The results it waits for.
     """
 
-    def __init__(self, client: Client, job: Job) -> None:
+    def __init__(self, client: Client, job: Job, futures: Sequence[Future[Any]]) -> None:
         self.client = client
         self.job = job
+        self.futures = futures
         self.patience = patience()
         self._heard = self._had_workers = time.monotonic()
         self._warn_after = self.patience.warn
-        self._processing: Mapping[str, list[str]] = {}
+        # The tasks of each worker when it was last looked at; who prefers certain workers knows them without asking.
+        self._processing: Mapping[str, list[str]] = (
+            {home: [] for home in job.homes} if job.homes else tasks_of_workers(client)
+        )
 
     def heard(self) -> None:
         """Something has come."""
@@ -64,6 +74,7 @@ class Watch:
             if processing != self._processing or reported > self._heard:
                 self._heard, self._warn_after = now, self.patience.warn
             if processing:
+                self._check_homes(processing)
                 self._had_workers, self._processing = now, processing
             elif now - self._had_workers > self.patience.no_workers:
                 raise ClusterError(self._no_workers(now - self._had_workers))
@@ -77,10 +88,18 @@ class Watch:
                 self.job.name, quiet, self._tasks_and_workers(),
             )  # fmt: skip
 
+    def _check_homes(self, processing: Mapping[str, list[str]]) -> None:
+        """Tasks that had to wait while there was no worker at all stay waiting for the one they prefer."""
+        idle = not any(processing.values())
+        if self.job.homes and idle and not self.job.homes & set(processing):
+            raise WorkersReplacedError(
+                f"{self.job.name}: all workers were replaced, and tasks wait for those that are gone; run this again"
+            )
+
     def _no_workers(self, seconds: float) -> str:
         address = address_of(self.client)
-        last = ", ".join(sorted(self._processing)[:_MOST_NAMED]) or "not known"
-        waiting = self._tasks_and_workers()
+        last = _some(sorted(self._processing)) or "none"
+        waiting = _some([self.job.task(future.key) for future in self.futures if not future.done()])
         return (
             f"{self.job.name}: the cluster at {address} has had no workers for {seconds:.0f} s "
             f"(plmix.no-workers-timeout); the last ones were: {last}; not finished: {waiting}. Look into the logs of "
@@ -112,8 +131,10 @@ class Watch:
 
 def address_of(client: Client) -> str:
     """The address of a client's scheduler, also after it is gone."""
-    scheduler = client.scheduler
-    return str(getattr(client, "_start_arg", None) if scheduler is None else scheduler.address)
+    if client.scheduler is not None:
+        return str(client.scheduler.address)
+    started_with = client.cluster if client.cluster is not None else getattr(client, "_start_arg", "")
+    return str(getattr(started_with, "scheduler_address", started_with))
 
 
 def check_connected(client: Client) -> None:

@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from plmix_dist.single_thread import single_thread
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -58,7 +56,9 @@ class TaskThreads:
 
 @contextlib.contextmanager
 def libraries_held() -> Iterator[None]:
-    """While this is open, BLAS and OpenMP use one thread; Dask's nannies see to it for the workers they start.
+    """While this is open, BLAS and OpenMP use one thread, unless they do so anyway.
+
+    Dask's nannies set the environment of the workers they start accordingly.
 
     Examples
     --------
@@ -68,7 +68,9 @@ def libraries_held() -> Iterator[None]:
     if os.environ.get("OMP_NUM_THREADS") == os.environ.get("OPENBLAS_NUM_THREADS") == "1":
         yield
     else:
-        with single_thread():
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(limits=1):
             yield
 
 
