@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def write(path: Path, text: str | bytes) -> Path:
-    """A file with exactly these contents, packed where its name ends in .gz."""
+    """A file with exactly these contents, compressed if its name ends in .gz."""
     data = text if isinstance(text, bytes) else text.encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
@@ -46,13 +46,13 @@ def named_rows(store: RankingStore) -> list[Ranking]:
 
 
 def labels_of(store: RankingStore, column: str) -> list[Any] | None:
-    """The ids or groups of a store, None where there are none."""
+    """The ids or groups of a store; None if it has none."""
     labels = getattr(store.block(), column)
     return None if labels is None else labels.tolist()
 
 
 def ingest_error(source: Any, store: Path, **options: Any) -> str:
-    """What the error says that ingesting must end with; nothing may be left at the store's place."""
+    """The message of the error that ingest must raise; no manifest may be left behind."""
     with pytest.raises(PlmixError) as caught:
         ingest(source, store, **options)
     assert not (store / "manifest.json").exists()
@@ -60,7 +60,7 @@ def ingest_error(source: Any, store: Path, **options: Any) -> str:
 
 
 def rejected(store: RankingStore) -> list[dict[str, Any]]:
-    """The rows that were turned away, as they are listed in the store."""
+    """The rejected rows, as the store lists them."""
     return list(store.rejected_rows())
 
 

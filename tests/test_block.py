@@ -1,4 +1,4 @@
-"""RankingBlock: in and out, slices and joins, and every way in which a row can be wrong."""
+"""RankingBlock: from and to arrays and rows, slices, concatenation, and checks of bad rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_from_array__counts_the_items_it_finds() -> None:
     assert RankingBlock.from_array([[4, 0, 2, 3, 1]]).n_items == 5
 
 
-# Numbers just around the edge of a type: none may be cut to fit a narrower one on the way.
+# Numbers just below and above the limit of a type must not overflow a narrower type.
 @pytest.mark.parametrize(("n_items", "width"), [(255, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4)])
 def test_from_array__keeps_items_in_the_narrowest_type(n_items: int, width: int) -> None:
     block = RankingBlock.from_array([[n_items - 1, 0]], n_items=n_items, unranked="below")
@@ -117,7 +117,7 @@ def test_from_rows__label_beyond_64_bits_keeps_its_value() -> None:
 
 
 def test_from_rows__negative_item_is_named() -> None:
-    # With 256 items the number -1 cut to one byte would be a valid item.
+    # With 256 items, -1 as one unsigned byte would be a valid item.
     with pytest.raises(RankingError, match="row 1: item -1 is out of range"):
         RankingBlock.from_rows([full(0, 1), full(-1, 0)], n_items=256)
 
@@ -133,7 +133,7 @@ def test_from_rows__labels_must_be_one_a_row(name: str) -> None:
         RankingBlock.from_rows([full(0, 1), full(1, 0)], n_items=2, **{name: [1, 2, 3]})
 
 
-# --- parts and wholes ------------------------------------------------------------------------------------
+# --- slices and joins ------------------------------------------------------------------------------------
 
 
 @given(plain_rankings(), st.none() | st.integers(-14, 14), st.none() | st.integers(-14, 14))
@@ -193,7 +193,7 @@ def test_concatenate__undoes_slicing(rows: PlainRankings, cuts: list[int]) -> No
 
 @given(st.lists(plain_rankings(n_items=5, max_rows=5), min_size=1, max_size=4))
 def test_concatenate__law(parts: list[PlainRankings]) -> None:
-    # Blocks made apart differ in number types, and in whether they have ties and weights at all.
+    # Blocks made separately differ in number types, and in whether they have ties and weights.
     bare = [PlainRankings(part.n_items, part.rows) for part in parts]
     assert plain(concatenate([part.block() for part in bare])) == joined(bare)
 
@@ -303,7 +303,7 @@ def test_row_problems__none_in_valid_rows(rows: PlainRankings) -> None:
 @pytest.mark.promise(20)
 def test_row_problems__items_by_name() -> None:
     names = ["tea", "coffee", "mate"]
-    # The item 8 has no name to be called by.
+    # Item 8 has no name.
     rows = [full(1, 1), full(2), full(8, 8)]
     messages = [problem.message for problem in row_problems(unchecked(rows), names)]
     assert messages[:2] == [
@@ -314,7 +314,7 @@ def test_row_problems__items_by_name() -> None:
 
 
 def unchecked(rows: list[Ranking]) -> RankingBlock:
-    """Three items and these rows without ties, put together by hand since every way in refuses bad rows."""
+    """A block of three items and these rows, made without the checks of from_array and from_rows."""
     flat = [[item for place in row.ordered for item in place] for row in rows]
     listed = [[*ordered, *row.offered] for ordered, row in zip(flat, rows, strict=True)]
     return RankingBlock(

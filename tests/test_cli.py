@@ -1,4 +1,4 @@
-"""The command line: every verb for people and for machines, exit codes, errors, and what never reaches a terminal."""
+"""The command line: text and JSON of every verb, exit codes, errors, and escaped control characters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def plmix(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
 
 @pytest.fixture
 def plmix_process() -> Callable[..., Said]:
-    """Runs a command in a process of its own."""
+    """Runs a command in a new process."""
 
     def run(*arguments: object) -> Said:
         done = subprocess.run(
@@ -361,7 +361,7 @@ def test_error__one_line_without_a_traceback(
     assert said.err.startswith("plmix: error: ")
     assert what in said.err
     assert len(said.err.splitlines()) == 1
-    # What the user did wrong is foreseen; "this should not happen" is for what we did wrong.
+    # Mistakes of the user have their own messages; "this should not happen" is for defects of the package.
     assert "should not happen" not in said.err
 
 
@@ -397,7 +397,7 @@ def test_debug__raises_for_those_who_call_main(tmp_path: Path) -> None:
         main(["ingest", str(tmp_path / "none.csv"), str(tmp_path / "out"), "--debug"])
 
 
-# --- nothing steers a terminal ---------------------------------------------------------------------------
+# --- control characters are escaped -----------------------------------------------------------------------
 
 
 @pytest.mark.promise(35)

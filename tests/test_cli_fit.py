@@ -1,4 +1,4 @@
-"""The verbs fit, score and predict: for people and for machines, exit codes, and what they leave on disk."""
+"""The verbs fit, score and predict: text and JSON, exit codes, and files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ plmix = test_cli.plmix  # the fixture that runs a command in this process
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A simulated store of two components that lie apart, with its truth beside it."""
+    """A simulated store of two well separated components, with its true parameters beside it."""
     from plmix_dist import simulate
 
     path = tmp_path_factory.mktemp("cli") / "rankings"
@@ -71,7 +71,7 @@ def test_fit__plain(tmp_path: Path, simulated: Path, plmix: Callable[..., Said])
     assert lines["fit"].startswith(f"converged in {model.n_iter_} iterations, ")
     assert lines["fit"].endswith("(m-step mm)")
     assert lines["score"] == f"{model.log_likelihood_ / 1_500:.6f} mean log-likelihood per ranking"
-    # Each component with its favourites, best first, and the truth that was found in it.
+    # Each component with its best items, and the true component matched with it.
     for k, (worths, share) in enumerate(zip(model.log_worths_, model.shares_, strict=True)):
         shown = lines[f"component {k + 1}"].split()
         best = np.argsort(-worths)[:5]
@@ -83,7 +83,7 @@ def test_fit__plain(tmp_path: Path, simulated: Path, plmix: Callable[..., Said])
         assert true[1] == truth.item_names[int(np.argmax(truth.log_worths[k]))]
     distance = matched_distance(model.log_worths_, truth.log_worths)
     assert lines["distance"] == f"{distance:.4f} to the truth, components matched"
-    # Nearer to the truth than a model that knows nothing.
+    # Nearer to the truth than a model with equal worths.
     assert distance < matched_distance(np.zeros((2, 6)), truth.log_worths) / 2
 
 
@@ -109,9 +109,9 @@ def test_fit__json(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) 
         "shares": model.shares_.tolist(),
         "events": [],
     }
-    # Every iteration was told as a line of JSON, as it is kept in the model.
+    # Every iteration was printed as a line of JSON, equal to its record in the model.
     assert [json.loads(line) for line in said.err.splitlines()] == model.history_
-    # What the verb did is what the estimator does.
+    # The verb gives the same as the estimator.
     same = PlackettLuceMixture(2, random_state=3).fit(simulated)
     assert np.array_equal(same.log_worths_, model.log_worths_)
     rows = list(open_store(simulated).block().rows())
@@ -152,7 +152,7 @@ def test_fit__not_converged(tmp_path: Path, simulated: Path, plmix: Callable[...
     said = plmix(*command, "--out", tmp_path / "json", "--json")
     assert said.code == 4
     assert printed_json(said.out)["converged"] is False
-    # What was found so far is kept, and says of itself that it is not done.
+    # The model is saved, and says that it did not converge.
     assert PlackettLuceMixture.load(tmp_path / "json").converged_ is False
 
 
@@ -244,7 +244,7 @@ def test_fit__component_that_collapses(tmp_path: Path, plmix: Callable[..., Said
     rows = [slate([0, 1, 2, 3], [], weight=60.0), slate([1, 0, 2, 3], [], weight=40.0)]
     write_store(tmp_path / "store", [[block_of(rows, 4)]])
     names = open_store(tmp_path / "store").item_names
-    # The second component expects the opposite of what all rankings say, and has none of them.
+    # The second component has the opposite order of all rankings, so no ranking belongs to it.
     MixtureParams([[3.0, 1, -1, -3], [-60.0, -20, 20, 60]], np.array([0.5, 0.5]), names).save(
         tmp_path / "start"
     )  # type: ignore[arg-type]
@@ -257,7 +257,7 @@ def test_fit__component_that_collapses(tmp_path: Path, plmix: Callable[..., Said
         assert (said.out, said.err) == ("", "")
     else:
         assert printed_json(said.out)["events"][0] == event
-        # Machines read stderr line by line: nothing but JSON may stand there.
+        # With --json, stderr must hold nothing but lines of JSON.
         assert [json.loads(line)["iteration"] for line in said.err.splitlines()][:2] == [1, 2]
 
 

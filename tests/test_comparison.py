@@ -1,4 +1,4 @@
-"""The comparison graph against all pairs written out, row by row, for every kind of row."""
+"""The comparison graph, compared with a list of all pairs of every row, for every kind of row."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def pairs_of(row: Ranking, n_items: int) -> tuple[set[int], set[tuple[int, int]]]:
-    """What was on offer in a row, and every pair of items (above, below) that it tells of."""
+    """The items on offer in a row, and every pair of items (above, below) that it contains."""
     listed = [item for place in row.ordered for item in place] + list(row.offered)
     offer = set(range(n_items)) if row.unranked == "below" else set(listed)
     places = list(row.ordered)
     if len(places[-1]) > 1 and set(listed) == offer and not row.offered:
-        places.pop()  # tied last, with nothing below: these were simply left unordered
+        places.pop()  # tied in last place with nothing below: these were not ordered
     pairs = set()
     left = set(offer)
     for place in places:
@@ -84,7 +84,7 @@ def test_comparisons__add_up_over_blocks(case: tuple[int, list[Ranking]], cut: i
 
 @pytest.mark.parametrize("seed", range(20))
 def test_graph__of_sparse_rows_of_many_items(seed: int) -> None:
-    # Few rows over many items leave many groups, and sets of all sizes that no top-k row reaches.
+    # Few rows over many items give many groups, and sets of all sizes that no top-k row is above.
     rng = np.random.default_rng(seed)
     n_items = int(rng.integers(10, 70))
     rows = []
@@ -140,7 +140,7 @@ def test_graph__known_cases(
 def test_graph__thousands_of_items_in_little_time() -> None:
     n_items, n_rows = 5000, 20_000
     rng = np.random.default_rng(0)
-    # Written out, these rows place a hundred million pairs.
+    # A list of all pairs of these rows would have a hundred million entries.
     favourites = rng.permuted(np.tile(np.arange(5), (n_rows, 1)), axis=1) + rng.integers(0, 10, (n_rows, 1))
     drawn = rng.integers(0, n_items, (n_rows, 5))
     anyone = drawn[[len(set(row)) == 5 for row in drawn.tolist()]]

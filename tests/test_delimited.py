@@ -1,4 +1,4 @@
-"""Delimited text in its three forms: a column a place, a line an item, or a whole ordering in one column."""
+"""Delimited text in its three forms: one column per place, one line per item, or an ordering in one column."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_form__told_by_the_columns(tmp_path: Path, name: str, text: str, form: s
 
 
 def test_form__said_by_the_user(tmp_path: Path) -> None:
-    # By its columns this is an ordering; as places of a wide table it says something else.
+    # By its columns this is `orderings`; read as `wide` it means something else.
     source = write(tmp_path / "a.csv", "ordering,second\ntea,mate\n")
     store = ingest(source, tmp_path / "store", format="wide")
     assert named_rows(store) == [row("tea", "mate")]
@@ -85,7 +85,7 @@ def test_file__not_utf8(tmp_path: Path) -> None:
 
 @pytest.mark.promise(42)
 def test_file__with_line_ends_of_old(tmp_path: Path) -> None:
-    # A carriage return alone ends no line, so the whole file is its own header.
+    # A carriage return alone does not end a line, so the whole file is the header.
     source = write(tmp_path / "a.csv", "first,second\rtea,mate\r")
     assert str(source) in ingest_error(source, tmp_path / "store")
 
@@ -160,7 +160,7 @@ def test_fields__longer_than_csv_allows(tmp_path: Path) -> None:
     assert f"{source}, line 3: " in ingest_error(source, tmp_path / "store", unranked="below")
 
 
-# --- a column a place ------------------------------------------------------------------------------------
+# --- one column per place ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", ["", "NA", "NaN", "nan", "-1"])
@@ -191,7 +191,7 @@ def test_wide__all_places_missing(tmp_path: Path) -> None:
 
 def test_wide__labels_beside_the_places(tmp_path: Path) -> None:
     text = "group,first,count,second,id,unranked\na,tea,2.5,mate,x1,\na,milk,3,,x2,below\nb,milk,1,tea,x3,absent\n"
-    # What a row says of unranked items goes before what is said for all.
+    # What a row says about unranked items takes precedence over the option.
     store = ingest(write(tmp_path / "a.csv", text), tmp_path / "store", unranked="below")
     assert named_rows(store) == [
         row("tea", "mate", unranked="below", weight=2.5),
@@ -210,7 +210,7 @@ def test_wide__places_named_by_the_user(tmp_path: Path) -> None:
     assert "there is no column 'third' for a place; found: town, second, first" in message
 
 
-# --- a line an item --------------------------------------------------------------------------------------
+# --- one line per item --------------------------------------------------------------------------------------
 
 
 def test_long__ranks_in_any_order(tmp_path: Path) -> None:
@@ -310,14 +310,14 @@ TORN = "ranking,item,rank\n7,tea,1\n8,mate,1\n8,tea,2\n7,mate,2\n"
     "options", [{}, {"merge": True}, {"on_error": "drop"}], ids=["plain", "merge", "drop"]
 )
 def test_long__lines_of_a_ranking_apart(tmp_path: Path, options: dict[str, Any]) -> None:
-    # Read as they stand, these lines would be three rankings that nobody gave.
+    # Without the check these lines would become three rankings that nobody gave.
     source = write(tmp_path / "a.csv", TORN)
     message = ingest_error(source, tmp_path / "store", unranked="below", **options)
     assert f"{source}: the lines of ranking 7 are not consecutive" in message
 
 
 def test_long__lines_apart_where_a_piece_alone_is_bad(tmp_path: Path) -> None:
-    # "absent" makes of the first piece a lone item, which is dropped; the rest must not pass for ranking 7.
+    # With "absent" the first part has one item and is dropped; the rest must not become ranking 7.
     text = "ranking,item,rank\n7,tea,1\n8,mate,1\n8,tea,2\n7,mate,2\n7,milk,3\n"
     source = write(tmp_path / "a.csv", text)
     message = ingest_error(source, tmp_path / "store", unranked="absent", on_error="drop")
@@ -327,7 +327,7 @@ def test_long__lines_apart_where_a_piece_alone_is_bad(tmp_path: Path) -> None:
 def test_long__lines_apart_in_slices_of_numbers_and_of_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # By itself the first slice has numbers for ids, and the last has text.
+    # The ids of the first slice are numbers, those of the last are text.
     cut_small(monkeypatch, 1)
     lines = [f"{label},{item},{rank}" for label in "789b" for rank, item in enumerate(("tea", "mate"))]
     source = write(tmp_path / "a.csv", "\n".join(["id,item,rank", *lines, "7,milk,3", "c,tea,1", ""]))
@@ -554,7 +554,7 @@ def test_slices__long_without_groups(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_slices__long_where_lines_look_different(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any
 ) -> None:
-    # Read whole, blank lines and spaces mean nothing; cut apart, they must not mean more.
+    # Blank lines and spaces have no meaning, also where a file is cut into slices.
     cut_small(monkeypatch, 16)
     lines = [f"{n},{x},{r}" for n in range(6) for r, x in enumerate(MENU)]
     source = write(tmp_path / "a.csv", "\n".join(["id,item,rank", *spoil(lines)]) + "\n")
@@ -664,7 +664,7 @@ def test_names__quoted_field_over_two_lines(tmp_path: Path) -> None:
 
 
 def again(store: RankingStore, target: Path, form: str) -> RankingStore:
-    """The store after a way out to text and back."""
+    """The store after export to text and ingest."""
     export(store, target, format=form)
     return ingest(target, target.with_suffix(".store"))
 
@@ -693,7 +693,7 @@ def test_names__strange_ones_come_back(tmp_path: Path, form: str, names: tuple[s
     try:
         second = again(store, tmp_path / "a.csv", form)
     except IngestError as error:
-        # A form that cannot hold a name says so, and says which could.
+        # If a format cannot hold a name, the error names one that can.
         assert "cannot write" in str(error)  # noqa: PT017
         assert "instead" in str(error)  # noqa: PT017
         return
@@ -705,7 +705,7 @@ def test_names__strange_ones_come_back(tmp_path: Path, form: str, names: tuple[s
 @pytest.mark.parametrize("form", ["orderings", "wide", "long"])
 def test_names__no_field_is_a_formula(tmp_path: Path, form: str) -> None:
     names = ["=cmd()", "+x", "@sum", "-tea", "=1+1|' /C calc'!A0"]
-    # Each name stands first once, where an ordering as a whole could be taken for a formula.
+    # Each name is the first of one ordering, because a spreadsheet looks at the first character of a cell.
     block = RankingBlock.from_array([np.roll(range(5), shift).tolist() for shift in range(5)])
     store = write_store(tmp_path / "store", [[block]], item_names=names)
     export(store, tmp_path / "a.csv", format=form)
@@ -732,7 +732,7 @@ def test_items_beside__names_that_no_row_lists(tmp_path: Path) -> None:
 
 @pytest.mark.promise(19)
 def test_items_beside__none_left_over_from_an_earlier_export(tmp_path: Path) -> None:
-    # Names of another store beside the file would be taken for the names of this one.
+    # Item names left by another export would be read as the names of this file.
     first = write_store(
         tmp_path / "first", [[RankingBlock.from_array([[0, 1, 2]])]], item_names=["tea", "mate", "ale"]
     )

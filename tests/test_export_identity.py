@@ -1,4 +1,4 @@
-"""Ingest then export is the identity: whatever a store holds, a format gives it back or refuses to take it."""
+"""Ingest then export is the identity: a format gives back everything that a store holds, or is an error."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SUFFIXES = {
     "parquet": ".parquet",
 }
 
-# Text without control characters and without spaces around it, which no format but Parquet could keep.
+# Text without control characters and surrounding spaces, which only Parquet can keep.
 WORDS = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=6).filter(
     lambda text: text == text.strip()
 )
-# What spreadsheets, CSV and the notation of orderings give a meaning of their own.
+# Text with a special meaning in spreadsheets, CSV or the notation of orderings.
 SIGNS = st.sampled_from(
     ["=cmd()", "'", "''=", "+1", "-1", "007", '"', "{", "|", ",", "a b", "NA", "None", "#1"]
 )
@@ -36,7 +36,7 @@ SIGNS = st.sampled_from(
 
 @st.composite
 def contents(draw: st.DrawFn) -> tuple[PlainRankings, list[str]]:
-    """Any rows that a store can hold, and names of items of which some may never occur."""
+    """Any rows that a store can hold, and item names of which some may never occur."""
     names = draw(st.lists(WORDS | SIGNS, min_size=2, max_size=6, unique=True))
     kinds = draw(st.sets(st.sampled_from(["ties", "slates", "below", "absent", "weights"])))
     rows = [
@@ -53,14 +53,14 @@ def contents(draw: st.DrawFn) -> tuple[PlainRankings, list[str]]:
 
 
 def plainer(ranking: Ranking, kinds: set[str], n_items: int) -> Ranking:
-    """The row without what is not among `kinds`, so that each format is often given what it can hold."""
+    """The row restricted to `kinds`, so that each format often gets rows that it can hold."""
     places = ranking.ordered
     if "ties" not in kinds:
         places = tuple((item,) for place in places for item in place)
     offered = ranking.offered if "slates" in kinds else ()
     n_listed = sum(map(len, places)) + len(offered)
     unranked: Any = "absent"
-    # A slate says what was on offer; otherwise a lone item can only be the best of all.
+    # A slate says what was on offer; any other row of one item must be the best of all items.
     if n_listed < n_items and not offered:
         only = kinds & {"below", "absent"}
         unranked = "below" if n_listed == 1 else ranking.unranked if len(only) != 1 else next(iter(only))
@@ -69,7 +69,7 @@ def plainer(ranking: Ranking, kinds: set[str], n_items: int) -> Ranking:
 
 
 def said_of_unranked(rows: PlainRankings) -> set[str]:
-    """What rows say that leave items out and are no slates."""
+    """What unlisted items mean in rows that are neither full nor slates."""
     return {
         ranking.unranked
         for ranking in rows.rows
@@ -78,14 +78,14 @@ def said_of_unranked(rows: PlainRankings) -> set[str]:
 
 
 def can_hold(form: str, rows: PlainRankings, names: list[str]) -> bool | None:
-    """Whether a format has a place for all that the rows have; None where it may say so either way."""
+    """Whether a format can hold everything in the rows; None if both answers are right."""
     tied = any(len(place) > 1 for ranking in rows.rows for place in ranking.ordered)
     slates = any(ranking.offered for ranking in rows.rows)
     if form == "preflib":
         whole = all(ranking.weight.is_integer() for ranking in rows.rows)
         labelled = rows.ids is not None or rows.groups is not None
         fits = whole and not slates and not labelled and len(said_of_unranked(rows)) < 2
-        # Counts beyond 2**53 are no longer told apart by ones, so their sum in the header is not exact.
+        # Above 2**53 float64 has no exact counts, so their sum in the header is not exact.
         return fits if sum(ranking.weight for ranking in rows.rows) < 2**53 else fits and None
     if form == "wide":
         listed = {names[item] for ranking in rows.rows for place in ranking.ordered for item in place}
@@ -121,7 +121,7 @@ def test_identity__gives_back_or_refuses(
         return
     assert fits is not False
     said = said_of_unranked(rows)
-    # Parquet says it row by row, and text does where rows differ; otherwise it must be said again.
+    # Parquet stores it per row, text only if rows differ; otherwise it must be given again.
     unranked: Any = next(iter(said)) if len(said) == 1 and form != "parquet" else None
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch, size)
@@ -142,7 +142,7 @@ def test_identity__gives_back_or_refuses(
 @pytest.mark.promise(19)
 @pytest.mark.parametrize("form", ["parquet", "orderings", "long"])
 def test_identity__slate_with_all_others_below(tmp_path: Path, form: str) -> None:
-    # One item chosen, one shown beside it, and all others on offer too: no format may make less of it.
+    # One item chosen, one more listed, and all others on offer: every format must keep this.
     rows = PlainRankings(4, [Ranking(((2,),), (0,), "below", 1.0)])
     store = write_store(tmp_path / "store", [[rows.block()]], item_names=["a", "b", "c", "d"])
     target = tmp_path / f"rows{SUFFIXES[form]}"
@@ -162,7 +162,7 @@ def test_identity__of_a_store_made_from_a_file(tmp_path: Path) -> None:
     )
     (tmp_path / "a.csv").write_text(text)
     export(ingest(tmp_path / "a.csv", tmp_path / "store"), tmp_path / "b.csv")
-    # The items do not stand in the file in their own order, and need no file of names for that.
+    # The file does not list the items in their order, but needs no file of names for it.
     assert (tmp_path / "b.csv").read_text() == text
     assert not (tmp_path / "b.csv.items").exists()
 

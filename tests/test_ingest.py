@@ -39,7 +39,7 @@ MENU = ("tea", "mate", "milk")
 
 # --- bad rows --------------------------------------------------------------------------------------------
 
-# A line, and what is said of it: reason, item, message. The good rows stand between the bad ones.
+# A line, and its reason, item and message. There are good rows between the bad ones.
 BAD_LINES = [
     ("1,tea,mate,milk", None),
     ("1,tea,tea,milk", ("duplicate-item", "tea", "item tea is listed twice")),
@@ -83,7 +83,7 @@ def test_bad_rows__left_out_and_listed(
     assert [(bad["reason"], bad["line"], bad["item"], bad["message"]) for bad in listed] == BAD_ROWS
     assert {bad["file"] for bad in listed} == {str(bad_file)}
     assert store.manifest.history[-1]["rejected"] == dict(Counter(reason for reason, *_ in BAD_ROWS))
-    # Only quarantine keeps what stood in the row.
+    # Only quarantine keeps the contents of the row.
     contents = [bad.get("contents") for bad in listed]
     words = [" ".join(BAD_LINES[number - 2][0].split(",")) for _, number, _, _ in BAD_ROWS]
     if policy == "drop":
@@ -104,7 +104,7 @@ def test_bad_rows__raise_names_file_line_and_item(tmp_path: Path, bad: tuple[str
     error = ingest_error(source, tmp_path / "store", **READ_SO)
     assert error.startswith(f"{source}, line 5: {message}")
     assert "--on-error drop" in error
-    # The fault is the source's: no half-made store may hinder the next attempt.
+    # The source is wrong, so nothing may be left that would prevent the next attempt.
     assert not list(tmp_path.glob("store/*"))
 
 
@@ -361,7 +361,7 @@ def test_append__rows_behind_those_that_are_there(tmp_path: Path, begun: Path) -
     assert named_rows(store) == [row(*MENU), row(*MENU[::-1]), row("mate", "milk", "tea")]
     assert named_rows(open_store(begun)) == named_rows(store)
     assert store.manifest.generation == 2
-    # Whoever had opened the store before still sees what it was.
+    # A store that was opened before does not change.
     assert plain(reader.block()) == before
     assert reader.n_rankings == 2
     assert all_damage(store) == []
@@ -392,7 +392,7 @@ def test_append__unknown_items_are_bad_rows(tmp_path: Path, begun: Path) -> None
 
 
 def test_append__preflib_goes_by_the_names(tmp_path: Path, begun: Path) -> None:
-    # The file numbers its alternatives otherwise than the store does.
+    # The file and the store number the items differently.
     source = write(tmp_path / "more.soi", SOC.replace("soc", "soi").format(NAMED.format("milk", "tea")))
     store = ingest(source, begun, append=True, unranked="absent")
     assert named_rows(store)[2] == row("tea", "milk", weight=3.0)
@@ -431,7 +431,7 @@ def test_append__labels_of_another_kind(
     try:
         store = ingest(source, tmp_path / "store", append=True)
     except PlmixError as error:
-        # Labels that cannot stand beside those that are there are refused, and the store stays as it was.
+        # Labels of another kind are an error, and the store does not change.
         assert name in str(error)  # noqa: PT017
         assert open_store(tmp_path / "store").n_rankings == 2
     else:
@@ -493,7 +493,7 @@ def test_resume__after_a_kill_the_same_bytes(
     undisturbed = ingest(source, tmp_path / "undisturbed")
     assert index_digests(resumed) == index_digests(undisturbed)
     assert resumed.n_rankings == 40
-    # What was finished before the kill was not written again.
+    # Partitions that were finished before the kill are not written again.
     after = snapshot(store)
     assert {key: after[key] for key in before} == before
     assert all_damage(resumed) == []
@@ -551,7 +551,7 @@ def test_second_run__with_something_else_is_refused(
 
 
 def test_second_run__source_moved_elsewhere_is_the_same(tmp_path: Path) -> None:
-    # A store is known by what its sources hold, not by where they were.
+    # A store is identified by the contents of its sources, not by their paths.
     source = write(tmp_path / "a.csv", MANY)
     ingest(source, tmp_path / "store")
     (tmp_path / "elsewhere").mkdir()
@@ -582,7 +582,7 @@ def test_array__integers_of_any_kind(tmp_path: Path, kind: str) -> None:
 def test_array__in_memory_either_way(tmp_path: Path, order: Any) -> None:
     store = ingest(np.asarray(TABLE, order=order), tmp_path / "store", unranked="below")
     assert named_rows(store) == TABLE_ROWS
-    # The same numbers, whatever their place in memory: nothing to do.
+    # The same numbers in another memory layout: nothing to do.
     assert ingest(TABLE, tmp_path / "store", unranked="below").manifest.generation == 1
 
 
@@ -727,7 +727,7 @@ def test_cluster__errors_arrive_whole(
     with pytest.raises(IngestError) as caught:
         ingest(source, store, client=client)
     assert f"{source}, line 32: item tea is listed twice" in str(caught.value)
-    # Partitions of the run that failed must not pass for those of the next.
+    # Partitions of the failed run must not be used by the next run.
     write(source, text.replace("tea,tea", "mate,tea"))
     mended = ingest(source, store, client=client)
     assert index_digests(mended) == index_digests(ingest(source, tmp_path / "fresh"))
@@ -739,7 +739,7 @@ def test_abandoned__partition_of_a_late_worker_does_not_count(tmp_path: Path) ->
         [late] = session.pending()
         session.abandon()
     with WriteSession.begin(place, plan_for(2, 1, name="second")) as session:
-        # The worker did not hear in time that its run had failed.
+        # The worker was still writing when its run failed.
         with contextlib.suppress(PlmixError):
             write_partition(late, [RankingBlock.from_array([[0, 1]])])
         assert [task.number for task in session.pending()] == [0]

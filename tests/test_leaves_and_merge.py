@@ -35,7 +35,7 @@ def test_cut_leaves__keeps_groups_whole(group_sizes: list[int], leaf_rows: int) 
     assert set(leaf_ends) <= set(group_ends)
     for first, last in itertools.pairwise([0, *leaf_ends]):
         inside = [end for end in group_ends if first < end <= last]
-        # Larger than a leaf only where one group alone is; and never so small that the next group would fit.
+        # A leaf is too large only if it is one group, and never so small that the next group would fit.
         assert last - first <= leaf_rows or len(inside) == 1
         following = next((end for end in group_ends if end > last), None)
         assert following is None or following - first > leaf_rows
@@ -60,13 +60,13 @@ def test_merge__counts_as_a_counter_does(distinct: PlainRankings, data: st.DataO
     numbers = (
         data.draw(st.lists(st.integers(0, len(distinct.rows) - 1), max_size=30)) if distinct.rows else []
     )
-    # Whole weights, so that their sums are the same in any order.
+    # Integer weights, so that their sums do not depend on the order.
     rows = [distinct.rows[number]._replace(weight=float(data.draw(st.integers(1, 9)))) for number in numbers]
     counts: Counter[object] = Counter()
     for row in rows:
         counts[row._replace(weight=1.0)] += row.weight
     merged = merge_equal_rows(PlainRankings(distinct.n_items, rows).block())
-    # A Counter keeps the order in which rows first came, and so must the merged block.
+    # A Counter keeps the order of first occurrence, and so must the merged block.
     assert plain(merged).rows == [row._replace(weight=weight) for row, weight in counts.items()]
 
 
@@ -96,6 +96,6 @@ def test_merge__groups_are_refused() -> None:
 
 
 def test_merge__items_of_two_bytes() -> None:
-    # Numbers alike in their low byte must not be taken for one another.
+    # Items with equal low bytes are different items.
     block = RankingBlock.from_array([[1, 257], [257, 1], [1, 513], [1, 257]], n_items=600, unranked="absent")
     assert merge_equal_rows(block).weights.tolist() == [2.0, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""Parquet: a list of items in each row, or a row for each item, in row groups that workers read apart."""
+"""Parquet: a list of items in each row, or one row per item, in row groups that workers read independently."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_lists__column_named_by_the_user(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["items", "votes"])
 def test_lists__an_id_may_stand_twice(tmp_path: Path, name: str) -> None:
-    # Unlike lines of a long table, rows of lists are whole rankings whatever their ids.
+    # Rows of lists may share an id, unlike the rankings of a long table.
     columns = {name: [["tea", "mate"], ["mate", "tea"], ["tea", "mate"]], "id": [7, 8, 7]}
     store = ingest(write_table(tmp_path / "a.parquet", columns), tmp_path / "store")
     assert labels_of(store, "ids") == [7, 8, 7]
@@ -304,7 +304,7 @@ def test_long__bad_ranking_is_named_by_its_row(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.promise(20)
 @pytest.mark.parametrize("name", ["id", "group"])
 def test_long__label_that_is_missing(tmp_path: Path, name: str) -> None:
-    # Rows without an id belong to no ranking, and certainly not to one called None.
+    # Rows without an id belong to no ranking, and not to a ranking called None.
     columns = {"id": [7, 7, 8, 8], "item": ["tea", "mate"] * 2, "rank": [1, 2, 2, 1], "group": [1, 1, 2, 2]}
     columns[name] = [1, 1, None, None]
     source = write_table(tmp_path / "a.parquet", columns)
@@ -365,7 +365,7 @@ def test_columns__of_the_wrong_kind(tmp_path: Path, columns: dict[str, Any], wha
     assert str(source) in message
 
 
-# --- files that are none ---------------------------------------------------------------------------------
+# --- files that are not Parquet -----------------------------------------------------------------------
 
 
 def test_file__is_no_parquet(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_file__cut_short(tmp_path: Path) -> None:
 
 
 def test_file__pages_overwritten(tmp_path: Path) -> None:
-    # The footer is whole, so that only reading the pages can tell.
+    # The footer is intact, so the damage is found only when the pages are read.
     orders = [[f"item {number}" for number in range(50)]] * 50
     source = write_table(tmp_path / "a.parquet", {"items": orders}, compression="zstd")
     data = bytearray(source.read_bytes())

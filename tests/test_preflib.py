@@ -283,7 +283,7 @@ def test_names__missing_ones_go_by_number(tmp_path: Path) -> None:
     ],
 )
 def test_names__numbers_that_are_none(tmp_path: Path, number: str, text: str) -> None:
-    # A name that silently went nowhere would leave its item to go by its number.
+    # If the name were ignored, the item would be named by its number.
     source = write(tmp_path / "drinks.toi", text)
     message = ingest_error(source, tmp_path / "store")
     assert f"{source}: the header says 4 alternatives, but names one with number {number}" in message
@@ -347,7 +347,7 @@ def test_bad_row__named_and_left_out(tmp_path: Path, line: str, reason: str, ite
 @pytest.mark.promise(20)
 @pytest.mark.parametrize("order", ["1,,2", ",1,2", "1,2,"], ids=["middle", "start", "end"])
 def test_bad_row__place_without_an_item(tmp_path: Path, order: str) -> None:
-    # Closing the gap would move everyone behind it up a place that nobody gave them.
+    # Without the check, all items after the gap would move up by one place.
     source = write(tmp_path / "drinks.soi", present(f"5: 1,2,3\n5: {order}\n", kind="soi", orders=2))
     assert f"{source}, line {HEADER_LINES + 2}: " in ingest_error(source, tmp_path / "store")
 
@@ -428,7 +428,7 @@ def test_export__of_a_store_made_from_two_files(tmp_path: Path) -> None:
     store = ingest([tmp_path / "1.toi", tmp_path / "2.toi"], tmp_path / "store")
     export(store, tmp_path / "again.toi")
     text = (tmp_path / "again.toi").read_text()
-    # Neither file's title can stand for both.
+    # The title of one file is wrong for both together.
     assert "TITLE" not in text
     assert "# NUMBER VOTERS: 20\n# NUMBER UNIQUE ORDERS: 6\n" in text
     assert named_rows(ingest(tmp_path / "again.toi", tmp_path / "second")) == ROWS * 2

@@ -1,4 +1,4 @@
-"""Simulated rankings: the right chances, the same bits wherever they are drawn, the truth beside them."""
+"""Simulated rankings: right probabilities, the same bits on any number of workers, true parameters saved."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_draw_rankings__frequencies(kind: dict[str, Any]) -> None:
 
 
 def test_draw_rankings__best_few_of_many_are_found_without_sorting_all() -> None:
-    # Few of many takes another way through the code, where the first two must be right as well.
+    # Short rankings of many items use another branch, whose first two places must be right too.
     log_worths = np.linspace(-1, 1, 12)[None]
     block, _ = draw_rankings(
         log_worths, np.ones(1), 60_000, np.random.default_rng(1), length=2, unranked="below"
@@ -93,7 +93,7 @@ def test_draw_rankings__component_without_share_is_never_drawn() -> None:
 def test_draw_rankings__worths_beyond_what_a_float_holds(kind: dict[str, Any]) -> None:
     log_worths = np.linspace(2000, -2000, 20)[None]
     block, _ = draw_rankings(log_worths, np.ones(1), 500, np.random.default_rng(0), **kind)
-    # Worths so far apart leave one order only.
+    # With worths so different only one order is possible.
     table = block.to_array()
     assert (np.diff(table, axis=1) > 0).all()
     if kind.get("unranked") != "absent":
@@ -191,7 +191,7 @@ def test_simulate__truth_and_components(tmp_path: Path) -> None:
     assert len(components) == 10_000
     counts = Counter(components.tolist())
     assert chi_square(counts, dict(enumerate(truth.shares.tolist()))) < chi_square_bound(2)
-    # The component of each row is that of the same row: each has its own favourite.
+    # First items follow the worths of the component that the store names for the row.
     block = store.block()
     for number in range(2):
         first = Counter(block.take(components == number).to_array()[:, 0].tolist())
@@ -206,7 +206,7 @@ def test_simulate__random_mixture_is_the_one_that_is_saved(tmp_path: Path) -> No
     plmix_dist.simulate(tmp_path / "store", **settings)
     truth = MixtureParams.load(tmp_path / "store.truth")
     assert (truth.n_components, truth.n_items) == (2, 9)
-    # Those that do not differ are alike in each component, whatever was added to have mean zero.
+    # Items that do not differ have equal log-worths within each component, also after centring.
     for worths in truth.log_worths.tolist():
         assert len(set(worths[4:])) == 1
         assert len(set(worths)) == 5

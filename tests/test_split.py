@@ -1,4 +1,4 @@
-"""Train, validation and test parts: together they are the whole, and every run draws the same ones."""
+"""Train, validation and test parts: together they are the whole store, and every run draws the same parts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def rows() -> PlainRankings:
-    """Rows told apart by their ids, of counts and of other weights."""
+    """Rows with ids, with integer and other weights."""
     rng = np.random.default_rng(5)
     weights = np.where(rng.random(300) < 0.5, rng.integers(1, 9, 300), rng.random(300))
     rankings = [full(*rng.permutation(4).tolist(), weight=float(weight)) for weight in weights]
@@ -84,7 +84,7 @@ def test_parts__add_up_for_any_rows(
 
 @pytest.mark.parametrize("shares", [[0.8, 0.2], [0.64, 0.16, 0.2]])
 def test_parts__default_shares_in_every_leaf(tmp_path: Path, shares: list[float]) -> None:
-    # Sorted data make no biased parts only if each run of rows is divided by itself.
+    # Parts of sorted data are unbiased only if each run of rows is divided separately.
     n_rankings, leaf_rows = 16_384, 2048
     store = simulate(tmp_path / "store", n_rankings=n_rankings, n_items=3, leaf_rows=leaf_rows)
     outs = [tmp_path / f"{number}.npy" for number in range(len(shares))]
@@ -96,7 +96,7 @@ def test_parts__default_shares_in_every_leaf(tmp_path: Path, shares: list[float]
 
 
 def test_parts__components_go_with_their_rows(tmp_path: Path) -> None:
-    # Components that never agree on the best item let a row tell where it came from.
+    # Each component has another best item, so the first item of a row shows its component.
     mixture = MixtureParams.of([[40.0, 0.0, 0.0], [0.0, 40.0, 0.0]], None, ["a", "b", "c"])
     store = simulate(tmp_path / "store", n_rankings=500, mixture=mixture, leaf_rows=64)
     for part in split(store, [tmp_path / "train", tmp_path / "test"]):

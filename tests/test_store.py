@@ -1,4 +1,4 @@
-"""A store gives back what was written, in whatever pieces; appending, running again, refusing, rechunking."""
+"""A store gives back what was written, in any pieces; appending, second runs, refusals, other chunk sizes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FIRST = RankingBlock.from_array([[0, 1, 2], [2, 1, 0], [1, 0, 2]])
 SECOND = RankingBlock.from_array([[1, 2, 0], [2, 0, 1]], weights=[2.0, 0.5])
 
 
-# --- what goes in comes out ------------------------------------------------------------------------------
+# --- written and read back ------------------------------------------------------------------------------
 
 
 @st.composite
@@ -120,7 +120,7 @@ def test_leaves__any_run_of_them(
 def test_leaves__people_stay_whole(finished_store: Path, every_column: PlainRankings) -> None:
     store = open_store(finished_store)
     seen = [set(leaf.groups.tolist()) for leaf in store.iter_leaves()]
-    # Each partition begins leaves of its own; within one, no person is in two leaves.
+    # Each partition begins a new leaf; within a partition no person is in two leaves.
     for number in range(store.n_partitions):
         leaves = [set(leaf.groups.tolist()) for leaf in store.partition(number)]
         assert sum(map(len, leaves)) == len(set().union(*leaves))
@@ -202,7 +202,7 @@ def test_store__rejected_rows_are_counted_and_listed(tmp_path: Path) -> None:
     with WriteSession.begin(Location.of(tmp_path / "store"), plan_for(3, 2)) as session:
         for task in session.pending():
             rejected = RejectedRows()
-            # JSON need not escape all that Python takes for the end of a line.
+            # JSON does not escape every character that str.splitlines treats as a line end.
             rejected.add("empty", {"row": task.number, "text": "né\u2028\x85\n"})
             write_partition(task, [FIRST], rejected)
         store = session.finalise({"note": "kept"})
@@ -218,7 +218,7 @@ def test_store__rejected_rows_are_counted_and_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n_bytes", [1, 255, 256, 257, 65_791, 65_792, 70_000])
 @pytest.mark.parametrize("column", ["items", "weights"])
 def test_unpacked_size__every_width_of_header(tmp_path: Path, column: str, n_bytes: int) -> None:
-    # One byte an item, eight a weight: the two compressors tell their sizes in headers of their own.
+    # One byte per item, eight per weight: the two compressors have different headers.
     n_rows = -(-n_bytes // (2 if column == "items" else 8))
     block = RankingBlock.from_array([[0, 1]] * n_rows, weights=np.arange(2.0, n_rows + 2))
     write_store(tmp_path / "store", [[block]], chunk_bytes=n_bytes, leaf_rows=1 << 20)
@@ -258,7 +258,7 @@ LABELS = st.lists(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8]), min_size=1, max_siz
 def test_label_twice__law(
     tmp_path_factory: pytest.TempPathFactory, first: list[Any], second: list[Any], as_text: tuple[bool, bool]
 ) -> None:
-    # One partition may have numbers for labels and the next text, some of which is no number.
+    # One partition may have numbers as labels and the next one text.
     parts = [
         [str(label) if label < 5 else f"x{label}" for label in labels] if text else labels
         for labels, text in zip((first, second), as_text, strict=True)
@@ -300,7 +300,7 @@ def test_store__any_zarr_reader_opens_it(finished_store: Path, every_column: Pla
 
 def test_store__pickle(finished_store: Path, every_column: PlainRankings) -> None:
     store = open_store(finished_store)
-    store.block()  # what is open must not travel
+    store.block()  # open arrays must not be pickled
     again = pickle.loads(pickle.dumps(store))
     assert again.manifest == store.manifest
     assert plain(again.block()) == every_column
@@ -316,7 +316,7 @@ def test_store__components_only_where_rows_were_drawn(tmp_path: Path, finished_s
     assert open_store(finished_store).components().tolist() == [number % 3 for number in range(20)]
 
 
-# --- again and more --------------------------------------------------------------------------------------
+# --- second runs and appending --------------------------------------------------------------------------------------
 
 
 @pytest.mark.promise(40)
@@ -365,7 +365,7 @@ def test_begin__leaves_files_of_others_alone(tmp_path: Path) -> None:
     (others / "notes.txt").write_text("not ours")
     (others / "january").mkdir()
     (others / "january/sales.csv").write_text("not ours either")
-    # Refusing to write here is as good as writing beside them.
+    # Both are right: an error, or writing beside them.
     with suppress(StoreExistsError):
         write_store(tmp_path / "store", [[FIRST]])
     assert (others / "notes.txt").exists()
@@ -407,7 +407,7 @@ def test_unfinished__can_be_abandoned_for_another_plan(tmp_path: Path) -> None:
 
 def test_append__old_reader_undisturbed_and_new_one_sees_more(tmp_path: Path) -> None:
     write_store(tmp_path / "store", [[FIRST]])
-    # Opened, but nothing read yet: what it reads later must still be what it opened.
+    # The store is open but nothing was read yet; later reads must still give the old contents.
     old = open_store(tmp_path / "store")
     appended = write_store(tmp_path / "store", [[SECOND], [FIRST]], append=True, name="more")
     new = open_store(tmp_path / "store")
@@ -446,7 +446,7 @@ def test_append__unfinished_one_leaves_the_old_store_as_it_was(tmp_path: Path) -
     with pytest.raises(UnfinishedStoreError, match="unfinished `ingest` with other"):
         write_store(tmp_path / "store", [[SECOND]], append=True, name="yet more")
     finished = write_store(tmp_path / "store", [[FIRST], [SECOND]], append=True, name="more")
-    # The partition that was there already is kept, so it holds the rows of the first attempt.
+    # The finished partition is kept, so it holds the rows of the first attempt.
     assert finished.block().equals(concatenate([FIRST, SECOND, SECOND]))
 
 
@@ -465,7 +465,7 @@ def test_append__after_a_crash_between_manifest_and_tidying(tmp_path: Path) -> N
         write_partition(session.pending()[0], [FIRST])
         plan = (root / "wip/plan.json").read_bytes()
         session.finalise()
-    # The manifest is published and the plan still lies there, as after a kill at that moment.
+    # The manifest is published but the plan is still there, as after a kill at that moment.
     (root / "wip").mkdir()
     (root / "wip/plan.json").write_bytes(plan)
     store = write_store(root, [[SECOND]], append=True, name="more")
@@ -487,7 +487,7 @@ def test_open_store__nothing_there(tmp_path: Path) -> None:
 @pytest.mark.promise(18)
 def test_open_store__newer_format_is_refused_by_name(tmp_path: Path, finished_store: Path) -> None:
     forger = Forger.copy(finished_store, tmp_path / "store")
-    # A newer format may say anything else besides its version.
+    # A newer format may have any other entries.
     forger.change_manifest(lambda manifest: manifest.update(version=2, novelty=[1]))
     with pytest.raises(
         UnsupportedFormatError, match=r"format version 2 is not among .*\(1\); install a newer"
@@ -502,7 +502,7 @@ def test_open_store__newer_format_is_refused_by_name(tmp_path: Path, finished_st
 
 @pytest.mark.promise(18)
 def test_open_store__version_one_is_read_for_ever(finished_store: Path, every_column: PlainRankings) -> None:
-    # The format as it is today, spelled out: a change comes with a new version and keeps reading this one.
+    # The present format in full. A change needs a new version that still reads this one.
     manifest = json.loads((finished_store / "manifest.json").read_bytes())
     assert (manifest["format"], manifest["version"]) == ("plmix-rankings", 1)
     group = zarr.open_group(finished_store / "partitions/p000000", mode="r")
@@ -584,7 +584,7 @@ def test_location__keys_never_leave_the_root(tmp_path: Path, key: str) -> None:
         "zarr": lambda: place.zarr_store(key, read_only=True),
         "publish": lambda: place.publish("a", key),
     }
-    if key:  # everything below the root is the listing of no prefix
+    if key:  # without a prefix everything below the root is listed
         actions["list"] = lambda: place.listing(key)
     for name, action in actions.items():
         try:

@@ -1,4 +1,4 @@
-"""Two writers, a writer that is killed, a disk that is full: one at a time, and the next run continues."""
+"""Two writers, a writer that is killed, a full disk: one writer at a time, and the next run continues."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_two_writers__one_that_leaves_takes_only_its_own_lock(
         with WriteSession.begin(location, plan_for(3, 1, name="first"), append=True) as session:
             write_partition(session.pending()[0], blocks_of(2))
             session.finalise()
-            # The first has finished and not yet left; the second need not wait for that.
+            # The first writer has finished but still holds the lock; the second need not wait.
             try:
                 second.enter_context(WriteSession.begin(location, plan_for(3, 1, name="second"), append=True))
             except StoreLockedError:
@@ -155,7 +155,7 @@ def test_two_writers__one_that_leaves_takes_only_its_own_lock(
 
 
 class FinishedMeanwhile(Location):
-    """A place where another writer begins and ends just after someone looked for the manifest."""
+    """A location where another writer begins and ends just after the manifest was looked up."""
 
     def exists(self, key: str) -> bool:
         found = super().exists(key)
@@ -210,7 +210,7 @@ def test_two_writers__the_same_plan_finished_meanwhile(tmp_path: Path, append: b
 
 
 def test_same_partition__written_twice_at_once(tmp_path: Path) -> None:
-    # A cluster may give a task to a second worker while the first, thought lost, goes on.
+    # A cluster may give a task to a second worker while the first, believed lost, is still running.
     location = Location.of(tmp_path / "store")
     together = threading.Barrier(2)
     failed: list[BaseException] = []
@@ -324,7 +324,7 @@ def lease_of(location: Location) -> dict[str, Any]:
 
 
 def let_it_go_stale(location: Location) -> None:
-    """As if its writer had not been heard of for some minutes."""
+    """Make a lease look as if its writer had stopped some minutes ago."""
     lease = lease_of(location)
     location.write_bytes("wip/lock.json", json.dumps(lease | {"renewed": lease["renewed"] - 300}).encode())
 
@@ -355,7 +355,7 @@ def test_lease__one_that_was_taken_over_is_not_taken_back(
     with ExitStack() as second:
         with WriteSession.begin(memory_place, plan_for(3, 1)):
             mine = lease_of(memory_place)["token"]
-            # Before the first renewal, as after a sleep of the whole machine.
+            # Before the first renewal, as after the machine was suspended.
             let_it_go_stale(memory_place)
             second.enter_context(WriteSession.begin(memory_place, plan_for(3, 1)))
             theirs = lease_of(memory_place)["token"]
@@ -395,7 +395,7 @@ def test_resume__behind_a_url_after_a_partition_was_cut_short(memory_place: Loca
 
     with WriteSession.begin(memory_place, plan_for(3, 2, **SIZES)) as session, suppress(KeyboardInterrupt):
         write_partition(session.pending()[1], cut_short())
-    # The index is the last to be written: as if the writer had been killed just before.
+    # The index is written last: as if the writer had been killed just before.
     memory_place.remove("partitions/p000001/index.json")
     with pytest.raises(UnfinishedStoreError, match="partitions not written: 0, 1"):
         open_store(memory_place)

@@ -1,4 +1,4 @@
-"""Damage, by chance and on purpose: never other numbers, always found, no memory taken on a false claim."""
+"""Accidental and malicious damage: never wrong numbers, always found, no memory taken for false sizes."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
     from plmix_dist.store import RankingStore
 
-# What can be lost without losing a row; a check of the store must find it all the same.
+# Files that can be lost without losing a row; verify must find the loss nevertheless.
 NO_ROWS = re.compile(r"zarr\.json|partitions/zarr\.json|partitions/p\d+/(zarr\.json|rejected\.jsonl)")
-# Files whose size is recorded nowhere: a part of them cannot be told from another file.
+# Files whose size is not recorded, so truncation is reported as alteration.
 SIZE_UNKNOWN = re.compile(r"zarr\.json|partitions/zarr\.json|partitions/p\d+/index\.json")
 CHUNK = re.compile(r"partitions/p(?P<partition>\d+)/(?P<column>\w+)/c/(?P<chunk>\d+)")
 
 
 @pytest.fixture
 def root(tmp_path: Path, finished_store: Path) -> Path:
-    """A copy of the store with every column, to do harm to."""
+    """A copy of the store with every column, to be damaged."""
     return Path(shutil.copytree(finished_store, tmp_path / "store"))
 
 
@@ -50,7 +50,7 @@ def keys_of(root: Path) -> list[str]:
 
 
 def partition_of(key: str) -> int:
-    """The partition that a file belongs to; any other file is as well seen from the first."""
+    """The partition of a file; the first partition for files outside all partitions."""
     match = re.match(r"partitions/p(\d+)/", key)
     return int(match[1]) if match else 0
 
@@ -98,7 +98,7 @@ class Inspector:
             with pytest.raises(expected, match=re.escape(str(self.root))):
                 open_store(self.root)
             return
-        # Chunks are read from the disk each time; what else there is, only when a store is opened.
+        # Chunks are read from disk each time, all other files only when a store is opened.
         store = self.store if CHUNK.fullmatch(key) else open_store(self.root)
         number = partition_of(key)
         try:
@@ -157,7 +157,7 @@ def test_damage__any_file_missing(root: Path) -> None:
 
 @pytest.mark.promise(13)
 def test_damage__chunks_exchanged(root: Path) -> None:
-    # Each is a chunk that was written, with a checksum of its own that fits: only its place is wrong.
+    # Each is a valid chunk with a right checksum, but at the wrong place.
     first, second = root / "partitions/p000000/weights/c/0", root / "partitions/p000000/weights/c/1"
     data = first.read_bytes()
     first.write_bytes(second.read_bytes())
@@ -197,7 +197,7 @@ def test_damage__error_names_array_chunk_and_rows(root: Path) -> None:
         path.write_bytes(data)
         place = rf"\(array {column}, chunk {chunk}, within rows (\d+) to (\d+) of the partition\)"
         first, last = map(int, re.search(place, str(caught.value)).groups())
-        if column in ("items", "tied"):  # to the leaf, since only leaves know where their items stand
+        if column in ("items", "tied"):  # to the leaf, because only the bounds of leaves are known
             assert first <= rows[0] <= rows[-1] <= last < 17
             assert first > rows[0] - 5
             assert last < rows[-1] + 5
@@ -225,7 +225,7 @@ def test_damage__every_byte_of_the_manifest(root: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "found"),
     [
-        # One bit makes a surrogate of Hangul: Python's JSON reads it, and nothing can write it again.
+        # One altered bit turns Hangul into a surrogate, which Python's JSON reads but cannot write.
         ("한".encode(), b"\xed\xb5\x9c"),
         (b'"total_weight": 1', b'"total_weight": 1e999, "x": 1'),
         (b'"total_weight": 1', b'"total_weight": NaN, "x": 1'),
@@ -269,7 +269,7 @@ def test_extra__found_wherever_it_lies(root: Path, key: str, appending: bool) ->
     path = root / key
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"stray")
-    # While someone appends, the next partition and the folder of work in progress are theirs.
+    # During an append the next partition and the folder wip/ belong to the writer.
     expected = [] if appending and key.startswith(("wip/", "partitions/p000002/")) else [("extra", key)]
     assert [(found.kind, found.key) for found in all_damage(store)] == expected
 
@@ -283,7 +283,7 @@ def test_link__refused_though_it_leads_to_the_right_bytes(tmp_path: Path, root: 
     outside = tmp_path / "outside"
     shutil.move(path, outside)
     path.symlink_to(outside)
-    if linked != "zarr.json":  # Zarr's word for a folder is not read with the rows
+    if linked != "zarr.json":  # Zarr's group files are not read with the rows
         with pytest.raises(DamagedStoreError, match="is a symbolic link, and links are not followed"):
             contents(open_store(root), 0)
     assert any(found.key.startswith("partitions/p000000") for found in all_damage(open_store(root)))
@@ -303,7 +303,7 @@ MEGABYTE = 1 << 20
 
 @contextmanager
 def little_memory() -> Iterator[None]:
-    """Holds as long as no more than some megabytes are taken at any moment."""
+    """Fails if more than a few megabytes of memory are taken at any moment."""
     tracemalloc.start()
     try:
         yield
@@ -324,7 +324,7 @@ def refused(root: Path, column: str) -> None:
 
 
 def test_forger__leaves_no_trace_of_its_own(root: Path, forger: Forger, every_column: PlainRankings) -> None:
-    # Only if a store forged without a lie is accepted do the tests below show what they say.
+    # The tests below are meaningful only if a rewritten store without false claims is accepted.
     forger.change_array(0, "items", lambda array: array.update(attributes={"note": "harmless"}))
     assert open_store(root).block().equals(every_column.block())
     assert all_damage(open_store(root)) == []
@@ -379,7 +379,7 @@ BOMBS: dict[str, Callable[[int], bytes]] = {
     "says it is small": lambda size: zstd_frame(size, 1 << 13),
     "does not say": lambda size: b"\x28\xb5\x2f\xfd\x00\x58" + GIGABYTE_FRAME[13:],
     "behind a small frame": lambda size: small_frame(size) + GIGABYTE_FRAME,
-    # The length of a frame to skip stands where another compressor's header tells its size.
+    # A skippable frame has its length where the header of another compressor has its size.
     "behind a frame to skip": lambda size: (
         b"\x50\x2a\x4d\x18" + struct.pack("<I", size) + bytes(size) + GIGABYTE_FRAME
     ),
@@ -395,7 +395,7 @@ def test_claim__zstd_bomb(root: Path, forger: Forger, bomb: Callable[[int], byte
 
 
 def test_claim__the_parts_of_the_bombs_are_good_zstd(root: Path, forger: Forger) -> None:
-    # Were they not, they would be refused for the wrong reason.
+    # Otherwise they would be refused for the wrong reason.
     from numcodecs.zstd import Zstd
 
     assert bytes(Zstd().decode(small_frame(64))) == bytes(64)
@@ -415,7 +415,7 @@ def test_claim__blosc_bomb(root: Path, forger: Forger) -> None:
 def test_claim__codec_that_is_not_ours(root: Path, forger: Forger, column: str) -> None:
     described = open_store(root).index(0).columns[column]
     size = described["chunk"] * np.dtype(described["dtype"]).itemsize
-    # The time in a gzip header stands where ours tell their size, and can be set to please a check of it.
+    # A gzip header has its time where our codecs have the size, so a forged time could pass the check.
     bomb = bytearray(gzip.compress(bytes(64 * MEGABYTE), 9))
     bomb[4:8] = struct.pack("<I", size)
     codecs = [
@@ -490,7 +490,7 @@ def test_claim__file_elsewhere(tmp_path: Path, root: Path, forger: Forger, key: 
 @pytest.mark.parametrize("column", ["items", "weights"])
 def test_claim__chunk_that_cannot_be_unpacked(root: Path, forger: Forger, column: str) -> None:
     chunk = (root / f"partitions/p000000/{column}/c/0").read_bytes()
-    # The header is kept, so that its claim is right; what follows is noise.
+    # The header is kept, so its size is right; the rest is random bytes.
     forger.replace_file(0, f"{column}/c/0", chunk[:16] + bytes(reversed(chunk[16:])))
     refused(root, column)
 

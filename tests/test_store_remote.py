@@ -1,4 +1,4 @@
-"""Stores behind a URL: a pretended S3 on loopback, and fsspec's memory."""
+"""Stores behind a URL: a mock S3 server on loopback, and fsspec's memory."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-# Two columns of one chunk each, where a test is not about columns: every file is a request or two.
+# Two columns of one chunk each, because every file costs one or two requests.
 PLAIN = PlainRankings(3, [full(0, 1, 2), full(2, 1, 0), full(1, 2, 0), full(2, 0, 1)])
 
 
 @pytest.fixture(params=["s3", "memory"])
 def place(request: pytest.FixtureRequest) -> Location:
-    """An empty place behind a URL of either kind."""
+    """An empty location behind a URL of either kind."""
     found: Location = request.getfixturevalue(f"{request.param}_place")
     return found
 

@@ -1,4 +1,4 @@
-"""Ties that are none, and the division of rows into random portions."""
+"""Ties in last place that are not ties, and random portions of rows."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_portions__add_up_to_the_whole(rows: PlainRankings, seed: int) -> None:
     assert (portions >= 0).all()
     for row, parts in zip(rows.rows, portions.T.tolist(), strict=True):
         assert math.fsum(parts) == row.weight
-        # Rows of weights that are no counts go to one part; counts are divided into counts.
+        # Rows with other than integer weights go to one part; counts are divided into counts.
         if not row.weight.is_integer() or row.weight >= 2**53:
             assert sorted(parts) == [0.0, 0.0, row.weight]
         assert row.weight >= 2**53 or not row.weight.is_integer() or all(part.is_integer() for part in parts)
@@ -139,5 +139,5 @@ def test_portions__shares_are_kept(case: str) -> None:
 def test_portions__neighbouring_groups_of_one_leaf_are_drawn_apart() -> None:
     block = equal_rows(4000, groups=list(range(4000)))
     chosen = draw_portions(block, np.array([0.5, 0.5]), np.random.default_rng(3)).argmax(axis=0)
-    # As heads follow heads: half the time, within six standard deviations.
+    # Equal parts follow each other half the time, within six standard deviations.
     assert abs(np.mean(chosen[1:] == chosen[:-1]) - 0.5) < 6 * 0.5 / math.sqrt(4000)
