@@ -452,7 +452,8 @@ def test_collapse__seeded_anew(m_step: Any, accelerate: bool, scale: float) -> N
         2, init=start, m_step=m_step, accelerate=accelerate, max_iter=60, random_state=5
     )
     with pytest.warns(
-        CollapsedComponentWarning, match=r"iteration 2: component 1 lost all its rankings and was seeded again"
+        CollapsedComponentWarning,
+        match=r"iteration 2: component 1 lost all its rankings and was seeded again",
     ):
         model.fit(block)
     assert model.events_[0] == {"iteration": 2, "component": 1, "action": "reseed"}

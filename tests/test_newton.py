@@ -258,9 +258,7 @@ def test_step__is_that_of_dense_linear_algebra(alpha: float, fixed_shares: bool)
     assert top - after < 0.2 * (top - before)
 
 
-def near_the_top_objective(
-    rows: Sequence[Ranking], alpha: float, fixed_shares: bool, state: Point
-) -> float:
+def near_the_top_objective(rows: Sequence[Ranking], alpha: float, fixed_shares: bool, state: Point) -> float:
     shares = np.exp(state.log_shares) / np.exp(state.log_shares).sum() if fixed_shares else None
     model = PlackettLuceMixture(2, alpha=alpha, init=state.log_worths, shares=shares, max_iter=2_000)
     return float(model.fit(block_of(rows, 4)).objective_)
