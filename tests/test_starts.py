@@ -26,8 +26,9 @@ from sklearn.exceptions import NotFittedError
 from plmix_dist import PlackettLuceMixture, RankingBlock, SpectralPlackettLuce
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import linalg
+from plmix_dist.engine.distributed import DistributedPasses
 from plmix_dist.engine.linalg import RowMaker, randomized_svd
-from plmix_dist.engine.passes import DistributedPasses, ThreadedPasses
+from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.errors import SettingsError, StartWarning
 from plmix_dist.inference import look as look_module
 from plmix_dist.inference.look import take_look
@@ -42,7 +43,8 @@ from plmix_dist.starts.least_squares import least_squares
 from plmix_dist.starts.one_model import fit_one_model
 from plmix_dist.starts.pairs import PairRows, pair_frequencies, place_table
 from plmix_dist.starts.places import PlaceRows
-from plmix_dist.starts.spectral_start import SpectralSettings, SpectralStarter, cluster_worths
+from plmix_dist.starts.spectral_start import SpectralStarter, cluster_worths
+from plmix_dist.starts.start_settings import StartSettings
 from plmix_dist.starts.svd_rank import rank_above_noise, rank_of_paper
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def copies(rows: Sequence[Ranking]) -> list[Ranking]:
 
 
 def starter_of(block: RankingBlock, n_components: int, **options: Any) -> SpectralStarter:
-    return SpectralStarter(block, SpectralSettings(n_components, **options), Stages())
+    return SpectralStarter(block, StartSettings(n_components, **options), Stages())
 
 
 # --- least squares ---------------------------------------------------------------------------------------
@@ -508,7 +510,7 @@ def test_pairwise__dask_ml_runs_on_the_workers(
     monkeypatch.setattr(PairRows, "dense", spied_dense)
     scheduler = client.cluster.scheduler
     begun = time.time()
-    starter = SpectralStarter(pair_block, SpectralSettings(2, embedding="pairwise", seed=1), Stages(), client)
+    starter = SpectralStarter(pair_block, StartSettings(2, embedding="pairwise", seed=1), Stages(), client)
     (rows,) = seen
     assert isinstance(rows, da.Array)
     assert rows.chunks == ((4096, 4096, 808), (91,))
@@ -645,7 +647,7 @@ def test_cluster_worths__by_hand() -> None:
     rows = drawn_rows(4, np.random.default_rng(4).normal(0, 1, (1, 6)), [1.0], 60)
     rows = [row._replace(weight=float(1 + number % 3)) for number, row in enumerate(rows)]
     labels = np.arange(60) % 3
-    log_worths, shares = cluster_worths(block_of(rows, 6), labels, SpectralSettings(3))
+    log_worths, shares = cluster_worths(block_of(rows, 6), labels, StartSettings(3))
     total = math.fsum(row.weight for row in rows)
     for k in range(3):
         own = [row for row, label in zip(rows, labels, strict=True) if label == k]
@@ -662,7 +664,7 @@ def test_cluster_worths__empty_clusters(counted: bool, monkeypatch: pytest.Monke
         monkeypatch.setattr(spectral_start, "_MOST_ITEMS_COUNTED", 1)
     block, _ = draw_rankings(np.zeros((1, 5)), np.ones(1), 90, np.random.default_rng(0))
     labels = np.where(np.arange(90) < 60, 2, 0)
-    log_worths, shares = cluster_worths(block, labels, SpectralSettings(5))
+    log_worths, shares = cluster_worths(block, labels, StartSettings(5))
     assert np.isfinite(log_worths).all()
     assert_allclose(log_worths.mean(axis=1), 0, atol=1e-12)
     assert (shares > 0).all()
@@ -675,9 +677,9 @@ def test_cluster_worths__empty_clusters(counted: bool, monkeypatch: pytest.Monke
 def test_cluster_worths__both_ways_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = np.random.default_rng(1).normal(0, 1, (2, 8))
     block, component = draw_rankings(truth, np.array([0.6, 0.4]), 3_000, np.random.default_rng(2))
-    counted = cluster_worths(block, component, SpectralSettings(2))[0]
+    counted = cluster_worths(block, component, StartSettings(2))[0]
     monkeypatch.setattr(spectral_start, "_MOST_ITEMS_COUNTED", 7)
-    stepped, shares = cluster_worths(block, component, SpectralSettings(2))
+    stepped, shares = cluster_worths(block, component, StartSettings(2))
     assert_allclose(shares, np.bincount(component) / 3_000)
     for found in (counted, stepped):
         assert matched_distance(found, truth) < 0.25
@@ -1010,7 +1012,7 @@ def test_mixture__saved_over_another(tmp_path: Any) -> None:
     data = separated("full")
     PlackettLuceMixture(2, random_state=0).fit(data).save(tmp_path / "model")
     PlackettLuceMixture(2, init="random", random_state=0).fit(data).save(tmp_path / "model")
-    assert set(PlackettLuceMixture.load(tmp_path / "model").init_) == {"method", "number", "stages"}
+    assert set(PlackettLuceMixture.load(tmp_path / "model").init_) == {"method", "number", "stages", "failed_starts"}
 
 
 # --- the paper's generative model ------------------------------------------------------------------------
