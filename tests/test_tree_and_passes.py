@@ -806,4 +806,5 @@ def test_dask_leaves__bytes_of_blocks(n_items: int) -> None:
     leaves = DaskLeaves(da.from_array(table), n_items, "below")
     (block,) = leaves.iter_leaves()
     # Rows may come with weights.
-    assert leaves.decoded_bytes == block.replace(weights=np.ones(100)).nbytes
+    n_bytes = block.replace(weights=np.ones(100)).nbytes
+    assert n_bytes <= leaves.decoded_bytes <= 1.1 * n_bytes
