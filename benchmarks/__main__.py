@@ -18,6 +18,7 @@ NAMES = (
     "real_data",
     "paper_em_lsr",
     "fits",
+    "small_fits",
     "passes",
     "growth",
     "out_of_core",

@@ -18,12 +18,11 @@ import numpy as np
 
 import plmix_dist as pl
 from benchmarks.common import in_fresh_process, interleaved, save
+from benchmarks.mm_pass import mm_iteration, some_point
 from benchmarks.paper_em_lsr import Published, simulated
 from benchmarks.paper_em_lsr import fit as fit_as_published
 from plmix_dist.data import as_rankings
-from plmix_dist.engine.passes import ThreadedPasses
-from plmix_dist.inference.em import E_STEP, PassParams
-from plmix_dist.inference.state import EmState
+from plmix_dist.engine.threaded import ThreadedPasses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,12 +175,8 @@ def one_pass_seconds(path: Path, n_components: int, repeats: int) -> float:
     """The shortest of some MM passes over all rows of a store, in memory, on one thread."""
     store = pl.open_store(path)
     passes = ThreadedPasses(as_rankings(store), residency="memory", n_threads=1)
-    state = EmState.start(
-        np.random.default_rng(0).standard_normal((n_components, store.n_items)),
-        np.full(n_components, 1 / n_components),
-    )
-    params = (PassParams(state, None, with_rates=False),)
-    seconds = [passes.run(E_STEP, params, []).pass_seconds for _ in range(repeats + 1)]
+    point = some_point(n_components, store.n_items)
+    seconds = [mm_iteration(passes, point).timing.pass_seconds for _ in range(repeats + 1)]
     return min(seconds[1:])  # the first reads the store
 
 

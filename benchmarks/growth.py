@@ -11,10 +11,11 @@ import numpy as np
 
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, interleaved, save
-from benchmarks.mm_pass import mm_iteration, some_state, worker_pids
+from benchmarks.mm_pass import mm_iteration, some_point, worker_pids
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import ClusterOptions, LazyExecutor
-from plmix_dist.engine.passes import DistributedPasses, ThreadedPasses
+from plmix_dist.engine.distributed import DistributedPasses
+from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.rankings.simulate import draw_rankings
 
 ROWS = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
@@ -114,7 +115,7 @@ def cores(tiny: bool, rounds: int) -> list[dict[str, Any]]:
             n_items=20,
             n_components=4,
         )
-        state, rankings = some_state(4, 20), as_rankings(store)
+        state, rankings = some_point(4, 20), as_rankings(store)
         ways = {
             "1 thread": ThreadedPasses(rankings, residency="memory", n_threads=1),
             "2 threads": ThreadedPasses(rankings, residency="memory", n_threads=2),
@@ -122,7 +123,7 @@ def cores(tiny: bool, rounds: int) -> list[dict[str, Any]]:
             "2 workers": DistributedPasses(rankings, two.client(), residency="memory"),
         }
         seconds = _shortest(
-            {name: partial(mm_iteration, passes, state, store.n_rankings) for name, passes in ways.items()},
+            {name: partial(mm_iteration, passes, state) for name, passes in ways.items()},
             rounds,
         )
     return save(
@@ -148,7 +149,7 @@ def worker_memory(tiny: bool) -> list[dict[str, Any]]:
             passes = DistributedPasses(as_rankings(store), executor.client(), residency="store")
             with PeakMemory(iter(worker_pids(executor.client()))) as peak:
                 for _ in range(3):
-                    mm_iteration(passes, some_state(4, 10), n_rankings)
+                    mm_iteration(passes, some_point(4, 10))
             table.append(
                 {
                     "m": n_rankings,
@@ -167,7 +168,7 @@ def _drawn(n_items: int, n_rankings: int) -> pl.RankingBlock:
 
 def _in_threads(block: pl.RankingBlock, n_components: int, n_threads: int) -> Any:
     passes = ThreadedPasses(as_rankings(block), residency="memory", n_threads=n_threads)
-    return partial(mm_iteration, passes, some_state(n_components, block.n_items), block.n_rankings)
+    return partial(mm_iteration, passes, some_point(n_components, block.n_items))
 
 
 def _shortest(timed: dict[str, Any], rounds: int) -> dict[str, float]:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plmix_dist.inference import Em, EmState
-from plmix_dist.inference.lockstep import run_together
+from plmix_dist.inference import Point
+from plmix_dist.inference.e_step import em_request
 from plmix_dist.solvers import MM
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from plmix_dist.engine.passes import Passes
+    from plmix_dist.engine.request import Answer
 
 
-def some_state(n_components: int, n_items: int) -> EmState:
+def some_point(n_components: int, n_items: int) -> Point:
     """Standard normal log-worths and equal shares."""
     log_worths = np.random.default_rng(0).standard_normal((n_components, n_items))
-    return EmState.start(log_worths, np.full(n_components, 1 / n_components))
+    return Point.start(log_worths, np.full(n_components, 1 / n_components))
 
 
-def mm_iteration(passes: Passes, state: EmState, n_rankings: int) -> Any:
+def mm_iteration(passes: Passes, point: Point) -> Answer:
     """One pass and its M-steps."""
-    return run_together(passes, [Em(MM, 0.1, float(n_rankings), n_rankings).fused(state)])[0]
+    (answer,) = passes.run([em_request(MM, point, None, alpha=0.1)])
+    return answer
 
 
 def worker_pids(client: Client) -> list[int]:
