@@ -28,15 +28,12 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import (
     EmStatistics,
     em_statistics,
-    information,
     pairwise_wins,
-    place_surprises,
     prepare,
     row_posteriors,
 )
-from plmix_dist.kernels.jit import KERNELS, argument_types
 from plmix_dist.kernels.prepared import WIDEST_LOG_RANGE
-from plmix_dist.kernels.rates import BY_LINE, BY_PAIR, QUEUED, SIDE_BY_SIDE, rate_sums
+from plmix_dist.kernels.rate_sums import BY_LINE, BY_PAIR, QUEUED, SIDE_BY_SIDE, rate_sums
 from plmix_dist.kernels.workspace import Workspace
 from plmix_dist.rankings import Ranking
 from plmix_dist.rankings.ties import unorder_last_ties
@@ -273,24 +270,6 @@ def test_em_statistics__read_only_columns() -> None:
         column.setflags(write=False)
     for mine, theirs in zip(before, em_statistics(block, params, with_rates=True), strict=True):
         assert np.array_equal(mine, theirs)
-
-
-def test_kernels__one_variant_each() -> None:
-    # Every variant would be compiled on its own, and cached kernels of several variants have been mixed up.
-    for n_items in (6, 300, 70_000):
-        block = block_of(random_rows(2, n_items, 9), n_items)
-        current = prepare(np.zeros((2, n_items)), np.log([0.5, 0.5]))
-        with_few_items = n_items < 1_000
-        for frozen, with_rates in itertools.product([None, current], {False, with_few_items}):
-            em_statistics(block, current, frozen, with_rates=with_rates)
-            em_statistics(block[3:5], current, frozen, with_rates=with_rates)
-        row_posteriors(block, current)
-        if with_few_items:
-            information(block[:3], current)
-    pairwise_wins(block_of(random_rows(2, 6, 9), 6), np.ones((9, 1)))
-    place_surprises(block_of(random_rows(2, 6, 9), 6), np.zeros(6))
-    for name, kernel in KERNELS.items():
-        assert kernel.signatures == [argument_types(kernel)], name
 
 
 def test_em_statistics__no_rows() -> None:

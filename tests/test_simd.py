@@ -10,10 +10,7 @@ import numba
 import numpy as np
 import pytest
 
-from plmix_dist.kernels.logarithm import log4, log4_of_scaled
-from plmix_dist.kernels.pointers import (
-    address,
-    aligned_zeros,
+from plmix_dist.kernels.compiled.at_addresses import (
     load,
     load4,
     load_index,
@@ -25,7 +22,8 @@ from plmix_dist.kernels.pointers import (
     store4,
     store_index,
 )
-from plmix_dist.kernels.simd import (
+from plmix_dist.kernels.compiled.logarithm import log4, log4_of_scaled
+from plmix_dist.kernels.compiled.simd import (
     choose_greater4,
     exponent4,
     highest_lane4,
@@ -35,6 +33,7 @@ from plmix_dist.kernels.simd import (
     sum_lanes4,
     where_greater4,
 )
+from plmix_dist.kernels.pointers import address, aligned_zeros
 
 SMALLEST = 5e-324
 SMALLEST_NORMAL = 2.2250738585072014e-308

@@ -11,7 +11,7 @@ from plmix_dist.kernels.compilation import (
     kernels_of_fit,
 )
 from plmix_dist.kernels.em_pass import EmStatistics, em_statistics
-from plmix_dist.kernels.jit import cache_folder
+from plmix_dist.kernels.native import cache_folder
 from plmix_dist.kernels.observed_information import Information, information
 from plmix_dist.kernels.pairwise import pairwise_wins
 from plmix_dist.kernels.posteriors import row_posteriors

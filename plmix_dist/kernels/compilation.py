@@ -5,20 +5,11 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from plmix_dist.kernels import em_pass, entries, observed_information, pairwise, posteriors, surprise
-from plmix_dist.kernels.jit import KERNELS, argument_types
-from plmix_dist.kernels.numba_internals import is_cached
+from plmix_dist.kernels import em_pass, observed_information, pairwise, posteriors, surprise
+from plmix_dist.kernels.native import Kernel
 
-__all__ = [
-    "FIRST_FIT_SECONDS",
-    "CompiledKernel",
-    "compile_kernels",
-    "kernels_are_compiled",
-    "kernels_of_fit",
-]
-
-# All kernels are defined once these modules are imported.
-_MODULES = (em_pass, entries, observed_information, pairwise, posteriors, surprise)
+# All kernels are known once these modules are imported.
+_MODULES = (em_pass, observed_information, pairwise, posteriors, surprise)
 
 # About how long a first fit compiles, in seconds.
 FIRST_FIT_SECONDS = 3
@@ -32,14 +23,14 @@ class CompiledKernel(NamedTuple):
     name
         The name of the kernel.
     seconds
-        How long compiling or loading it took; 0 if this process had it already.
-    was_cached
+        How long compiling or loading it took.
+    was_compiled
         Whether it was there already, in this process or in the cache.
     """
 
     name: str
     seconds: float
-    was_cached: bool
+    was_compiled: bool
 
 
 def kernels_of_fit(*, with_rates: bool) -> tuple[str, ...]:
@@ -47,11 +38,11 @@ def kernels_of_fit(*, with_rates: bool) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> "_add_rows_and_rates" in kernels_of_fit(with_rates=False)
+    >>> "add_rows_and_rates" in kernels_of_fit(with_rates=False)
     False
     """
-    passes = ("_add_rows_and_rates",) if with_rates else ("_add_rows",)
-    return ("_fill_entries", "_count_wins", *passes, "_take_logs", "_fill_posteriors", "_add_information")
+    passes = "add_rows_and_rates" if with_rates else "add_rows"
+    return ("fill_entries", "count_wins", passes, "take_logs", "fill_posteriors", "add_information")
 
 
 def kernels_are_compiled(*, with_rates: bool) -> bool:
@@ -63,7 +54,7 @@ def kernels_are_compiled(*, with_rates: bool) -> bool:
     >>> kernels_are_compiled(with_rates=False)
     True
     """
-    return all(map(_is_compiled, kernels_of_fit(with_rates=with_rates)))
+    return all(Kernel.known[name].is_compiled for name in kernels_of_fit(with_rates=with_rates))
 
 
 def compile_kernels(names: tuple[str, ...] | None = None) -> list[CompiledKernel]:
@@ -71,18 +62,13 @@ def compile_kernels(names: tuple[str, ...] | None = None) -> list[CompiledKernel
 
     Examples
     --------
-    >>> [kernel.name for kernel in compile_kernels(("_fill_entries",))]
-    ['_fill_entries']
+    >>> [kernel.name for kernel in compile_kernels(("fill_entries",))]
+    ['fill_entries']
     """
     compiled = []
-    for name in names or tuple(KERNELS):
-        was_cached, begun = _is_compiled(name), time.perf_counter()
-        KERNELS[name].compile(argument_types(KERNELS[name]))
-        compiled.append(CompiledKernel(name, time.perf_counter() - begun, was_cached))
+    for name in names or tuple(Kernel.known):
+        kernel = Kernel.known[name]
+        was_compiled, begun = kernel.is_compiled, time.perf_counter()
+        kernel.load()
+        compiled.append(CompiledKernel(name, time.perf_counter() - begun, was_compiled))
     return compiled
-
-
-def _is_compiled(name: str) -> bool:
-    kernel = KERNELS[name]
-    types = argument_types(kernel)
-    return types in kernel.overloads or is_cached(kernel, types)

@@ -1,20 +1,13 @@
-"""The rows of a block as kernels read them: one variant of each kernel is compiled, whatever types the block has."""
+"""The rows of a block as kernels read them: in the same types for every block."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.jit import kernel
-from plmix_dist.kernels.pointers import (
-    load_uint8,
-    load_uint16,
-    load_uint32,
-    pointers,
-    store_index,
-    unpack,
-)
+from plmix_dist.kernels.native import Kernel
+from plmix_dist.kernels.pointers import pointers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,6 +42,19 @@ class Rows(NamedTuple):
     longest: int
 
 
+class Items(NamedTuple):
+    """Item numbers of `item_bytes` bytes each, and the entries to make of them."""
+
+    items: NDArray[np.unsignedinteger]
+    n_listed: int
+    item_bytes: int
+    width: int
+    entries: Room
+
+
+_fill_entries = Kernel("fill_entries", Items)
+
+
 def rows_of(block: RankingBlock, width: int, workspace: Workspace) -> Rows:
     """The rows of a block. Narrow item numbers become wider here, leaf by leaf, and nowhere else.
 
@@ -62,7 +68,7 @@ def rows_of(block: RankingBlock, width: int, workspace: Workspace) -> Rows:
     """
     items, n_rows = np.ascontiguousarray(block.items), block.n_rankings
     entries = workspace.empty("entries", len(items), np.int32)
-    _fill_entries(pointers((items, len(items), items.itemsize, width, entries)))
+    _fill_entries(pointers(Items(items, len(items), items.itemsize, width, entries)))
     n_ordered, weights = workspace.empty("n_ordered", n_rows, np.int32), workspace.empty("weights", n_rows)
     n_ordered.array[:] = block.n_ordered
     weights.array[:] = 1.0 if block.weights is None else block.weights
@@ -75,28 +81,3 @@ def rows_of(block: RankingBlock, width: int, workspace: Workspace) -> Rows:
         n_rows,
         int(block.n_listed.max(initial=1)),
     )
-
-
-class _Items(NamedTuple):
-    """Item numbers, `item_bytes` bytes each, and the entries to make of them."""
-
-    items: int
-    n_listed: int
-    item_bytes: int
-    width: int
-    entries: int
-
-
-@kernel
-def _fill_entries(fields: Any) -> None:
-    """Make entries of items."""
-    of = unpack(_Items, fields)
-    if of.item_bytes == 1:
-        for place in range(of.n_listed):
-            store_index(of.entries, place, of.width * load_uint8(of.items, place))
-    elif of.item_bytes == 2:
-        for place in range(of.n_listed):
-            store_index(of.entries, place, of.width * load_uint16(of.items, place))
-    else:
-        for place in range(of.n_listed):
-            store_index(of.entries, place, of.width * load_uint32(of.items, place))

@@ -11,30 +11,27 @@ beta - beta beta' - q + q q' (the first two terms of matrices diag(beta) and so 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.choices import Slots, evaluate_row, item_at, row_at, scratch_at, slots_for
 from plmix_dist.kernels.entries import Rows, rows_of
-from plmix_dist.kernels.jit import kernel, kernel_part
-from plmix_dist.kernels.pointers import load, load4, pointers, store, store4, unpack
+from plmix_dist.kernels.native import Kernel
+from plmix_dist.kernels.pointers import pointers
 from plmix_dist.kernels.posteriors import padded_posteriors
 from plmix_dist.kernels.prepared import Prepared
-from plmix_dist.kernels.simd import splat4, where_greater4
+from plmix_dist.kernels.scratch import Slots, slots_for
 from plmix_dist.kernels.workspace import Workspace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from plmix_dist.kernels.pointers import Room
     from plmix_dist.rankings import RankingBlock
-
-# Components with less than this share of a row are left out of it: curvature guides steps, and is not a result.
-_LEAST_POSTERIOR = 1e-6
 
 
 class Information(NamedTuple):
-    """Sums over rows; those of two blocks add up.
+    """Sums over rows. The information of two blocks can be added.
 
     Parameters
     ----------
@@ -48,8 +45,31 @@ class Information(NamedTuple):
     complete: NDArray[np.float64]
 
 
+class InformationSums(NamedTuple):
+    """Posteriors, what is added up, and working memory for the place of each item in one row."""
+
+    posteriors: NDArray[np.float64] | int
+    own: NDArray[np.float64] | int
+    shared: NDArray[np.float64] | int
+    scores: NDArray[np.float64] | int
+    places: Room | int
+    padded: int
+
+
+_add_information = Kernel("add_information", Rows, Prepared, Slots, InformationSums)
+
+
 def information(block: RankingBlock, params: Prepared) -> Information:
-    """The information of a block at given parameters."""
+    """The information of a block at given parameters.
+
+    Examples
+    --------
+    >>> from plmix_dist.kernels import prepare
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block = RankingBlock.from_array([[1, 0]])
+    >>> information(block, prepare(np.zeros((1, 2)), np.zeros(1))).complete.tolist()
+    [[[0.25, -0.25], [-0.25, 0.25]]]
+    """
     n_items, n_components = params.n_items, params.n_components
     padded = -(-n_items // 4) * 4
     own = np.zeros((n_components, n_items))
@@ -63,10 +83,10 @@ def information(block: RankingBlock, params: Prepared) -> Information:
         pointers(rows),
         workspace.pointers_of(params),
         pointers(slots_for(rows, params, workspace)),
-        pointers((posteriors, own, shared, scores, places, padded)),
+        pointers(InformationSums(posteriors, own, shared, scores, places, padded)),
     )
     complete = _complete(own, shared[:, :, :n_items], params)
-    weights = np.ones(block.n_rankings) if block.weights is None else block.weights
+    weights = block.row_weights
     roots = np.sqrt(weights)
     n_worths = n_components * n_items
     total = np.empty((n_worths + n_components,) * 2)
@@ -100,86 +120,3 @@ def _complete(own: NDArray[np.float64], shared: NDArray[np.float64], params: Pre
     complete: NDArray[np.float64] = -(between + between.transpose(0, 2, 1))
     complete[:, np.arange(n_items), np.arange(n_items)] += own
     return complete
-
-
-class _InformationSums(NamedTuple):
-    """Addresses of the posteriors, of what is added up, and of working memory for the places of items in one row."""
-
-    posteriors: int
-    own: int
-    shared: int
-    scores: int
-    places: int
-    padded: int
-
-
-@kernel
-def _add_information(rows_fields: Any, params_fields: Any, slots_fields: Any, sums_fields: Any) -> None:
-    """Fill scores q s, and add up what the variances of choices are made of.
-
-    `own[k, i]` adds w q times the variance of item i alone; `shared[k, i, j]`, of two items, w q worth_i times the sum
-    of 1 / S^2 over the choices that offered both, in the row of the one that left first.
-    """
-    rows, params = unpack(Rows, rows_fields), unpack(Prepared, params_fields)
-    sums = unpack(_InformationSums, sums_fields)
-    scratch = scratch_at(0, unpack(Slots, slots_fields), params.width)
-    n_items, n_components = params.n_items, params.n_components
-    for index in range(rows.n_rows):
-        row = row_at(index, rows)
-        evaluate_row(row, params, scratch)
-        _fill_places(row, params, sums)
-        for component in range(n_components):
-            share = load(sums.posteriors, index * n_components + component)
-            if share >= _LEAST_POSTERIOR:
-                of_component = _InformationSums(
-                    sums.posteriors,
-                    sums.own + 8 * component * n_items,
-                    sums.shared + 8 * component * n_items * sums.padded,
-                    sums.scores + 8 * (index * n_components + component) * n_items,
-                    sums.places,
-                    sums.padded,
-                )
-                weight = share * load(rows.weights, index)
-                _add_component(row, component, share, weight, params, scratch, of_component)
-
-
-@kernel_part
-def _fill_places(row: Any, params: Any, sums: Any) -> None:
-    """The place of each item: it is on offer at all choices up to that one.
-
-    Items that are not ordered are on offer at all choices, absent ones at none.
-    """
-    for item in range(sums.padded):
-        store(sums.places, item, np.float64(row.n_choices) if row.below and item < params.n_items else -1.0)
-    for place in range(row.n_listed):
-        store(sums.places, item_at(place, row, params), np.float64(min(place, row.n_choices)))
-
-
-@kernel_part
-def _add_component(
-    row: Any, component: int, share: float, weight: float, params: Any, scratch: Any, sums: Any
-) -> None:
-    """Add one row to the sums of one component, whose addresses are given."""
-    width, places, padded = params.width, sums.places, sums.padded
-    offers, squares = 0.0, 0.0
-    for place in range(row.n_choices):
-        item = item_at(place, row, params)
-        inverse = load(scratch.inverse, place * width + component)
-        worth = load(params.worths, item * width + component)
-        offers += inverse
-        squares += inverse * inverse
-        store(sums.scores, item, share * (1.0 - worth * offers))
-        store(sums.own, item, load(sums.own, item) + weight * (worth * offers - worth * worth * squares))
-        here, added = splat4(np.float64(place)), splat4(weight * (worth * squares))
-        for other in range(item * padded, (item + 1) * padded, 4):
-            with_both = where_greater4(load4(places, other - item * padded), here, added)
-            store4(sums.shared, other, load4(sums.shared, other) + with_both)
-    for item in range(params.n_items):
-        if load(places, item) == row.n_choices:
-            worth = load(params.worths, item * width + component)
-            store(sums.scores, item, -share * (worth * offers))
-            store(sums.own, item, load(sums.own, item) + weight * (worth * offers - worth * worth * squares))
-            for other in range(item + 1, params.n_items):
-                if load(places, other) == row.n_choices:
-                    entry = item * padded + other
-                    store(sums.shared, entry, load(sums.shared, entry) + weight * (worth * squares))

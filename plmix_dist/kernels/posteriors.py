@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.choices import (
-    Slots,
-    evaluate_row,
-    logs_of,
-    posterior_of_row,
-    probabilities_of,
-    row_at,
-    scratch_at,
-    slots_for,
-)
 from plmix_dist.kernels.entries import Rows, rows_of
-from plmix_dist.kernels.jit import kernel
-from plmix_dist.kernels.pointers import load4, pointers, store, store4, unpack
+from plmix_dist.kernels.native import Kernel
+from plmix_dist.kernels.pointers import pointers
 from plmix_dist.kernels.prepared import Prepared
+from plmix_dist.kernels.scratch import Slots, logs_of, probabilities_of, slots_for
 from plmix_dist.kernels.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -27,6 +18,17 @@ if TYPE_CHECKING:
 
     from plmix_dist.kernels.pointers import Room
     from plmix_dist.rankings import RankingBlock
+
+
+class FilledPosteriors(NamedTuple):
+    """What the kernel fills."""
+
+    posteriors: NDArray[np.float64]
+    totals: Room
+    scales: Room
+
+
+_fill_posteriors = Kernel("fill_posteriors", Rows, Prepared, Slots, FilledPosteriors)
 
 
 def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -58,29 +60,6 @@ def padded_posteriors(
         pointers(rows),
         workspace.pointers_of(params),
         pointers(slots_for(rows, params, workspace)),
-        pointers(_Filled(posteriors, probabilities.totals, probabilities.scales)),
+        pointers(FilledPosteriors(posteriors, probabilities.totals, probabilities.scales)),
     )
     return logs_of(probabilities).copy(), posteriors
-
-
-class _Filled(NamedTuple):
-    """What the kernel fills."""
-
-    posteriors: NDArray[np.float64]
-    totals: Room
-    scales: Room
-
-
-@kernel
-def _fill_posteriors(rows_fields: Any, params_fields: Any, slots_fields: Any, filled_fields: Any) -> None:
-    """Fill the posterior of each row, and its probability as total * 2**scale."""
-    rows, params = unpack(Rows, rows_fields), unpack(Prepared, params_fields)
-    slots, filled = unpack(Slots, slots_fields), unpack(_Filled, filled_fields)
-    scratch = scratch_at(0, slots, params.width)
-    for index in range(rows.n_rows):
-        evaluate_row(row_at(index, rows), params, scratch)
-        total, scale = posterior_of_row(1.0, params, scratch)
-        store(filled.totals, index, total)
-        store(filled.scales, index, scale)
-        for lane in range(0, params.width, 4):
-            store4(filled.posteriors, index * params.width + lane, load4(scratch.posterior, lane))

@@ -1,4 +1,4 @@
-"""Parameters as kernels want them: worths by item with components side by side, padded to whole vectors."""
+"""Parameters as kernels need them: worths by item, with components side by side, padded to whole vectors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _LONGEST_STRIDE = 64
 class Prepared(NamedTuple):
     """Parameters of a mixture, ready for kernels.
 
-    Worths are scaled so that the largest and the smallest of each component are as far above 1 as below: neither their
-    sums nor the inverses of these come near the limits of float64. Components are padded to `width`, a multiple of
-    four, with worths of 1 and shares of 0. `order`, `rank` and `tails` serve rows whose unlisted items rank below: the
-    items of each component by falling worth, the place of each item in that order, and the sum of worths from each
-    place on.
+    Worths are scaled so that the largest of each component is as far above 1 as the smallest is below. So neither
+    sums of worths nor their inverses come near the limits of float64. Components are padded to `width`, a multiple of
+    four, with worths of 1 and shares of 0. `order`, `rank` and `tails` are for rows whose unlisted items rank below:
+    the items of each component by falling worth, the place of each item in that order, and the sum of worths from
+    each place to the end.
 
     Parameters
     ----------
@@ -58,7 +58,14 @@ class Prepared(NamedTuple):
 
 
 def prepare(log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) -> Prepared:
-    """Parameters for kernels, from log-worths (n_components, n_items) and log-shares (n_components,)."""
+    """Parameters for kernels, from log-worths (n_components, n_items) and log-shares (n_components,).
+
+    Examples
+    --------
+    >>> params = prepare(np.log([[0.5, 0.25, 0.25]]), np.zeros(1))
+    >>> params.n_components, params.n_items, params.width
+    (1, 3, 4)
+    """
     n_components, n_items = log_worths.shape
     log_range = float(np.max(np.ptp(log_worths, axis=1)))
     if not log_range <= WIDEST_LOG_RANGE:
@@ -76,7 +83,7 @@ def prepare(log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) ->
     for component in range(n_components):
         rank[order[component], component] = np.arange(n_items)
         falling = worths[order[component], component].astype(np.longdouble)
-        # Summed from the smallest up, in extended precision: these sums are later freed from listed items.
+        # Summed from the smallest up, in extended precision: the worths of listed items are later subtracted.
         tails[:-1, component] = np.cumsum(falling[::-1])[::-1].astype(np.float64)
     mantissas, exponents = _split_shares(np.asarray(log_shares, np.float64), width)
     return Prepared(

@@ -1,20 +1,30 @@
-"""How surprising each item's place is: the choices it lost beyond what one model for everybody expects."""
+"""How surprising each item's place is: the pairs it lost beyond what one model for all rankings expects."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from plmix_dist.kernels.entries import Rows, rows_of
-from plmix_dist.kernels.jit import kernel
-from plmix_dist.kernels.pointers import load, load_index, load_uint63, pointers, store, unpack
+from plmix_dist.kernels.native import Kernel
+from plmix_dist.kernels.pointers import pointers
 from plmix_dist.kernels.workspace import Workspace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import RankingBlock
+
+
+class Surprises(NamedTuple):
+    """Log-worths, and the surprises being added up."""
+
+    log_worths: NDArray[np.float64]
+    surprises: NDArray[np.float64]
+
+
+_add_surprises = Kernel("add_surprises", Rows, Surprises)
 
 
 def place_surprises(block: RankingBlock, log_worths: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -37,28 +47,5 @@ def place_surprises(block: RankingBlock, log_worths: NDArray[np.float64]) -> NDA
     surprises = np.zeros(len(block.items))
     rows = rows_of(block, 1, Workspace.of_thread())
     held = np.ascontiguousarray(log_worths, np.float64)
-    _add_surprises(pointers(rows), pointers((held, surprises)))
+    _add_surprises(pointers(rows), pointers(Surprises(held, surprises)))
     return surprises
-
-
-class _Surprises(NamedTuple):
-    """Addresses of log-worths and of the surprises being added up."""
-
-    log_worths: int
-    surprises: int
-
-
-@kernel
-def _add_surprises(rows_fields: Any, sums_fields: Any) -> None:
-    """Add up the surprises of all rows."""
-    rows, sums = unpack(Rows, rows_fields), unpack(_Surprises, sums_fields)
-    for row in range(rows.n_rows):
-        start, stop = load_uint63(rows.offsets, row), load_uint63(rows.offsets, row + 1)
-        for entry in range(start, start + load_index(rows.n_ordered, row)):
-            log_worth = load(sums.log_worths, load_index(rows.entries, entry))
-            for later in range(entry + 1, stop):
-                # The probability that the later one would have come first.
-                other = load(sums.log_worths, load_index(rows.entries, later))
-                upset = 1.0 / (1.0 + np.exp(log_worth - other))
-                store(sums.surprises, entry, load(sums.surprises, entry) - upset)
-                store(sums.surprises, later, load(sums.surprises, later) + upset)

@@ -15,7 +15,9 @@ import numpy as np
 from plmix_dist.kernels.pointers import CACHE_LINE, Room, address, pointers
 
 if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
+    from array import array
+
+    from numpy.typing import DTypeLike
 
     from plmix_dist.kernels.prepared import Prepared
 
@@ -41,7 +43,7 @@ class Workspace:
     def __init__(self) -> None:
         self._kept: dict[str, Room] = {}
         self._given: dict[str, Room] = {}
-        self._prepared: tuple[Prepared, NDArray[np.int64]] | None = None
+        self._prepared: tuple[Prepared, array[int]] | None = None
 
     @staticmethod
     def of_thread() -> Workspace:
@@ -65,7 +67,7 @@ class Workspace:
         room.array.fill(0)
         return room
 
-    def pointers_of(self, params: Prepared) -> NDArray[np.int64]:
+    def pointers_of(self, params: Prepared) -> array[int]:
         """What `pointers` gives for parameters; found again for the next block at the same parameters."""
         if self._prepared is None or self._prepared[0] is not params:
             self._prepared = params, pointers(params)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from plmix_dist.kernels.jit import kernel_part
-from plmix_dist.kernels.simd import (
+from plmix_dist.kernels.compiled.jit import kernel_part
+from plmix_dist.kernels.compiled.simd import (
     choose_greater4,
     exponent4,
     mantissa4,

@@ -1,56 +1,14 @@
-"""The names of numba that it does not promise to keep, all of them here: where it caches, and how it compiles parts.
+"""The names of numba that it does not promise to keep, all of them here: how it compiles parts.
 
 `tests/test_numba_internals.py` fails with the name of what is missing when a new numba moves one.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from numba.core.caching import CacheImpl, _CacheLocator
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-SOURCES = Path(__file__).parent
-
-
-def keep_compiled_kernels_in(folder: Callable[[], Path], stamp: Callable[[], str]) -> None:
-    """Tell numba to cache the functions of this package's folder in another folder, and with which stamp."""
-
-    class Locator(_CacheLocator):
-        def get_cache_path(self) -> str:
-            return str(folder())
-
-        def get_source_stamp(self) -> str:
-            return stamp()
-
-        def get_disambiguator(self) -> str:
-            return "plmix"
-
-        @classmethod
-        def from_function(cls, py_func: Any, py_file: str) -> Locator | None:
-            del py_func
-            if Path(py_file).parent != SOURCES:
-                return None
-            locator = cls()
-            try:
-                locator.ensure_cache_path()
-            except OSError:
-                return None  # nowhere to write: numba goes on to its own places
-            return locator
-
-    CacheImpl._locator_classes.insert(0, Locator)
-
-
-def is_cached(dispatcher: Any, argument_types: tuple[Any, ...]) -> bool:
-    """Whether the cache holds a kernel, compiled for this processor and these argument types."""
-    cache = dispatcher._cache
-    key = cache._index_key(argument_types, dispatcher.targetctx.codegen())
-    return key in cache._cache_file._load_index()
 
 
 class PartCompiler(Compiler):
@@ -64,6 +22,16 @@ class PartCompiler(Compiler):
         del library
         super().__init__(
             typing_context, target_context, _PartLibrary(target_context.codegen(), "part"), *rest
+        )
+
+
+class KernelCompiler(Compiler):
+    """Compiles a kernel to optimised LLVM code. Numba would go on and make machine code that is not used."""
+
+    def __init__(self, typing_context: Any, target_context: Any, library: Any, *rest: Any) -> None:
+        del library
+        super().__init__(
+            typing_context, target_context, _KernelLibrary(target_context.codegen(), "kernel"), *rest
         )
 
 
@@ -84,6 +52,15 @@ class _PartLibrary(JITCodeLibrary):
     @property
     def codegen(self) -> Any:
         return _NoEnvironment
+
+
+class _KernelLibrary(_PartLibrary):
+    """LLVM code of a kernel and all its parts, optimised."""
+
+    def finalize(self) -> None:
+        super().finalize()
+        self._optimize_final_module()
+        self._final_module.verify()
 
 
 class _NoEnvironment:

@@ -1,8 +1,8 @@
 """Four float64 numbers as one value in compiled code: LLVM's vector type, made known to numba.
 
-The loops over components are too short for a compiler to vectorise by itself. With this type a kernel says what it
-means: `v + w`, `v * w` and `v / w` act on four components at once and stay in registers. On machines without 256-bit
-vectors LLVM splits them.
+Loops over components are too short for a compiler to vectorise. With this type kernels use explicit SIMD vectors:
+`v + w`, `v * w` and `v / w` act on four components at once and stay in registers. On machines without 256-bit vectors
+LLVM splits them.
 """
 
 from __future__ import annotations

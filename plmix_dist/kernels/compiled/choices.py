@@ -1,36 +1,35 @@
-"""One row at given parameters: the sums over what was on offer, and its probability under each component.
+"""Parts that evaluate the choices of one row: sums of worths on offer, and the probability under each component.
 
 A choice is won by an ordered item out of the items still on offer, with probability worth / sum of worths. The sums are
 formed from the last place backwards: subtracting from a running total would lose all digits where one item dominates.
-For rows whose unlisted items rank below, the sum over these is taken from the tail of the items by falling worth that
-begins with the first unlisted one, so that it too is never the small difference of two large numbers.
+For rows whose unlisted items rank below, take the items by falling worth and begin with the first unlisted one. The sum
+of worths from there on is known; the listed items among them are subtracted. So this sum, too, is never the small
+difference of two large numbers.
 
-Four choices share one division, the slowest operation there is: the inverses of four sums follow from that of their
-product. Probabilities are kept as mantissa * 2**exponent, which costs neither logarithms nor exponentials, and gives
-posteriors with all their digits however unlikely a long row is.
+Four choices share one division, the slowest operation: the inverses of four sums follow from the inverse of their
+product. Probabilities are kept as mantissa * 2**exponent. This costs neither logarithms nor exponentials, and gives
+posteriors with all their digits, however unlikely a long row is.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.jit import kernel, kernel_part
-from plmix_dist.kernels.logarithm import log4, log4_of_scaled
-from plmix_dist.kernels.pointers import (
+from plmix_dist.kernels.compiled.at_addresses import (
     load,
     load4,
     load_index,
     load_uint8,
     load_uint63,
-    pointers,
     store,
     store4,
     store_index,
-    unpack,
 )
-from plmix_dist.kernels.simd import (
+from plmix_dist.kernels.compiled.jit import kernel_part
+from plmix_dist.kernels.compiled.logarithm import log4_of_scaled
+from plmix_dist.kernels.compiled.simd import (
     exponent4,
     highest_lane4,
     mantissa4,
@@ -39,20 +38,9 @@ from plmix_dist.kernels.simd import (
     sum_lanes4,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.kernels.entries import Rows
-    from plmix_dist.kernels.pointers import Room
-    from plmix_dist.kernels.prepared import Prepared
-    from plmix_dist.kernels.workspace import Workspace
-
-
 # The chance of a single choice can be as small as float64 holds: products of chances start that much higher.
 _LOG2_HEADROOM = 100.0
 _HEADROOM = 2.0**100
-_MOST_SLOTS = 4
-_MOST_NUMBERS_IN_A_SLOT = 1 << 13
 
 
 class Row(NamedTuple):
@@ -95,33 +83,6 @@ class Scratch(NamedTuple):
     inverse: int
     first_unlisted: int
     stamp: int
-
-
-class Slots(NamedTuple):
-    """The scratch of several rows, and how many bytes each slot has.
-
-    Rows in different slots are independent of each other within a step: the processor begins the next row while it
-    waits for results of the last. Long rows keep it busy by themselves, and several would fill the cache.
-    """
-
-    floats: Room
-    integers: Room
-    float_bytes: int
-    integer_bytes: int
-    n_slots: int
-
-
-def slots_for(rows: Rows, params: Prepared, workspace: Workspace) -> Slots:
-    """Scratch for rows at parameters, in the rooms "scratch floats" and "scratch integers"."""
-    n_floats, n_integers = (4 + rows.longest) * params.width, params.width + params.n_items
-    n_slots = _MOST_SLOTS if n_floats <= _MOST_NUMBERS_IN_A_SLOT else 1
-    return Slots(
-        workspace.zeros("scratch floats", n_slots * n_floats),
-        workspace.zeros("scratch integers", n_slots * n_integers, np.int32),
-        8 * n_floats,
-        4 * n_integers,
-        n_slots,
-    )
 
 
 @kernel_part
@@ -256,34 +217,3 @@ def posterior_of_row(weight: float, params: Any, scratch: Any) -> Any:
 def log_likelihood4(scratch: Any, lane: int) -> Any:
     """Log-probability of a row that was evaluated, under four components."""
     return log4_of_scaled(load4(scratch.mantissa, lane), load4(scratch.exponent, lane))
-
-
-class Probabilities(NamedTuple):
-    """The probability of each row as total * 2**scale; there are three more of both, to make whole vectors."""
-
-    totals: Room
-    scales: Room
-    size: int
-
-
-def probabilities_of(n_rows: int, workspace: Workspace) -> Probabilities:
-    """Room for the probabilities of rows."""
-    totals, scales = workspace.empty("totals", n_rows + 3), workspace.empty("scales", n_rows + 3)
-    totals.array[n_rows:] = 1.0
-    scales.array[n_rows:] = 1.0
-    return Probabilities(totals, scales, n_rows + 3)
-
-
-def logs_of(probabilities: Probabilities) -> NDArray[np.float64]:
-    """(n_rows,): the logarithm of each probability; it takes the place of the total."""
-    _take_logs(pointers(probabilities))
-    return probabilities.totals.array[:-3]
-
-
-@kernel
-def _take_logs(fields: Any) -> None:
-    """Replace each total by log(total * 2**scale), in whole vectors of four."""
-    of = unpack(Probabilities, fields)
-    log_2 = splat4(np.log(2.0))
-    for row in range(0, of.size // 4 * 4, 4):
-        store4(of.totals, row, log4(load4(of.totals, row)) + load4(of.scales, row) * log_2)
