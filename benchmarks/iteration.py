@@ -8,6 +8,8 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,18 @@ import numpy as np
 
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, save
+from benchmarks.mm_pass import mm_iteration, some_point, worker_pids
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import ClusterOptions, LazyExecutor
-from plmix_dist.engine.passes import DistributedPasses, sum_leaves
-from plmix_dist.inference import Em, EmState
-from plmix_dist.inference.em import E_STEP, PassParams
-from plmix_dist.inference.lockstep import run_together
+from plmix_dist.engine.distributed import DistributedPasses
+from plmix_dist.engine.leaf_source import read_leaves
+from plmix_dist.engine.pass_tasks import HeldBlocks
+from plmix_dist.engine.summing import Places, Work, sum_leaves
+from plmix_dist.inference.e_step import em_request
 from plmix_dist.solvers import MM
 
 N_ITEMS, N_COMPONENTS = 20, 4
+POINT = some_point(N_COMPONENTS, N_ITEMS)
 
 
 def run(tiny: bool = False) -> list[dict[str, Any]]:
@@ -56,11 +61,10 @@ def memory(tiny: bool = False) -> list[dict[str, Any]]:
             store = pl.simulate(
                 Path(folder) / "s", n_rankings=n_rankings, n_items=N_ITEMS, n_components=N_COMPONENTS
             )
-            pids = list(executor.client().run(_pid).values())
             passes = DistributedPasses(as_rankings(store), executor.client(), residency="store")
-            with PeakMemory(iter(pids)) as peak:
+            with PeakMemory(iter(worker_pids(executor.client()))) as peak:
                 for _ in range(3):
-                    _one_iteration(store, passes)
+                    mm_iteration(passes, POINT)
             rows.append({"rankings": n_rankings, "highest worker MB": peak.peak / 1e6})
     return save("iteration-memory", rows)
 
@@ -73,28 +77,17 @@ def _store(path: Path, n_rankings: int, chunk_bytes: int) -> None:
         pl.ingest(drawn.block().to_array().astype(np.uint8), path, chunk_bytes=chunk_bytes)
 
 
-def _state() -> EmState:
-    rng = np.random.default_rng(0)
-    return EmState.start(
-        rng.standard_normal((N_COMPONENTS, N_ITEMS)), np.full(N_COMPONENTS, 1 / N_COMPONENTS)
-    )
-
-
-def _one_iteration(store: pl.RankingStore, passes: Any) -> None:
-    run_together(passes, [Em(MM, 0.1, store.total_weight, store.n_rankings).fused(_state())])
-
-
 def _in_turn(path: Path, rounds: int) -> tuple[float, float]:
     """The shortest seconds of two bare processes and of an iteration, taken in turn: both meet the same machine."""
-    store = pl.open_store(path)
+    rankings = as_rankings(path)
     bare_seconds, iteration_seconds = [], []
     with LazyExecutor(ClusterOptions(workers=2)) as executor, BareProcesses(path) as bare:
-        passes = DistributedPasses(as_rankings(store), executor.client(), residency="memory")
-        _one_iteration(store, passes)  # loads the blocks and the kernels
+        passes = DistributedPasses(rankings, executor.client(), residency="memory")
+        mm_iteration(passes, POINT)  # loads the blocks and the kernels
         for _ in range(rounds):
             bare_seconds.append(bare.slower())
             begun = time.perf_counter()
-            _one_iteration(store, passes)
+            mm_iteration(passes, POINT)
             iteration_seconds.append(time.perf_counter() - begun)
     return min(bare_seconds), min(iteration_seconds)
 
@@ -134,15 +127,11 @@ def _half(path: str, half: int, pipe: Any) -> None:
     rankings = as_rankings(pl.open_store(path))
     middle = rankings.n_leaves // 2
     start, stop = (0, middle) if half == 0 else (middle, rankings.n_leaves)
-    blocks = list(rankings.iter_leaves(start, stop, labels=False))
-    params = (PassParams(_state(), None, with_rates=False),)
-    while pipe.recv():
-        begun = time.perf_counter()
-        sum_leaves(blocks, start, rankings.n_leaves, E_STEP, params)
-        pipe.send(time.perf_counter() - begun)
-
-
-def _pid() -> int:
-    import os
-
-    return os.getpid()
+    held = HeldBlocks(start, list(rankings.iter_leaves(start, stop, labels=False)))
+    request = em_request(MM, POINT, None, alpha=0.1)
+    work = [Work(request.aggregation, request.params, Places(rankings.n_leaves))]
+    with ThreadPoolExecutor(1) as thread:
+        while pipe.recv():
+            begun = time.perf_counter()
+            sum_leaves(partial(read_leaves, held), range(start, stop), work, thread, 1)
+            pipe.send(time.perf_counter() - begun)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.common import PeakMemory, folder_bytes, interleaved, save
-from benchmarks.mm_pass import mm_iteration, some_state, worker_pids
+from benchmarks.mm_pass import mm_iteration, some_point, worker_pids
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import ClusterOptions, LazyExecutor
-from plmix_dist.engine.passes import DistributedPasses
+from plmix_dist.engine.distributed import DistributedPasses
+from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.rankings.leaves import default_leaf_rows
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.store import Location, WritePlan, WriteSession, write_partition
@@ -44,8 +45,8 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
             client = executor.client()
             passes = DistributedPasses(as_rankings(store), client, residency="store")
             timed = {
-                "read": partial(passes.gather, "read", _count),
-                "pass": partial(mm_iteration, passes, some_state(N_COMPONENTS, N_ITEMS), n_rankings),
+                "read": partial(passes.run, [Request(Aggregation("read", leaf=_count))]),
+                "pass": partial(mm_iteration, passes, some_point(N_COMPONENTS, N_ITEMS)),
             }
             with PeakMemory(iter(worker_pids(client))) as peak:
                 if tiny:
@@ -92,6 +93,6 @@ def _written(path: Path, n_rankings: int) -> RankingStore:
         return session.finalise()
 
 
-def _count(leaf: int, block: RankingBlock) -> int:
-    del leaf
+def _count(number: int, block: RankingBlock, params: None) -> int:
+    del number, params
     return block.n_rankings

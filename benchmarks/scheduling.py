@@ -1,7 +1,7 @@
 """What a pass costs beside its work: seconds by tasks, levels and bytes, and what that means for many workers.
 
-Workers of one thread live in this process and talk over TCP, so that a hundred fit on one machine. Scheduler and
-workers then share one interpreter: their times add up here that would overlap on a cluster.
+Workers live in this process and talk over TCP, so that a hundred fit on one machine. Scheduler and workers then share
+one interpreter: their times add up here that would overlap on a cluster.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import pickle
 import tempfile
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,15 +19,17 @@ from scipy.optimize import nnls
 
 import plmix_dist as pl
 from benchmarks.common import best_of, draw, save
+from benchmarks.mm_pass import some_point
 from plmix_dist.data import as_rankings
-from plmix_dist.engine.request import Aggregation
-from plmix_dist.engine.passes import _TREE_FAN_IN as FAN_IN
-from plmix_dist.engine.passes import DistributedPasses
-from plmix_dist.inference import EmState
-from plmix_dist.inference.em import PassParams, leaf_statistics, prepare_pass
+from plmix_dist.engine.distributed import TREE_FAN_IN, DistributedPasses
+from plmix_dist.engine.request import Aggregation, Finish, Request
+from plmix_dist.inference.e_step import em_request
+from plmix_dist.solvers import LSR, MM
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from distributed import Client
 
     from plmix_dist.rankings import RankingBlock
 
@@ -36,6 +39,7 @@ TERMS = ("pass", "level", "task", "byte")
 # Nanoseconds of a kernel for one item of one ranking under one component, as `kernels` finds them.
 NANOSECONDS = {"mm": 0.8, "lsr": 3.2}
 SIZES = ((20, 4, "mm"), (100, 5, "mm"), (100, 5, "lsr"), (1_000, 5, "lsr"))
+THREADS_PER_WORKER = 16
 
 
 class Cost(NamedTuple):
@@ -69,6 +73,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
         "scheduling-model",
         [{"for each": term, "ms": 1e3 * weight} for term, weight in zip(TERMS, weights, strict=True)],
     )
+    save("scheduling-threads", _threads_inside(*((2, 3) if tiny else (63, THREADS_PER_WORKER))))
     save("scheduling-bytes", [_bytes_row(*size) for size in SIZES[: 2 if tiny else None]])
     save("scheduling-projection", _projections(weights, SIZES[: 2 if tiny else None]))
     if not tiny:
@@ -79,41 +84,76 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
 # --- what is measured --------------------------------------------------------------------------------------
 
 
-def _measure(n_workers: int, lengths: Sequence[int], repeats: int) -> list[dict[str, Any]]:
-    """The shortest pass with a leaf of one row for every worker, and statistics of some lengths."""
+@contextmanager
+def _cluster(n_workers: int, n_threads: int, n_leaves: int) -> Iterator[tuple[Client, Any]]:
+    """Workers of some threads, and a source of leaves of one row."""
     from distributed import Client, LocalCluster
 
-    rows = []
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, processes=False, protocol="tcp://",
+            n_workers=n_workers, threads_per_worker=n_threads, processes=False, protocol="tcp://",
             host="127.0.0.1", memory_limit=0, dashboard_address=None,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):  # fmt: skip
-        store = pl.simulate(Path(folder) / "s", n_rankings=n_workers, n_items=4, n_components=1, leaf_rows=1)
-        passes = DistributedPasses(as_rankings(store), client, residency="memory")
+        store = pl.simulate(Path(folder) / "s", n_rankings=n_leaves, n_items=4, n_components=1, leaf_rows=1)
+        yield client, as_rankings(store)
+
+
+def _measure(n_workers: int, lengths: Sequence[int], repeats: int) -> list[dict[str, Any]]:
+    """The shortest pass with a leaf of one row for every worker, and statistics of some lengths."""
+    rows = []
+    with _cluster(n_workers, 1, n_workers) as (client, source):
+        passes = DistributedPasses(source, client, residency="memory")
         for length in lengths:
-            aggregation = Aggregation("e-step", leaf=_zeros, prepare=int)
-            finish = [("summary", _first), *((f"m-step-{k}", _first) for k in range(N_COMPONENTS))]
-            once = partial(passes.run, aggregation, length, finish)
-            once()
-            seconds, _ = best_of(repeats, once)
+            request = _request(length)
+            seconds = _seconds(passes, request, repeats)
             cost = Cost(
                 levels=n_levels(n_workers),
-                tasks=len(passes._graph(aggregation, length, finish).dask),
+                tasks=len(passes._graph([request]).dask),
                 # The sums of all but one task travel to it; those of later levels are few.
                 bytes=8.0 * length * (n_workers - 1),
             )
             rows.append({"workers": n_workers, "numbers": length, **cost._asdict(), "pass, s": seconds})
-        del once
         passes.release()
     return rows
 
 
-def _zeros(block: RankingBlock, length: int) -> tuple[Any, ...]:
-    del block
+def _threads_inside(n_workers: int, n_threads: int) -> list[dict[str, Any]]:
+    """The same leaves as one task per worker, with threads inside, and as one task per thread."""
+    rows = []
+    n_leaves = 4 * n_workers * n_threads
+    for residency in ("memory", "store"):
+        for way, n_tasks in (("worker", None), ("thread", n_workers * n_threads)):
+            with _cluster(n_workers, n_threads, n_leaves) as (client, source):
+                passes = DistributedPasses(source, client, residency=residency, n_tasks=n_tasks)
+                request = _request(100)
+                seconds = _seconds(passes, request, 3)
+                n_in_graph = len(passes._graph([request]).dask)
+                passes.release()
+            rows.append(
+                {
+                    "workers": n_workers, "threads": n_workers * n_threads, "residency": residency,
+                    "one task per": way, "tasks": n_in_graph, "pass, s": seconds,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def _request(length: int) -> Request:
+    finish = (Finish("summary", _first), *(Finish(f"m-step-{k}", _first) for k in range(N_COMPONENTS)))
+    return Request(Aggregation("e-step", leaf=_zeros, prepare=int), length, finish)
+
+
+def _seconds(passes: DistributedPasses, request: Request, repeats: int) -> float:
+    passes.run([request])
+    seconds, _ = best_of(repeats, lambda: passes.run([request]))
+    return seconds
+
+
+def _zeros(number: int, block: RankingBlock, length: int) -> tuple[Any, ...]:
+    del number, block
     return (np.zeros(length),)
 
 
@@ -128,15 +168,15 @@ def n_levels(n_workers: int) -> int:
     """Levels of a graph that wait for each other: e-step, tree sums, m-steps, collect."""
     joins, parts = 0, n_workers
     while parts > 1:
-        joins, parts = joins + 1, math.ceil(parts / FAN_IN)
+        joins, parts = joins + 1, math.ceil(parts / TREE_FAN_IN)
     return 3 + joins
 
 
 def n_tasks(n_workers: int, n_components: int) -> int:
-    """Tasks of a pass: one e-step a worker, tree sums, K m-steps, summary and collect."""
+    """Tasks of a pass: one e-step per worker, tree sums, K m-steps, summary and collect."""
     joins, parts = 0, n_workers
     while parts > 1:
-        parts = math.ceil(parts / FAN_IN)
+        parts = math.ceil(parts / TREE_FAN_IN)
         joins += parts
     return n_workers + joins + n_components + 2
 
@@ -146,7 +186,7 @@ def _cost_of(row: dict[str, Any]) -> Cost:
 
 
 def _fit(rows: list[dict[str, Any]]) -> Any:
-    """Seconds a pass, level, task and byte, none below zero, that make the relative errors least."""
+    """Seconds per pass, level, task and byte, none below zero, that make the relative errors least."""
     seconds = np.array([row["pass, s"] for row in rows])
     terms = np.array([_cost_of(row).terms() for row in rows])
     scale = terms.max(axis=0)
@@ -163,11 +203,12 @@ def _predict(weights: Any, cost: Cost) -> float:
 
 def _payload(n_items: int, n_components: int, solver: str) -> Payload:
     """Bytes of parameters and statistics of a real pass, as they are pickled."""
-    state = EmState.start(np.zeros((n_components, n_items)), np.full(n_components, 1 / n_components))
-    params = (PassParams(state, None, with_rates=solver == "lsr"),)
+    m_step = LSR if solver == "lsr" else MM
+    request = em_request(m_step, some_point(n_components, n_items), None, alpha=0.1)
     block = pl.RankingBlock.from_array(np.arange(n_items)[None], n_items=n_items)
-    statistics = leaf_statistics(block, prepare_pass(params))
-    return Payload(len(pickle.dumps(params)), len(pickle.dumps(statistics)))
+    aggregation = request.aggregation
+    statistics = aggregation.leaf(0, block, aggregation.prepare(request.params))
+    return Payload(len(pickle.dumps(request.params)), len(pickle.dumps(statistics)))
 
 
 def _bytes_row(n_items: int, n_components: int, solver: str) -> dict[str, Any]:
@@ -176,7 +217,7 @@ def _bytes_row(n_items: int, n_components: int, solver: str) -> dict[str, Any]:
     return {
         "items": n_items, "components": n_components, "m-step": solver,
         "parameters, kB": payload.parameters / 1e3, "statistics, kB": payload.statistics / 1e3,
-        "bytes a number": payload.statistics / numbers,
+        "bytes per number": payload.statistics / numbers,
     }  # fmt: skip
 
 
@@ -184,8 +225,8 @@ def _cluster_cost(n_workers: int, n_components: int, payload: Payload) -> Cost:
     """The cost on a cluster: the scheduler hands out all parameters; joins of one level work side by side."""
     joined, parts = 0, n_workers
     while parts > 1:
-        joined += min(parts, FAN_IN) - 1
-        parts = math.ceil(parts / FAN_IN)
+        joined += min(parts, TREE_FAN_IN) - 1
+        parts = math.ceil(parts / TREE_FAN_IN)
     travelling = payload.parameters * n_workers + payload.statistics * joined
     return Cost(n_levels(n_workers), n_tasks(n_workers, n_components), travelling)
 
@@ -194,15 +235,17 @@ def _projections(weights: Any, sizes: Sequence[tuple[int, int, str]]) -> list[di
     rows = []
     for n_items, n_components, solver in sizes:
         payload = _payload(n_items, n_components, solver)
-        for n_workers in (2, 100, 1_000):
+        for n_threads in (32, 1_000, 16_000):
+            n_workers = math.ceil(n_threads / THREADS_PER_WORKER)
             cost = _cluster_cost(n_workers, n_components, payload)
             overhead = _predict(weights, cost)
-            a_row = 1e-9 * NANOSECONDS[solver] * n_items * n_components
+            per_row = 1e-9 * NANOSECONDS[solver] * n_items * n_components
             rows.append(
                 {
-                    "items": n_items, "components": n_components, "m-step": solver, "workers": n_workers,
-                    "tasks": cost.tasks, "levels": cost.levels, "MB in turn": cost.bytes / 1e6, "overhead, s": overhead,
-                    "rows a worker for 10 %": round(10 * overhead / a_row, -3),
+                    "items": n_items, "components": n_components, "m-step": solver, "threads": n_threads,
+                    "workers": n_workers, "tasks": cost.tasks, "levels": cost.levels,
+                    "MB in turn": cost.bytes / 1e6, "overhead, s": overhead,
+                    "rows per thread for 10 %": round(10 * overhead / per_row, -3),
                 }
             )  # fmt: skip
     return rows
@@ -216,14 +259,16 @@ def _fill(panels: list[Any], measured: list[dict[str, Any]], weights: Any) -> No
             workers, [row["pass, s"] for row in rows], "o", label=f"{8 * length / 1e3:g} kB"
         )
         panels[0].plot(workers, [row["predicted, s"] for row in rows], "--", color=line.get_color())
-    panels[0].set(xlabel="workers", ylabel="seconds a pass", xscale="log", yscale="log")
+    panels[0].set(xlabel="workers", ylabel="seconds per pass", xscale="log", yscale="log")
     panels[0].set_title("measured (dots) and model (lines)", fontsize=10)
     panels[0].legend(title="statistics", fontsize=8)
-    many = np.unique(np.geomspace(2, 2_000, 40).astype(int))
+    many = np.unique(np.geomspace(2, 1_000, 40).astype(int))
     for n_items, n_components, solver in SIZES:
         payload = _payload(n_items, n_components, solver)
         seconds = [_predict(weights, _cluster_cost(int(n), n_components, payload)) for n in many]
-        panels[1].plot(many, seconds, label=f"n = {n_items}, K = {n_components}, {solver.upper()}")
-    panels[1].set(xlabel="workers", ylabel="overhead, seconds", xscale="log", yscale="log")
+        panels[1].plot(
+            THREADS_PER_WORKER * many, seconds, label=f"n = {n_items}, K = {n_components}, {solver.upper()}"
+        )
+    panels[1].set(xlabel="threads, 16 per worker", ylabel="overhead, seconds", xscale="log", yscale="log")
     panels[1].set_title("projected for a cluster", fontsize=10)
     panels[1].legend(fontsize=8)

@@ -15,7 +15,8 @@ from oracle import write_store
 
 from plmix_dist import PlackettLuceMixture, RankingBlock
 from plmix_dist.data import as_rankings
-from plmix_dist.engine.passes import DistributedPasses, ThreadedPasses
+from plmix_dist.engine.distributed import DistributedPasses
+from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference import fit
 from plmix_dist.rankings.leaves import default_leaf_rows
 from plmix_dist.rankings.simulate import draw_rankings
