@@ -52,4 +52,5 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-from plmix_dist.cli import data, model  # noqa: E402, F401 - the verbs register themselves
+from plmix_dist.cli import compile as _compile  # noqa: E402, F401 - the verbs register themselves
+from plmix_dist.cli import data, model  # noqa: E402, F401

@@ -24,13 +24,16 @@ class CompiledKernel(NamedTuple):
         The name of the kernel.
     seconds
         How long compiling or loading it took.
-    was_compiled
-        Whether it was there already, in this process or in the cache.
+    was_kept
+        Whether the cache had it already.
+    is_kept
+        Whether the cache has it now; False if the folder cannot be written.
     """
 
     name: str
     seconds: float
-    was_compiled: bool
+    was_kept: bool
+    is_kept: bool
 
 
 def kernels_of_fit(*, with_rates: bool) -> tuple[str, ...]:
@@ -58,7 +61,7 @@ def kernels_are_compiled(*, with_rates: bool) -> bool:
 
 
 def compile_kernels(names: tuple[str, ...] | None = None) -> list[CompiledKernel]:
-    """Compile kernels, or load them from the cache; all of them if no names are given.
+    """Fill the cache with kernels, and load them; all kernels if no names are given.
 
     Examples
     --------
@@ -68,7 +71,7 @@ def compile_kernels(names: tuple[str, ...] | None = None) -> list[CompiledKernel
     compiled = []
     for name in names or tuple(Kernel.known):
         kernel = Kernel.known[name]
-        was_compiled, begun = kernel.is_compiled, time.perf_counter()
-        kernel.load()
-        compiled.append(CompiledKernel(name, time.perf_counter() - begun, was_compiled))
+        was_kept, begun = kernel.is_kept, time.perf_counter()
+        kernel.load(keep=True)
+        compiled.append(CompiledKernel(name, time.perf_counter() - begun, was_kept, kernel.is_kept))
     return compiled

@@ -66,11 +66,14 @@ class Kernel:
         function = self._function or self.load()
         function(*[each.buffer_info()[0] for each in fields])
 
-    def load(self) -> Callable[..., None]:
-        """Load the kernel, and compile it first where the cache does not have it."""
+    def load(self, *, keep: bool = False) -> Callable[..., None]:
+        """Load the kernel, and compile it first if the cache does not have it.
+
+        With `keep` this is also done for a kernel that is loaded, but is not in the cache.
+        """
         with _LOCK:
-            if self._function is None:
-                code = _read(self._path) if self._path.exists() else None
+            if self._function is None or (keep and not self.is_kept):
+                code = _read(self._path)
                 if code is None:
                     code = self._compile()
                     _write(self._path, code)
@@ -80,7 +83,12 @@ class Kernel:
     @property
     def is_compiled(self) -> bool:
         """Whether this process or the cache has the kernel."""
-        return self._function is not None or self._path.exists()
+        return self._function is not None or self.is_kept
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the cache has the kernel."""
+        return self._path.exists()
 
     @property
     def _path(self) -> Path:
