@@ -89,4 +89,7 @@ def mend_collapsed(
 def _draw(key: tuple[int, int], n_before: int, n_items: int) -> NDArray[np.float64]:
     """Standard normal numbers (n_items,): the stream of this fit, after what earlier reseeds have drawn."""
     seed, number = key
-    return generator(seed, "collapse", number).standard_normal((n_before + 1, n_items))[-1]
+    drawn: NDArray[np.float64] = generator(seed, "collapse", number).standard_normal((n_before + 1, n_items))[
+        -1
+    ]
+    return drawn

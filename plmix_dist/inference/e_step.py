@@ -133,7 +133,9 @@ def component_step(m_step: MStep, component: int, worths: Worths, alpha: float, 
     own = m_step.component(sums, component)
     if alpha == 0 and sums.shares[component] <= SMALLEST_SHARE * sums.shares.sum():
         nothing = np.zeros(len(worths.log_worths) + 1)  # no ranking is left to learn from
-        return ComponentStep(worths, worths, None if objective is None else Gradient(nothing, nothing), 0.0, 0.0)
+        return ComponentStep(
+            worths, worths, None if objective is None else Gradient(nothing, nothing), 0.0, 0.0
+        )
     gradient = None if objective is None else objective.gradient(own, worths, alpha)
     safe = None
     if objective is not None:

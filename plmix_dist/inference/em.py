@@ -147,7 +147,9 @@ class Em:
             evaluation = self.evaluation(state.iteration.point, summary, steps, timing)
         except FitError as error:
             return state._replace(error=type(error)(f"iteration {len(state.history) + 1}, {error}"))
-        known = summary.log_likelihood if state.reached is None else max(state.reached, summary.log_likelihood)
+        known = (
+            summary.log_likelihood if state.reached is None else max(state.reached, summary.log_likelihood)
+        )
         state = state._replace(reached=known)
         if self._solves_m_steps and evaluation.residual > self.tol:
             return state._replace(inner=Inner(Iteration.start(state.iteration.point), evaluation))
@@ -213,7 +215,9 @@ class Em:
         state = state._replace(iteration=iteration, history=(*state.history, numbered))
         if iteration.ended is None or self.fixed_shares or len(state.history) >= self.max_iter:
             return state
-        mended = mend_collapsed(iteration.best.point, state.events, len(state.history), (self.seed, self.number))
+        mended = mend_collapsed(
+            iteration.best.point, state.events, len(state.history), (self.seed, self.number)
+        )
         if mended is None:
             return state
         newton = iteration.newton

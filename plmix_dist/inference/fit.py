@@ -106,14 +106,12 @@ def _fit(
 
 def best_of(ends: Ends) -> int:
     """The number of the run with the best objective; with the best likelihood where there is no objective."""
-    return max(
-        ends.runs,
-        key=lambda number: (
-            ends.runs[number].log_likelihood
-            if ends.runs[number].objective is None
-            else ends.runs[number].objective
-        ),
-    )
+
+    def reached(number: int) -> float:
+        run = ends.runs[number]
+        return run.log_likelihood if run.objective is None else run.objective
+
+    return max(ends.runs, key=reached)
 
 
 def _candidates(
@@ -124,7 +122,9 @@ def _candidates(
     After every stage distinct ones are left. At most n_init go on to data larger than the sample.
     """
     made = make_starts(look.small_sample, settings.start, stages, client)
-    candidates = [Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts]
+    candidates = [
+        Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts
+    ]
     sample_fits = SampleFits(em, settings.n_init, stages)
     if made.uncertain:
         candidates = sample_fits.race(look.small_sample, candidates)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from plmix_dist.inference.newton import Newton, NewtonState
 
 Step = Literal["start", "plain", "accelerated", "newton", "safe"]
+_PLAIN: Step = "plain"
+_ACCELERATED: Step = "accelerated"
+_NEWTON: Step = "newton"
 Ended = Literal["converged", "stalled", "interrupted", "exhausted"]
 
 
@@ -138,9 +141,7 @@ class Rules:
     interrupt: Callable[[Point], bool] | None = None
 
 
-def advance(
-    iteration: Iteration, evaluation: Evaluation, rules: Rules
-) -> tuple[Iteration, dict[str, Any]]:
+def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple[Iteration, dict[str, Any]]:
     """The iteration after its point was evaluated, and a record of what happened.
 
     Examples
@@ -208,12 +209,12 @@ def _proposed(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> Ite
     if newton is not None and rules.newton is not None:
         newton, leap = rules.newton.propose(newton, here, evaluation)
     plain = evaluation.next if leap is None else leap
-    proposal, step = plain, "plain" if leap is None else "newton"
+    proposal, step = plain, _PLAIN if leap is None else _NEWTON
     if rules.accelerate and evaluation.objective is not None:
         if newton is not None and newton.is_new:
             memory = AndersonMemory.empty(here.n_parameters)  # the last points belong to another map
         memory, mixed = anderson.propose(memory, here.flat(), plain.flat())
         accelerated = here.like(mixed)
         if accelerated.log_range() <= WIDEST_POINT:
-            proposal, step = accelerated, "accelerated" if leap is None else "newton"
+            proposal, step = accelerated, _ACCELERATED if leap is None else _NEWTON
     return iteration._replace(point=proposal, step=step, anderson=memory, newton=newton)

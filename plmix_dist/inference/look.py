@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from plmix_dist.engine.request import Aggregation, Finish, Request
+from plmix_dist.engine.tree import add_statistics
 from plmix_dist.errors import NonFiniteError
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.randomness import generator
@@ -112,7 +113,7 @@ def _look_at_leaf(number: int, block: RankingBlock, draw: _Draw) -> _Part:
 
 
 def _combine(left: _Part, right: _Part) -> _Part:
-    extent = Extent(*(mine + theirs for mine, theirs in zip(left.extent, right.extent, strict=True)))
+    extent: Extent = add_statistics(left.extent, right.extent)
     part = _Part(extent, left.sampled + right.sampled)
     return part if len(part.sampled) <= _MOST_BLOCKS else _joined(part)
 

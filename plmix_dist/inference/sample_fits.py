@@ -69,7 +69,9 @@ class SampleFits(NamedTuple):
         """The candidates taken some way on a small sample, and the best of them kept."""
         cuts = halving(len(candidates), self.n_init)
         with self.stages.stage("small-sample-fit") as record:
-            return self._run(record, sample, candidates, cuts, n_kept=self.n_init, max_iter=_SMALL_SAMPLE_STEPS)
+            return self._run(
+                record, sample, candidates, cuts, n_kept=self.n_init, max_iter=_SMALL_SAMPLE_STEPS
+            )
 
     def on_sample(self, sample: RankingBlock, candidates: list[Candidate]) -> list[Candidate]:
         """The candidates run to their optima on a sample: most of the way, and the Hessian there, at little cost."""
@@ -113,7 +115,8 @@ class SampleFits(NamedTuple):
         share = n_rows / em.n_rankings
         record |= {"rows": n_rows, "iterations": iterations, "passes": passes.n_passes * share}
         return [
-            Candidate(run.point, candidates[number].about, run.hessian) for number, run in sorted(runs.items())
+            Candidate(run.point, candidates[number].about, run.hessian)
+            for number, run in sorted(runs.items())
         ]
 
 

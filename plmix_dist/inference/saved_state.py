@@ -23,7 +23,7 @@ from plmix_dist.inference.together import TogetherState
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Plain: TypeAlias = "None | bool | int | float | str | list[Plain] | dict[str, Plain]"
+Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 
 # To make the states of another algorithm savable, add their classes here.
 _CLASSES: tuple[Any, ...] = (

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.engine.residency import Residency
 
+
 @dataclass(frozen=True)
 class FitSettings:
     """What the user asked for; see PlackettLuceMixture."""

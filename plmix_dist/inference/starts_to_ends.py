@@ -65,7 +65,10 @@ def run_to_ends(
     at_once = max(1, MOST_NUMBERS // (2 * max(_n_numbers(em, candidate) for candidate in candidates)))
     together = Together(tuple(fits), tuple(cuts), at_once)
     begin = together.start(
-        [fit.start(candidate.point, candidate.hessian) for fit, candidate in zip(fits, candidates, strict=True)]
+        [
+            fit.start(candidate.point, candidate.hessian)
+            for fit, candidate in zip(fits, candidates, strict=True)
+        ]
     )
     ended = run(passes, together, begin, _Reporter(progress))
     failed = {
@@ -84,7 +87,7 @@ def run_to_ends(
 
 def _n_numbers(em: Em, candidate: Candidate) -> int:
     n_components, n_items = candidate.point.log_worths.shape
-    return n_components * em.m_step.numbers(n_items)
+    return int(n_components * em.m_step.numbers(n_items))
 
 
 class _Reporter:
@@ -104,8 +107,9 @@ class _Reporter:
                     self.progress(record)
             for event in own.events[n_events:]:
                 done = "seeded again" if event["action"] == "reseed" else "dropped"
+                which = f"iteration {event['iteration']}: component {event['component']}"
                 warnings.warn(
-                    f"iteration {event['iteration']}: component {event['component']} lost all its rankings and was {done}",
+                    f"{which} lost all its rankings and was {done}",
                     CollapsedComponentWarning,
                     stacklevel=2,
                 )

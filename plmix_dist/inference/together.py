@@ -99,7 +99,9 @@ class Together:
                 kept = set(self.leading(state, n_kept))
                 # One that failed is no rival; its state is kept for the record.
                 states = tuple(
-                    own if number in kept or own is None or self.algorithms[number].score(own) is None else None
+                    own
+                    if number in kept or own is None or self.algorithms[number].score(own) is None
+                    else None
                     for number, own in enumerate(states)
                 )
         return TogetherState(states, n_rounds)

@@ -1,4 +1,4 @@
-"""LSR: weighted Luce spectral ranking (Maystre & Grossglauser 2015; Nguyen & Zhang 2023). n x n numbers per component."""
+"""LSR: weighted Luce spectral ranking (Maystre & Grossglauser 2015; Nguyen & Zhang 2023), n x n numbers each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """MStep: one way of re-estimating the worths of a component, as a value.
 
-An M-step names the sums over rows that it needs, the step it takes from them, and the objective that its steps raise, if
-there is one. The loop of EM knows nothing else about it.
+An M-step names the sums over rows that it needs, the step it takes from them, and the objective that its steps raise,
+if there is one. The loop of EM knows nothing else about it.
 """
 
 from __future__ import annotations
