@@ -1,7 +1,8 @@
-"""BLAS and OpenMP held to one thread: sums of several come in any order, which shows in the last bits."""
+"""BLAS and OpenMP limited to one thread: several threads add up in any order, which changes the last bits."""
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,9 @@ if TYPE_CHECKING:
 
 
 def single_thread() -> AbstractContextManager[Any]:
-    """While this is open, libraries that NumPy, SciPy and scikit-learn call into work with one thread.
+    """While this is open, the libraries that NumPy, SciPy and scikit-learn call use one thread.
+
+    Import scikit-learn's modules before opening it: a library that is loaded later is not limited.
 
     Examples
     --------
@@ -18,14 +21,19 @@ def single_thread() -> AbstractContextManager[Any]:
     >>> with single_thread():
     ...     product = np.eye(2) @ np.eye(2)
     """
-    limit: AbstractContextManager[Any] = _controller().limit(limits=1)
+    limit: AbstractContextManager[Any] = _controller("sklearn.cluster" in sys.modules).limit(limits=1)
     return limit
 
 
 @cache
-def _controller() -> Any:
-    """Looked for once, since that takes milliseconds, and after all libraries that matter have been loaded."""
-    import sklearn.cluster  # noqa: F401
+def _controller(with_scikit_learn: bool) -> Any:
+    """The libraries that are loaded; finding them takes milliseconds, so it is done once.
+
+    It is done again once scikit-learn has been imported, which brings an OpenMP library. Importing it here would take a
+    second on workers that never use it.
+    """
+    del with_scikit_learn
+    import scipy.linalg  # noqa: F401 - brings a BLAS of its own
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
