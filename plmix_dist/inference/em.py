@@ -10,7 +10,7 @@ import numpy as np
 from plmix_dist.errors import FitError, NotIdentifiedError
 from plmix_dist.inference.collapse import has_collapsed, mend_collapsed
 from plmix_dist.inference.e_step import em_request
-from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advance
+from plmix_dist.inference.fixed_point import Evaluation, Good, Iteration, Rules, advance
 from plmix_dist.inference.point import Point
 
 if TYPE_CHECKING:
@@ -53,8 +53,11 @@ class EmState(NamedTuple):
         Components that collapsed.
     reached
         The highest log-likelihood so far, whether its point was taken or not.
+    best
+        The best point before a component was seeded again, with as many components as there are now: seeding lowers
+        the objective, and a fit never returns a point worse than one it has taken.
     error
-        Why the fit cannot go on, with the type of the error; None as long as it can.
+        Why the fit cannot go on; None as long as it can.
     """
 
     iteration: Iteration
@@ -62,6 +65,7 @@ class EmState(NamedTuple):
     history: tuple[dict[str, Any], ...] = ()
     events: tuple[dict[str, Any], ...] = ()
     reached: float | None = None
+    best: Good | None = None
     error: FitError | None = None
 
 
@@ -161,11 +165,12 @@ class Em:
 
     def result(self, state: EmState) -> Run:
         """Where a fit that has ended, or that nobody asks on, stands."""
-        point, evaluation = state.iteration.best
-        newton = state.iteration.newton
+        end, newton = _better(state.iteration.best, state.best), state.iteration.newton
+        point, evaluation = end
+        converged = state.iteration.ended == "converged"
         return Run(
             point=point,
-            converged=state.iteration.ended == "converged",
+            converged=converged if end is state.iteration.best else evaluation.residual <= self.tol,
             n_iterations=len(state.history),
             log_likelihood=float(evaluation.details["log_likelihood"]),
             objective=evaluation.objective,
@@ -223,8 +228,11 @@ class Em:
         newton = iteration.newton
         if newton is not None and self.newton is not None:
             newton = self.newton.rest(newton)
+        best = _better(iteration.best, state.best)
         return state._replace(
-            iteration=Iteration.start(mended.point, newton), events=(*state.events, mended.event)
+            iteration=Iteration.start(mended.point, newton),
+            events=(*state.events, mended.event),
+            best=best if best.point.n_components == mended.point.n_components else None,
         )
 
     def evaluation(
@@ -278,6 +286,13 @@ class Em:
                     f"component {component} has no maximum-likelihood estimate: its log-worths diverge ({so_far}). "
                     "Choose alpha > 0, or fewer components"
                 )
+
+
+def _better(one: Good, other: Good | None) -> Good:
+    """The point with the higher objective; the first where that cannot be told."""
+    if other is None or one.evaluation.objective is None or other.evaluation.objective is None:
+        return one
+    return other if other.evaluation.objective > one.evaluation.objective else one
 
 
 def _flat_gradient(

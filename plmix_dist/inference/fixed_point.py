@@ -1,7 +1,7 @@
 """A safeguarded, accelerated fixed-point iteration as a state and one pure step.
 
-Where there is an objective it never falls: a point that lowers it is not taken; the iteration goes back to the last good
-point and takes the safe step from there. Without an objective every step is taken, and none is accelerated.
+Where there is an objective it never falls: a point that lowers it is not taken; the iteration goes back to the last
+good point and takes the safe step from there. Without an objective every step is taken, and none is accelerated.
 """
 
 from __future__ import annotations
