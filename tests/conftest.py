@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from oracle import PlainRankings, Ranking, full, plan_for
+from promise_outcomes import PromiseOutcomes
 
 from plmix_dist.store import Location, RejectedRows, WriteSession, write_partition
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 # Examples that write files take as long as the disk does, which says nothing of the code.
 settings.register_profile("default", deadline=None, max_examples=60)
 settings.load_profile("default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(PromiseOutcomes(config))
 
 
 @pytest.fixture(scope="session")
