@@ -1,7 +1,7 @@
-"""Fails a whole run in which some promise of the documentation was shown by no test, because all of its tests were skipped.
+"""Fails a whole run in which all tests of some promise were skipped.
 
-A run is whole if it was given no path and no keyword, and leaves out nothing but slow tests. It works with pytest-xdist:
-the numbers of promises travel with each report, and the process that hears all reports decides.
+A run is whole if it was given no path and no keyword, and leaves out nothing but slow tests. This works with
+pytest-xdist too: the numbers of promises travel with each report, and the process that hears all reports decides.
 """
 
 from __future__ import annotations

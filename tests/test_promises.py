@@ -1,4 +1,4 @@
-"""Every promise of the documentation has a test that is marked with it, every mark a promise, and no run skips them all."""
+"""Every promise of the documentation has a test that is marked with it, and a whole run shows every promise."""
 
 from __future__ import annotations
 
