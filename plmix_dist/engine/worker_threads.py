@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -68,10 +70,17 @@ def libraries_held() -> Iterator[None]:
     if os.environ.get("OMP_NUM_THREADS") == os.environ.get("OPENBLAS_NUM_THREADS") == "1":
         yield
     else:
-        from threadpoolctl import threadpool_limits
-
-        with threadpool_limits(limits=1):
+        with _controller(len(sys.modules)).limit(limits=1):
             yield
+
+
+@lru_cache(maxsize=1)
+def _controller(n_modules: int) -> Any:
+    """What limits the libraries that are loaded; found again after more modules were, since it takes a millisecond."""
+    del n_modules
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _this_worker() -> Worker | None:
