@@ -150,7 +150,7 @@ def python_says(run_python: Callable[..., subprocess.Popen[str]]) -> Callable[..
     """Runs a script to its end and gives what it printed."""
 
     def says(script: str, *arguments: object) -> str:
-        output, errors = run_python(script, *arguments).communicate(timeout=60)
+        output, errors = run_python(script, *arguments).communicate(timeout=240)
         assert not errors, errors
         return output
 

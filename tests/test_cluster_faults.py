@@ -121,9 +121,7 @@ def warm_up(client: Client, n_workers: int) -> None:
 
 @pytest.fixture
 def impatient() -> Iterator[None]:
-    with dask.config.set(
-        {"plmix.stall-timeout": 1.5, "plmix.no-workers-timeout": 1, "plmix.warn-after": 0.5}
-    ):
+    with dask.config.set({"plmix.stall-timeout": 3, "plmix.no-workers-timeout": 1, "plmix.warn-after": 0.5}):
         yield
 
 

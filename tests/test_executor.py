@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from plmix_dist.engine import (
     ThreadedExecutor,
     executor_for,
     run_all,
+    submission,
 )
 from plmix_dist.errors import ClusterError, SettingsError
 
@@ -119,11 +120,12 @@ def test_run_all__error_is_the_tasks_own(executor: Executor) -> None:
 
 
 def test_run_all__first_error_stops_what_has_not_begun(tmp_path: Path, executor: Executor) -> None:
-    tasks = [(str(tmp_path), number, 4) for number in range(60)]
+    # Uncancelled, they would keep four threads busy for five seconds.
+    tasks = [(str(tmp_path), number, 4) for number in range(400)]
     with pytest.raises(LookupError, match="4 were enough"):
         run_all(executor, marks, tasks, "mark")
     time.sleep(0.3)
-    assert len(list(tmp_path.iterdir())) < 30
+    assert len(list(tmp_path.iterdir())) < 200
 
 
 def test_map__gives_results_as_they_come(executor: Executor) -> None:
@@ -132,12 +134,12 @@ def test_map__gives_results_as_they_come(executor: Executor) -> None:
 
 
 def test_map__left_early_cancels_the_rest(tmp_path: Path, executor: Executor) -> None:
-    tasks = [(str(tmp_path), number, 99) for number in range(60)]
+    tasks = [(str(tmp_path), number, 999) for number in range(400)]
     results = executor.map(marks, tasks, "mark")
     next(results)
     results.close()
     time.sleep(0.3)
-    assert len(list(tmp_path.iterdir())) < 30
+    assert len(list(tmp_path.iterdir())) < 200
 
 
 @dataclass(frozen=True)
@@ -208,10 +210,47 @@ def _process(_: int) -> int:
 
 def test_distributed__nothing_stays_on_the_cluster(client: Client) -> None:
     run_all(DistributedExecutor(client), slower_first, range(5), "square")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(key.startswith("square-") for keys in client.has_what().values() for key in keys):
         assert time.monotonic() < deadline, client.has_what()
         time.sleep(0.05)
+
+
+def fails_beside_another(task: tuple[str, int]) -> None:
+    """The first task fails once the second has begun; the second ends when there is a file `go`."""
+    folder, number = Path(task[0]), task[1]
+    (folder / f"begun {number}").touch()
+    deadline = time.monotonic() + 60
+    awaited = folder / ("go" if number else "begun 1")
+    while not awaited.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if number == 0:
+        raise LookupError("the first found nothing")
+    (folder / "ended").touch()
+
+
+def test_distributed__after_an_error_tasks_that_have_begun_are_waited_for(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = submission._wait_a_while
+
+    def let_go_and_wait(*args: Any) -> None:
+        # Not before: a task that nobody waits for must still be at work when the error arrives.
+        (tmp_path / "go").touch()
+        wait(*args)
+
+    monkeypatch.setattr(submission, "_wait_a_while", let_go_and_wait)
+    try:
+        with pytest.raises(LookupError, match="the first found nothing"):
+            run_all(
+                DistributedExecutor(client),
+                fails_beside_another,
+                [(str(tmp_path), 0), (str(tmp_path), 1)],
+                "f",
+            )
+        assert (tmp_path / "ended").exists(), "a task may still write after its run has failed"
+    finally:
+        (tmp_path / "go").touch()
 
 
 # --- clusters of their own -------------------------------------------------------------------------------
