@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from plmix_dist.engine.block_leaves import BlockLeaves
 from plmix_dist.engine.dask_arrays import is_dask_array
-from plmix_dist.engine.dask_leaves import DaskLeaves
+from plmix_dist.engine.dask_leaves import DaskLeaves, check_dask_array
 from plmix_dist.engine.leaf_source import LazyRows
+from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.engine.store_leaves import StoreLeaves
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.ranges import LARGEST_WEIGHT, check_ranges
 from plmix_dist.rankings.ties import unorder_last_ties
+from plmix_dist.rankings.validate import check_rows
 from plmix_dist.store import RankingStore, open_store
 from plmix_dist.store.location import Location
+from plmix_dist.values import numbers, one_of, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,17 +34,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RowWeights:
-    """Weights that the user gave, one per row, for a run of leaves."""
+class LeafRows:
+    """Where each leaf of a run begins and, if the user gave weights, the weights of its rows."""
 
-    values: NDArray[np.float64]
     bounds: NDArray[np.int64]
     first_leaf: int
+    weights: NDArray[np.float64] | None
 
-    def of(self, leaf: int) -> NDArray[np.float64]:
-        """The weights of the rows of one leaf."""
+    def first_row(self, leaf: int) -> int:
+        """The number of the first row of a leaf in the whole source."""
+        return int(self.bounds[leaf - self.first_leaf])
+
+    def weights_of(self, leaf: int) -> NDArray[np.float64] | None:
+        """The weights that the user gave to the rows of a leaf."""
+        if self.weights is None:
+            return None
         first, last = self.bounds[leaf - self.first_leaf : leaf - self.first_leaf + 2] - self.bounds[0]
-        return self.values[first:last]
+        return self.weights[first:last]
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,7 @@ class UsableLeaves:
 
     leaves: Leaves
     item_names: tuple[str, ...]
-    row_weights: RowWeights | None
+    rows: LeafRows
 
     def iter_leaves(
         self, start: int = 0, stop: int | None = None, *, labels: bool = True
@@ -62,21 +72,28 @@ class UsableLeaves:
         return (self._usable(block, leaf) for leaf, block in enumerate(blocks, start=start))
 
     def _usable(self, block: RankingBlock, leaf: int) -> RankingBlock:
-        if self.row_weights is not None:
-            weights = self.row_weights.of(leaf)
+        weights = self.rows.weights_of(leaf)
+        kept = None
+        if weights is not None:
             block = block.replace(weights=weights)
             if (weights == 0).any():
-                block = block.take(weights > 0)
+                kept = np.flatnonzero(weights)
+                block = block.take(kept)
         block = unorder_last_ties(block)
         if block.has_ties:
-            assert block.tied is not None
-            entry = int(np.flatnonzero(block.tied)[0])
-            row = int(np.searchsorted(block.offsets, entry, side="right")) - 1
-            raise SettingsError(
-                f"leaf {leaf}, row {row}: item {self.item_names[int(block.items[entry])]!r} is tied with another, and "
-                "ties cannot be fitted yet; leave such rows out, or break the ties first"
-            )
+            self._refuse_ties(block, self.rows.first_row(leaf), kept)
         return block
+
+    def _refuse_ties(self, block: RankingBlock, first_row: int, kept: NDArray[np.intp] | None) -> NoReturn:
+        """An error that names the first tie by its row in the user's data; `kept` has the rows that are left."""
+        assert block.tied is not None
+        entry = int(np.flatnonzero(block.tied)[0])
+        row = int(np.searchsorted(block.offsets, entry, side="right")) - 1
+        row = first_row + (row if kept is None else int(kept[row]))
+        raise SettingsError(
+            f"row {row}: item {self.item_names[int(block.items[entry])]!r} is tied with another, and "
+            "ties cannot be fitted yet; leave such rows out, or break the ties first"
+        )
 
 
 @dataclass(frozen=True)
@@ -141,36 +158,35 @@ class Rankings:
         self, start: int = 0, stop: int | None = None, *, labels: bool = True
     ) -> Iterator[RankingBlock]:
         """The rows of each leaf in turn."""
-        weights = self._row_weights(start, self.n_leaves if stop is None else stop)
-        return UsableLeaves(self.source, self.item_names, weights).iter_leaves(start, stop, labels=labels)
+        rows = self._leaf_rows(start, self.n_leaves if stop is None else stop)
+        return UsableLeaves(self.source, self.item_names, rows).iter_leaves(start, stop, labels=labels)
 
     def only(self, start: int, stop: int) -> UsableLeaves:
         """The leaves from `start` to `stop`, with rows and weights of no others."""
-        return UsableLeaves(self.source.only(start, stop), self.item_names, self._row_weights(start, stop))
+        return UsableLeaves(self.source.only(start, stop), self.item_names, self._leaf_rows(start, stop))
 
     def lazy_rows(self, start: int, stop: int) -> LazyRows | None:
         """The rows of some leaves where a cluster has to compute them."""
         lazy = self.source.lazy_rows(start, stop)
         if lazy is None:
             return None
-        weights = self._row_weights(start, stop)
-        return LazyRows(lazy.array, partial(_usable_leaves, lazy.leaves_of, self.item_names, weights))
+        rows = self._leaf_rows(start, stop)
+        return LazyRows(lazy.array, partial(_usable_leaves, lazy.leaves_of, self.item_names, rows))
 
-    def _row_weights(self, start: int, stop: int) -> RowWeights | None:
-        if self.weights is None:
-            return None
+    def _leaf_rows(self, start: int, stop: int) -> LeafRows:
         bounds = self.leaf_bounds[start : stop + 1]
-        return RowWeights(self.weights[bounds[0] : bounds[-1]], bounds, start)
+        weights = None if self.weights is None else self.weights[bounds[0] : bounds[-1]]
+        return LeafRows(bounds, start, weights)
 
 
 def _usable_leaves(
     leaves_of: Callable[[NDArray[np.integer]], Leaves],
     item_names: tuple[str, ...],
-    weights: RowWeights | None,
+    leaf_rows: LeafRows,
     rows: NDArray[np.integer],
 ) -> UsableLeaves:
     """From computed rows to leaves that fits take."""
-    return UsableLeaves(leaves_of(rows), item_names, weights)
+    return UsableLeaves(leaves_of(rows), item_names, leaf_rows)
 
 
 def as_rankings(
@@ -192,6 +208,7 @@ def as_rankings(
     """
     if isinstance(source, Rankings):
         return source
+    _check_arguments(n_items, unranked)
     if isinstance(source, str | os.PathLike | Location):
         source = open_store(source)
     if isinstance(source, RankingStore):
@@ -203,10 +220,12 @@ def as_rankings(
         return _from_dask(source, known, unranked, sample_weight, item_names)
     if isinstance(source, RankingBlock):
         block = source
+        _check_block(block)
         if known is not None and known != block.n_items:
             raise SettingsError(f"the block has {block.n_items} items, but {known} are expected")
     else:
         block = RankingBlock.from_array(source, n_items=known, unranked=unranked)
+    check_memory(block.n_items)
     if block.n_rankings == 0:
         raise SettingsError("there are no rankings")
     if block.groups is not None:
@@ -215,6 +234,20 @@ def as_rankings(
     names = item_names or tuple(str(number) for number in range(block.n_items))
     weights = _weights(sample_weight, block.n_rankings)
     return Rankings(leaves, block.n_items, names, weights)
+
+
+def _check_block(block: RankingBlock) -> None:
+    """An error if a block is not valid. It may have been made by hand."""
+    check_ranges(block)
+    check_rows(block.replace(weights=None))  # a row may have weight zero here
+
+
+def _check_arguments(n_items: Any, unranked: Any) -> None:
+    if n_items is not None:
+        whole_number("n_items", n_items, at_least=1)
+        check_memory(n_items)
+    if unranked is not None:
+        one_of("unranked", unranked, ("below", "absent"))
 
 
 _NO_GROUPS = "rankings with groups cannot be fitted yet; leave the groups out"
@@ -250,8 +283,10 @@ def _from_dask(
     sample_weight: ArrayLike | None,
     item_names: tuple[str, ...] | None,
 ) -> Rankings:
+    check_dask_array(array)
     if n_items is None:
         n_items = int(array.max().compute()) + 1
+        check_memory(n_items)
     leaves = DaskLeaves(array, n_items, unranked)
     names = item_names or tuple(str(number) for number in range(n_items))
     weights = _weights(sample_weight, array.shape[0])
@@ -261,15 +296,16 @@ def _from_dask(
 def _weights(sample_weight: ArrayLike | None, n_rankings: int) -> NDArray[np.float64] | None:
     if sample_weight is None:
         return None
-    weights = np.asarray(sample_weight, np.float64)
+    weights = numbers("sample_weight", sample_weight)
     if weights.shape != (n_rankings,):
         raise SettingsError(
             f"expected {n_rankings} sample weights, one per ranking, but got shape {weights.shape}"
         )
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    bad = np.flatnonzero(~((weights >= 0) & (weights <= LARGEST_WEIGHT)))
     if len(bad):
         raise SettingsError(
-            f"sample_weight[{int(bad[0])}] is {weights[bad[0]]}, but must be finite and not negative"
+            f"sample_weight[{int(bad[0])}] is {weights[bad[0]]}, but must be finite, not negative, and at most "
+            f"{LARGEST_WEIGHT:g}"
         )
     if not weights.any():
         raise SettingsError("all sample weights are zero")

@@ -88,7 +88,7 @@ def rankings(draw: st.DrawFn, n_items: int) -> Ranking:
             places[-1] = (*places[-1], item)
         else:
             places.append((item,))
-    weight = draw(st.just(1.0) | st.floats(1e-300, 1e300))
+    weight = draw(st.just(1.0) | st.floats(1e-300, 1e100))
     return Ranking(tuple(places), tuple(listed[n_ordered:]), unranked, weight)
 
 

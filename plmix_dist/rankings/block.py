@@ -103,6 +103,7 @@ class RankingBlock:
         """(n_rankings + 1,): row r lists `items[offsets[r]:offsets[r + 1]]`."""
         offsets = np.zeros(self.n_rankings + 1, np.int64)
         np.cumsum(self.n_listed, out=offsets[1:])
+        offsets.flags.writeable = False
         return offsets
 
     @property
@@ -141,6 +142,10 @@ class RankingBlock:
         if self.groups is not None:
             starts[1:] = self.groups[1:] != self.groups[:-1]
         return starts
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Offsets and the like are computed again where they are needed: they need not travel.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def row_of_item(self) -> NDArray[np.int64]:
         """(total listed,): the row of each entry of `items`.

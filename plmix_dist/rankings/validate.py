@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plmix_dist.errors import RankingError
+from plmix_dist.rankings.leaves import SMALLEST_LEAF
+from plmix_dist.rankings.ranges import LARGEST_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from plmix_dist.rankings.block import RankingBlock
+
+# A table of rows by items may have this many cells per listed item; beyond that, sorting is faster.
+_MOST_CELLS = 32
 
 
 class RowProblem(NamedTuple):
@@ -87,7 +92,9 @@ def _out_of_range(block: RankingBlock) -> Iterator[RowProblem]:
 
 
 def _duplicates(block: RankingBlock, name: Callable[[int], str]) -> Iterator[RowProblem]:
-    if not len(block.items):
+    # Leaf by leaf, so that the processor's cache holds what is looked at.
+    leaves = (block[row : row + SMALLEST_LEAF] for row in range(0, block.n_rankings, SMALLEST_LEAF))
+    if not any(map(_may_repeat, leaves)):
         return
     # Sort by row, then by item: equal items of one row become neighbours.
     stride = max(block.n_items, int(block.items.max()) + 1)
@@ -96,6 +103,23 @@ def _duplicates(block: RankingBlock, name: Callable[[int], str]) -> Iterator[Row
     for key in np.unique(keys[1:][keys[1:] == keys[:-1]]).tolist():
         row, item = divmod(key, stride)
         yield RowProblem(row, "duplicate-item", item, f"item {name(item)} is listed twice")
+
+
+def _may_repeat(block: RankingBlock) -> bool:
+    """Whether a row of a few lists an item twice, found without sorting. True also if only sorting can tell."""
+    items = block.items
+    if not len(items):
+        return False
+    stride = int(items.max()) + 1
+    if stride <= 64 and block.n_listed.all():
+        bits = np.left_shift(np.uint64(1), items, dtype=np.uint64)
+        n_distinct = np.bitwise_count(np.bitwise_or.reduceat(bits, block.offsets[:-1]))
+        return not np.array_equal(n_distinct, block.n_listed)
+    if block.n_rankings * stride > _MOST_CELLS * len(items):
+        return True
+    listed = np.zeros(block.n_rankings * stride, np.bool_)
+    listed[block.row_of_item() * stride + items] = True
+    return int(np.count_nonzero(listed)) < len(items)
 
 
 def _no_choice(block: RankingBlock, name: Callable[[int], str]) -> Iterator[RowProblem]:
@@ -110,7 +134,10 @@ def _no_choice(block: RankingBlock, name: Callable[[int], str]) -> Iterator[RowP
 def _weights(block: RankingBlock) -> Iterator[RowProblem]:
     if block.weights is None:
         return
-    good = np.isfinite(block.weights) & (block.weights > 0)
+    good = (block.weights > 0) & (block.weights <= LARGEST_WEIGHT)
     for row in np.flatnonzero(~good).tolist():
-        message = f"weight {block.weights[row]:g} is not a positive finite number"
+        weight = float(block.weights[row])
+        message = f"weight {weight:g} is not a positive finite number"
+        if LARGEST_WEIGHT < weight < np.inf:
+            message = f"weight {weight:g} is too large to be summed: at most {LARGEST_WEIGHT:g}; divide all weights"
         yield RowProblem(row, "bad-weight", -1, message)

@@ -1,0 +1,164 @@
+"""The range check of a block: compiled code reads and writes where these numbers say, so none may be out of range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from plmix_dist.errors import RankingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.errors import PlmixError
+    from plmix_dist.rankings.block import RankingBlock
+
+# Sums of weights times log-likelihoods stay far within float64.
+LARGEST_WEIGHT = 1e100
+# As integers, the bits of float64 numbers from 0 on have the order of the numbers. Negative numbers and NaN are above.
+_LARGEST_BITS = np.float64(LARGEST_WEIGHT).view(np.uint64)
+_CHECKED = "_checked_lengths"
+_REMEDY = "make blocks with RankingBlock.from_array or from_rows, and do not change their arrays"
+
+
+class _Lengths(NamedTuple):
+    """The bytes of `n_listed` and `n_ordered` when they were checked."""
+
+    n_listed: bytes
+    n_ordered: bytes
+
+
+def check_ranges(
+    block: RankingBlock, where: str = "", first_row: int = 0, error: type[PlmixError] = RankingError
+) -> None:
+    """Raise an error if a number of a block is out of range; compiled code must not see such a block.
+
+    This is called for every leaf in every pass, because arrays may be changed meanwhile. So it is fast: the first call
+    checks everything. Later calls check items and weights again, and compare the bytes of the lengths. Whether an item
+    is listed twice in a row is checked elsewhere, where blocks enter.
+
+    Parameters
+    ----------
+    where
+        Where the block comes from, for messages.
+    first_row
+        The number of the first row there.
+    error
+        The class of the error.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block = RankingBlock.from_array([[0, 1], [1, 0]])
+    >>> check_ranges(block)
+    >>> check_ranges(block.replace(items=np.array([0, 1, 7, 0], np.uint8)))
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.RankingError: row 1: item 7 is out of range: there are 2 items, numbered from 0; ...
+    """
+    checked: _Lengths | None = vars(block).get(_CHECKED)
+    if (
+        checked is not None
+        and checked.n_listed == block.n_listed.tobytes()
+        and checked.n_ordered == block.n_ordered.tobytes()
+        and (not block.items.size or np.maximum.reduce(block.items) < block.n_items)
+        and (block.weights is None or not block.weights.size or _are_weights(block.weights))
+    ):
+        return
+    problem = next(_problems(block, first_row), None)
+    if problem is not None:
+        prefix = f"{where}: " if where else ""
+        raise error(f"{prefix}{problem}; {_REMEDY if error is RankingError else 'make the store anew'}")
+    # As cached_property does: these are no fields.
+    vars(block)[_CHECKED] = _Lengths(block.n_listed.tobytes(), block.n_ordered.tobytes())
+
+
+def _are_weights(weights: NDArray[np.float64]) -> bool:
+    """Whether all are from 0 to LARGEST_WEIGHT, in one look at their bits. -0.0 gives False."""
+    return bool(np.maximum.reduce(weights.view(np.uint64)) <= _LARGEST_BITS)
+
+
+def _problems(block: RankingBlock, first_row: int) -> Iterator[str]:
+    """What is wrong, in words. Each check relies on the ones before it."""
+    yield from _wrong_types(block)
+    yield from _wrong_lengths(block)
+    yield from _wrong_offsets(block, first_row)
+    items = block.items
+    if items.size and items.max() >= block.n_items:
+        entry = int(np.flatnonzero(items >= block.n_items)[0])
+        row = first_row + int(np.searchsorted(block.offsets, entry, side="right")) - 1
+        yield f"row {row}: item {items[entry]} is out of range: there are {block.n_items} items, numbered from 0"
+    if block.weights is not None:
+        bad = np.flatnonzero(~((block.weights >= 0) & (block.weights <= LARGEST_WEIGHT)))
+        if bad.size:
+            yield (
+                f"row {first_row + int(bad[0])}: weight {block.weights[bad[0]]:g} is not a number "
+                f"from 0 to {LARGEST_WEIGHT:g}"
+            )
+
+
+def _wrong_types(block: RankingBlock) -> Iterator[str]:
+    if not isinstance(block.n_items, int | np.integer) or isinstance(block.n_items, bool) or block.n_items < 1:
+        yield f"n_items must be a whole number from 1 on, but is {block.n_items!r}"
+    for name in ("items", "n_listed", "n_ordered"):
+        column = getattr(block, name)
+        if not isinstance(column, np.ndarray) or column.dtype.kind != "u" or column.itemsize > 4:
+            yield f"{name} must be an array of uint8, uint16 or uint32, but is {_kind(column)}"
+        elif column.ndim != 1 or not column.flags.aligned or not column.dtype.isnative:
+            yield f"{name} must be an aligned array of one dimension in native byte order, but is {_kind(column)}"
+    for name, kind, optional in (("below", np.bool_, False), ("tied", np.bool_, True), ("weights", np.float64, True)):
+        column = getattr(block, name)
+        if optional and column is None:
+            continue
+        if not isinstance(column, np.ndarray) or column.dtype != kind or column.ndim != 1:
+            yield f"{name} must be an array of {np.dtype(kind)} of one dimension, but is {_kind(column)}"
+    for name in ("ids", "groups"):
+        column = getattr(block, name)
+        if column is not None and (not isinstance(column, np.ndarray) or column.ndim != 1):
+            yield f"{name} must be an array of one dimension, but is {_kind(column)}"
+
+
+def _kind(column: object) -> str:
+    """The type of a column in words."""
+    if isinstance(column, np.ndarray):
+        return f"{column.dtype} of shape {column.shape}"
+    return type(column).__name__
+
+
+def _wrong_lengths(block: RankingBlock) -> Iterator[str]:
+    for name in ("n_ordered", "below", "weights", "ids", "groups"):
+        column = getattr(block, name)
+        if column is not None and len(column) != len(block.n_listed):
+            yield f"{name} has {len(column)} entries, but n_listed has {len(block.n_listed)}: one per row"
+    if block.tied is not None and len(block.tied) != len(block.items):
+        yield f"tied has {len(block.tied)} entries, but items has {len(block.items)}: one per listed item"
+    total = int(block.n_listed.sum(dtype=np.int64))
+    if total != len(block.items):
+        yield f"its rows list {total} items by n_listed, but items has {len(block.items)}"
+
+
+def _wrong_offsets(block: RankingBlock, first_row: int) -> Iterator[str]:
+    bad = np.flatnonzero(block.n_ordered > block.n_listed)
+    if bad.size:
+        row = int(bad[0])
+        yield (
+            f"row {first_row + row}: {block.n_ordered[row]} items are ordered by n_ordered, but the row lists "
+            f"{block.n_listed[row]}"
+        )
+    offsets = block.offsets
+    if len(offsets) != len(block.n_listed) + 1 or offsets[0] != 0:
+        yield "its offsets do not belong to its rows"
+    bad = np.flatnonzero(np.diff(offsets) != block.n_listed)
+    if bad.size:
+        yield f"row {first_row + int(bad[0])}: n_listed was changed after the block was first used"
+    if block.tied is not None and block.tied.any():
+        entries = np.flatnonzero(block.tied)
+        rows = np.searchsorted(offsets, entries, side="right") - 1
+        places = entries - offsets[rows]
+        bad = np.flatnonzero((places == 0) | (places >= block.n_ordered[rows]))
+        if bad.size:
+            row = first_row + int(rows[bad[0]])
+            yield f"row {row}: tied marks an item that is the first of its row, or is not ordered"

@@ -1,0 +1,177 @@
+"""Checks of single settings: their types and ranges. Errors name the setting, what was found, and what is expected."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plmix_dist.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_LONGEST_SHOWN = 60
+
+
+def whole_number(name: str, value: Any, at_least: int = 0) -> int:
+    """The value as int if it is an integer from `at_least` on. Floats, text and True are errors.
+
+    Examples
+    --------
+    >>> whole_number("n_components", np.int64(3), at_least=1)
+    3
+    >>> whole_number("n_components", 2.5, at_least=1)
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.SettingsError: n_components must be a whole number from 1 on, but is 2.5 (float)
+    """
+    is_number = isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
+    if not is_number or value < at_least:
+        raise SettingsError(f"{name} must be a whole number from {at_least} on, but is {shown(value)}")
+    return int(value)
+
+
+def real_number(name: str, value: Any, *, above: float | None = None, at_least: float | None = None) -> float:
+    """The value as float if it is a finite number in range. Text, None and True are errors.
+
+    Examples
+    --------
+    >>> real_number("alpha", 1, at_least=0)
+    1.0
+    >>> real_number("tol", "x", above=0)
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.SettingsError: tol must be a finite number above 0, but is 'x' (str)
+    """
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    found = _as_float(value) if is_number else math.nan
+    in_range = (above is None or found > above) and (at_least is None or found >= at_least)
+    if not (math.isfinite(found) and in_range):
+        bound = f" above {above:g}" if above is not None else f" from {at_least:g} on" if at_least is not None else ""
+        raise SettingsError(f"{name} must be a finite number{bound}, but is {shown(value)}")
+    return found
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def yes_or_no(name: str, value: Any) -> bool:
+    """The value if it is True or False.
+
+    Examples
+    --------
+    >>> yes_or_no("accelerate", True)
+    True
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise SettingsError(f"{name} must be True or False, but is {shown(value)}")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, known: Sequence[str]) -> str:
+    """The value if it is one of the known words; otherwise an error that names the nearest.
+
+    Examples
+    --------
+    >>> one_of("link", "logit", ("logit", "probit"))
+    'logit'
+    >>> one_of("unranked", "bellow", ("below", "absent"))
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.SettingsError: unranked must be below or absent, but is 'bellow' (str); did you mean 'below'?
+    """
+    if not isinstance(value, str) or value not in known:
+        listed = " or ".join([", ".join(known[:-1]), known[-1]] if len(known) > 1 else known)
+        raise SettingsError(f"{name} must be {listed}, but is {shown(value)}{nearest(value, known)}")
+    return value
+
+
+def nearest(value: Any, known: Sequence[str]) -> str:
+    """A question that names the known word nearest to a misspelt one; empty if none is near.
+
+    Examples
+    --------
+    >>> nearest("spectal", ["spectral", "random"])
+    "; did you mean 'spectral'?"
+    """
+    found = difflib.get_close_matches(value.lower(), known, n=1) if isinstance(value, str) else []
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def numbers(name: str, values: Any) -> NDArray[np.float64]:
+    """An array of float64, of any shape; an error if these are no numbers.
+
+    Examples
+    --------
+    >>> numbers("shares", [0.5, 0.5]).tolist()
+    [0.5, 0.5]
+    >>> numbers("shares", "half")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.SettingsError: shares must be numbers, but is 'half' (str)
+    """
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError):  # lists of different lengths
+        raise SettingsError(f"{name} must be an array of numbers, but is {shown(values)}") from None
+    if found.dtype.kind not in "biuf":
+        raise SettingsError(f"{name} must be numbers, but is {shown(values)}")
+    with np.errstate(over="ignore"):
+        return found.astype(np.float64)
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed from 0 on: an integer itself; drawn from a RandomState or a Generator; fresh entropy for None.
+
+    As in scikit-learn, drawing advances a RandomState or a Generator: a second fit with the same one has other starts.
+
+    Examples
+    --------
+    >>> seed_of(7)
+    7
+    >>> seed_of(np.random.default_rng(0)) == seed_of(np.random.default_rng(0))
+    True
+    """
+    if random_state is None:
+        return int(np.random.SeedSequence().entropy) % (1 << 63)  # type: ignore[arg-type]
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(1 << 63))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(1 << 32, dtype=np.int64))
+    is_number = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool | np.bool_)
+    if not is_number or random_state < 0:
+        raise SettingsError(
+            "random_state must be a whole number from 0 on, a numpy RandomState or Generator, or None, but is "
+            f"{shown(random_state)}"
+        )
+    return int(random_state)
+
+
+def shown(value: Any) -> str:
+    """A value and its type, for messages.
+
+    Examples
+    --------
+    >>> shown("2"), shown(None)
+    ("'2' (str)", 'None')
+    """
+    if value is None:
+        return "None"
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} of shape {value.shape}"
+    try:
+        text = repr(value)
+    except Exception:  # a repr of the user's own, or an integer of too many digits
+        text = "a value"
+    if len(text) > _LONGEST_SHOWN:
+        text = f"{text[: _LONGEST_SHOWN - 3]}..."
+    return f"{text} ({type(value).__name__})"
