@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from plmix_dist.inference.look import take_look
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.sample_fits import NEWTON_AFTER, SampleFits, halving, with_newton
 from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, run_to_ends
+from plmix_dist.kernels.compilation import FIRST_FIT_SECONDS, kernels_are_compiled
 from plmix_dist.solvers import LSR, M_STEPS, MM, MStep
 from plmix_dist.stages import Stages
 from plmix_dist.starts.make_starts import make_starts
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from plmix_dist.inference.look import Extent, Look
     from plmix_dist.inference.settings import FitSettings
     from plmix_dist.inference.starts_to_ends import Ends
+
+logger = logging.getLogger("plmix_dist")
 
 # Up to this many listed items per ranking, comparisons are sparse and LSR's fewer passes outweigh their cost.
 _SHORT_RANKINGS = 12
@@ -83,6 +87,7 @@ def _fit(
     if settings.alpha == 0:
         check_identified(passes, rankings.item_names)
     em = em_for(settings, look.extent, rankings)
+    _tell_of_compiling(em.m_step)
     if given is None:
         candidates, about = _candidates(look, settings, em, stages, client)
     else:
@@ -102,6 +107,15 @@ def _fit(
     failed = [{"start": number, "error": str(error)} for number, error in ends.failed.items()]
     began = {"stages": stages.records, "failed_starts": failed}
     return Fit(ends.runs[best], em.m_step.name, about | candidates[best].about | began)
+
+
+def _tell_of_compiling(m_step: MStep) -> None:
+    """Say why nothing seems to happen, if kernels must be compiled first."""
+    if not kernels_are_compiled(with_rates=m_step is LSR):
+        logger.warning(
+            "compiling kernels, once per machine and version: about %d s (`plmix compile` does it ahead)",
+            FIRST_FIT_SECONDS,
+        )
 
 
 def best_of(ends: Ends) -> int:

@@ -93,17 +93,7 @@ class SampleFits(NamedTuple):
         """Fits to a part of the rows, with a prior in proportion."""
         n_rows, em = part.n_rankings, self.em
         part = merge_if_short(part)
-        # A part of the rows may have no estimate of its own without a prior, even where all of them have one.
-        alpha = (em.alpha or _ALPHA_OF_PARTS) * part.total_weight / em.weight
-        part_em = replace(
-            em,
-            weight=part.total_weight,
-            n_rankings=part.n_rankings,
-            alpha=alpha,
-            tol=max(_SAMPLE_TOLERANCE, em.tol),
-            max_iter=max_iter or em.max_iter,
-            newton=None,
-        )
+        part_em = part_of(em, part, _SAMPLE_TOLERANCE, max_iter or em.max_iter)
         if newton_after is not None:
             part_em = with_newton(part_em, part, newton_after)
         passes = ThreadedPasses(as_rankings(part))
@@ -118,6 +108,21 @@ class SampleFits(NamedTuple):
             Candidate(run.point, candidates[number].about, run.hessian)
             for number, run in sorted(runs.items())
         ]
+
+
+def part_of(em: Em, rows: RankingBlock, tol: float, max_iter: int) -> Em:
+    """The same fit to a part of the rows: a prior in proportion, a tolerance of at least `tol`, no Newton steps."""
+    # A part of the rows may have no estimate of its own without a prior, even where all of them have one.
+    alpha = (em.alpha or _ALPHA_OF_PARTS) * rows.total_weight / em.weight
+    return replace(
+        em,
+        weight=rows.total_weight,
+        n_rankings=rows.n_rankings,
+        alpha=alpha,
+        tol=max(tol, em.tol),
+        max_iter=max_iter,
+        newton=None,
+    )
 
 
 def with_newton(em: Em, sample: RankingBlock, after: int) -> Em:
