@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plmix_dist.rankings.leaves import cut_leaves, default_leaf_rows
+from plmix_dist.rankings.ranges import check_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,12 +72,16 @@ class BlockLeaves:
     def only(self, start: int, stop: int) -> PartOfBlock:
         """Copies of the rows of some leaves; views would carry the whole block along when they travel."""
         bounds = self.leaf_bounds[start : stop + 1]
-        rows = self.block[int(bounds[0]) : int(bounds[-1])]
-        return PartOfBlock(rows.take(np.arange(rows.n_rankings)), start, bounds - bounds[0])
+        first_row = int(bounds[0])
+        rows = self.block[first_row : int(bounds[-1])]
+        check_ranges(rows, first_row=first_row)
+        return PartOfBlock(rows.take(np.arange(rows.n_rankings)), start, bounds - first_row, first_row)
 
 
 class PartOfBlock:
-    """The rows of a run of leaves, with the number of the first and where each begins.
+    """The rows of a run of leaves, with the number of the first leaf, where each begins, and the first row.
+
+    The numbers of each leaf are checked when it is asked for.
 
     Examples
     --------
@@ -86,10 +91,13 @@ class PartOfBlock:
     [1, 1]
     """
 
-    def __init__(self, rows: RankingBlock, first_leaf: int, bounds: NDArray[np.int64]) -> None:
+    def __init__(
+        self, rows: RankingBlock, first_leaf: int, bounds: NDArray[np.int64], first_row: int = 0
+    ) -> None:
         self.rows = rows
         self.first_leaf = first_leaf
         self.bounds = bounds
+        self.first_row = first_row
 
     def iter_leaves(
         self, start: int = 0, stop: int | None = None, *, labels: bool = True
@@ -98,4 +106,6 @@ class PartOfBlock:
         del labels
         end = None if stop is None else stop - self.first_leaf + 1
         for first, last in pairwise(self.bounds[start - self.first_leaf : end].tolist()):
-            yield self.rows[first:last]
+            block = self.rows[first:last]
+            check_ranges(block, first_row=self.first_row + first)
+            yield block

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmix_dist.engine.leaf_source import LazyRows
-from plmix_dist.errors import SettingsError
+from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import item_dtype
 from plmix_dist.rankings.leaves import default_leaf_rows
@@ -24,6 +24,27 @@ if TYPE_CHECKING:
 _LEAVES_AT_ONCE = 16
 
 
+def check_dask_array(array: Any) -> None:
+    """An error if a Dask array cannot hold rankings, found without computing it.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> check_dask_array(da.zeros((9_000, 3)))
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.SettingsError: expected an integer array (rankings, places), but got float64 of shape (9000, 3)
+    """
+    if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
+        raise SettingsError(
+            f"expected an integer array (rankings, places), but got {array.dtype} of shape {array.shape}"
+        )
+    if np.isnan(array.shape).any():
+        raise SettingsError("the Dask array has chunks of unknown sizes; call compute_chunk_sizes() first")
+    if 0 in array.shape:
+        raise SettingsError(f"there are no rankings in a Dask array of shape {array.shape}")
+
+
 class DaskLeaves:
     """The leaves of a Dask array (rows, places).
 
@@ -35,14 +56,7 @@ class DaskLeaves:
     """
 
     def __init__(self, array: Any, n_items: int, unranked: Unranked | None) -> None:
-        if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
-            raise SettingsError(
-                f"expected an integer array (rankings, places), but got {array.dtype} of shape {array.shape}"
-            )
-        if np.isnan(array.shape[0]):
-            raise SettingsError(
-                "the Dask array has chunks of unknown sizes; call compute_chunk_sizes() first"
-            )
+        check_dask_array(array)
         self.array = array
         self.n_items = n_items
         self.unranked = unranked
@@ -83,7 +97,7 @@ class DaskLeaves:
         """The rows of leaves `start` to `stop`, still lazy."""
         bounds = self.leaf_bounds[start : stop + 1]
         rows = self.array[int(bounds[0]) : int(bounds[-1])]
-        make = partial(RowLeaves, start, int(bounds[0]), self.n_items, self.unranked)
+        make = partial(RowLeaves, start, int(bounds[0]), len(rows), self.n_items, self.unranked)
         return LazyRows(rows, make)
 
     def iter_leaves(
@@ -95,7 +109,7 @@ class DaskLeaves:
         for first in range(start, end, _LEAVES_AT_ONCE):
             last = min(first + _LEAVES_AT_ONCE, end)
             array, leaves_of = self.lazy_rows(first, last)
-            yield from leaves_of(np.asarray(array.compute())).iter_leaves(first, last)
+            yield from leaves_of(array.compute()).iter_leaves(first, last)
 
 
 class RowLeaves:
@@ -103,7 +117,7 @@ class RowLeaves:
 
     Examples
     --------
-    >>> leaves = RowLeaves(2, 8_192, 2, None, np.array([[0, 1], [1, 0]]))
+    >>> leaves = RowLeaves(2, 8_192, 2, 2, None, np.array([[0, 1], [1, 0]]))
     >>> [block.n_rankings for block in leaves.iter_leaves(2, 3)]
     [2]
     """
@@ -112,10 +126,17 @@ class RowLeaves:
         self,
         first_leaf: int,
         first_row: int,
+        n_rows: int,
         n_items: int,
         unranked: Unranked | None,
         rows: NDArray[np.integer],
     ) -> None:
+        rows = np.asarray(rows)
+        if rows.ndim != 2 or len(rows) != n_rows:
+            raise RankingError(
+                f"the Dask array promises {n_rows:,} rows from row {first_row:,} on, but computing them gave an array "
+                f"of shape {rows.shape}; if its chunks have other sizes than it says, call compute_chunk_sizes() first"
+            )
         self.first_leaf = first_leaf
         self.first_row = first_row
         self.n_items = n_items

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from plmix_dist.engine.leaf_ranges import leaf_ranges
 from plmix_dist.engine.tree import TreeSum
 from plmix_dist.errors import FitError
+from plmix_dist.rankings.ranges import check_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -171,6 +172,8 @@ def _sum_run(
     trees = [_tree(one.aggregation.combine, one.places.size) for one in work]
     ready = list(prepared)
     for leaf, block in read(leaves):
+        # In every pass: blocks that are kept in memory may be changed there.
+        check_ranges(block, f"leaf {leaf}, rows counted from its first")
         for number, (aggregation, _, places) in enumerate(work):
             place = places.of(leaf)
             if place is None:
