@@ -27,7 +27,7 @@ def test_numba__still_has(module: str, owner: str, name: str) -> None:
     assert hasattr(found, name), f"{owner}.{name} is gone: change kernels/compiled/numba_internals.py"
 
 
-@pytest.mark.parametrize("name", ["_linking_libraries", "_reload_init", "_final_module", "_finalized"])
+@pytest.mark.parametrize("name", ["_linking_libraries", "_final_module", "_finalized"])
 def test_libraries__still_have(name: str) -> None:
     from plmix_dist.kernels.compiled.numba_internals import _PartLibrary
 
