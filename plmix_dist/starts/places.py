@@ -1,4 +1,4 @@
-"""Rankings as rows of numbers, one a item: the place of each item, less what is to be expected of it."""
+"""The rank embedding: one number per ranking and item, the place of the item minus its expected place."""
 
 from __future__ import annotations
 
@@ -16,39 +16,47 @@ if TYPE_CHECKING:
 
     from plmix_dist.rankings import RankingBlock
 
+# Rankings are short if they order less than this share of the items on average.
 _SHORT_SHARE = 0.5
 
 
 class PlaceRows:
-    """The rank embedding (n_rankings, n_items) of a block: places with the columns' means taken off.
+    """The rank embedding (n_rankings, n_items) of a block: places, minus the mean of each column.
 
-    Where all items were on offer, those that a row leaves unordered share the mean of their places. Where they were
-    not, an item's place says as much about what was on offer beside it as about the ranking: there the entry is its
-    place less the place that one model for all rows expects among the items offered, and 0 where it was not offered.
+    If all items were offered, items that a row leaves unordered share the mean of their places. If only some items
+    were offered, the place of an item depends on which other items were offered. The entry is then its place minus
+    the place that one Plackett-Luce model for all rows expects among the offered items, and 0 for items that were not
+    offered.
 
-    Short rankings mention popular items most, whose places then vary most and hide all others: where rankings order
-    less than half of the items on average, columns are scaled to the same variance.
+    Short rankings list popular items most often, so the places of popular items vary most and would dominate. If
+    rankings order less than half of the items on average, columns are scaled to the same variance.
 
-    Rows are kept as sparse numbers plus one number a row and one a column, so that many items cost no memory.
+    Rows are stored as a sparse matrix, one number per row and one number per column, so that memory does not grow with
+    the number of items.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> PlaceRows(RankingBlock.from_array([[0, 1, 2], [2, 1, 0]])).dense(0, 2).tolist()
+    [[-1.0, 0.0, 1.0], [1.0, 0.0, -1.0]]
     """
 
     def __init__(self, block: RankingBlock) -> None:
         n_items = block.n_items
-        self.weights = np.ones(block.n_rankings) if block.weights is None else block.weights
-        # Rows that had all items on offer; the others have 1 model's expectation taken off already.
+        self.weights = block.row_weights
+        # Which rows were offered all items. From the others the expectation of one model is subtracted.
         self.offers_all = block.below | (block.n_listed == n_items)
         row, place = block.row_of_item(), block.place_of_item()
         n_ordered = block.n_ordered.astype(np.float64)
-        # Places count from the middle; the unordered share the mean of the last n_items - n_ordered of them.
+        # Places count from the middle; unordered items share the mean of the last n_items - n_ordered places.
         self.shared_place = np.where(self.offers_all, n_ordered / 2, 0.0)
         ordered = place < n_ordered[row]
         entries = np.where(ordered, place - (n_items - 1) / 2 - self.shared_place[row], 0.0)
         if not self.offers_all.all():
             entries = np.where(self.offers_all[row], entries, place_surprises(block, fit_one_model(block)[0]))
         self._listed = sparse.csr_array(
-            (entries, block.items.astype(np.int32), block.offsets), shape=(block.n_rankings, n_items)
+            (entries, block.items.astype(np.int32), block.offsets.astype(np.int32)), shape=(block.n_rankings, n_items)
         )
-
         self.scale = np.ones(n_items)
         if np.average(n_ordered, weights=self.weights) < _SHORT_SHARE * n_items:
             deviation = np.sqrt(self._variances())
@@ -58,22 +66,22 @@ class PlaceRows:
         """(n_items,): the mean square of each column, before scaling."""
         total = self.weights.sum()
         squares = self._listed.power(2).T @ self.weights
-        # Where all were on offer, an entry is what is listed plus a number of its row and one of its column.
-        told = np.where(self.offers_all, self.weights, 0.0)
-        listed = sparse.diags_array(told) @ self._listed
+        # In rows that were offered all items, an entry is the stored number plus one of its row and one of its column.
+        full = np.where(self.offers_all, self.weights, 0.0)
+        listed = sparse.diags_array(full) @ self._listed
         own = self.shared_place
         cross = listed.T @ own - self.means * np.asarray(listed.sum(axis=0)).ravel()
-        constant = told @ own**2 - 2 * self.means * (told @ own) + told.sum() * self.means**2
+        constant = full @ own**2 - 2 * self.means * (full @ own) + full.sum() * self.means**2
         return np.asarray(np.maximum((squares + 2 * cross + constant) / total, 0.0))
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """The number of rankings, and the number of items."""
         return int(self._listed.shape[0]), int(self._listed.shape[1])
 
     @cached_property
     def means(self) -> NDArray[np.float64]:
-        """(n_items,): the mean place of each item over the rows that had all on offer."""
+        """(n_items,): the mean place of each item over the rows that were offered all items."""
         weights = np.where(self.offers_all, self.weights, 0.0)
         total = weights.sum()
         if total == 0:
@@ -81,7 +89,14 @@ class PlaceRows:
         return np.asarray((self._listed.T @ weights + weights @ self.shared_place) / total)
 
     def dense(self, start: int, stop: int) -> NDArray[np.float64]:
-        """(stop - start, n_items): some rows."""
+        """(stop - start, n_items): some rows.
+
+        Examples
+        --------
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> PlaceRows(RankingBlock.from_array([[0, 1, 2], [2, 1, 0]])).dense(1, 2).tolist()
+        [[1.0, 0.0, -1.0]]
+        """
         offers_all = self.offers_all[start:stop, None]
         rows = self._listed[start:stop].toarray()
         rows += np.where(offers_all, self.shared_place[start:stop, None] - self.means, 0.0)
@@ -89,17 +104,33 @@ class PlaceRows:
         return np.asarray(rows)
 
     def times(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(n_rankings, n_columns): all rows times a matrix (n_items, n_columns)."""
+        """(n_rankings, n_columns): all rows times a matrix (n_items, n_columns).
+
+        Examples
+        --------
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> rows = PlaceRows(RankingBlock.from_array([[0, 1, 2], [2, 1, 0]]))
+        >>> rows.times(np.array([[1.0], [0.0], [0.0]])).tolist()
+        [[-1.0], [1.0]]
+        """
         matrix = matrix * self.scale[:, None]
         constant = self.shared_place[:, None] * matrix.sum(axis=0) - self.means @ matrix
         return np.asarray(self._listed @ matrix + np.where(self.offers_all[:, None], constant, 0.0))
 
     def transposed_times(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(n_items, n_columns): the transpose times a matrix (n_rankings, n_columns)."""
-        told = np.where(self.offers_all[:, None], matrix, 0.0)
+        """(n_items, n_columns): the transpose times a matrix (n_rankings, n_columns).
+
+        Examples
+        --------
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> rows = PlaceRows(RankingBlock.from_array([[0, 1, 2], [2, 1, 0]]))
+        >>> rows.transposed_times(np.array([[1.0], [0.0]])).tolist()
+        [[-1.0], [0.0], [1.0]]
+        """
+        full = np.where(self.offers_all[:, None], matrix, 0.0)
         unscaled = (
             self._listed.T @ matrix
-            + (self.shared_place @ told)[None, :]
-            - np.outer(self.means, told.sum(axis=0))
+            + (self.shared_place @ full)[None, :]
+            - np.outer(self.means, full.sum(axis=0))
         )
         return np.asarray(unscaled * self.scale[:, None])
