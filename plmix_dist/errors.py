@@ -69,6 +69,10 @@ class StoreFullError(StoreError):
     """The disk is full, or a quota is used up."""
 
 
+class StoreAccessError(StoreError, PermissionError):
+    """The operating system does not let this process read or write here."""
+
+
 class FitError(PlmixError):
     """A fit cannot go on from where it is; others that share its passes can."""
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import math
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from plmix_dist.data import as_rankings, first_difference
-from plmix_dist.errors import NotConvergedWarning, SettingsError
+from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError
 from plmix_dist.fitted import MixtureEstimator, seed_of
 from plmix_dist.inference.fit import Fit, fit_mixture
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.settings import FitSettings
-from plmix_dist.mixture import MODEL, MixtureParams
+from plmix_dist.mixture import MixtureParams, load_with
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store.location import Location
-from plmix_dist.store.npy import array_from_npy, npy_bytes
 
 if TYPE_CHECKING:
     import os
@@ -208,41 +207,54 @@ class PlackettLuceMixture(MixtureEstimator):
             )
         return self
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a folder of arrays and JSON that can be read without this package; nothing is pickled."""
+    def save(self, path: str | os.PathLike[str] | Location) -> None:
+        """Write a folder of arrays and JSON that can be read without this package; nothing is pickled.
+
+        A model that is there stays whole until the new one is.
+        """
+        init_arrays = {name: value for name, value in self.init_.items() if isinstance(value, np.ndarray)}
         about = {
             "settings": {name: value for name, value in self.get_params().items() if _is_plain(value)},
             "fit": {name: getattr(self, f"{name}_") for name in _RESULTS},
             "history": self.history_,
             "events": self.events_,
-            "init": {name: value for name, value in self.init_.items() if not isinstance(value, np.ndarray)},
-            "init_arrays": [name for name, value in self.init_.items() if isinstance(value, np.ndarray)],
+            "init": {name: value for name, value in self.init_.items() if name not in init_arrays},
         }
-        folder = Location.of(path)
-        folder.write_bytes("ghosts.npy", npy_bytes(self._ghosts))
-        for name in about["init_arrays"]:
-            folder.write_bytes(f"init_{name}.npy", npy_bytes(self.init_[name]))
-        self._mixture().save(path, about)
+        arrays = {f"init_{name}": value for name, value in init_arrays.items()}
+        self._mixture().save_with(path, about, {"ghosts": self._ghosts, **arrays})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote, or any model folder."""
-        mixture = MixtureParams.load(path)
-        folder = Location.of(path)
-        about = json.loads(folder.read_bytes(MODEL))
+    def load(cls, path: str | os.PathLike[str] | Location) -> Self:
+        """Read what `save` wrote, or any model folder; an error if a byte of it was altered."""
+        mixture, (about, arrays) = load_with(path)
         known = cls._get_param_names()
-        settings = {name: value for name, value in about.get("settings", {}).items() if name in known}
+        parts = {
+            name: _part(path, about, name, kind)
+            for name, kind in (
+                ("settings", dict),
+                ("fit", dict),
+                ("init", dict),
+                ("history", list),
+                ("events", list),
+            )
+        }
+        settings = {name: value for name, value in parts["settings"].items() if name in known}
         model = cls(**(settings | {"n_components": mixture.n_components}))
         model._set_mixture(mixture)
         for name in _RESULTS:
-            setattr(model, f"{name}_", about.get("fit", {}).get(name))
-        model.history_ = about.get("history", [])
-        model.events_ = about.get("events", [])
-        ghosts = _read_array(folder, "ghosts")
-        model._ghosts = np.zeros(mixture.n_components) if ghosts is None else ghosts
-        # Only arrays that the model names are its own: an older one may have left others in the folder.
-        arrays = {name: _read_array(folder, f"init_{name}") for name in about.get("init_arrays", [])}
-        model.init_ = about.get("init", {}) | arrays
+            setattr(model, f"{name}_", parts["fit"].get(name))
+        model.history_ = parts["history"]
+        model.events_ = parts["events"]
+        model._ghosts = arrays.get("ghosts", np.zeros(mixture.n_components))
+        if model._ghosts.shape != (mixture.n_components,):
+            raise DamagedStoreError(
+                f"the model at {Location.of(path).url} cannot be read: ghosts of shape {model._ghosts.shape}, "
+                f"{mixture.n_components} components; fit and save it again"
+            )
+        init_arrays = {
+            name.removeprefix("init_"): arrays[name] for name in arrays if name.startswith("init_")
+        }
+        model.init_ = parts["init"] | init_arrays
         return model
 
     def __getstate__(self) -> dict[str, Any]:
@@ -291,9 +303,15 @@ class PlackettLuceMixture(MixtureEstimator):
         self.init_ = fitted.init
 
 
-def _read_array(folder: Location, name: str) -> NDArray[np.float64] | None:
-    file = f"{name}.npy"
-    return array_from_npy(folder.read_bytes(file), np.float64) if folder.exists(file) else None
+def _part(path: Any, about: dict[str, Any], name: str, kind: type) -> Any:
+    """An entry of `model.json`, empty if the model has none."""
+    part = about.get(name, kind())
+    if not isinstance(part, kind):
+        raise DamagedStoreError(
+            f"the model at {Location.of(path).url} cannot be read: {name} is {type(part).__name__}, "
+            f"where {kind.__name__} is expected"
+        )
+    return part
 
 
 _RESULTS = ("n_iter", "converged", "log_likelihood", "objective", "gradient_norm", "m_step")
@@ -307,4 +325,7 @@ def _refuse_shape(log_worths: NDArray[np.float64], n_components: int, n_items: i
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+    """Whether JSON can hold the value of a setting."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | int | str)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from plmix_dist.errors import DamagedStoreError, SettingsError, StoreNotFoundError, UnsupportedFormatError
+from plmix_dist.errors import DamagedStoreError, SettingsError
 from plmix_dist.store.location import Location
-from plmix_dist.store.npy import array_from_npy, npy_bytes
+from plmix_dist.store.models import load_model, save_model
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-MODEL = "model.json"
+    from plmix_dist.store.models import SavedModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +126,8 @@ class MixtureParams:
     def save(self, path: str | os.PathLike[str] | Location, about: dict[str, Any] | None = None) -> None:
         """Write a folder with `log_worths.npy`, `shares.npy` and `model.json`. Nothing is pickled.
 
+        A model that is there stays whole until the new one is. See docs/rankings-and-store.md.
+
         Parameters
         ----------
         path
@@ -141,11 +143,39 @@ class MixtureParams:
         >>> Location.of(folder).listing()
         ['log_worths.npy', 'model.json', 'shares.npy']
         """
-        folder = Location.of(path)
-        folder.write_bytes("log_worths.npy", npy_bytes(self.log_worths))
-        folder.write_bytes("shares.npy", npy_bytes(self.shares))
-        record = {"format": "plmix-model", "version": 1, "item_names": list(self.item_names), **(about or {})}
-        folder.write_bytes(MODEL, json.dumps(record, indent=1, ensure_ascii=False).encode())
+        self.save_with(path, about or {}, {})
+
+    def save_with(
+        self,
+        path: str | os.PathLike[str] | Location,
+        about: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[np.float64]],
+    ) -> None:
+        """Write what `save` writes, and more arrays.
+
+        Parameters
+        ----------
+        path
+            The folder or URL to write.
+        about
+            More entries for `model.json`.
+        arrays
+            More arrays: `ghosts`, or any whose name begins with `init_`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> mixture = MixtureParams.of([[1.0, 3.0]], None, ["tea", "coffee"])
+        >>> mixture.save_with(folder, {}, {"ghosts": np.zeros(1)})
+        >>> load_with(folder)[1].arrays["ghosts"].tolist()
+        [0.0]
+        """
+        log_worths, shares = np.asarray(self.log_worths), np.asarray(self.shares)
+        if (fault := _fault(log_worths, shares, self.item_names)) is not None:
+            raise SettingsError(f"this mixture cannot be saved: {fault}")
+        record = {**about, "item_names": list(self.item_names)}
+        save_model(Location.of(path), record, {"log_worths": log_worths, "shares": shares, **arrays})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | Location) -> Self:
@@ -159,32 +189,51 @@ class MixtureParams:
         >>> MixtureParams.load(folder).item_names
         ('tea', 'coffee')
         """
-        folder = Location.of(path)
-        try:
-            record = json.loads(folder.read_bytes(MODEL))
-            _refuse_other_formats(record, folder.url)
-            names = tuple(str(name) for name in record["item_names"])
-            log_worths = array_from_npy(folder.read_bytes("log_worths.npy"), np.float64)
-            shares = array_from_npy(folder.read_bytes("shares.npy"), np.float64)
-            mixture = cls(log_worths, shares, names)
-            if log_worths.shape != (len(shares), len(names)) or shares.ndim != 1:
-                raise ValueError(
-                    f"log-worths of shape {log_worths.shape}, {len(shares)} shares, {len(names)} names"
-                )
-        except FileNotFoundError as error:
-            raise StoreNotFoundError(f"there is no model at {folder.url}: {error}") from None
-        except UnsupportedFormatError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DamagedStoreError(f"the model at {folder.url} cannot be read: {error}") from None
-        return mixture
+        mixture = load_with(path)[0]
+        return cls(mixture.log_worths, mixture.shares, mixture.item_names)
 
 
-def _refuse_other_formats(record: dict[str, Any], url: str) -> None:
-    if record.get("format") != "plmix-model":
-        raise UnsupportedFormatError(f"there is no model at {url}: its format is {record.get('format')!r}")
-    if record.get("version") != 1:
-        raise UnsupportedFormatError(
-            f"the model at {url} has format version {record.get('version')}, and this version of plmix_dist "
-            "reads 1; install a newer plmix_dist"
+def load_with(path: str | os.PathLike[str] | Location) -> tuple[MixtureParams, SavedModel]:
+    """The mixture of a model folder, and all that is saved with it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> MixtureParams.of([[1.0, 3.0]], None, ["tea", "coffee"]).save(folder, {"seed": 7})
+    >>> mixture, saved = load_with(folder)
+    >>> mixture.n_items, saved.record["seed"]
+    (2, 7)
+    """
+    folder = Location.of(path)
+    saved = load_model(folder)
+    names, arrays = saved.record.get("item_names"), saved.arrays
+    missing = [name for name in ("log_worths", "shares") if name not in arrays]
+    fault = (
+        f"it has no {' and no '.join(missing)}"
+        if missing
+        else _fault(arrays["log_worths"], arrays["shares"], names)
+    )
+    if fault is not None:
+        raise DamagedStoreError(f"the model at {folder.url} cannot be read: {fault}; fit and save it again")
+    return MixtureParams(arrays["log_worths"], arrays["shares"], tuple(names or ())), saved
+
+
+def _fault(log_worths: NDArray[Any], shares: NDArray[Any], names: Any) -> str | None:
+    """What is wrong with the parameters of a mixture, in words; None if nothing is."""
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return f"item names must be a list of text, but are {str(names)[:80]}"
+    if len(set(names)) != len(names):
+        name, count = Counter(names).most_common(1)[0]
+        return f"item names must differ, but {name!r} occurs {count} times"
+    if log_worths.ndim != 2 or shares.shape != (len(log_worths),) or log_worths.shape[1] != len(names):
+        return (
+            f"log-worths of shape {log_worths.shape}, shares of shape {shares.shape}, {len(names)} item names"
         )
+    if not log_worths.size:
+        return "it has no components or no items"
+    if not np.isfinite(log_worths).all():
+        return "log-worths must be finite"
+    if not (shares >= 0).all() or not np.isclose(shares.sum(), 1):
+        return f"shares must be {len(shares)} non-negative numbers that sum to 1, but are {shares}"
+    return None

@@ -22,6 +22,7 @@ from plmix_dist.errors import (
 )
 from plmix_dist.mixture import MixtureParams
 from plmix_dist.store import Location, WriteSession, write_partition
+from plmix_dist.store.lock import is_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,8 +129,9 @@ def test_lease__second_writer_refused_and_stale_one_forgotten(place: Location) -
     with WriteSession.begin(place, plan_for(3, 1)):
         with pytest.raises(StoreLockedError, match=f"is writing to {place.url}"):
             write_store(place, [[PLAIN.block()]])
-        lease = json.loads(place.read_bytes("wip/lock.json"))
-        place.write_bytes("wip/lock.json", json.dumps(lease | {"renewed": lease["renewed"] - 61}).encode())
+        (key,) = (key for key in place.listing("wip") if is_lock(key))
+        lease = json.loads(place.read_bytes(key))
+        place.write_bytes(key, json.dumps(lease | {"renewed": lease["renewed"] - 61}).encode())
         assert write_store(place, [[PLAIN.block()]]).n_rankings == 4
     assert place.listing("wip") == []
 

@@ -231,7 +231,7 @@ def write_rows(
                 if any("\n" in cell or "\r" in cell for cell in cells):
                     refuse(target, "a label contains a line break", "Parquet")
                 table.writerow([spreadsheet_safe(cell) for cell in cells])
-    _write_items_beside(store, target, found)
+        _write_items_beside(store, target, found)  # before the rows appear, which mean nothing without it
 
 
 def _refuse_names(store: RankingStore, target: str) -> None:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from plmix_dist.errors import IngestError
-from plmix_dist.store.location import disk_full_explained
+from plmix_dist.store.access import sync_folder, writing_explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -217,19 +217,43 @@ def open_binary_target(target: str) -> Iterator[IO[bytes]]:
     True
     """
     if "://" in target:
-        import fsspec
-
-        with fsspec.open(target, "wb") as file:  # object stores publish a file when it is closed
+        with _published_at_the_end(target) as file:
             yield file
         return
     path = Path(target)
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        with disk_full_explained(str(path), 0), draft.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        with writing_explained(str(path), lambda: _more_than(draft)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with draft.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+            sync_folder(path.parent)
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _published_at_the_end(url: str) -> Iterator[IO[bytes]]:
+    """A file behind a URL. After an error nothing is published, although the file is closed."""
+    import fsspec
+
+    # A file system of its own: a transaction concerns every file that is opened meanwhile.
+    filesystem, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
+    with writing_explained(url, lambda: "size unknown"), filesystem.transaction:
+        file = filesystem.open(path, "wb")
+        try:
+            yield file
+        except BaseException:
+            with contextlib.suppress(AttributeError):  # not every kind of file can be told
+                file.closed = True  # or its last bytes are sent when it is forgotten
+            raise
+        file.close()
+
+
+def _more_than(draft: Path) -> str:
+    """The number of bytes that a file needs, as far as it was written."""
+    return f"more than {draft.stat().st_size if draft.exists() else 0:,} bytes"

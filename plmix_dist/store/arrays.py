@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
+import stat
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, WrapperStore
 
 from plmix_dist.errors import DamagedStoreError
-from plmix_dist.store.location import disk_full_explained
+from plmix_dist.store.access import reading_permitted, writing_explained
 from plmix_dist.store.manifest import sha256
 from plmix_dist.store.schema import ALLOWED_DTYPES, COLUMNS
 
@@ -80,7 +82,7 @@ class RecordingStore(WrapperStore["Store"]):
         3
         """
         data = value.to_bytes()
-        with disk_full_explained(f"{self.where}/{key}", len(data)):
+        with writing_explained(f"{self.where}/{key}", len(data)):
             await super().set(key, value)
         self.written[key] = (len(data), sha256(data))
 
@@ -128,8 +130,9 @@ class CheckedStore(WrapperStore["Store"]):
             if _CHUNK_KEY.fullmatch(key):
                 raise self.damaged(key, "is not in the index of its partition")
             return None
-        self._refuse_links(key)
-        value = await super().get(key, prototype)
+        self._refuse_others(key)
+        with reading_permitted(f"{self.where}/{key}"):
+            value = await super().get(key, prototype)
         if value is None:
             raise self.damaged(key, "is missing")
         size, digest = expected
@@ -159,11 +162,14 @@ class CheckedStore(WrapperStore["Store"]):
         assert value is not None, f"{key} is in the index"
         return value.to_bytes()
 
-    def _refuse_links(self, key: str) -> None:
+    def _refuse_others(self, key: str) -> None:
         if isinstance(self._store, LocalStore):
-            root = os.path.realpath(self._store.root)
-            if os.path.realpath(Path(self._store.root) / key) != os.path.join(root, *key.split("/")):  # noqa: PTH118
+            path = os.path.join(os.path.realpath(self._store.root), *key.split("/"))  # noqa: PTH118
+            if os.path.realpath(Path(self._store.root) / key) != path:
                 raise self.damaged(key, "is a symbolic link, and links are not followed")
+            with contextlib.suppress(FileNotFoundError), reading_permitted(path):
+                if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a pipe would wait for a writer forever
+                    raise self.damaged(key, "is not a plain file")
 
     def _check_unpacked_size(self, key: str, data: bytes) -> None:
         column = self.index.columns[key.split("/")[0]]

@@ -14,11 +14,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmix_dist.errors import DamagedStoreError, SettingsError, StoreFullError
+from plmix_dist.errors import DamagedStoreError, SettingsError
+from plmix_dist.store.access import (
+    check_folder,
+    read_file,
+    reading_permitted,
+    sync_folder,
+    too_large,
+    writing_explained,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from zarr.abc.store import Store
 
 _REMOVAL_ATTEMPTS = 20
@@ -96,8 +102,10 @@ class Location:
         filesystem, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **self.storage_options)
         return filesystem, root.rstrip("/")
 
-    def read_bytes(self, key: str) -> bytes:
+    def read_bytes(self, key: str, most: int | None = None) -> bytes:
         """The bytes stored under a key; FileNotFoundError if there are none.
+
+        If there are more than `most`, that is an error, and they are not read.
 
         Examples
         --------
@@ -111,9 +119,13 @@ class Location:
             path = self.local_path(key)
             if os.path.realpath(path) != os.path.join(os.path.realpath(self.url), *key.split("/")):  # noqa: PTH118
                 raise DamagedStoreError(f"{path} is a symbolic link, and links are not followed")
-            return path.read_bytes()
+            return read_file(path, most)
         filesystem, root = self._remote
-        return bytes(filesystem.cat_file(f"{root}/{checked_key(key)}"))
+        path_there = f"{root}/{checked_key(key)}"
+        with reading_permitted(f"{self.url}/{key}"):
+            if most is not None and (size := int(filesystem.size(path_there))) > most:
+                raise too_large(f"{self.url}/{key}", size, most)
+            return bytes(filesystem.cat_file(path_there))
 
     def write_bytes(self, key: str, data: bytes) -> None:
         """Store bytes under a key. A reader finds the old bytes or the new ones, never a part.
@@ -127,7 +139,7 @@ class Location:
         >>> place.read_bytes("a.txt")
         b'coffee'
         """
-        with disk_full_explained(f"{self.url}/{key}", len(data)):
+        with writing_explained(f"{self.url}/{key}", len(data)):
             if not self.is_local:
                 filesystem, root = self._remote
                 filesystem.pipe_file(f"{root}/{checked_key(key)}", data)
@@ -143,7 +155,54 @@ class Location:
                 draft.replace(path)
             finally:
                 draft.unlink(missing_ok=True)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
+
+    def create_bytes(self, key: str, data: bytes) -> None:
+        """Store bytes under a key that must be new; FileExistsError if it is there.
+
+        Behind a URL the storage decides, where it can: S3, Google and Azure refuse the second of two writers.
+
+        Examples
+        --------
+        >>> place = Location.of("memory://create")
+        >>> place.create_bytes("a.txt", b"tea")
+        >>> place.create_bytes("a.txt", b"coffee")
+        Traceback (most recent call last):
+        ...
+        FileExistsError: memory://create/a.txt exists already
+        """
+        if self.is_local:
+            if self.exists(key):
+                raise FileExistsError(f"{self.url}/{key} exists already")
+            self.write_bytes(key, data)
+            return
+        filesystem, root = self._remote
+        path = f"{root}/{checked_key(key)}"
+        try:
+            filesystem.pipe_file(path, data, mode="create")
+        except (TypeError, NotImplementedError):  # a file system that does not know the mode
+            self.write_bytes(key, data)
+        except FileExistsError:
+            # A request that was sent again after its answer was lost finds what it wrote itself.
+            if self.read_bytes(key) != data:
+                raise FileExistsError(f"{self.url}/{key} exists already") from None
+
+    def check_writable(self) -> None:
+        """An error unless files can be written here; to be called before long computations.
+
+        Examples
+        --------
+        >>> Location.of("/dev/null/store").check_writable()
+        Traceback (most recent call last):
+        ...
+        plmix_dist.errors.StoreAccessError: cannot write /dev/null/store: /dev/null is not a folder; ...
+        """
+        if self.is_local:
+            check_folder(self.url)
+            return
+        probe = f"wip/probe-{uuid.uuid4().hex}"
+        self.write_bytes(probe, b"")
+        self.remove(probe)
 
     def exists(self, key: str) -> bool:
         """Whether something is stored under a key.
@@ -154,10 +213,11 @@ class Location:
         >>> Location.of(tempfile.mkdtemp()).exists("a.txt")
         False
         """
-        if self.is_local:
-            return self.local_path(key).is_file()
-        filesystem, root = self._remote
-        return bool(filesystem.isfile(f"{root}/{checked_key(key)}"))
+        with reading_permitted(f"{self.url}/{key}"):
+            if self.is_local:
+                return self.local_path(key).is_file()
+            filesystem, root = self._remote
+            return bool(filesystem.isfile(f"{root}/{checked_key(key)}"))
 
     def listing(self, prefix: str = "") -> list[str]:
         """All keys below a prefix, sorted. Symbolic links are listed, but not followed.
@@ -175,17 +235,38 @@ class Location:
             checked_key(prefix)
         if self.is_local:
             root = Path(self.url)
-            start = root / prefix
-            found = [
-                (Path(folder) / name).relative_to(root).as_posix()
-                for folder, folders, names in os.walk(start)
-                for name in [*names, *(name for name in folders if (Path(folder) / name).is_symlink())]
-            ]
+            with reading_permitted(str(root / prefix)):
+                found = [
+                    (Path(folder) / name).relative_to(root).as_posix()
+                    for folder, folders, names in os.walk(root / prefix, onerror=_forbidden)
+                    for name in [*names, *(name for name in folders if (Path(folder) / name).is_symlink())]
+                ]
             return sorted(found)
         filesystem, root_path = self._remote
         with contextlib.suppress(FileNotFoundError):
             below = filesystem.find(f"{root_path}/{prefix}" if prefix else root_path)
             return sorted(path.removeprefix(f"{root_path}/") for path in below)
+        return []
+
+    def names(self) -> list[str]:
+        """The names of the files directly at this location, sorted; nothing below them.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> place = Location.of(tempfile.mkdtemp())
+        >>> for key in ("b/1", "c"):
+        ...     place.write_bytes(key, b"")
+        >>> place.names()
+        ['c']
+        """
+        with contextlib.suppress(FileNotFoundError), reading_permitted(self.url):
+            if self.is_local:
+                with os.scandir(self.url) as entries:
+                    return sorted(entry.name for entry in entries if not entry.is_dir())
+            filesystem, root = self._remote
+            found = filesystem.ls(root, detail=True)
+            return sorted(entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
         return []
 
     def remove(self, prefix: str) -> None:
@@ -201,16 +282,17 @@ class Location:
         []
         """
         checked_key(prefix)
-        if self.is_local:
-            path = self.local_path(prefix)
-            if path.is_dir() and not path.is_symlink():
-                _remove_folder(path)
-            else:
-                path.unlink(missing_ok=True)
-            return
-        filesystem, root = self._remote
-        with contextlib.suppress(FileNotFoundError):
-            filesystem.rm(f"{root}/{prefix}", recursive=True)
+        with writing_explained(f"{self.url}/{prefix}", 0):
+            if self.is_local:
+                path = self.local_path(prefix)
+                if path.is_dir() and not path.is_symlink():
+                    _remove_folder(path)
+                else:
+                    path.unlink(missing_ok=True)
+                return
+            filesystem, root = self._remote
+            with contextlib.suppress(FileNotFoundError):
+                filesystem.rm(f"{root}/{prefix}", recursive=True)
 
     def publish(self, staged: str, final: str) -> None:
         """Move what was written under `staged` to `final` in one step.
@@ -231,18 +313,19 @@ class Location:
         if staged == final:
             return
         source, target = self.local_path(staged), self.local_path(final)
-        for path in sorted(source.rglob("*")):
-            if path.is_file():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            source.rename(target)
-        except OSError:
-            if not target.exists():
-                raise
-            shutil.rmtree(source)  # another worker published the same a moment earlier
-        _sync_folder(target.parent)
+        with writing_explained(str(target), 0):
+            for path in sorted(source.rglob("*")):
+                if path.is_file():
+                    with path.open("rb") as file:
+                        os.fsync(file.fileno())
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                source.rename(target)
+            except OSError:
+                if not target.exists():
+                    raise
+                shutil.rmtree(source)  # another worker published the same a moment earlier
+            sync_folder(target.parent)
 
     def staging(self, final: str) -> str:
         """The key to write under until `publish` moves everything to `final`.
@@ -300,6 +383,12 @@ class Location:
         return Location, (self.url, self.storage_options)
 
 
+def _forbidden(error: OSError) -> None:
+    """Stop a listing at a folder that may not be read. One that is not there has no keys."""
+    if isinstance(error, PermissionError):
+        raise error
+
+
 def _remove_folder(path: Path) -> None:
     """Delete a folder, even while a worker that is still running adds files to it or removes them."""
     for attempt in range(_REMOVAL_ATTEMPTS):
@@ -333,35 +422,3 @@ def checked_key(key: str) -> str:
             f"{key!r} is not a key of a store: use names of letters, digits, '_', '-' and '.' only"
         )
     return key
-
-
-@contextlib.contextmanager
-def disk_full_explained(path: str, n_bytes: int) -> Iterator[None]:
-    """Turn "no space left" into an error that says where, how much is needed, and what to do.
-
-    Examples
-    --------
-    >>> with disk_full_explained("/data/store/a", 100):
-    ...     raise OSError(errno.ENOSPC, "No space left on device")
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.StoreFullError: no room to write /data/store/a (100 bytes): No space left on device. ...
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        raise StoreFullError(
-            f"no room to write {path} ({n_bytes:,} bytes): {error.strerror}. What was finished before is intact; "
-            "free some space and run the same command again to continue"
-        ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write renames in a folder to the disk, so that they survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

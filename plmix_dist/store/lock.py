@@ -1,4 +1,9 @@
-"""One writer at a time: an operating-system lock on local disk, a lease that is renewed behind a URL."""
+"""One writer at a time: an operating-system lock on local disk, a lease that is renewed behind a URL.
+
+A lease is one key per writer. A writer puts its key there, then looks for others, and writes only if there are none.
+Of two writers, the one that looks last sees both keys, so they never both write. This needs no conditional writes,
+only listings that show every key that was written before.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +20,40 @@ from typing import TYPE_CHECKING, NamedTuple
 import filelock
 
 from plmix_dist.errors import StoreLockedError
+from plmix_dist.store.access import writing_explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plmix_dist.store.location import Location
 
-LEASE_KEY = "wip/lock.json"
-LOCK_KEYS = frozenset({"wip/lock", LEASE_KEY})
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
+# How often a writer looks again for others that began at the same moment and must leave first: for about 10 s.
+_LOOKS = 200
+_LOCK_FILE = "wip/lock"
 
 
-class _Holder(NamedTuple):
-    token: str
-    who: str
-    renewed: float
+def is_lock(key: str) -> bool:
+    """Whether a key is a lock or a lease, which its holder removes.
+
+    Examples
+    --------
+    >>> is_lock("wip/lock"), is_lock("wip/lock-0a1b.json"), is_lock("wip/plan.json")
+    (True, True, False)
+    """
+    return key.startswith(_LOCK_FILE)
+
+
+class HeldLock:
+    """The right to write, while the operating system keeps it."""
+
+    def check(self) -> None:
+        """An error if another process may have become the writer; to be called before publishing."""
 
 
 @contextlib.contextmanager
-def write_lock(location: Location) -> Iterator[None]:
+def write_lock(location: Location) -> Iterator[HeldLock]:
     """Hold the right to write to a store; an error if another process holds it.
 
     A lock ends with its process. A lease behind a URL ends 60 s after its writer died.
@@ -48,23 +67,24 @@ def write_lock(location: Location) -> Iterator[None]:
     ...     place.listing()
     ['wip/lock']
     """
-    with _file_lock(location) if location.is_local else _lease(location):
-        yield
+    with _file_lock(location) if location.is_local else _lease(location) as held:
+        yield held
 
 
 @contextlib.contextmanager
-def _file_lock(location: Location) -> Iterator[None]:
-    path = location.local_path("wip/lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _file_lock(location: Location) -> Iterator[HeldLock]:
+    path = location.local_path(_LOCK_FILE)
     lock = filelock.FileLock(path)
+    with writing_explained(str(path), 0):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise StoreLockedError(
+                f"another process is writing to {location.url}; wait for it to end, or stop it, then run this again"
+            ) from None
     try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        raise StoreLockedError(
-            f"another process is writing to {location.url}; wait for it to end, or stop it, then run this again"
-        ) from None
-    try:
-        yield
+        yield HeldLock()
     finally:
         # Remove the file while the lock is held: after release it may be the lock of the next writer.
         with contextlib.suppress(OSError):
@@ -74,59 +94,136 @@ def _file_lock(location: Location) -> Iterator[None]:
             path.parent.rmdir()
 
 
+class _Holder(NamedTuple):
+    """What a lease says. `held` is False while its writer still looks for others."""
+
+    token: str
+    who: str
+    renewed: float
+    held: bool
+
+    @property
+    def age(self) -> float:
+        return time.time() - self.renewed
+
+
 @contextlib.contextmanager
-def _lease(location: Location) -> Iterator[None]:
-    token = uuid.uuid4().hex
-    holder = _holder(location)
-    if holder is not None:
-        age = time.time() - holder.renewed
-        if age < LEASE_SECONDS:
-            raise StoreLockedError(
-                f"{holder.who} is writing to {location.url} (seen {age:.0f} s ago); wait for it to end. "
-                f"If it died, its lease ends after {LEASE_SECONDS:.0f} s"
-            )
-    _renew(location, token)
-    if not _holds(location, token):
-        raise StoreLockedError(
-            f"another process began to write to {location.url} at the same moment; run this again"
-        )
+def _lease(location: Location) -> Iterator[HeldLock]:
+    lease = _Lease(location)
     stop = threading.Event()
-    keeper = threading.Thread(target=_keep_renewing, args=(location, token, stop), daemon=True)
-    keeper.start()
+    keeper = threading.Thread(target=lease.keep_renewing, args=(stop,), daemon=True)
     try:
-        yield
+        lease.take()
+        keeper.start()
+        yield lease
     finally:
         stop.set()
-        keeper.join()
-        if _holds(location, token):
-            location.remove(LEASE_KEY)
+        if keeper.ident is not None:
+            keeper.join()
+        location.remove(lease.key)  # its own: no other writer has this key
 
 
-def _holder(location: Location) -> _Holder | None:
-    """Who writes to a store, according to its lease."""
+class _Lease(HeldLock):
+    """A lease of this writer."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.token = uuid.uuid4().hex
+        self.key = f"{_LOCK_FILE}-{self.token}.json"
+        self.renewed = time.time()
+        self.lost = False
+
+    def take(self) -> None:
+        """Take the lease; an error if another writer has it, or has begun to take it and comes first."""
+        self._renew(held=False)
+        looks = 0
+        while others := self._others():
+            looks += 1
+            for other in others:
+                if other.held:
+                    raise StoreLockedError(
+                        f"{other.who} is writing to {self.location.url} (seen {max(other.age, 0):.0f} s ago); wait for "
+                        f"it to end. If it died, its lease ends after {LEASE_SECONDS:.0f} s"
+                    )
+            # All of them look at each other: the smallest token waits until the others have left.
+            if min(other.token for other in others) < self.token or looks > _LOOKS:
+                raise StoreLockedError(
+                    f"another process began to write to {self.location.url} at the same moment; run this again"
+                )
+            time.sleep(0.05)
+        self._renew(held=True)
+        self._remove_stale()
+
+    def check(self) -> None:
+        """An error if the lease was lost: this process was stopped for so long that another could take over."""
+        self._look_at_the_clock()
+        if not self.lost:
+            self._renew(held=True)
+            self.lost = any(other.held for other in self._others())
+        if self.lost:
+            raise StoreLockedError(
+                f"this process was stopped for more than {LEASE_SECONDS:.0f} s and lost its lease on "
+                f"{self.location.url}, so another may be writing; nothing was published. Run the same command again"
+            )
+
+    def keep_renewing(self, stop: threading.Event) -> None:
+        """Renew the lease until `stop` is set or the lease is lost."""
+        while not stop.wait(RENEW_SECONDS):
+            self._look_at_the_clock()
+            if self.lost:
+                return
+            with contextlib.suppress(OSError):  # try again at the next turn
+                self._renew(held=True)
+
+    def _look_at_the_clock(self) -> None:
+        """Note a lease that has ended, or that another writer has removed because it had ended."""
+        ended = time.time() - self.renewed > LEASE_SECONDS
+        self.lost = self.lost or ended or not self.location.exists(self.key)
+
+    def _renew(self, *, held: bool) -> None:
+        now = time.time()
+        record = {"token": self.token, "who": _who(), "renewed": now, "held": held}
+        self.location.write_bytes(self.key, json.dumps(record).encode())
+        self.renewed = now
+
+    def _others(self) -> list[_Holder]:
+        """The leases of other writers that have not ended."""
+        return [holder for _, holder in self._leases() if holder.age < LEASE_SECONDS]
+
+    def _leases(self) -> list[tuple[str, _Holder]]:
+        found = []
+        for key in self.location.listing("wip"):
+            if is_lock(key) and key != self.key:
+                holder = _holder(self.location, key)
+                if holder is not None:
+                    found.append((key, holder))
+        return found
+
+    def _remove_stale(self) -> None:
+        for key, holder in self._leases():
+            if holder.age >= LEASE_SECONDS:
+                self.location.remove(key)
+
+
+def _holder(location: Location, key: str) -> _Holder | None:
+    """What a lease says; None if it was removed meanwhile."""
     try:
-        holder = json.loads(location.read_bytes(LEASE_KEY))
-        return _Holder(str(holder["token"]), str(holder["who"]), float(holder["renewed"]))
+        holder = json.loads(location.read_bytes(key))
+        return _Holder(
+            str(holder["token"]), str(holder["who"]), float(holder["renewed"]), bool(holder.get("held", True))
+        )
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise StoreLockedError(
-            f"{location.url}/{LEASE_KEY} cannot be read, so another process may be writing; "
+            f"{location.url}/{key} cannot be read, so another process may be writing; "
             "remove it if none is, and run this again"
         ) from None
 
 
-def _holds(location: Location, token: str) -> bool:
-    holder = _holder(location)
-    return holder is not None and holder.token == token
-
-
-def _keep_renewing(location: Location, token: str, stop: threading.Event) -> None:
-    # After a long pause of this process another may have taken the lease over.
-    while not stop.wait(RENEW_SECONDS) and _holds(location, token):
-        _renew(location, token)
-
-
-def _renew(location: Location, token: str) -> None:
-    who = f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})"
-    location.write_bytes(LEASE_KEY, json.dumps({"token": token, "who": who, "renewed": time.time()}).encode())
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a user without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} (process {os.getpid()})"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plmix_dist.errors import PlmixError, StoreError
+from plmix_dist.errors import PlmixError, StoreAccessError, StoreError
 from plmix_dist.rankings.validate import row_problems
 from plmix_dist.store.manifest import (
     GROUP_KEYS,
@@ -96,12 +96,16 @@ def verify_partition(store: RankingStore, number: int) -> list[Damage]:
         return [Damage("missing", f"{name}/{INDEX}", f"partition {number} has no index")]
     try:
         index = read_index(store.location, number, summary.index_sha256)
+    except StoreAccessError:
+        raise  # what may not be read may be whole
     except StoreError as error:
         return [Damage("altered", f"{name}/{INDEX}", str(error))]
     try:
         damage = [*_check_files(store, name, index), *_check_extra(store, name, index)]
         damage = damage or list(_check_counts(summary, name, index))
         return damage or list(_check_rows(store, number, name, index))
+    except StoreAccessError:
+        raise
     except StoreError as error:
         return [Damage("altered", name, str(error))]
 
@@ -114,6 +118,8 @@ def _check_files(store: RankingStore, name: str, index: PartitionIndex) -> Itera
         except FileNotFoundError:
             yield Damage("missing", key, "is missing")
             continue
+        except StoreAccessError:
+            raise
         except (PlmixError, OSError) as error:
             yield Damage("invalid", key, f"cannot be a file of a partition: {error}")
             continue

@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
-from plmix_dist.errors import IngestError, StoreExistsError, UnfinishedStoreError
-from plmix_dist.store.lock import LOCK_KEYS, write_lock
+from plmix_dist.errors import IngestError, StoreExistsError, StoreLockedError, UnfinishedStoreError
+from plmix_dist.store.lock import HeldLock, is_lock, write_lock
 from plmix_dist.store.manifest import (
     GROUP_KEYS,
     MANIFEST,
@@ -53,11 +53,18 @@ class WriteSession:
     2
     """
 
-    def __init__(self, location: Location, plan: WritePlan, base: Manifest | None, done: bool) -> None:
+    def __init__(
+        self, location: Location, plan: WritePlan, base: Manifest | None, lock: HeldLock | None
+    ) -> None:
         self.location = location
         self.plan = plan
         self.base = base
-        self.already_done = done
+        self.lock = lock
+
+    @property
+    def already_done(self) -> bool:
+        """Whether an earlier run has finished the plan, so that nothing is to be written."""
+        return self.lock is None
 
     @classmethod
     @contextlib.contextmanager
@@ -86,12 +93,12 @@ class WriteSession:
         """
         base = _fit_to_add_to(location, plan, append)
         if base is not None and _contains(base, plan):
-            yield cls(location, plan, base, done=True)
+            yield cls(location, plan, base, lock=None)
             return
-        with write_lock(location):
+        with write_lock(location) as lock:
             base = _fit_to_add_to(location, plan, append)  # another writer may have finished meanwhile
             if base is not None and _contains(base, plan):
-                yield cls(location, plan, base, done=True)
+                yield cls(location, plan, base, lock=None)
                 return
             if base is not None:
                 plan = _after(base, plan)
@@ -101,7 +108,7 @@ class WriteSession:
             else:
                 _refuse_leftovers(location, plan.first_partition)
                 location.write_bytes(PLAN, plan.to_bytes())
-            yield cls(location, plan, base, done=False)
+            yield cls(location, plan, base, lock)
 
     def pending(self) -> list[PartitionTask]:
         """The partitions still to write, in order.
@@ -196,13 +203,30 @@ class WriteSession:
         'one ranking'
         """
         store = self.draft(extra)
-        if self.already_done:
+        if self.lock is None:
             return store
         for key in GROUP_KEYS:
             self.location.write_bytes(key, ZARR_GROUP)
-        self.location.write_bytes(MANIFEST, store.manifest.to_bytes())
+        self.lock.check()
+        self._publish(store.manifest)
         _remove_work(self.location)
         return store
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Write the manifest; an error if another writer has written one since this one began."""
+        there = read_manifest(self.location) if self.location.exists(MANIFEST) else None
+        try:
+            if there != self.base:
+                raise FileExistsError
+            if self.base is None:
+                self.location.create_bytes(MANIFEST, manifest.to_bytes())
+            else:
+                self.location.write_bytes(MANIFEST, manifest.to_bytes())
+        except FileExistsError:
+            raise StoreLockedError(
+                f"another process has published rankings at {self.location.url} since this one began; "
+                "nothing was published. Run the same command again"
+            ) from None
 
     def abandon(self) -> None:
         """Remove everything that this plan wrote, so that another plan can begin.
@@ -256,8 +280,9 @@ def _contains(manifest: Manifest, plan: WritePlan) -> bool:
 
 def _remove_work(location: Location) -> None:
     """Remove all work in progress but the lock, which its holder removes."""
-    for key in {"/".join(key.split("/")[:2]) for key in location.listing("wip")} - LOCK_KEYS:
-        location.remove(key)
+    for key in {"/".join(key.split("/")[:2]) for key in location.listing("wip")}:
+        if not is_lock(key):
+            location.remove(key)
 
 
 def _after(base: Manifest, plan: WritePlan) -> WritePlan:
