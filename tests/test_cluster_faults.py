@@ -170,6 +170,8 @@ def test_patience__settings() -> None:
     assert patience() == (600, 60, 30)
     with dask.config.set({"plmix.stall-timeout": "1 hour"}):
         assert patience().stall == 3600
+    with dask.config.set(dask.config.collect_env({"DASK_PLMIX__STALL_TIMEOUT": "2 minutes"})):
+        assert patience().stall == 120
 
 
 @pytest.mark.usefixtures("impatient")
