@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.kernels.pointers import Room
+    from plmix_dist.kernels.scratch import Probabilities
     from plmix_dist.rankings import RankingBlock
 
 
@@ -114,40 +115,64 @@ def em_statistics(
     ([[1.0, 1.0, 0.0]], [[1.167, 0.25, 0.583]])
     """
     workspace = Workspace.of_thread()
-    n_items, width, n_components = current.n_items, current.width, current.n_components
-    rows = rows_of(block, width, workspace)
+    rows = rows_of(block, current.width, workspace)
     given = None if frozen is None else padded_posteriors(rows, frozen, workspace)
     probabilities = probabilities_of(rows.n_rows, workspace)
-    added = workspace.zeros("sums", (3 * n_items + 2) * width)
-    sums = added.array[: 2 * n_items * width].reshape(n_items, 2, width)
-    shares, expected = added.array[-2 * width :].reshape(2, width)
-    pass_sums = PassSums(
-        probabilities.totals,
-        probabilities.scales,
-        0 if given is None else given[1],
-        added,
-        added.address + 16 * n_items * width,
-        added.address + 24 * n_items * width,
-        added.address + 24 * n_items * width + 8 * width,
-    )
+    sums = _pass_sums(probabilities, None if given is None else given[1], current, workspace)
     slots = slots_for(rows, current, workspace)
-    passed = pointers(rows), workspace.pointers_of(current), pointers(slots), pointers(pass_sums)
+    passed = pointers(rows), workspace.pointers_of(current), pointers(slots), pointers(sums)
+    rates = np.zeros((0, current.n_items, 0))
     if with_rates:
-        rate = rate_sums(block, current, workspace)
-        _add_rows_and_rates(*passed, pointers(rate))
-        rates = rates_by_component(rate, current)
+        added_rates = rate_sums(block, current, workspace)
+        _add_rows_and_rates(*passed, pointers(added_rates))
+        rates = rates_by_component(added_rates, current)
     else:
         _add_rows(*passed)
-        rates = np.zeros((0, n_items, 0))
     if block.below.any():
         _spread_below(passed[1], passed[3])
     logs = logs_of(probabilities) if given is None else given[0]
-    offers = sums[:, 0] * current.worths.reshape(n_items, width)
+    log_likelihood = np.array(np.sum(rows.weights.array * logs))
+    return _statistics(log_likelihood, sums.sums.array, rates, current)
+
+
+def _pass_sums(
+    probabilities: Probabilities,
+    given: NDArray[np.float64] | None,
+    params: Prepared,
+    workspace: Workspace,
+) -> PassSums:
+    """Room for the sums of a pass, all zero; one after the other in one room, in the order of `PassSums`."""
+    per_item = params.n_items * params.width
+    sums = workspace.zeros("sums", 3 * per_item + 2 * params.width)
+    below = sums.address + 8 * 2 * per_item
+    shares = below + 8 * per_item
+    return PassSums(
+        probabilities.totals,
+        probabilities.scales,
+        0 if given is None else given,
+        sums,
+        below,
+        shares,
+        shares + 8 * params.width,
+    )
+
+
+def _statistics(
+    log_likelihood: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    rates: NDArray[np.float64],
+    params: Prepared,
+) -> EmStatistics:
+    """The statistics from the sums of a pass, which lie in a workspace and are copied."""
+    n_items, width, n_components = params.n_items, params.width, params.n_components
+    by_item = sums[: 2 * n_items * width].reshape(n_items, 2, width)
+    shares, expected = sums[-2 * width :].reshape(2, width)
+    expected_wins = by_item[:, 0] * params.worths.reshape(n_items, width)
     return EmStatistics(
-        log_likelihood=np.array(np.sum(rows.weights.array * logs)),
+        log_likelihood=log_likelihood,
         expected_log_likelihood=expected[:n_components].copy(),
         shares=shares[:n_components].copy(),
-        wins=sums[:, 1, :n_components].T.copy(),
-        expected_wins=offers[:, :n_components].T.copy(),
+        wins=by_item[:, 1, :n_components].T.copy(),
+        expected_wins=expected_wins[:, :n_components].T.copy(),
         rates=rates,
     )

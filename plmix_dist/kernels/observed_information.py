@@ -86,11 +86,22 @@ def information(block: RankingBlock, params: Prepared) -> Information:
         pointers(InformationSums(posteriors, own, shared, scores, places, padded)),
     )
     complete = _complete(own, shared[:, :, :n_items], params)
-    weights = block.row_weights
-    roots = np.sqrt(weights)
+    return Information(_observed(scores, posteriors, block.row_weights, complete, params), complete)
+
+
+def _observed(
+    scores: NDArray[np.float64],
+    posteriors: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    complete: NDArray[np.float64],
+    params: Prepared,
+) -> NDArray[np.float64]:
+    """(d, d): the information, from the scores q s of all rows, their posteriors and weights."""
+    n_rows, n_components, n_items = scores.shape
     n_worths = n_components * n_items
+    roots = np.sqrt(weights)
     total = np.empty((n_worths + n_components,) * 2)
-    flat = scores.reshape(block.n_rankings, n_worths)
+    flat = scores.reshape(n_rows, n_worths)
     # Products of a matrix with its own transpose: BLAS forms half of each.
     weighted = posteriors * weights[:, None]
     across = flat.T @ weighted
@@ -98,9 +109,8 @@ def information(block: RankingBlock, params: Prepared) -> Information:
     total[:n_worths, :n_worths] = rooted.T @ rooted
     for k in range(n_components):
         place = slice(k * n_items, (k + 1) * n_items)
-        per_root = np.divide(
-            1.0, np.sqrt(posteriors[:, k]), out=np.zeros(len(roots)), where=posteriors[:, k] > 0
-        )
+        held = posteriors[:, k] > 0
+        per_root = np.divide(1.0, np.sqrt(posteriors[:, k]), out=np.zeros(n_rows), where=held)
         missing = rooted[:, place] * per_root[:, None]
         total[place, place] += complete[k] - missing.T @ missing
         across[place, k] -= weights @ flat[:, place]
@@ -109,7 +119,7 @@ def information(block: RankingBlock, params: Prepared) -> Information:
     shares = (params.share_mantissas * 2.0**params.share_exponents)[:n_components]
     expected = (np.diag(shares) - np.outer(shares, shares)) * weights.sum()
     total[n_worths:, n_worths:] = expected - np.diag(weighted.sum(axis=0)) + posteriors.T @ weighted
-    return Information(total, complete)
+    return total
 
 
 def _complete(own: NDArray[np.float64], shared: NDArray[np.float64], params: Prepared) -> NDArray[np.float64]:
