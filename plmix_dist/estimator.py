@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from plmix_dist.data import as_rankings, first_difference
-from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError
-from plmix_dist.fitted import MixtureEstimator, seed_of
+from plmix_dist.engine.memory_needed import check_memory
+from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, StoreNotFoundError
+from plmix_dist.fitted import MixtureEstimator
 from plmix_dist.inference.fit import Fit, fit_mixture
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.mixture import MixtureParams, load_with
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store.location import Location
+from plmix_dist.values import nearest, numbers, seed_of, shown
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     from distributed import Client
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from plmix_dist.data import Rankings
     from plmix_dist.engine.residency import Residency
     from plmix_dist.rankings import Unranked
+    from plmix_dist.values import RandomState
 
 
 class PlackettLuceMixture(MixtureEstimator):
@@ -74,7 +77,8 @@ class PlackettLuceMixture(MixtureEstimator):
     residency
         Whether rows stay in memory ("memory"), are read again every pass ("store"), or what fits ("auto").
     random_state
-        Seed of the random starts.
+        Seed of samples and random starts: a number from 0 on, a numpy RandomState or Generator, or None for another
+        seed in every fit. Each fit draws one seed from a RandomState or Generator, so a second fit differs.
     progress
         Called with a record of each iteration, as it goes into `history_`.
 
@@ -126,7 +130,7 @@ class PlackettLuceMixture(MixtureEstimator):
         max_iter: int = 500,
         accelerate: bool = True,
         residency: Residency = "auto",
-        random_state: int | None = None,
+        random_state: RandomState = None,
         progress: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.n_components = n_components
@@ -176,25 +180,9 @@ class PlackettLuceMixture(MixtureEstimator):
             A Dask client; without one the fit runs in this process.
         """
         del y
+        settings = self._settings()
         rankings = as_rankings(X, n_items=n_items, unranked=unranked, sample_weight=sample_weight)
-        settings = FitSettings(
-            n_components=self.n_components,
-            m_step=self.m_step,
-            em=self.em,
-            n_init=self.n_init,
-            alpha=self.alpha,
-            shares=None if self.shares is None else np.asarray(self.shares, np.float64),
-            tol=self.tol,
-            max_iter=self.max_iter,
-            accelerate=self.accelerate,
-            residency=self.residency,
-            init=self.init if isinstance(self.init, str) and self.init in INITS else "random",
-            embedding=self.embedding,
-            svd_rank=self.svd_rank,
-            link=self.link,
-            kernel=self.kernel,
-            seed=seed_of(self.random_state),
-        )
+        check_memory(rankings.n_items, settings.n_components, settings.n_init)
         start = self._start(rankings)
         fitted = fit_mixture(rankings, settings, start, client, self.progress)
         self._take(fitted, rankings.item_names)
@@ -206,6 +194,29 @@ class PlackettLuceMixture(MixtureEstimator):
                 stacklevel=2,
             )
         return self
+
+    def _settings(self) -> FitSettings:
+        """The settings, checked."""
+        if self.progress is not None and not callable(self.progress):
+            raise SettingsError(f"progress must be a function or None, but is {shown(self.progress)}")
+        return FitSettings(
+            n_components=self.n_components,
+            m_step=self.m_step,
+            em=self.em,
+            n_init=self.n_init,
+            alpha=self.alpha,
+            shares=None if self.shares is None else numbers("shares", self.shares),
+            tol=self.tol,
+            max_iter=self.max_iter,
+            accelerate=self.accelerate,
+            residency=self.residency,
+            init=self.init if isinstance(self.init, str) and self.init in INITS else "random",
+            embedding=self.embedding,
+            svd_rank=self.svd_rank,
+            link=self.link,
+            kernel=self.kernel,
+            seed=seed_of(self.random_state),
+        )
 
     def save(self, path: str | os.PathLike[str] | Location) -> None:
         """Write a folder of arrays and JSON that can be read without this package; nothing is pickled.
@@ -267,20 +278,44 @@ class PlackettLuceMixture(MixtureEstimator):
         init = self.init
         if isinstance(init, str) and init in INITS:
             return None
-        if isinstance(init, np.ndarray | list):
-            log_worths = np.asarray(init, np.float64)
+        if isinstance(init, np.ndarray | list | tuple):
+            log_worths = numbers("init", init)
             _refuse_shape(log_worths, self.n_components, rankings.n_items)
+            bad = np.argwhere(~np.isfinite(log_worths)).tolist()
+            if bad:
+                raise SettingsError(
+                    f"init must be finite log-worths, but init{bad[0]} is {log_worths[*bad[0]]}"
+                )
             return Point.start(log_worths, np.full(self.n_components, 1 / self.n_components))
         if isinstance(init, MixtureParams):
             mixture, ghosts = init, None
         else:
-            model = init if isinstance(init, PlackettLuceMixture) else type(self).load(init)
-            mixture, ghosts = model._mixture(), model._ghosts
+            model = self._given_model()
+            mixture, ghosts = model._mixture(), getattr(model, "_ghosts", None)
         _refuse_shape(mixture.log_worths, self.n_components, rankings.n_items)
         if mixture.item_names != rankings.item_names:
             difference = first_difference(rankings.item_names, mixture.item_names)
             raise SettingsError(f"init is a model of other items: {difference}")
         return Point.start(mixture.log_worths, mixture.shares, ghosts)
+
+    def _given_model(self) -> MixtureEstimator:
+        """The fitted model that the user gave to begin with, or the path of one."""
+        init = self.init
+        expected = (
+            f"init must be {', '.join(INITS)}, a fitted model, the path of one, or an array of log-worths"
+        )
+        if isinstance(init, MixtureEstimator):
+            return init
+        if not isinstance(init, str | os.PathLike):
+            raise SettingsError(f"{expected}, but is {shown(init)}")
+        try:
+            return type(self).load(init)
+        except StoreNotFoundError:
+            if "/" in os.fspath(init):
+                raise
+            raise SettingsError(
+                f"{expected}, but is {shown(init)}, and there is no model at this path{nearest(init, INITS)}"
+            ) from None
 
     def __sklearn_clone__(self) -> PlackettLuceMixture:
         """An unfitted estimator of the same settings; a fitted model to begin with stays fitted."""

@@ -16,6 +16,7 @@ from plmix_dist.mixture import MixtureParams
 from plmix_dist.posteriors import components_of, log_likelihoods_of, prepared_of, probabilities_of
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.simulate import draw_rankings
+from plmix_dist.values import seed_of, whole_number
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from plmix_dist.engine.by_row import RowFunction
     from plmix_dist.kernels import Prepared
     from plmix_dist.rankings import RankingBlock, Unranked
+    from plmix_dist.values import RandomState
 
 
 class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
@@ -85,10 +87,11 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         return float(2 * (self._n_parameters() - self._total_score(X, None, unranked, client).log_likelihood))
 
     def sample(
-        self, n: int = 1, random_state: int | None = None
+        self, n: int = 1, random_state: RandomState = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Full rankings (n, n_items) drawn from the mixture, and the component (n,) of each."""
         mixture = self._mixture()
+        whole_number("n", n, at_least=1)
         rng = generator(seed_of(random_state), "sample")
         block, component = draw_rankings(mixture.log_worths, mixture.shares, n, rng)
         return block.to_array(), component
@@ -149,10 +152,3 @@ def score_leaf(number: int, block: RankingBlock, params: Prepared) -> Score:
 
 
 SCORE = Aggregation("score", leaf=score_leaf, prepare=prepared_of)
-
-
-def seed_of(random_state: int | None) -> int:
-    """A seed; fresh entropy where none is given."""
-    if random_state is None:
-        return int(np.random.SeedSequence().entropy) % (1 << 63)  # type: ignore[arg-type]
-    return int(random_state)

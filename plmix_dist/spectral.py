@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from plmix_dist.data import as_rankings
+from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.engine.passes import make_passes
-from plmix_dist.fitted import MixtureEstimator, seed_of
+from plmix_dist.fitted import MixtureEstimator
 from plmix_dist.inference.look import take_look
 from plmix_dist.mixture import MixtureParams
+from plmix_dist.stages import Stages
 from plmix_dist.starts.spectral_start import SpectralStarter
 from plmix_dist.starts.start_settings import StartSettings
-from plmix_dist.stages import Stages
+from plmix_dist.values import one_of, seed_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.engine.residency import Residency
     from plmix_dist.rankings import Unranked
+    from plmix_dist.values import RandomState
 
 
 class SpectralPlackettLuce(MixtureEstimator):
@@ -71,7 +74,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         svd_rank: Literal["auto", "paper"] | int = "auto",
         link: Literal["logit", "probit"] = "logit",
         residency: Residency = "auto",
-        random_state: int | None = None,
+        random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.embedding = embedding
@@ -92,9 +95,11 @@ class SpectralPlackettLuce(MixtureEstimator):
     ) -> Self:
         """Estimate the mixture; arguments as in PlackettLuceMixture.fit."""
         del y
-        rankings = as_rankings(X, n_items=n_items, unranked=unranked, sample_weight=sample_weight)
         seed = seed_of(self.random_state)
         settings = StartSettings(self.n_components, self.embedding, self.svd_rank, self.link, seed)
+        one_of("residency", self.residency, ("auto", "memory", "store"))
+        rankings = as_rankings(X, n_items=n_items, unranked=unranked, sample_weight=sample_weight)
+        check_memory(rankings.n_items, self.n_components)
         stages = Stages()
         passes = make_passes(rankings, client, self.residency)
         with stages.stage("look", passes=1):

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    # What scikit-learn takes as a seed.
+    RandomState = int | np.random.RandomState | np.random.Generator | None
+
 _LONGEST_SHOWN = 60
 
 
@@ -36,7 +39,14 @@ def whole_number(name: str, value: Any, at_least: int = 0) -> int:
     return int(value)
 
 
-def real_number(name: str, value: Any, *, above: float | None = None, at_least: float | None = None) -> float:
+def real_number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> float:
     """The value as float if it is a finite number in range. Text, None and True are errors.
 
     Examples
@@ -50,10 +60,14 @@ def real_number(name: str, value: Any, *, above: float | None = None, at_least: 
     """
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     found = _as_float(value) if is_number else math.nan
-    in_range = (above is None or found > above) and (at_least is None or found >= at_least)
-    if not (math.isfinite(found) and in_range):
-        bound = f" above {above:g}" if above is not None else f" from {at_least:g} on" if at_least is not None else ""
-        raise SettingsError(f"{name} must be a finite number{bound}, but is {shown(value)}")
+    bounds = [
+        (f" above {above}", above is None or found > above, above),
+        (f" from {at_least} on", at_least is None or found >= at_least, at_least),
+        (f", at most {at_most}", at_most is None or found <= at_most, at_most),
+    ]
+    if not (math.isfinite(found) and all(holds for _, holds, _ in bounds)):
+        words = "".join(text for text, _, bound in bounds if bound is not None)
+        raise SettingsError(f"{name} must be a finite number{words}, but is {shown(value)}")
     return found
 
 
@@ -170,7 +184,7 @@ def shown(value: Any) -> str:
         return f"an array of {value.dtype} of shape {value.shape}"
     try:
         text = repr(value)
-    except Exception:  # a repr of the user's own, or an integer of too many digits
+    except Exception:  # noqa: BLE001 - a repr of the user's own, or an integer of too many digits
         text = "a value"
     if len(text) > _LONGEST_SHOWN:
         text = f"{text[: _LONGEST_SHOWN - 3]}..."

@@ -21,7 +21,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from plmix_dist import MixtureParams, PlackettLuceMixture
-from plmix_dist.engine import lazy as lazy_module
+from plmix_dist.engine import by_row
 from plmix_dist.errors import RankingError, SettingsError, StoreNotFoundError
 from plmix_dist.metrics import match_components, matched_distance
 from plmix_dist.rankings import Ranking, RankingBlock
@@ -289,8 +289,8 @@ def test_sample_weight__zero_for_whole_leaves(store: RankingStore, mixed: list[R
     ("weights", "message"),
     [
         ([1.0, 2.0], r"expected 3 sample weights, one per ranking, but got shape \(2,\)"),
-        ([1.0, -2.0, 1.0], r"sample_weight\[1\] is -2.0, but must be finite and not negative"),
-        ([1.0, 1.0, math.nan], r"sample_weight\[2\] is nan, but must be finite and not negative"),
+        ([1.0, -2.0, 1.0], r"sample_weight\[1\] is -2.0, but must be finite, not negative, and at most 1e"),
+        ([1.0, 1.0, math.nan], r"sample_weight\[2\] is nan, but must be finite, not negative, and at most 1e"),
         ([0.0, 0.0, 0.0], "all sample weights are zero"),
     ],
 )
@@ -319,7 +319,7 @@ def test_predict__store_in_lazy_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Few leaves a chunk, so that results are put together from many.
-    monkeypatch.setattr(lazy_module, "_LEAVES_PER_CHUNK", 4)
+    monkeypatch.setattr(by_row, "_LEAVES_PER_RUN", 4)
     block = block_of(mixed, 6)
     n_reads = []
     read = RankingStore._runs
@@ -535,12 +535,12 @@ def test_store__says_itself(store: RankingStore) -> None:
 def test_ties__refused_by_name(tmp_path: Path, client: Client) -> None:
     rows = [slate([0, 1, 2], [])] * 20 + [Ranking(((3,), (4, 5), (0,)), (), "absent", 1.0)]
     block = block_of(rows, 6)
-    message = "leaf 0, row 20: item '5' is tied with another, and ties cannot be fitted yet"
+    message = "row 20: item '5' is tied with another, and ties cannot be fitted yet"
     with pytest.raises(SettingsError, match=message):
         PlackettLuceMixture(1).fit(block)
     tied = write_store(tmp_path / "store", [[block]], leaf_rows=8, item_names=NAMES)
     for where in (None, client):
-        with pytest.raises(SettingsError, match="leaf 2, row 4: item 'juice' is tied with another"):
+        with pytest.raises(SettingsError, match="^row 20: item 'juice' is tied with another"):
             PlackettLuceMixture(1).fit(tied, client=where)
 
 

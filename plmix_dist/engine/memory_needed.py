@@ -5,7 +5,7 @@ from __future__ import annotations
 from plmix_dist.engine.residency import free_memory
 from plmix_dist.errors import SettingsError
 
-# An item has a name. A component has per item: a worth, its place in their order, sums of a pass, steps of acceleration.
+# An item has a name. A component has for each item a worth, its place in their order, sums of a pass, earlier steps.
 _BYTES_PER_ITEM = 200
 _BYTES_PER_WORTH = 200
 _BYTES_PER_START = 24

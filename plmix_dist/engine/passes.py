@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from plmix_dist.engine.threaded import ThreadedPasses
+from plmix_dist.errors import SettingsError
+from plmix_dist.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +43,8 @@ def make_passes(source: LeafSource, client: Client | None, residency: Residency)
     """
     if client is None:
         return ThreadedPasses(source, residency=residency)
+    if not (hasattr(client, "compute") and hasattr(client, "scheduler_info")):
+        raise SettingsError(f"client must be a Dask client or None, but is {shown(client)}")
     from plmix_dist.engine.distributed import DistributedPasses
 
     return DistributedPasses(source, client, residency=residency)

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from plmix_dist.errors import SettingsError
+from plmix_dist.rankings.ranges import LARGEST_WEIGHT
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.starts.start_settings import StartSettings
+from plmix_dist.values import one_of, real_number, whole_number, yes_or_no
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.engine.residency import Residency
+
+_MOST_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -39,24 +43,24 @@ class FitSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
-        self.start  # noqa: B018 - refuses what makes no sense
-        if self.m_step not in ("auto", *M_STEPS):
-            raise SettingsError(f"m_step must be one of auto, {', '.join(M_STEPS)}, but is {self.m_step!r}")
-        if self.em not in ("fused", "exact"):
-            raise SettingsError(f"em must be fused or exact, but is {self.em!r}")
-        if self.n_init < 1 or self.max_iter < 1:
-            raise SettingsError("n_init and max_iter must be at least 1")
-        if not (np.isfinite(self.alpha) and self.alpha >= 0):
-            raise SettingsError(f"alpha must be finite and not negative, but is {self.alpha}")
-        if not self.tol > 0:
-            raise SettingsError(f"tol must be positive, but is {self.tol}")
+        """Refuse settings of a wrong type or out of range."""
+        self.start  # noqa: B018 - refuses what concerns the start
+        one_of("m_step", self.m_step, ("auto", *M_STEPS))
+        one_of("em", self.em, ("fused", "exact"))
+        one_of("residency", self.residency, ("auto", "memory", "store"))
+        whole_number("max_iter", self.max_iter, at_least=1)
+        real_number("alpha", self.alpha, at_least=0, at_most=LARGEST_WEIGHT)
+        real_number("tol", self.tol, above=0)
+        yes_or_no("accelerate", self.accelerate)
         if self.shares is not None and (
             self.shares.shape != (self.n_components,)
-            or not (self.shares > 0).all()
+            or not ((self.shares > 0) & (self.shares <= 1)).all()
             or not np.isclose(self.shares.sum(), 1)
         ):
-            raise SettingsError(f"shares must be {self.n_components} positive numbers that sum to 1")
+            found = self.shares.tolist() if self.shares.size <= _MOST_SHOWN else f"shape {self.shares.shape}"
+            raise SettingsError(
+                f"shares must be {self.n_components} positive numbers that sum to 1, one per component, but is {found}"
+            )
 
     @property
     def start(self) -> StartSettings:

@@ -101,7 +101,11 @@ def _problems(block: RankingBlock, first_row: int) -> Iterator[str]:
 
 
 def _wrong_types(block: RankingBlock) -> Iterator[str]:
-    if not isinstance(block.n_items, int | np.integer) or isinstance(block.n_items, bool) or block.n_items < 1:
+    if (
+        not isinstance(block.n_items, int | np.integer)
+        or isinstance(block.n_items, bool)
+        or block.n_items < 1
+    ):
         yield f"n_items must be a whole number from 1 on, but is {block.n_items!r}"
     for name in ("items", "n_listed", "n_ordered"):
         column = getattr(block, name)
@@ -109,7 +113,11 @@ def _wrong_types(block: RankingBlock) -> Iterator[str]:
             yield f"{name} must be an array of uint8, uint16 or uint32, but is {_kind(column)}"
         elif column.ndim != 1 or not column.flags.aligned or not column.dtype.isnative:
             yield f"{name} must be an aligned array of one dimension in native byte order, but is {_kind(column)}"
-    for name, kind, optional in (("below", np.bool_, False), ("tied", np.bool_, True), ("weights", np.float64, True)):
+    for name, kind, optional in (
+        ("below", np.bool_, False),
+        ("tied", np.bool_, True),
+        ("weights", np.float64, True),
+    ):
         column = getattr(block, name)
         if optional and column is None:
             continue

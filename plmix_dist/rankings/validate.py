@@ -139,5 +139,7 @@ def _weights(block: RankingBlock) -> Iterator[RowProblem]:
         weight = float(block.weights[row])
         message = f"weight {weight:g} is not a positive finite number"
         if LARGEST_WEIGHT < weight < np.inf:
-            message = f"weight {weight:g} is too large to be summed: at most {LARGEST_WEIGHT:g}; divide all weights"
+            message = (
+                f"weight {weight:g} is too large to be summed: at most {LARGEST_WEIGHT:g}; divide all weights"
+            )
         yield RowProblem(row, "bad-weight", -1, message)
