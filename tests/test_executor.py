@@ -195,6 +195,13 @@ def test_serial__uses_as_many_threads_as_it_was_given() -> None:
 def test_executor_for__client_or_none(client: Client) -> None:
     assert isinstance(executor_for(None), ThreadedExecutor)
     assert isinstance(executor_for(client), DistributedExecutor)
+    executor = ThreadedExecutor(1)
+    assert executor_for(executor) is executor
+
+
+def test_run_all__at_a_client(client: Client) -> None:
+    assert os.getpid() not in run_all(client, _process, range(2), "process")
+    assert run_all(None, _process, range(2), "process") == [os.getpid()] * 2
 
 
 def test_distributed__work_is_done_elsewhere(client: Client) -> None:

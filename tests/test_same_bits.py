@@ -10,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from distributed import Client, LocalCluster
 from oracle import write_store
 
@@ -18,11 +19,14 @@ from plmix_dist.data import as_rankings
 from plmix_dist.engine.distributed import DistributedPasses
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference import fit
+from plmix_dist.mixture import MixtureParams
+from plmix_dist.prediction import write_predictions
 from plmix_dist.rankings.leaves import default_leaf_rows
 from plmix_dist.rankings.simulate import draw_rankings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from plmix_dist.store import RankingStore
 
@@ -193,7 +197,7 @@ def test_same_bits__array_block_and_dask_array(
 
 @pytest.mark.promise(10)
 def test_same_bits__score_and_predictions(
-    store: RankingStore, table: np.ndarray[Any, Any], client: Client, single_worker: Client
+    store: RankingStore, table: np.ndarray[Any, Any], client: Client, single_worker: Client, tmp_path: Path
 ) -> None:
     model = PlackettLuceMixture(N_COMPONENTS, max_iter=MAX_ITER, random_state=5).fit(store)
     scores = {model.score(store, client=one) for one in (None, client, single_worker)}
@@ -203,3 +207,10 @@ def test_same_bits__score_and_predictions(
     for one in (client, single_worker):
         found = one.compute(model.predict_proba(store)).result()
         assert found.tobytes() == expected.tobytes()
+    lazy = model.predict_proba(da.from_array(table, chunks=(7_001, 3)))
+    assert client.compute(lazy).result().tobytes() == expected.tobytes()
+    mixture = MixtureParams(model.log_worths_, model.shares_, model.item_names_)
+    for number, one in enumerate((None, client)):
+        write_predictions(mixture, store, tmp_path / str(number), client=one)
+        written = zarr.open_group(tmp_path / str(number), mode="r")["probabilities"][:]
+        assert written.tobytes() == expected.tobytes()
