@@ -18,6 +18,7 @@ from plmix_dist.rankings.columns import (
     label_column,
     narrowest,
     row_lengths,
+    table_of,
     weight_column,
 )
 
@@ -312,7 +313,7 @@ class RankingBlock:
         """
         from plmix_dist.rankings.validate import check_rows
 
-        table = np.asarray(array)
+        table = table_of(array)
         n_listed = row_lengths(table, first_row)
         largest = int(table.max()) if table.size else -1
         if n_items is None:

@@ -72,6 +72,33 @@ def joined_labels(columns: Sequence[Labels | None]) -> Labels | None:
     return np.concatenate(present)
 
 
+def table_of(rows: Any) -> NDArray[Any]:
+    """Rows as an array; an error if they do not have the same length, or are no rows at all.
+
+    Examples
+    --------
+    >>> table_of([[0, 1], [1, -1]]).shape
+    (2, 2)
+    >>> table_of([[0, 1], [1]])
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.RankingError: row 0 has 2 places and row 1 has 1; fill short rows with -1 to the same length
+    """
+    if isinstance(rows, np.ma.MaskedArray):
+        raise RankingError("masked arrays are not taken; fill masked places with -1 first: array.filled(-1)")
+    try:
+        return np.asarray(rows)
+    except (TypeError, ValueError, OverflowError) as error:
+        lengths = [len(row) if hasattr(row, "__len__") else 0 for row in rows] if hasattr(rows, "__iter__") else []
+        other = next((number for number, length in enumerate(lengths) if length != lengths[0]), None)
+        if other is None:
+            raise RankingError(f"expected an array of shape (rankings, places), best first: {error}") from None
+        raise RankingError(
+            f"row 0 has {lengths[0]} places and row {other} has {lengths[other]}; "
+            "fill short rows with -1 to the same length"
+        ) from None
+
+
 def row_lengths(table: NDArray[Any], first_row: int = 0) -> NDArray[np.int64]:
     """(n_rankings,): the number of items in each row of an array; an error if it cannot hold rankings.
 

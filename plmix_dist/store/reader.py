@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from plmix_dist.errors import DamagedStoreError
 from plmix_dist.rankings.block import RankingBlock, concatenate
 from plmix_dist.rankings.columns import item_dtype, joined_labels
+from plmix_dist.rankings.ranges import check_ranges
 from plmix_dist.store.arrays import CheckedStore, open_column, read_column
 from plmix_dist.store.location import Location
 from plmix_dist.store.manifest import INDEX, partition_name, read_index, read_manifest
@@ -331,7 +333,11 @@ class _OpenPartition:
                 continue
             start, stop = bounds.get(COLUMNS[name].along) or self._bytes_of(name, *bounds["row"])
             columns[name] = self.column(name, slice(start, stop))
-        return block_from(columns, n_items)
+        block = block_from(columns, n_items)
+        # Digests tell that bytes are as they were written, not that they make sense.
+        where = f"{self.store.where}, leaves {low} to {high - 1} of this partition"
+        check_ranges(block, where, bounds["row"][0], DamagedStoreError)
+        return block
 
     def column(self, name: str, entries: slice) -> NDArray[Any]:
         """Some entries of one array."""
