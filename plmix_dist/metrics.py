@@ -1,4 +1,4 @@
-"""Comparing two fits. Components are matched first, because their order has no meaning."""
+"""Distances between two fits. Components are matched first, because their order has no meaning."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 
 def match_components(log_worths: ArrayLike, reference: ArrayLike) -> NDArray[np.int64]:
-    """(n_components,): for each component of the reference, the component matched with it.
+    """(n_components,): for each component of the reference, the number of the matching component of `log_worths`.
 
-    The matching has the smallest sum of squared differences of centred log-worths.
+    The matching minimises the sum of squared differences of centred log-worths.
 
     Parameters
     ----------
     log_worths, reference : (n_components, n_items)
+        Constants added to a component make no difference.
 
     Examples
     --------
@@ -29,14 +30,17 @@ def match_components(log_worths: ArrayLike, reference: ArrayLike) -> NDArray[np.
     """
     found, wanted = _centred(log_worths), _centred(reference)
     if found.shape != wanted.shape:
-        raise SettingsError(f"cannot match components of shapes {found.shape} and {wanted.shape}")
+        raise SettingsError(
+            f"cannot match components of shapes {found.shape} and {wanted.shape}; both fits need the same numbers of "
+            "components and items"
+        )
     costs = ((wanted[:, None, :] - found[None, :, :]) ** 2).sum(axis=2)
     matched: NDArray[np.int64] = linear_sum_assignment(costs)[1]
     return matched
 
 
 def matched_distance(log_worths: ArrayLike, reference: ArrayLike) -> float:
-    """Frobenius norm of the difference of matched, centred log-worths (Nguyen & Zhang 2023).
+    """Frobenius norm of the difference of centred log-worths after matching (Nguyen & Zhang 2023).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What each stage of a start cost: seconds, passes over rows, and memory."""
+"""Records of the stages of a fit: seconds, passes over the rows, and memory of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Stages:
-    """Records of the stages that were run, in order.
+    """Records of the stages that have run, in order.
 
     Examples
     --------
@@ -29,7 +29,25 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str, passes: float = 0, **details: Any) -> Iterator[dict[str, Any]]:
-        """Note a stage; `passes` counts passes over all rows. The record may be added to while it is open."""
+        """Record a stage. The record may be changed until the stage ends.
+
+        Parameters
+        ----------
+        name
+            The name of the stage.
+        passes
+            How many passes over all rows it takes; a fraction if it reads a part of the rows.
+        **details
+            More entries of the record.
+
+        Examples
+        --------
+        >>> stages = Stages()
+        >>> with stages.stage("race", n_starts=8) as record:
+        ...     record["rows"] = 10_000
+        >>> sorted(stages.records[0])
+        ['n_starts', 'passes', 'peak_memory', 'rows', 'seconds', 'stage']
+        """
         record: dict[str, Any] = {"stage": name, "passes": passes, **details}
         begun = time.perf_counter()
         yield record
@@ -39,6 +57,12 @@ class Stages:
 
 
 def peak_memory() -> int:
-    """Bytes: the highest resident memory of this process so far."""
+    """The largest resident memory of this process so far, in bytes.
+
+    Examples
+    --------
+    >>> peak_memory() > 1_000_000
+    True
+    """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -1,1 +1,1 @@
-"""Where a fit begins: random, spectral and kernel starts, made from a seeded sample of the rows."""
+"""Where a fit begins: random, spectral and semidefinite-programming starts, made from a seeded sample of rows."""

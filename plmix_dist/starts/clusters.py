@@ -12,7 +12,7 @@ from plmix_dist.single_thread import single_thread
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Tries are cheap on this many rows; the best of them is then moved to its optimum on all.
+# k-means is tried several times on this many rows. The best try then continues on all rows.
 _TRY_ROWS = 5_000
 _N_TRIES = 6
 
@@ -20,9 +20,19 @@ _N_TRIES = 6
 def cluster_rows(
     points: NDArray[np.float64], weights: NDArray[np.float64], n_clusters: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """(n_rows,): the cluster of each row. Where rows take fewer than n_clusters different places, some stay empty.
+    """(n_rows,): the cluster of each row, by weighted k-means.
 
-    k-means++ is tried several times on a part of the rows, and the best try goes on with all of them.
+    k-means++ is tried several times on a part of the rows; the best try continues on all rows. Some clusters stay
+    empty if there are fewer than `n_clusters` distinct points.
+
+    Parameters
+    ----------
+    points : (n_rows, n_directions)
+    weights : (n_rows,)
+    n_clusters
+        The number of clusters.
+    rng
+        Chooses the rows and the first centres.
 
     Examples
     --------
@@ -38,7 +48,7 @@ def cluster_rows(
     tried = np.arange(len(points))
     if len(points) > _TRY_ROWS:
         tried = np.sort(rng.choice(len(points), _TRY_ROWS, replace=False))
-    # Sums of several threads come in any order, which shows in the last bits.
+    # One thread: several threads add in any order, which changes the last bits.
     with single_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         best = KMeans(n_clusters, n_init=_N_TRIES, random_state=int(rng.integers(1 << 31))).fit(

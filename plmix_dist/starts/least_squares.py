@@ -1,4 +1,4 @@
-"""Log-worths from pairwise wins by least squares: the paper's estimate for one cluster, for any random-utility link."""
+"""Log-worths from pairwise wins by least squares: the paper's estimate for one cluster, with a choice of links."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+# Precision of the prior on log-worths, as a share of the largest precision of an item.
+_WEAK_PRIOR = 1e-6
+
 
 class Link(NamedTuple):
-    """From the probability that i is ranked before j to the difference of their utilities.
+    """Relates the probability that i is ranked before j to the difference of their utilities.
 
     Parameters
     ----------
     quantile
-        The difference at which the probability is reached.
+        From a probability to the difference of utilities.
     density
-        The slope of the probability there, which decides how precisely a frequency tells the difference.
+        The derivative of the probability at a difference. It decides how precise an estimated difference is.
+
+    Examples
+    --------
+    >>> LINKS["logit"].quantile(np.array([0.75])).round(4).tolist()
+    [1.0986]
     """
 
     quantile: Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -38,22 +46,24 @@ def _normal_density(difference: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.exp(-(difference**2) / 2) / np.sqrt(2 * np.pi))
 
 
-# Probit is Thurstone's model with noise of variance 1/2, so that differences have variance 1.
+# Probit is Thurstone's model with noise of variance 1/2, so that differences of noise have variance 1.
 # To add a link, add it here.
 LINKS = {"logit": Link(logit, _logistic_density), "probit": Link(ndtri, _normal_density)}
 
 
 def least_squares(wins: NDArray[np.float64], link: str = "logit") -> NDArray[np.float64]:
-    """(n_items,): log-worths with mean zero whose differences are nearest to the links of the observed frequencies.
+    """(n_items,): log-worths with mean zero, fitted by least squares to the differences that frequencies of pairs give.
 
-    Frequencies are smoothed by half a win each way. Where every pair was seen, all count alike and the solution is a
-    mean (Nguyen & Zhang 2023, Algorithm 2); where some were not, each pair counts by the precision of its difference,
-    and a trace of a prior holds together items that no comparison connects.
+    Frequencies are smoothed by half a win for each side. If every pair was observed, all pairs have the same weight
+    and the solution is a mean (Nguyen & Zhang 2023, Algorithm 2). Otherwise each pair is weighted by the precision of
+    its difference. A very weak prior then keeps the solution unique if comparisons do not connect all items.
 
     Parameters
     ----------
     wins : (n_items, n_items)
         Entry [i, j] is how often i was ranked before j.
+    link
+        A name in `LINKS`.
 
     Examples
     --------
@@ -63,19 +73,23 @@ def least_squares(wins: NDArray[np.float64], link: str = "logit") -> NDArray[np.
     seen = wins + wins.T
     frequency = (wins + 0.5) / (seen + 1.0)
     np.fill_diagonal(frequency, 0.5)
-    n_items = len(wins)
-    if (seen[~np.eye(n_items, dtype=bool)] > 0).all():
+    if (seen[~np.eye(len(wins), dtype=bool)] > 0).all():
         return np.asarray(LINKS[link].quantile(frequency).mean(axis=1))
+    return _weighted_by_precision(seen, frequency, LINKS[link])
+
+
+def _weighted_by_precision(
+    seen: NDArray[np.float64], frequency: NDArray[np.float64], link: Link
+) -> NDArray[np.float64]:
+    """Least squares over the observed pairs: a linear system with the Laplacian of their graph."""
+    n_items = len(seen)
     rows, columns = np.nonzero(seen > 0)
     observed = frequency[rows, columns]
-    difference = LINKS[link].quantile(observed)
-    precision = seen[rows, columns] * LINKS[link].density(difference) ** 2 / (observed * (1 - observed))
-    laplacian = sparse.csr_array((-precision, (rows, columns)), shape=wins.shape)
+    difference = link.quantile(observed)
+    precision = seen[rows, columns] * link.density(difference) ** 2 / (observed * (1 - observed))
+    laplacian = sparse.csr_array((-precision, (rows, columns)), shape=seen.shape)
     degree = np.bincount(rows, precision, n_items)
-    held = _TRACE * max(1.0, float(degree.max(initial=0.0)))
-    system = (laplacian + sparse.diags_array(degree + held)).tocsc()
+    prior = _WEAK_PRIOR * max(1.0, float(degree.max(initial=0.0)))
+    system = (laplacian + sparse.diags_array(degree + prior)).tocsc()
     solution = np.asarray(spsolve(system, np.bincount(rows, precision * difference, n_items)))
     return np.asarray(solution - solution.mean())
-
-
-_TRACE = 1e-6

@@ -1,4 +1,4 @@
-"""Starts of every kind: spectral, by semidefinite programming, random."""
+"""Makes the starts of a fit: spectral, by semidefinite programming, or random."""
 
 from __future__ import annotations
 
@@ -18,23 +18,29 @@ if TYPE_CHECKING:
     from plmix_dist.stages import Stages
     from plmix_dist.starts.start_settings import StartSettings
 
-# Hard clusters overstate the differences between items, so log-worths are shrunk to this standard deviation at most.
+# Hard clusters overstate differences between items, so the log-worths are shrunk to at most this standard deviation.
 _MOST_SPREAD = 1.0
-# With so few components a spectral start led to the best optimum on all data tried.
+# With at most this many components, the spectral start led to the best optimum on all data that were tried.
 _FEW_COMPONENTS = 3
+# A race has at most this many random starts (or n_init), and spectral starts with at most this many ranks.
 _MOST_RANDOM = 16
 _MOST_RANKS = 4
 
 
 class Start(NamedTuple):
-    """Where a fit begins.
+    """Parameters to begin a fit with.
 
     Parameters
     ----------
     log_worths : (n_components, n_items)
     shares : (n_components,)
     about
-        How it was made.
+        How the start was made: the method, and its rank or number. It becomes part of `init_`.
+
+    Examples
+    --------
+    >>> Start(np.zeros((1, 3)), np.ones(1), {"method": "random", "number": 0}).about["method"]
+    'random'
     """
 
     log_worths: NDArray[np.float64]
@@ -43,7 +49,22 @@ class Start(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """Starts, whether a race shall choose among them, and what is known about all of them."""
+    """All starts of a fit.
+
+    Parameters
+    ----------
+    starts
+        The starts.
+    uncertain
+        Whether a race must choose among them, because the spectral start may be wrong.
+    about
+        What is known about all of them, such as singular values. It becomes part of `init_`.
+
+    Examples
+    --------
+    >>> Starts([], uncertain=False, about={}).uncertain
+    False
+    """
 
     starts: list[Start]
     uncertain: bool
@@ -53,7 +74,7 @@ class Starts(NamedTuple):
 def make_starts(
     sample: RankingBlock, settings: StartSettings, stages: Stages, client: Client | None = None
 ) -> Starts:
-    """n_init starts; or more, for a race, where it is uncertain that the spectral start is the right one.
+    """n_init starts, or more starts for a race if the spectral start is uncertain.
 
     Examples
     --------
@@ -72,7 +93,12 @@ def make_starts(
         start = _clustered(log_worths, shares, settings, {"method": "kernel"})
         starts = _with_random([start], settings.n_init, settings, sample.n_items)
         return Starts(starts, uncertain=False, about=about)
-    starter = SpectralStarter(sample, settings, stages, client)
+    return _spectral_starts(SpectralStarter(sample, settings, stages, client))
+
+
+def _spectral_starts(starter: SpectralStarter) -> Starts:
+    """Spectral starts on one rank or several, and random starts."""
+    settings = starter.settings
     starts = [
         _clustered(made.log_worths, made.shares, settings, {"method": "spectral", "rank": made.rank})
         for made in map(starter.start, starter.ranks_to_try(_MOST_RANKS))
@@ -82,11 +108,20 @@ def make_starts(
     n_starts = settings.n_init
     if uncertain:
         n_starts = len(starts) + max(settings.n_init, min(2 * settings.n_components, _MOST_RANDOM))
-    return Starts(_with_random(starts, n_starts, settings, sample.n_items), uncertain, about)
+    return Starts(_with_random(starts, n_starts, settings, starter.sample.n_items), uncertain, about)
 
 
 def random_start(settings: StartSettings, n_items: int, number: int) -> Start:
-    """Standard normal log-worths, and equal shares unless they are fixed.
+    """Standard normal log-worths; equal shares, or the fixed ones.
+
+    Parameters
+    ----------
+    settings
+        The number of components, the seed, and fixed shares.
+    n_items
+        The number of items.
+    number
+        The number of this start among random ones; it is part of the key of the random numbers.
 
     Examples
     --------
@@ -100,10 +135,8 @@ def random_start(settings: StartSettings, n_items: int, number: int) -> Start:
     return _with_shares(log_worths, shares, settings, {"method": "random", "number": number})
 
 
-def _with_random(
-    starts: list[Start], n_starts: int, settings: StartSettings, n_items: int
-) -> list[Start]:
-    """Random starts added until there are `n_starts`."""
+def _with_random(starts: list[Start], n_starts: int, settings: StartSettings, n_items: int) -> list[Start]:
+    """The starts, and random ones until there are `n_starts`."""
     n_random = max(0, n_starts - len(starts))
     return starts + [random_start(settings, n_items, number) for number in range(n_random)]
 
@@ -114,7 +147,7 @@ def _clustered(
     settings: StartSettings,
     about: dict[str, Any],
 ) -> Start:
-    """A start from the log-worths of clusters, shrunk."""
+    """A start from the log-worths of clusters. They are shrunk."""
     spread = log_worths.std(axis=1, keepdims=True)
     shrunk = log_worths * np.minimum(1.0, _MOST_SPREAD / np.maximum(spread, 1e-300))
     return _with_shares(shrunk, shares, settings, about)
@@ -126,7 +159,7 @@ def _with_shares(
     settings: StartSettings,
     about: dict[str, Any],
 ) -> Start:
-    """A start with shares of its own, or with the fixed ones: the largest cluster gets the largest, and so on."""
+    """A start with its own shares, or with fixed shares: the largest cluster gets the largest share, and so on."""
     if settings.shares is None:
         return Start(log_worths, shares, about)
     matched = np.empty_like(log_worths)

@@ -1,4 +1,4 @@
-"""One Plackett-Luce model for some rows: a few MM steps, enough for a start."""
+"""One Plackett-Luce model for a block of rows: a few MM steps, enough for a start."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import RankingBlock
 
 _N_STEPS = 10
-# A trace of a prior: items that always win or lose stay within bounds.
+# A weak prior: log-worths of items that always win or always lose stay finite.
 _ALPHA = 0.5
 
 
 def fit_one_model(block: RankingBlock, n_steps: int = _N_STEPS) -> Worths:
-    """Log-worths (n_items,) near the maximum-likelihood estimate, from equal ones.
+    """Log-worths (n_items,) near the maximum-likelihood estimate. The steps begin with equal worths.
 
     Examples
     --------

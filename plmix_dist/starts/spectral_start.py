@@ -1,8 +1,8 @@
-"""The spectral start: embed a sample of the rankings, project, cluster, and estimate worths cluster by cluster."""
+"""The spectral start: embed a sample of rankings, project it on singular vectors, cluster it, estimate worths."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
     from plmix_dist.stages import Stages
     from plmix_dist.starts.start_settings import StartSettings
 
-# Columns up to which the exact eigenvectors of the Gram matrix are the cheapest way; beyond, places are sparse.
+# Up to this many columns, exact eigenvectors of the Gram matrix are fastest. With more items, rows are sparse.
 _MOST_GRAM_COLUMNS = 1_500
-# So few pairs need no randomised SVD.
+# Up to this many pairs, the Gram matrix is fastest too.
 _FEW_PAIRS = 64
+# The randomised SVD computes at most this many singular vectors, unless more are needed.
 _MOST_SOUGHT = 200
-# With this many items a component, directions of noise are plenty and known well.
-_PLENTY = 4
-# Pairs of listed items in a sample up to which all are counted; beyond, a few MM steps tell more for less.
+# With at least this many items per component, there are many noise directions, so the noise level is known well.
+_MANY_ITEMS = 4
+# Up to these numbers of pairs and items, pairwise wins are counted. Beyond, a few MM steps are cheaper and better.
 _MOST_PAIRS_COUNTED = 2e9
 _MOST_ITEMS_COUNTED = 2_000
 
 
 class SpectralStart(NamedTuple):
-    """A start, and what it was made of.
+    """A spectral start, and the singular vectors and clusters that gave it.
 
     Parameters
     ----------
@@ -50,8 +51,21 @@ class SpectralStart(NamedTuple):
         The cluster of each row of the sample.
     singular_values : (n_values,)
     vectors : (n_columns, n_values)
+        Singular vectors of the embedded sample.
     rank
         How many of the vectors the rows were projected on.
+    embedding
+        "rank" or "pairwise".
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> from plmix_dist.stages import Stages
+    >>> from plmix_dist.starts.start_settings import StartSettings
+    >>> sample = RankingBlock.from_array([[0, 1, 2]] * 3 + [[2, 1, 0]])
+    >>> start = SpectralStarter(sample, StartSettings(n_components=2), Stages()).start()
+    >>> start.vectors.shape, start.labels.shape, start.embedding
+    ((3, 3), (4,), 'rank')
     """
 
     log_worths: NDArray[np.float64]
@@ -64,7 +78,18 @@ class SpectralStart(NamedTuple):
 
 
 class SpectralStarter:
-    """Makes spectral starts from a sample of rankings: one decomposition, from which any number of starts follow.
+    """Makes spectral starts from a sample of rankings. One SVD serves any number of starts.
+
+    Parameters
+    ----------
+    sample
+        The rankings.
+    settings
+        Embedding, rank, link and seed.
+    stages
+        Where the cost of each stage is recorded.
+    client
+        Where dask-ml runs the SVD of the pairwise embedding; None for threads of this process.
 
     Examples
     --------
@@ -83,28 +108,39 @@ class SpectralStarter:
         self.sample = sample
         self.settings = settings
         self.stages = stages
+        self.rows: PlaceRows | PairRows
         n_values = settings.n_components + 2
         if settings.chosen_embedding == "rank":
             with stages.stage("embedding", share=1):
-                self.rows: PlaceRows | PairRows = PlaceRows(sample)
+                places = self.rows = PlaceRows(sample)
             with stages.stage("svd", share=1):
-                self.svd = place_directions(self.rows, n_values)
+                self.svd = place_directions(places, n_values)
         else:
             with stages.stage("embedding", share=1):
                 frequencies = pair_frequencies(pairwise_wins(sample, np.ones((sample.n_rankings, 1)))[0])
-                self.rows = PairRows(sample, frequencies, centred=settings.svd_rank != "paper")
+                pairs = self.rows = PairRows(sample, frequencies, centred=settings.svd_rank != "paper")
             with stages.stage("svd", share=PASSES_OVER_ROWS):
-                self.svd = pair_directions(self.rows, n_values, settings.seed, client)
+                self.svd = pair_directions(pairs, n_values, settings.seed, client)
         self.rank = _choose_rank(self.svd.singular_values, settings, sample)
 
     @property
     def is_certain(self) -> bool:
-        """Whether as many directions stand out from noise as K components can differ in, and many more are noise."""
+        """Whether K - 1 directions are above the noise, and the noise level is known well."""
         n_components = self.settings.n_components
-        return self.rank >= n_components - 1 and self.sample.n_items >= _PLENTY * n_components
+        return self.rank >= n_components - 1 and self.sample.n_items >= _MANY_ITEMS * n_components
 
     def ranks_to_try(self, n_ranks: int) -> list[int]:
-        """The chosen rank, and others that may be better where noise and signal cannot be told apart."""
+        """The chosen rank; if it is uncertain, also other ranks that may be better, at most `n_ranks` in total.
+
+        Examples
+        --------
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> from plmix_dist.stages import Stages
+        >>> from plmix_dist.starts.start_settings import StartSettings
+        >>> sample = RankingBlock.from_array([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10)
+        >>> SpectralStarter(sample, StartSettings(n_components=2), Stages()).ranks_to_try(3)
+        [1]
+        """
         if self.is_certain or self.settings.svd_rank != "auto":
             return [self.rank]
         most = min(self.settings.n_components - 1, len(self.svd.singular_values))
@@ -112,21 +148,52 @@ class SpectralStarter:
         return [rank for rank in dict.fromkeys(wanted) if 1 <= rank <= max(1, most)][:n_ranks]
 
     def start(self, rank: int | None = None, attempt: int = 0) -> SpectralStart:
-        """One start, by default on the chosen rank; further attempts differ in how k-means begins."""
+        """One start.
+
+        Parameters
+        ----------
+        rank
+            How many singular vectors the rows are projected on; by default the chosen rank.
+        attempt
+            Part of the key of the random numbers of k-means.
+
+        Examples
+        --------
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> from plmix_dist.stages import Stages
+        >>> from plmix_dist.starts.start_settings import StartSettings
+        >>> sample = RankingBlock.from_array([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10)
+        >>> SpectralStarter(sample, StartSettings(n_components=2), Stages()).start(rank=2).rank
+        2
+        """
         rank = self.rank if rank is None else rank
         settings, sample = self.settings, self.sample
         with self.stages.stage("k-means", share=1):
             points = _projected(self.rows, self.svd.vectors[:, :rank])
-            weights = np.ones(sample.n_rankings) if sample.weights is None else sample.weights
             rng = generator(settings.seed, "k-means", attempt)
-            labels = cluster_rows(points, weights, settings.n_components, rng)
+            labels = cluster_rows(points, sample.row_weights, settings.n_components, rng)
         with self.stages.stage("worths", share=1):
             log_worths, shares = cluster_worths(sample, labels, settings)
         return SpectralStart(log_worths, shares, labels, *self.svd, rank, settings.chosen_embedding)
 
 
 def place_directions(rows: PlaceRows, n_values: int) -> Svd:
-    """Singular values and vectors of the rank embedding, rows scaled by the root of their weights."""
+    """Singular values and vectors of the rank embedding; rows are multiplied by the square root of their weights.
+
+    Parameters
+    ----------
+    rows
+        The embedding, (n_rankings, n_items).
+    n_values
+        How many singular values are computed, at most n_items.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> rows = PlaceRows(RankingBlock.from_array([[0, 1, 2], [2, 1, 0]]))
+    >>> place_directions(rows, 2).singular_values.round(6).tolist()
+    [2.0, 0.0]
+    """
     n_rows, n_items = rows.shape
     n_values = min(n_values, n_items)
     with single_thread():
@@ -146,7 +213,7 @@ def _from_gram(gram: NDArray[np.float64], n_values: int) -> Svd:
 
 
 def _lanczos(rows: PlaceRows, n_values: int) -> Svd:
-    """Many items: eigenvectors of the Gram matrix by products with sparse rows alone."""
+    """Eigenvectors of the Gram matrix for many items; only products with sparse rows are computed."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     n_items = rows.shape[1]
@@ -157,16 +224,37 @@ def _lanczos(rows: PlaceRows, n_values: int) -> Svd:
 
     operator = LinearOperator((n_items, n_items), matvec=gram_times, dtype=np.float64)
     first = generator(0, "lanczos").standard_normal(n_items)
-    if not gram_times(first).any():  # all rankings are equal: no direction is better than another
+    if not gram_times(first).any():  # all rankings are equal, so all singular values are 0
         return Svd(np.zeros(n_values), np.eye(n_items, n_values))
-    # Directions need to be told apart from noise, not known to the last digit.
+    # A low precision is enough to separate directions from noise.
     squares, vectors = eigsh(operator, k=n_values, v0=first, tol=1e-3)
     order = np.argsort(-squares)
     return Svd(np.sqrt(np.maximum(squares[order], 0.0)), with_fixed_signs(vectors[:, order]))
 
 
 def pair_directions(rows: PairRows, n_values: int, seed: int, client: Client | None) -> Svd:
-    """Singular values and vectors of the pairwise embedding: dask-ml's randomised SVD over lazy blocks."""
+    """Singular values and vectors of the pairwise embedding, by dask-ml's randomised SVD of a lazy array.
+
+    Rows are multiplied by the square root of their weights.
+
+    Parameters
+    ----------
+    rows
+        The embedding, (n_rankings, n_pairs).
+    n_values
+        How many singular values are computed, at most n_pairs.
+    seed
+        Seed of the randomised SVD.
+    client
+        Where it runs; None for threads of this process.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> rows = PairRows(RankingBlock.from_array([[0, 1], [1, 0]]), np.full((2, 2), 0.5))
+    >>> pair_directions(rows, 1, seed=0, client=None).singular_values.round(4).tolist()
+    [0.7071]
+    """
     n_rows, n_pairs = rows.shape
     if n_pairs <= _FEW_PAIRS:
         with single_thread():
@@ -176,15 +264,15 @@ def pair_directions(rows: PairRows, n_values: int, seed: int, client: Client | N
     for start in range(0, n_rows, SMALLEST_LEAF):
         part = PairRows(rows.block[start : start + SMALLEST_LEAF], rows.frequencies, centred=rows.centred)
         makers.append(RowMaker(part.scaled, part.shape))
-    # Rankings vary most in the n_items directions in which places do. A subspace that holds them all is found in few
-    # iterations; one that holds only the first few would take many, since their values hardly differ.
+    # Rankings vary most in the n_items directions in which places vary. The singular values of these are nearly equal,
+    # so a subspace that contains all of them converges in few iterations, and a smaller one in many.
     n_sought = min(max(n_values, min(rows.block.n_items, _MOST_SOUGHT)), n_pairs - 1, n_rows)
     found = randomized_svd(makers, n_sought, seed, client)
     return Svd(found.singular_values[:n_values], found.vectors[:, :n_values])
 
 
-def _projected(rows: Any, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-
+def _projected(rows: PlaceRows | PairRows, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n_rankings, n_vectors): the embedding times the vectors."""
     with single_thread():
         if isinstance(rows, PlaceRows):
             return rows.times(vectors)
@@ -193,16 +281,19 @@ def _projected(rows: Any, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _choose_rank(values: NDArray[np.float64], settings: StartSettings, sample: RankingBlock) -> int:
+    """How many singular vectors are used."""
     n_components = settings.n_components
     if settings.svd_rank == "auto":
         return rank_above_noise(values, n_components)
     if settings.svd_rank == "paper":
         return rank_of_paper(values, n_components, sample.n_items, sample.total_weight)
-    if settings.svd_rank > len(values):
+    rank = int(settings.svd_rank)
+    if rank > len(values):
         raise SettingsError(
-            f"svd_rank is {settings.svd_rank}, but {len(values)} directions are all that can be used here"
+            f"svd_rank is {rank}, but {len(values)} directions are all that can be used here; choose a rank from 1 to "
+            f"{len(values)}, or 'auto'"
         )
-    return int(settings.svd_rank)
+    return rank
 
 
 def cluster_worths(
@@ -210,10 +301,28 @@ def cluster_worths(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Log-worths (n_components, n_items) and shares (n_components,) of the clusters of a sample.
 
-    An empty cluster begins near the largest one, whose share it halves.
+    An empty cluster gets log-worths near those of the largest cluster, and half of its share.
+
+    Parameters
+    ----------
+    sample
+        The rankings.
+    labels : (n_rankings,)
+        The cluster of each row.
+    settings
+        The number of components, the link, and the seed.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> from plmix_dist.starts.start_settings import StartSettings
+    >>> sample = RankingBlock.from_array([[0, 1], [0, 1], [0, 1], [1, 0]])
+    >>> log_worths, shares = cluster_worths(sample, np.array([0, 0, 0, 1]), StartSettings(2))
+    >>> log_worths.round(2).tolist(), shares.tolist()
+    ([[0.97, -0.97], [-0.55, 0.55]], [0.75, 0.25])
     """
     n_clusters = settings.n_components
-    weights = np.ones(sample.n_rankings) if sample.weights is None else sample.weights
+    weights = sample.row_weights
     shares = np.bincount(labels, weights, n_clusters) / weights.sum()
     if _counts_pairs(sample, settings.link):
         wins = pairwise_wins(sample, (labels[:, None] == np.arange(n_clusters)).astype(np.float64))
@@ -229,13 +338,13 @@ def cluster_worths(
 
 
 def _counts_pairs(sample: RankingBlock, link: str) -> bool:
-    """Whether pairwise wins are counted: as long as that is no more work, and no more memory, than is sensible."""
+    """Whether pairwise wins are counted: if there are few enough pairs and items."""
     listed = sample.n_listed.astype(np.float64)
     pairs = float((listed * np.where(sample.below, sample.n_items, listed)).sum()) / 2
     counted = pairs <= _MOST_PAIRS_COUNTED and sample.n_items <= _MOST_ITEMS_COUNTED
     if not counted and link != "logit":
         raise SettingsError(
-            f"link={link!r} needs the wins of every pair of {sample.n_items} items counted, which is too much here; "
-            "choose link='logit', or fewer items"
+            f"link={link!r} needs the wins of every pair of {sample.n_items} items to be counted, which would take too "
+            "long here; choose link='logit', or fewer items"
         )
     return counted

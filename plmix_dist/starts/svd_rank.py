@@ -1,4 +1,4 @@
-"""How many singular directions tell the components apart."""
+"""How many singular vectors of an embedding separate the components."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 
 def rank_above_noise(values: NDArray[np.float64], n_components: int) -> int:
-    """How many singular values of a centred matrix stand out above the noise, from 1 to n_components - 1.
+    """How many singular values of a centred matrix are above the noise: from 1 to n_components - 1.
 
-    K components differ in at most K - 1 directions, so the K-th value and those after it show the noise. Its edge
-    falls off steadily; a value counts if it lies above that fall continued by one step.
+    K components differ in at most K - 1 directions, so the K-th and later values are noise. They decrease steadily.
+    Extrapolate the noise values by one step; keep singular values above that line.
 
     Parameters
     ----------
     values : (n_values,)
-        Falling; of the values from the K-th on, the first three are looked at.
+        Singular values, largest first. Up to three values from the K-th on are used as noise.
+    n_components
+        The number of components, K.
 
     Examples
     --------
@@ -42,8 +44,20 @@ def rank_above_noise(values: NDArray[np.float64], n_components: int) -> int:
 def rank_of_paper(values: NDArray[np.float64], n_components: int, n_items: int, n_rankings: float) -> int:
     """The paper's rule: the largest a up to K with S_a - S_(a+1) >= sqrt(n (m + n) log n), on the uncentred matrix.
 
-    It says so where no gap is that large, and where one direction is all that is left: the first singular vector is
+    A StartWarning is given if no gap is that large, and if only one direction is left: the first singular vector is
     the mean ranking, in which components differ least.
+
+    Parameters
+    ----------
+    values : (n_values,)
+        Singular values S, largest first.
+    n_components, n_items, n_rankings
+        The numbers K, n and m of the rule.
+
+    Examples
+    --------
+    >>> rank_of_paper(np.array([900.0, 400.0, 20.0, 10.0]), n_components=3, n_items=10, n_rankings=1_000)
+    2
     """
     threshold = float(np.sqrt(n_items * (n_rankings + n_items) * np.log(n_items)))
     gaps = values[:-1] - values[1:]
@@ -51,15 +65,16 @@ def rank_of_paper(values: NDArray[np.float64], n_components: int, n_items: int, 
     if not len(met):
         warnings.warn(
             f"svd_rank='paper': no gap between singular values reaches the threshold {threshold:.3g} (the largest is "
-            f"{gaps.max(initial=0.0):.3g}); all {n_components} directions are used. svd_rank='auto' looks at the noise",
+            f"{gaps.max(initial=0.0):.3g}); all {n_components} directions are used. Choose svd_rank='auto', which "
+            "compares singular values with the noise",
             StartWarning,
             stacklevel=2,
         )
         return min(n_components, len(values))
     if met[-1] == 0 and n_components > 1:
         warnings.warn(
-            f"svd_rank='paper': the threshold {threshold:.3g} leaves one direction, the mean ranking, which tells "
-            "components apart badly; svd_rank='auto' takes the mean off first",
+            f"svd_rank='paper': the threshold {threshold:.3g} leaves one direction, the mean ranking, which hardly "
+            "separates components; choose svd_rank='auto', which subtracts the mean first",
             StartWarning,
             stacklevel=2,
         )
