@@ -41,6 +41,7 @@ from plmix_dist.inference import Em, Point, collapse
 from plmix_dist.inference.anderson import AndersonMemory, propose
 from plmix_dist.inference.collapse import mend_collapsed
 from plmix_dist.inference.e_step import em_request
+from plmix_dist.inference.existence import check_maximum
 from plmix_dist.inference.fit import choose_m_step
 from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advance
 from plmix_dist.inference.look import Extent
@@ -421,6 +422,41 @@ def test_fit__component_without_estimate(m_step: Any, accelerate: bool, spread: 
     assert "'0'" in message
     assert "'2'" in message
     assert "nan" not in message
+
+
+@pytest.mark.promise(22)
+@UNFINISHED
+@pytest.mark.parametrize("seed", range(4))
+def test_fit__no_maximum_although_gradients_vanish(seed: int) -> None:
+    # Few top-5 rankings of 20 items: some component's rankings never name some item. Its log-worth falls without end,
+    # slower and slower, until the gradient is as small as is asked for.
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(3, 20))
+    block, _ = draw_rankings(truth, np.full(3, 1 / 3), 100, rng, length=5, unranked="below")
+    with pytest.raises(
+        NotIdentifiedError, match=r"component \d has no maximum-likelihood estimate"
+    ) as caught:
+        PlackettLuceMixture(3, alpha=0, random_state=0, max_iter=1_000).fit(block)
+    assert "Choose alpha > 0, or fewer components" in str(caught.value)
+    assert PlackettLuceMixture(3, alpha=0.1, random_state=0).fit(block).objective_ < 0
+
+
+def test_check_maximum__by_the_likelihood_itself() -> None:
+    rows = [*random_rows(3, 4, 40), slate([0, 1, 2, 3], []), slate([3, 2, 1, 0], [])]
+    passes = ThreadedPasses(as_rankings(block_of(rows, 4)))
+    names = ["tea", "coffee", "mate", "water"]
+    fitted = PlackettLuceMixture(1, alpha=0, tol=1e-10).fit(block_of(rows, 4))
+    there = Point.start(fitted.log_worths_, np.ones(1))
+    check_maximum(passes, there, names)
+    # A second component that holds one ranking alone: its last item may fall for ever, and the likelihood says so.
+    apart = Point.start(np.vstack([fitted.log_worths_, [[40.0, 13.0, -13.0, -40.0]]]), np.array([0.98, 0.02]))
+    with pytest.raises(NotIdentifiedError, match=r"component 1 has no .* log-worths of water"):
+        check_maximum(passes, apart, names)
+    before, after = (
+        log_likelihood(rows, 4, apart.log_worths - shift, [0.98, 0.02])
+        for shift in (np.zeros((2, 4)), np.array([[0.0] * 4, [0, 0, 0, 20.0]]))
+    )
+    assert after >= before - 1e-9
 
 
 @pytest.mark.parametrize("m_step", ["lsr", "mm"])

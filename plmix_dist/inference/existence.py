@@ -1,21 +1,35 @@
-"""Whether a maximum-likelihood estimate exists at all: what the comparisons in the data alone can tell."""
+"""Whether a maximum-likelihood estimate exists: what data tell before a fit, and components at its end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from plmix_dist.engine.request import Aggregation, Finish, Request
 from plmix_dist.errors import NotIdentifiedError
+from plmix_dist.kernels import Prepared, pairwise_wins, prepare, row_posteriors
 from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from plmix_dist.engine.passes import Passes
+    from plmix_dist.inference.point import Point
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.rankings.comparison import Comparisons
+
+
+# Numbers that are summed for the check at the end; beyond, it is left out.
+_MOST_NUMBERS = 1 << 26
+# A cut is looked at if it is crossed by less than this share of the weight of a component's rankings.
+_HARDLY_EVER = 1e-3
+_MOST_CUTS = 4
+# So far log-worths are moved down: odds of one to a billion.
+_FAR_DOWN = 20.0
+_ROUNDING = 1e-12
 
 
 def _leaf_comparisons(number: int, block: RankingBlock, params: None) -> Comparisons:
@@ -59,3 +73,100 @@ def check_identified(passes: Passes, item_names: Sequence[str]) -> None:
         f"no maximum-likelihood estimate exists: the items fall into {graph.n_groups} groups that are not compared "
         f"both ways ({'; '.join(reasons)}). Choose alpha > 0, or leave these items out"
     )
+
+
+class _Beaten(NamedTuple):
+    """(n_components, n_items, n_items): entry [k, i, j] is the weight of rankings of component k with i before j."""
+
+    wins: NDArray[np.float64]
+
+
+class _Score(NamedTuple):
+    """The log-likelihood of some rows."""
+
+    log_likelihood: NDArray[np.float64]
+
+
+def _prepare_point(point: Point) -> Prepared:
+    return prepare(point.log_worths, point.log_shares)
+
+
+def _leaf_beaten(number: int, block: RankingBlock, params: Prepared) -> _Beaten:
+    del number
+    return _Beaten(pairwise_wins(block, row_posteriors(block, params)[1]))
+
+
+def _leaf_score(number: int, block: RankingBlock, params: Prepared) -> _Score:
+    del number
+    return _Score(np.array(block.row_weights @ row_posteriors(block, params)[0]))
+
+
+BEATEN = Aggregation("beaten", leaf=_leaf_beaten, prepare=_prepare_point)
+LIKELIHOOD = Aggregation("log-likelihood", leaf=_leaf_score, prepare=_prepare_point)
+
+
+class Cut(NamedTuple):
+    """The lowest items of a component, which its rankings hardly ever place above the others."""
+
+    component: int
+    items: NDArray[np.int64]
+
+
+def check_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> None:
+    """Without a prior, at the end of a fit: an error if log-worths can diverge without lowering the likelihood.
+
+    A component may have no maximum although the data as a whole have one: all its rankings place some items below the
+    others. Such items can be moved down for ever. Where the rankings of a component hardly ever place its lowest items
+    above others, these items are moved down by a large step. If the likelihood is no lower there, it has no maximum.
+
+    Examples
+    --------
+    >>> from plmix_dist.data import as_rankings
+    >>> from plmix_dist.engine.threaded import ThreadedPasses
+    >>> from plmix_dist.inference.point import Point
+    >>> point = Point.start(np.array([[9.0, -9.0], [-9.0, 9.0]]), np.array([0.5, 0.5]))
+    >>> check_maximum(ThreadedPasses(as_rankings([[0, 1], [1, 0]])), point, ["tea", "coffee"])
+    Traceback (most recent call last):
+    plmix_dist.errors.NotIdentifiedError: component 0 has no maximum-likelihood estimate: ...
+    """
+    n_components, n_items = point.log_worths.shape
+    if n_components * n_items**2 > _MOST_NUMBERS:
+        return  # the limit on the range of log-worths is all that is checked
+    (answer,) = passes.run([Request(BEATEN, point)])
+    if answer.error is not None:
+        raise answer.error
+    (beaten,) = answer.results
+    cuts = _cuts(point, beaten.wins)
+    if not cuts:
+        return
+    points = [point, *(_moved_down(point, cut) for cut in cuts)]
+    answers = passes.run([Request(LIKELIHOOD, each) for each in points])
+    here, *there = (float(each.results[0].log_likelihood) for each in answers)
+    for cut, reached in zip(cuts, there, strict=True):
+        if reached >= here - _ROUNDING * abs(here):
+            names = ", ".join(item_names[item] for item in cut.items[:10])
+            more = ", ..." if len(cut.items) > 10 else ""
+            raise NotIdentifiedError(
+                f"component {cut.component} has no maximum-likelihood estimate: its log-worths of {names}{more} "
+                "can fall without end and never lower the likelihood. Choose alpha > 0, or fewer components"
+            )
+
+
+def _cuts(point: Point, wins: NDArray[np.float64]) -> list[Cut]:
+    """For each component the few cuts of its items by worth that its rankings cross least."""
+    found = []
+    for component, (log_worths, own) in enumerate(zip(point.log_worths, wins, strict=True)):
+        order = np.argsort(log_worths, kind="stable")
+        ordered = own[np.ix_(order, order)]
+        # How often one of the c lowest items comes before one of the others, for c = 1 to n_items - 1.
+        crossed = np.array([ordered[:low, low:].sum() for low in range(1, len(order))])
+        most = _HARDLY_EVER * max(ordered.sum() / max(1, len(order)), 1e-300)
+        least = np.argsort(crossed, kind="stable")[:_MOST_CUTS]
+        found += [Cut(component, order[: low + 1]) for low in least if crossed[low] <= most]
+    return found
+
+
+def _moved_down(point: Point, cut: Cut) -> Point:
+    log_worths = point.log_worths.copy()
+    log_worths[cut.component, cut.items] -= _FAR_DOWN
+    return point._replace(log_worths=log_worths)

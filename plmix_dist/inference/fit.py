@@ -11,7 +11,7 @@ import numpy as np
 from plmix_dist.engine.passes import make_passes
 from plmix_dist.errors import SettingsError
 from plmix_dist.inference.em import Em
-from plmix_dist.inference.existence import check_identified
+from plmix_dist.inference.existence import check_identified, check_maximum
 from plmix_dist.inference.look import take_look
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.sample_fits import NEWTON_AFTER, SampleFits, halving, with_newton
@@ -104,6 +104,8 @@ def _fit(
         )
         record["passes"] = passes.n_passes - n_before
     best = best_of(ends)
+    if settings.alpha == 0:
+        check_maximum(passes, ends.runs[best].point, rankings.item_names)
     failed = [{"start": number, "error": str(error)} for number, error in ends.failed.items()]
     began = {"stages": stages.records, "failed_starts": failed}
     return Fit(ends.runs[best], em.m_step.name, about | candidates[best].about | began)
