@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import run_all
 from plmix_dist.engine.by_row import rows_of_run, run_of_rows
 from plmix_dist.posteriors import probabilities_of
-from plmix_dist.store import Location, create_memberships, write_memberships
+from plmix_dist.store import (
+    Location,
+    MembershipPlan,
+    MembershipSession,
+    RankingStore,
+    memberships,
+    open_store,
+    write_memberships,
+)
+from plmix_dist.store.manifest import sha256
+from plmix_dist.store.npy import npy_bytes
 
 if TYPE_CHECKING:
     import os
@@ -20,21 +30,28 @@ if TYPE_CHECKING:
     from plmix_dist.engine import Executor
     from plmix_dist.engine.by_row import RowRun
     from plmix_dist.mixture import MixtureParams
-    from plmix_dist.store import RankingStore
+
+
+class Written(NamedTuple):
+    """What `write_predictions` did: the number of rows, and whether anything was written."""
+
+    n_rankings: int
+    changed: bool
 
 
 def write_predictions(
     mixture: MixtureParams,
     store: RankingStore | str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | Location,
     *,
     client: Client | None = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> int:
+) -> Written:
     """Write the probability of each component (`probabilities`) and the most probable one (`component`) of every row.
 
-    Gives the number of rows. `out` becomes a Zarr v3 group; nothing is held whole in memory.
+    `out` becomes a Zarr v3 group when all rows are written; nothing is held whole in memory. A second run with the same
+    model and rankings continues the first, or does nothing if it is finished.
 
     Examples
     --------
@@ -44,17 +61,28 @@ def write_predictions(
     >>> store = plmix_dist.simulate(f"{folder}/s", n_rankings=100, n_items=3, random_state=0)
     >>> mixture = MixtureParams(np.zeros((2, 3)), np.array([0.5, 0.5]), store.item_names)
     >>> write_predictions(mixture, store, f"{folder}/memberships")
-    100
+    Written(n_rankings=100, changed=True)
+    >>> write_predictions(mixture, store, f"{folder}/memberships")
+    Written(n_rankings=100, changed=False)
     """
-    rankings = as_rankings(store, item_names=mixture.item_names)
+    opened = store if isinstance(store, RankingStore) else open_store(store)
+    rankings = as_rankings(opened, item_names=mixture.item_names)
     location = Location.of(out)
     function = probabilities_of(mixture)
-    tasks = [
-        WriteTask(location, first, last, *run_of_rows(rankings, function, first, last))
-        for first, last in create_memberships(location, rankings.n_rankings, mixture.n_components)
-    ]
-    run_all(executor or client, write_run, tasks, "predict", progress)
-    return rankings.n_rankings
+    plan = MembershipPlan(
+        rankings.n_rankings,
+        mixture.n_components,
+        min(memberships.CHUNK_ROWS, rankings.n_rankings),
+        {"model": _digest_of_mixture(mixture), "rankings": _digest_of_store(opened)},
+    )
+    with MembershipSession.begin(location, plan) as session:
+        tasks = [
+            WriteTask(location, plan, first, last, *run_of_rows(rankings, function, first, last))
+            for first, last in session.pending()
+        ]
+        run_all(executor or client, write_run, tasks, "predict", progress)
+        session.finalise()
+        return Written(rankings.n_rankings, changed=not session.already_done)
 
 
 @dataclass(frozen=True)
@@ -65,6 +93,7 @@ class WriteTask:
     """
 
     out: Location
+    plan: MembershipPlan
     first: int
     last: int
     run: RowRun
@@ -74,6 +103,16 @@ class WriteTask:
 def write_run(task: WriteTask) -> None:
     """Compute and write the rows of one chunk."""
     probabilities = rows_of_run(task.run)
-    write_memberships(
-        task.out, task.first, probabilities[task.skipped : task.skipped + task.last - task.first]
-    )
+    rows = probabilities[task.skipped : task.skipped + task.last - task.first]
+    write_memberships(task.out, task.plan, task.first, rows)
+
+
+def _digest_of_mixture(mixture: MixtureParams) -> str:
+    """A digest of the parameters of a mixture."""
+    parts = (npy_bytes(mixture.log_worths), npy_bytes(mixture.shares), repr(mixture.item_names).encode())
+    return sha256(b"".join(parts))
+
+
+def _digest_of_store(store: RankingStore) -> str:
+    """A digest of all rows of a store."""
+    return sha256(" ".join(part.index_sha256 for part in store.manifest.partitions).encode())

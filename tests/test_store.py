@@ -43,9 +43,10 @@ from plmix_dist.errors import (
 from plmix_dist.rankings import RankingBlock, concatenate
 from plmix_dist.store import (
     Location,
+    MembershipPlan,
+    MembershipSession,
     RejectedRows,
     WriteSession,
-    create_memberships,
     write_memberships,
     write_partition,
 )
@@ -534,19 +535,24 @@ def test_open_store__version_one_is_read_for_ever(finished_store: Path, every_co
 # --- memberships -----------------------------------------------------------------------------------------
 
 
-def test_memberships__written_in_runs_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plmix_dist.store.memberships.CHUNK_ROWS", 3)
+def test_memberships__written_in_runs_of_rows(tmp_path: Path) -> None:
     place = Location.of(tmp_path / "a name with spaces")
     probabilities = np.random.default_rng(0).dirichlet([1, 1], 8)
-    runs = create_memberships(place, 8, 2)
-    assert runs == [(0, 3), (3, 6), (6, 8)]
-    for start, stop in reversed(runs):
-        write_memberships(place, start, probabilities[start:stop])
+    plan = MembershipPlan(8, 2, chunk_rows=3, of={"model": "a"})
+    with MembershipSession.begin(place, plan) as session:
+        runs = session.pending()
+        assert runs == [(0, 3), (3, 6), (6, 8)]
+        for start, stop in reversed(runs):
+            write_memberships(place, plan, start, probabilities[start:stop])
+        session.finalise()
     group = zarr.open_group(tmp_path / "a name with spaces", mode="r")
     assert group["probabilities"][:].tolist() == probabilities.tolist()
     assert group["component"][:].tolist() == [int(second > first) for first, second in probabilities.tolist()]
-    with pytest.raises(StoreExistsError, match="a name with spaces already holds arrays"):
-        create_memberships(place, 8, 2)
+    with (
+        pytest.raises(StoreExistsError, match="a name with spaces already holds arrays"),
+        MembershipSession.begin(place, MembershipPlan(8, 2, chunk_rows=3, of={"model": "b"})),
+    ):
+        pass
 
 
 # --- places ----------------------------------------------------------------------------------------------

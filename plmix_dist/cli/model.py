@@ -150,15 +150,19 @@ def predict(model: str, store: str, out: str, *, executor: LazyExecutor, talk: T
     from plmix_dist.prediction import write_predictions
 
     with progress_bar("predict", shown=talk.progress) as progress:
-        n_rows = write_predictions(
+        written = write_predictions(
             MixtureParams.load(model), store, out, executor=executor, progress=progress
         )
-    record = {"out": out, "n_rankings": n_rows, "arrays": ["probabilities", "component"]}
-    show(
-        [("predicted", f"{number(n_rows)} memberships to {out} (probabilities, component)")],
-        record,
-        **vars(talk),
-    )
+    record = {
+        "out": out,
+        "n_rankings": written.n_rankings,
+        "arrays": ["probabilities", "component"],
+        "changed": written.changed,
+    }
+    lines = [("predicted", f"{number(written.n_rankings)} memberships to {out} (probabilities, component)")]
+    if not written.changed:
+        lines = [("nothing to do", f"{out} already holds exactly these memberships")]
+    show(lines, record, **vars(talk))
 
 
 def _iteration_lines(talk: Talk, total_weight: float) -> Callable[[dict[str, Any]], None] | None:

@@ -1,7 +1,7 @@
 """Rankings on disk or behind a URL: chunked, compressed and checksummed Zarr arrays, read leaf by leaf."""
 
 from plmix_dist.store.location import Location
-from plmix_dist.store.memberships import create_memberships, write_memberships
+from plmix_dist.store.memberships import MembershipPlan, MembershipSession, write_memberships
 from plmix_dist.store.partition import PartitionTask, RejectedRows, write_partition
 from plmix_dist.store.reader import RankingStore, open_store
 from plmix_dist.store.verify import Damage, verify_partition, verify_top
@@ -11,12 +11,13 @@ from plmix_dist.store.writer import WriteSession
 __all__ = [
     "Damage",
     "Location",
+    "MembershipPlan",
+    "MembershipSession",
     "PartitionTask",
     "RankingStore",
     "RejectedRows",
     "WritePlan",
     "WriteSession",
-    "create_memberships",
     "open_store",
     "verify_partition",
     "verify_top",

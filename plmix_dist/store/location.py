@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmix_dist.errors import DamagedStoreError, SettingsError
+from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError
 from plmix_dist.store.access import (
     check_folder,
     read_file,
@@ -158,7 +158,7 @@ class Location:
             sync_folder(path.parent)
 
     def create_bytes(self, key: str, data: bytes) -> None:
-        """Store bytes under a key that must be new; FileExistsError if it is there.
+        """Store bytes under a key that must be new; an error if it is there.
 
         Behind a URL the storage decides, where it can: S3, Google and Azure refuse the second of two writers.
 
@@ -169,23 +169,23 @@ class Location:
         >>> place.create_bytes("a.txt", b"coffee")
         Traceback (most recent call last):
         ...
-        FileExistsError: memory://create/a.txt exists already
+        plmix_dist.errors.StoreExistsError: memory://create/a.txt exists already
         """
+        there = StoreExistsError(f"{self.url}/{key} exists already")
         if self.is_local:
             if self.exists(key):
-                raise FileExistsError(f"{self.url}/{key} exists already")
+                raise there
             self.write_bytes(key, data)
             return
         filesystem, root = self._remote
-        path = f"{root}/{checked_key(key)}"
         try:
-            filesystem.pipe_file(path, data, mode="create")
+            filesystem.pipe_file(f"{root}/{checked_key(key)}", data, mode="create")
         except (TypeError, NotImplementedError):  # a file system that does not know the mode
             self.write_bytes(key, data)
         except FileExistsError:
             # A request that was sent again after its answer was lost finds what it wrote itself.
             if self.read_bytes(key) != data:
-                raise FileExistsError(f"{self.url}/{key} exists already") from None
+                raise there from None
 
     def check_writable(self) -> None:
         """An error unless files can be written here; to be called before long computations.
