@@ -15,6 +15,7 @@ from fit_oracle import (
     exact_statistics,
     listed_in_order,
     slate,
+    top,
 )
 from numpy.testing import assert_allclose
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from plmix_dist.rankings import RankingBlock
+    from plmix_dist.rankings import Ranking, RankingBlock
 
 # --- clusters and memory ------------------------------------------------------------------------------------
 
@@ -145,20 +146,28 @@ def test_sample_fits__prior_in_proportion(
 # --- kernels ------------------------------------------------------------------------------------------------
 
 
-def rare_component(n_items: int, posterior: float) -> tuple[Any, Any, Any]:
+def rare_component(row: Ranking, n_items: int, posterior: float) -> tuple[Any, Any, Any]:
     """One row, and a mixture whose second component has about this posterior on it."""
     rng = np.random.default_rng(n_items)
     log_worths = np.stack([np.zeros(n_items), rng.normal(0, 0.1, n_items)])
-    row = slate(rng.permutation(n_items).tolist(), [])
     ratio = exact_probability(row, n_items, log_worths[0]) / exact_probability(row, n_items, log_worths[1])
     log_shares = np.log([1.0, posterior * float(ratio)])
     return [row], log_worths, log_shares - np.logaddexp.reduce(log_shares)
 
 
-@pytest.mark.parametrize("n_items", [5, 45, 70], ids=["side by side", "by line", "queued"])
+WAYS = {
+    "side by side": (5, slate([3, 1, 4, 0, 2], [])),
+    "queued": (45, slate(list(range(45)), [])),
+    "by line": (45, top(7, 3, 40, 1)),
+    "by pair": (400, slate([7, 399, 40], [1, 5])),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("posterior", [1e-12, 3e-15])
-def test_rates__of_components_that_have_hardly_any_of_a_row(n_items: int, posterior: float) -> None:
-    rows, *mixture = rare_component(n_items, posterior)
+def test_rates__of_components_that_have_hardly_any_of_a_row(way: str, posterior: float) -> None:
+    n_items, row = WAYS[way]
+    rows, *mixture = rare_component(row, n_items, posterior)
     found = em_statistics(block_of(rows, n_items), prepare(*mixture), with_rates=True).rates
     expected = exact_statistics(rows, n_items, *mixture).rates
     assert 0.5 * posterior < exact_posteriors(rows, n_items, *mixture)[1][0, 1] < 2 * posterior
@@ -169,7 +178,7 @@ def test_rates__of_components_that_have_hardly_any_of_a_row(n_items: int, poster
 @pytest.mark.parametrize("posterior", [1e-4, 2e-6])
 def test_information__of_components_that_have_little_of_a_row(posterior: float) -> None:
     n_items = 6
-    rows, log_worths, log_shares = rare_component(n_items, posterior)
+    rows, log_worths, log_shares = rare_component(slate([3, 1, 5, 4, 0, 2], []), n_items, posterior)
     found = information(block_of(rows, n_items), prepare(log_worths, log_shares)).complete
     # The variance of each choice, by its definition.
     order, share = listed_in_order(rows[0]), exact_posteriors(rows, n_items, log_worths, log_shares)[1][0, 1]
