@@ -1,4 +1,4 @@
-"""Kernel clustering: kernels against every full ranking that agrees, the relaxation against cvxpy and brute force."""
+"""The start by semidefinite programming: similarities against every agreeing full ranking, clusters against cvxpy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from plmix_dist.rankings import Ranking, RankingBlock
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.starts import ranking_similarity
 from plmix_dist.starts.peng_wei import clusters_of, peng_wei
-from plmix_dist.starts.ranking_similarity import kendall_kernel, mallows_kernel, mean_preferences
+from plmix_dist.starts.ranking_similarity import kendall_similarity, mallows_similarity, mean_preferences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,13 +91,13 @@ def block_of(rows: Sequence[Ranking], n_items: int) -> RankingBlock:
     return RankingBlock.from_rows(rows, n_items=n_items)
 
 
-# --- the Kendall kernel ----------------------------------------------------------------------------------
+# --- Kendall similarity -------------------------------------------------------------------------------------
 
 
 @settings(max_examples=40)
 @given(rankings(4), rankings(4))
 def test_kendall__over_extensions_is_the_mean_over_all_of_them(first: Ranking, second: Ranking) -> None:
-    kernel = kendall_kernel(block_of([first], 4), block_of([second], 4), over="extensions")
+    kernel = kendall_similarity(block_of([first], 4), block_of([second], 4), over="extensions")
     assert_allclose(kernel, mean_tau(first, second, 4), atol=1e-14)
 
 
@@ -111,7 +111,7 @@ def test_kendall__five_items_of_every_kind() -> None:
     ]
     block = block_of(rows, 5)
     expected = [[mean_tau(first, second, 5) for second in rows] for first in rows]
-    assert_allclose(kendall_kernel(block, block, over="extensions"), expected, atol=1e-14)
+    assert_allclose(kendall_similarity(block, block, over="extensions"), expected, atol=1e-14)
 
 
 @given(several(5), several(5))
@@ -121,7 +121,7 @@ def test_kendall__over_known_pairs_by_its_definition(left: list[Ranking], right:
         n_known = sum(map(abs, mine)) * sum(map(abs, theirs))
         return sum(a * b for a, b in zip(mine, theirs, strict=True)) / math.sqrt(n_known) if n_known else 0.0
 
-    kernel = kendall_kernel(block_of(left, 5), block_of(right, 5))
+    kernel = kendall_similarity(block_of(left, 5), block_of(right, 5))
     assert_allclose(kernel, [[value(first, second) for second in right] for first in left], atol=1e-14)
 
 
@@ -138,17 +138,17 @@ def test_kendall__centred_on_the_mean_of_known_pairs(rows: list[Ranking]) -> Non
     block = block_of(rows, 5)
     assert_allclose(mean_preferences(block), means, atol=1e-14)
     # Centres are rounded to 2 ** -16.
-    kernel = kendall_kernel(block, block, centre=mean_preferences(block))
+    kernel = kendall_similarity(block, block, centre=mean_preferences(block))
     assert_allclose(kernel, np.array(centred) @ np.array(centred).T, atol=1e-4)
 
 
 @given(several(4), st.sampled_from(["known", "extensions", "centred"]), st.floats(0.01, 3.0))
-def test_kernels__are_positive_semidefinite(rows: list[Ranking], kind: str, bandwidth: float) -> None:
+def test_similarities__are_positive_semidefinite(rows: list[Ranking], kind: str, bandwidth: float) -> None:
     block = block_of(rows, 4)
     options = {"centre": mean_preferences(block)} if kind == "centred" else {"over": kind}
     for kernel in (
-        kendall_kernel(block, block, **options),  # type: ignore[arg-type]
-        mallows_kernel(block, block, bandwidth, **options),  # type: ignore[arg-type]
+        kendall_similarity(block, block, **options),  # type: ignore[arg-type]
+        mallows_similarity(block, block, bandwidth, **options),  # type: ignore[arg-type]
     ):
         assert_array_equal(kernel, kernel.T)
         assert np.linalg.eigvalsh(kernel).min() >= -1e-12 * len(rows) * np.abs(kernel).max()
@@ -158,7 +158,7 @@ def test_kendall__a_ranking_is_one_with_itself_to_the_last_bit() -> None:
     block, _ = draw_rankings(
         np.zeros((1, 30)), np.ones(1), 20, np.random.default_rng(0), length=7, unranked="below"
     )
-    assert_array_equal(np.diagonal(kendall_kernel(block, block)), 1.0)
+    assert_array_equal(np.diagonal(kendall_similarity(block, block)), 1.0)
 
 
 @pytest.mark.parametrize("options", [{}, {"over": "extensions"}, {"centre": np.linspace(-1, 1, 66)}], ids=str)
@@ -169,53 +169,53 @@ def test_kendall__bits_depend_neither_on_slabs_nor_on_threads(
     left, _ = draw_rankings(np.zeros((1, 12)), np.ones(1), 90, rng, length=5, unranked="absent")
     right, _ = draw_rankings(np.zeros((1, 12)), np.ones(1), 70, rng, length=9, unranked="below")
     with threadpool_limits(1):
-        whole = kendall_kernel(left, right, **options)  # type: ignore[arg-type]
+        whole = kendall_similarity(left, right, **options)  # type: ignore[arg-type]
     monkeypatch.setattr(ranking_similarity, "_SLAB_CELLS", 66 * 13)
     with threadpool_limits(2):
-        assert_array_equal(kendall_kernel(left, right, **options), whole)  # type: ignore[arg-type]
+        assert_array_equal(kendall_similarity(left, right, **options), whole)  # type: ignore[arg-type]
 
 
-# --- the Mallows kernel ----------------------------------------------------------------------------------
+# --- Mallows similarity -------------------------------------------------------------------------------------
 
 
 def test_mallows__counts_discordant_pairs_of_full_rankings() -> None:
     orders = list(itertools.permutations(range(4)))
     block = RankingBlock.from_array(orders)
     discordant = np.array([[float((1 - tau(one, other)) * 3) for other in orders] for one in orders])
-    assert_allclose(mallows_kernel(block, block, 0.7), np.exp(-0.7 * discordant), rtol=1e-13)
-    assert_allclose(mallows_kernel(block, block), np.exp(-discordant / 3), rtol=1e-13)
+    assert_allclose(mallows_similarity(block, block, 0.7), np.exp(-0.7 * discordant), rtol=1e-13)
+    assert_allclose(mallows_similarity(block, block), np.exp(-discordant / 3), rtol=1e-13)
 
 
 @settings(max_examples=20)
 @given(rankings(4), rankings(4))
 def test_mallows__takes_the_expected_number_of_discordant_pairs(first: Ranking, second: Ranking) -> None:
     expected = 6 * (1 - mean_tau(first, second, 4)) / 2
-    kernel = mallows_kernel(block_of([first], 4), block_of([second], 4), 0.4, over="extensions")
+    kernel = mallows_similarity(block_of([first], 4), block_of([second], 4), 0.4, over="extensions")
     assert_allclose(kernel, math.exp(-0.4 * expected), rtol=1e-13)
 
 
-# --- errors of kernels -----------------------------------------------------------------------------------
+# --- errors of similarities ------------------------------------------------------------------------------
 
 PAIR = RankingBlock.from_array([[0, 1], [1, 0]])
 TRIPLE = RankingBlock.from_array([[0, 1, 2]])
 
 
-def test_kernels__refuse_what_makes_no_sense() -> None:
+def test_similarities__refuse_what_makes_no_sense() -> None:
     with pytest.raises(RankingError, match="of the same items, but these have 2 and 3"):
-        kendall_kernel(PAIR, TRIPLE)
+        kendall_similarity(PAIR, TRIPLE)
     with pytest.raises(SettingsError, match='over must be "known" or "extensions", but got \'all\''):
-        kendall_kernel(PAIR, PAIR, over="all")  # type: ignore[arg-type]
+        kendall_similarity(PAIR, PAIR, over="all")  # type: ignore[arg-type]
     with pytest.raises(
-        SettingsError, match=r"centre of 3 mean signs, one a pair of 3 items, but got shape \(2,\)"
+        SettingsError, match=r"centre of 3 mean signs, one per pair of 3 items, but got shape \(2,\)"
     ):
-        kendall_kernel(TRIPLE, TRIPLE, centre=[0.0, 0.0])
+        kendall_similarity(TRIPLE, TRIPLE, centre=[0.0, 0.0])
     with pytest.raises(SettingsError, match="between -1 and 1"):
-        kendall_kernel(PAIR, PAIR, centre=[math.nan])
+        kendall_similarity(PAIR, PAIR, centre=[math.nan])
     with pytest.raises(SettingsError, match='a centre is for over="known"'):
-        kendall_kernel(PAIR, PAIR, over="extensions", centre=[0.0])
+        kendall_similarity(PAIR, PAIR, over="extensions", centre=[0.0])
     for bandwidth in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(SettingsError, match=f"bandwidth must be a positive number, but is {bandwidth}"):
-            mallows_kernel(PAIR, PAIR, bandwidth)
+            mallows_similarity(PAIR, PAIR, bandwidth)
 
 
 # --- the relaxation against others -----------------------------------------------------------------------
@@ -409,7 +409,7 @@ def test_clusters__planted_ones_are_found_and_proven(n_clusters: int) -> None:
     assert_allclose(value_of(planted.tolist(), affinity, weights), solution.bound, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kernel", [kendall_kernel, mallows_kernel])
+@pytest.mark.parametrize("kernel", [kendall_similarity, mallows_similarity])
 def test_clusters__rankings_by_component_not_by_offer(kernel: Callable[..., NDArray[np.float64]]) -> None:
     """Two kinds of people, who agree on much, and two offers."""
     n_items, rng = 12, np.random.default_rng(5)
@@ -460,7 +460,7 @@ def test_clusters_of__fewer_points_than_clusters() -> None:
 
 def test_clustering__bits_do_not_depend_on_threads() -> None:
     block, _ = draw_rankings(np.eye(3, 9) * 3, np.full(3, 1 / 3), 120, np.random.default_rng(1))
-    kernel = kendall_kernel(block, block)
+    kernel = kendall_similarity(block, block)
     results = []
     for threads in (1, 2):
         with threadpool_limits(threads):
@@ -484,7 +484,7 @@ EYE = np.eye(3)
         (np.ones((0, 0)), 1, {}, r"affinity of shape \(rows, rows\), but got shape \(0, 0\)"),
         ([[1, math.nan], [math.nan, 1]], 2, {}, r"rows 0 and 1 is nan \(2 of 4 are not finite\)"),
         ([[1, 2], [3, 1]], 2, {}, "symmetric, but rows 0 and 1 have 2.0 one way and 3.0 the other"),
-        (EYE, 2, {"weights": [1, 2]}, r"expected 3 weights, one a row, but got shape \(2,\)"),
+        (EYE, 2, {"weights": [1, 2]}, r"expected 3 weights, one per row, but got shape \(2,\)"),
         (EYE, 2, {"weights": [1, 0, 2]}, "weights must be positive numbers, but row 1 has 0.0"),
         (EYE, 2, {"weights": [1, 1, math.inf]}, "weights must be positive numbers, but row 2 has inf"),
         (EYE, 2, {"tol": 0.0}, "tol must be a positive number, but is 0.0"),

@@ -71,10 +71,6 @@ def single_worker() -> Iterator[Client]:
         yield client
 
 
-def weights_of(block: RankingBlock) -> Table:
-    return np.ones(block.n_rankings) if block.weights is None else block.weights
-
-
 def copies(rows: Sequence[Ranking]) -> list[Ranking]:
     """Rows of whole weights as that many rows of weight 1, side by side."""
     return [row._replace(weight=1.0) for row in rows for _ in range(int(row.weight))]
@@ -99,7 +95,7 @@ def random_wins(seed: int, n_items: int, seen: float = 1.0) -> Table:
 
 
 def by_lstsq(wins: Table, quantile: Any, weighted: bool) -> Table:
-    """The least-squares problem written out: an equation a pair, and one that makes the mean zero."""
+    """The least-squares problem written out: one equation per pair, and one that makes the mean zero."""
     n_items = len(wins)
     equations, answers = [np.ones(n_items)], [0.0]
     for i, j in itertools.combinations(range(n_items), 2):
@@ -107,7 +103,7 @@ def by_lstsq(wins: Table, quantile: Any, weighted: bool) -> Table:
         if not seen:
             continue
         frequency = (wins[i, j] + 0.5) / (seen + 1)
-        # What a frequency tells of the difference: its own precision times the slope of the link, by differences.
+        # The precision of a difference: that of the frequency and the derivative of the link, by finite differences.
         slope = (quantile(frequency + 1e-6) - quantile(frequency - 1e-6)) / 2e-6
         size = math.sqrt(seen / (frequency * (1 - frequency))) / slope if weighted else 1.0
         equation = np.zeros(n_items)
@@ -139,7 +135,7 @@ def test_least_squares__some_pairs(link: str, quantile: Any, seed: int) -> None:
     connected = np.linalg.matrix_power((wins + wins.T > 0) + np.eye(12), 12) > 0
     assert connected.all(), "the oracle needs one solution"
     assert ((wins + wins.T) == 0).sum() > 12
-    # A trace of a prior is all that may lie between the two.
+    # The two differ by a very weak prior only.
     assert_allclose(least_squares(wins, link), by_lstsq(wins, quantile, weighted=True), atol=1e-4)
 
 
@@ -161,7 +157,7 @@ def test_least_squares__unconnected_items(link: str) -> None:
     assert abs(found.mean()) < 1e-12
     alone = least_squares(wins[:2, :2], link)
     assert found[0] - found[1] == pytest.approx(alone[0] - alone[1], abs=1e-4)
-    # What no comparison connects stands in the middle of its neighbours, and not far off.
+    # Groups that no comparison connects are centred at 0 each.
     assert found[4] == pytest.approx(0, abs=1e-6)
     assert found[0] + found[1] == pytest.approx(0, abs=1e-6)
     assert_array_equal(least_squares(np.zeros((3, 3)), link), np.zeros(3))
@@ -891,12 +887,12 @@ def test_spectral__paper_rule_is_uncentred(pair_block: RankingBlock) -> None:
     ("options", "message"),
     [
         ({"embedding": "rank", "svd_rank": "paper"}, "choose embedding='pairwise'"),
-        ({"svd_rank": 0}, "a number from 1 on, but is 0"),
+        ({"svd_rank": 0}, "a whole number from 1 on, but is 0"),
         ({"svd_rank": True}, "but is True"),
         ({"svd_rank": 1.5}, "but is 1.5"),
         ({"svd_rank": "all"}, "but is 'all'"),
-        ({"embedding": "places"}, "auto, pairwise, rank, but is 'places'"),
-        ({"link": "cauchit"}, "logit, probit, but is 'cauchit'"),
+        ({"embedding": "places"}, "auto, pairwise or rank, but is 'places'"),
+        ({"link": "cauchit"}, "logit or probit, but is 'cauchit'"),
         ({"svd_rank": 5}, "svd_rank is 5, but 4 directions are all"),
         ({"svd_rank": 5, "embedding": "pairwise"}, "svd_rank is 5, but 4 directions are all"),
     ],
@@ -910,7 +906,9 @@ def test_spectral__refused_settings(kind: Any, options: dict[str, Any], message:
 @pytest.mark.promise(42)
 @pytest.mark.parametrize("n_components", [0, -1])
 def test_spectral__refuses_no_components(n_components: int) -> None:
-    with pytest.raises(SettingsError, match=f"n_components must be at least 1, but is {n_components}"):
+    with pytest.raises(
+        SettingsError, match=f"n_components must be a whole number from 1 on, but is {n_components}"
+    ):
         SpectralPlackettLuce(n_components, random_state=0).fit(separated("full"))
 
 
@@ -1012,7 +1010,12 @@ def test_mixture__saved_over_another(tmp_path: Any) -> None:
     data = separated("full")
     PlackettLuceMixture(2, random_state=0).fit(data).save(tmp_path / "model")
     PlackettLuceMixture(2, init="random", random_state=0).fit(data).save(tmp_path / "model")
-    assert set(PlackettLuceMixture.load(tmp_path / "model").init_) == {"method", "number", "stages", "failed_starts"}
+    assert set(PlackettLuceMixture.load(tmp_path / "model").init_) == {
+        "method",
+        "number",
+        "stages",
+        "failed_starts",
+    }
 
 
 # --- the paper's generative model ------------------------------------------------------------------------

@@ -1,25 +1,25 @@
-"""Kernel clustering by semidefinite programming: the relaxation of k-means by Peng and Wei (2007).
+"""Clustering by semidefinite programming: the relaxation of kernel k-means by Peng and Wei (2007).
 
-Clusters of weighted rows give the matrix Z with Z_ij = 1 / (weight of the cluster) where i and j share one, and 0
-elsewhere. With W = diag(w) the affinity within clusters, in the measure of kernel k-means, is <W A W, Z>; every
-such Z is positive semidefinite and nonnegative, has Z w = 1 and tr(W Z) = n_clusters, and the relaxation keeps
-these and forgets the rest.
+The problem. A clustering of rows with weights w gives the matrix Z with Z_ij = 1 / (weight of the cluster) if rows i
+and j are in the same cluster, and 0 otherwise. Let A be the affinity and W = diag(w). The objective of kernel k-means,
+the affinity within clusters, is <W A W, Z>. Every such Z is positive semidefinite and nonnegative, with Z w = 1 and
+tr(W Z) = n_clusters. The relaxation maximises over all Z with these properties.
 
-Why this is right for weights. Let row i stand for w_i copies. Averaging a solution over the orders of the copies
-leaves its value as it is, so that one may take blocks of equal entries z_ij, but for the diagonal blocks, which have
-p_i on their diagonal and q_i beside it. The value and the row sums know only the mean z_ii of such a block;
-semidefinite asks for p_i >= z_ii, and the trace over copies is sum w_i p_i = K. The copies' problem is thus the one
-above with tr(W Z) <= K. Where A is positive semidefinite, as kernels are, the maximum has equality: moving from Z
-towards W^-1 raises the trace without a loss, since W^(1/2) Z W^(1/2) has no eigenvalue above one. With an affinity
-that is not, copies might be told apart; here they never are.
+Weights. A row of weight w_i stands for w_i copies. Averaging a solution over all orders of the copies does not change
+its value. So one may assume that the block of copies of i and j has equal entries z_ij, and that the block of copies of
+i has p_i on its diagonal and q_i elsewhere. The objective and the row sums depend only on the mean z_ii of that block.
+Semidefiniteness requires p_i >= z_ii, and the trace over copies is sum w_i p_i = K. So the problem with copies is the
+problem above with tr(W Z) <= K. If A is positive semidefinite, the maximum has equality: moving Z towards W^-1 raises
+the trace and does not lower the objective, since no eigenvalue of W^(1/2) Z W^(1/2) exceeds one. For an indefinite A,
+a solution with copies might put copies of a row into different clusters; here they always stay together.
 
-How it is solved. In X = W^(1/2) Z W^(1/2) and with d = sqrt(w) / |sqrt(w)|, the matrices that are semidefinite with
-X sqrt(w) = sqrt(w) and the right trace are d d' plus a matrix on the complement of d whose eigenvalues lie in [0, 1]
-(nonnegativity makes d the top eigenvector) and sum to K - 1. The nearest of these comes from one decomposition, the
-nearest nonnegative matrix from a comparison. Douglas-Rachford splitting (ADMM) goes between the two.
+Solution. Let X = W^(1/2) Z W^(1/2) and d = sqrt(w) / |sqrt(w)|. The semidefinite X with X sqrt(w) = sqrt(w) and trace K
+are d d' plus a matrix on the complement of d whose eigenvalues are in [0, 1] and sum to K - 1. (They are at most 1
+because X is nonnegative, which makes d the leading eigenvector.) The nearest such matrix needs one eigendecomposition;
+the nearest nonnegative matrix is the positive part. Douglas-Rachford splitting (ADMM) alternates between the two.
 
-How it is certified. For any N >= 0, <C, X> <= <C + N, X> <= d'(C + N)d + the sum of the K - 1 largest eigenvalues
-of C + N on the complement of d (Ky Fan). The multipliers of the splitting are such an N.
+Bound. For any N >= 0, <C, X> <= <C + N, X> <= d'(C + N)d + the sum of the K - 1 largest eigenvalues of C + N on the
+complement of d (Ky Fan). The multipliers of the splitting are such an N.
 """
 
 from __future__ import annotations
@@ -38,20 +38,33 @@ if TYPE_CHECKING:
 _OVER_RELAXATION = 1.7
 _CHECK_EVERY = 10
 _ADAPT_EVERY = 20
-# Residuals out of balance by less than this are left alone: each change of the penalty costs some iterations.
+# The penalty changes only if residuals differ by more than this factor: each change costs some iterations.
 _BALANCED = 1.6
-# Decompositions of part of a spectrum cost about half of a whole one, but only while the part is small.
+# Computing a part of the eigenvectors is faster than computing all if the part is at most this share.
 _LARGEST_PART = 0.4
-# Coordinates that differ by less come from rounding: rows that agree to here are one point to k-means.
+# Coordinates are rounded to this many decimals before k-means, so that rounding errors do not split points.
 _SAME_POINT = 9
 
 
 class SdpSolution(NamedTuple):
-    """What the relaxation gives for rows (n) that carry weights w.
+    """The solution of the relaxation for n rows with weights w.
 
-    `matrix` (n, n) is positive semidefinite with `matrix @ w = 1` and `sum(w * diagonal) = n_clusters` to rounding,
-    and nonnegative to within the tolerance. `objective` is its value. `bound` is above the value of every feasible
-    matrix, and so above that of every clustering: what clusters fall short of it by is all they can be off by.
+    Parameters
+    ----------
+    matrix : (n, n)
+        Positive semidefinite, with `matrix @ w = 1` and `sum(w * diagonal) = n_clusters` up to rounding, and
+        nonnegative within the tolerance.
+    objective
+        Its value.
+    bound
+        An upper bound on the value of every feasible matrix, and so on the value of every clustering.
+    n_iterations, converged
+        How many iterations were made, and whether the tolerance was reached.
+
+    Examples
+    --------
+    >>> peng_wei(np.eye(2), 2).converged
+    True
     """
 
     matrix: NDArray[np.float64]
@@ -62,7 +75,7 @@ class SdpSolution(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    """Maximise <gain, X>, in units of its range; the value wanted is `offset + scale * <gain, X>`."""
+    """Maximise <gain, X>. It is scaled: the objective is `offset + scale * <gain, X>`."""
 
     gain: NDArray[np.float64]
     direction: NDArray[np.float64]
@@ -79,23 +92,23 @@ def peng_wei(
     tol: float = 1e-5,
     max_iter: int = 3000,
 ) -> SdpSolution:
-    """The semidefinite relaxation of kernel k-means: maximise sum w_i w_j A_ij Z_ij over Z as described above.
+    """Solve the semidefinite relaxation of kernel k-means: maximise sum w_i w_j A_ij Z_ij (see the top of this file).
 
     Parameters
     ----------
     affinity : (n, n)
-        Symmetric: a kernel between rows.
+        Similarities between rows; symmetric.
     n_clusters
         At least 1 and at most n.
     weights : (n,)
         A row of weight 3 counts as three copies of it; 1 by default.
     tol
-        Ends when the matrix is this close, relatively, to a nonnegative one, and its value as close to the bound, as
-        a share of the range between the value of no clusters at all and the spectral bound. For clusters 1e-4 will
-        do, in a quarter of the time.
+        The iteration ends when two numbers are at most this: the distance of the matrix to a nonnegative one, divided
+        by its norm; and the difference between bound and objective, divided by the range from the value of a matrix
+        without clusters to the spectral bound. For clusters 1e-4 is enough, in a quarter of the time.
     max_iter
-        Each costs a decomposition of an (n, n) matrix. Where they end too early, `converged` is False; the bound
-        holds nevertheless.
+        The most iterations; each costs an eigendecomposition of an (n, n) matrix. If they do not suffice, `converged`
+        is False, and the bound still holds.
 
     Examples
     --------
@@ -108,7 +121,7 @@ def peng_wei(
     weight = _checked_weights(weights, len(kernel))
     _check_settings(n_clusters, len(kernel), tol, max_iter)
     root = np.sqrt(weight)
-    # One thread: the bits of a decomposition must not depend on how many cores a worker has.
+    # One thread: the bits of a decomposition must not depend on the number of cores.
     with single_thread():
         problem = _normalised(kernel * np.outer(root, root), root / np.linalg.norm(root), n_clusters)
         if n_clusters in (1, len(kernel)) or problem.scale == 0.0:
@@ -128,20 +141,22 @@ def clusters_of(
     rng: np.random.Generator,
     weights: ArrayLike | None = None,
 ) -> NDArray[np.int64]:
-    """(n,): clusters from a solution's matrix, numbered in the order in which rows first show them.
+    """(n,): the cluster of each row, from the matrix of a solution; numbered in order of first appearance.
 
-    Rows of the matrix, seen in its leading `n_clusters` eigenvectors, are put into clusters by weighted k-means:
-    where the relaxation is exact, rows of one cluster are one point. There are fewer clusters where there are fewer
-    points.
+    The rows are projected on the leading `n_clusters` eigenvectors and clustered by weighted k-means. If the relaxation
+    is exact, all rows of a cluster are the same point. If there are fewer distinct points than `n_clusters`, there are
+    fewer clusters.
 
     Parameters
     ----------
     matrix : (n, n)
         As `peng_wei` gives it.
+    n_clusters
+        At least 1 and at most n.
     rng
-        Chooses where k-means begins.
+        Chooses the first centres of k-means.
     weights : (n,)
-        The same as were given to `peng_wei`.
+        The same weights as for `peng_wei`.
 
     Examples
     --------
@@ -161,7 +176,7 @@ def clusters_of(
         values, vectors = scipy.linalg.eigh(
             matrix * np.outer(root, root), subset_by_index=[n_rows - n_clusters, n_rows - 1]
         )
-        # In units of the mean over all rows, whatever the unit of the weights.
+        # Dividing by this makes coordinates independent of the unit of the weights.
         unit = root / np.linalg.norm(root)
         places = (vectors * values / unit[:, None]).round(_SAME_POINT)
         points, point = np.unique(places, axis=0, return_inverse=True)
@@ -176,9 +191,9 @@ def clusters_of(
 
 
 def _normalised(gain: NDArray[np.float64], direction: NDArray[np.float64], n_clusters: int) -> _Problem:
-    """The problem without what is the same for every X: the part along `direction`, and the mean eigenvalue.
+    """The problem without the parts that are the same for every X: those along `direction`, and the mean eigenvalue.
 
-    What is left is measured by the range of values: from 0, where X is the same in all directions, to the sum of the
+    The rest is divided by the range of its values: from 0, if X is the same in all directions, to the sum of the
     leading eigenvalues.
     """
     n_others = max(len(gain) - 1, 1)
@@ -187,7 +202,7 @@ def _normalised(gain: NDArray[np.float64], direction: NDArray[np.float64], n_clu
     mean = np.trace(centred) / n_others
     centred -= mean * _complement(direction)
     scale = _sum_of_largest(centred, direction, n_clusters - 1)
-    # Below this, what is left of the affinity is the rounding of what was taken away.
+    # Below this, the rest of the affinity is only rounding error.
     if scale <= 1e-13 * len(gain) * np.abs(gain).max():
         scale = 0.0
     return _Problem(
@@ -200,7 +215,7 @@ def _normalised(gain: NDArray[np.float64], direction: NDArray[np.float64], n_clu
 
 
 def _solved_at_once(problem: _Problem) -> SdpSolution:
-    """One cluster, a cluster a row, or an affinity that prefers nothing: the X that is alike in all directions."""
+    """One cluster, one cluster per row, or an affinity without structure: X is the same in all directions."""
     share = (problem.n_clusters - 1) / max(len(problem.direction) - 1, 1)
     matrix = np.outer(problem.direction, problem.direction) + share * _complement(problem.direction)
     return SdpSolution(matrix, 0.0, 0.0, 0, True)
@@ -209,8 +224,8 @@ def _solved_at_once(problem: _Problem) -> SdpSolution:
 def _split(problem: _Problem, tol: float, max_iter: int) -> SdpSolution:
     """Douglas-Rachford splitting.
 
-    The positive part of `state` is the nonnegative matrix, its negative part the scaled multipliers; their
-    difference, where the next spectral matrix is looked for, is the absolute value.
+    The positive part of `state` is the nonnegative matrix, and its negative part the scaled multipliers. The next
+    spectral matrix is the one nearest to their difference, which is the absolute value of `state`, plus the gain.
     """
     n_clusters = problem.n_clusters
     state = _solved_at_once(problem).matrix
@@ -231,7 +246,7 @@ def _split(problem: _Problem, tol: float, max_iter: int) -> SdpSolution:
             if converged:
                 break
         state += _OVER_RELAXATION * difference
-        # Convergence is proven for a penalty that comes to rest.
+        # The proof of convergence needs a penalty that is constant in the end.
         if iteration % _ADAPT_EVERY == 0 and iteration <= max_iter // 2:
             factor = _balance(state, spectral, nonnegative)
             penalty *= factor
@@ -242,7 +257,7 @@ def _split(problem: _Problem, tol: float, max_iter: int) -> SdpSolution:
 def _balance(
     state: NDArray[np.float64], spectral: NDArray[np.float64], previous: NDArray[np.float64]
 ) -> float:
-    """What to multiply the penalty by, so that primal and dual residuals fall alike: 1 where they nearly do."""
+    """The factor for the penalty that balances primal and dual residuals; 1 if they are nearly balanced."""
     nonnegative = np.maximum(state, 0.0)
     primal = np.linalg.norm(spectral - nonnegative) / np.linalg.norm(nonnegative)
     multipliers = np.linalg.norm(state - nonnegative)
@@ -256,9 +271,9 @@ def _balance(
 def _nearest_spectral(
     target: NDArray[np.float64], direction: NDArray[np.float64], total: int, n_vectors: int
 ) -> tuple[NDArray[np.float64], int]:
-    """The nearest d d' + V diag(s) V' with V orthogonal to d, 0 <= s <= 1 and sum(s) = total; vectors to ask for next.
+    """The nearest d d' + V diag(s) V' with V orthogonal to d, 0 <= s <= 1 and sum(s) = total; the next `n_vectors`.
 
-    Only eigenvalues above a threshold stay, few of them as a rule; which is why only `n_vectors` are found at first.
+    Only eigenvalues above a threshold are kept, usually few. So only `n_vectors` of them are computed at first.
     """
     n = len(target)
     pushed = _without_direction(target, direction)
@@ -275,7 +290,7 @@ def _nearest_spectral(
             break
         n_vectors *= 2
     chosen = kept > 0.0
-    # A product with its own transpose is symmetric to the last bit.
+    # A product with its own transpose is symmetric in every bit.
     factor = vectors[:, chosen] * np.sqrt(kept[chosen])
     nearest = np.outer(direction, direction)
     nearest += factor @ factor.T
@@ -283,9 +298,9 @@ def _nearest_spectral(
 
 
 def _nearest_capped(values: NDArray[np.float64], total: int) -> NDArray[np.float64]:
-    """The nearest numbers in [0, 1] that sum to `total`: all shifted alike, then clipped.
+    """The nearest numbers in [0, 1] that sum to `total`: all values are shifted by the same number, then clipped.
 
-    The sum falls as the shift grows, linearly between points where a number reaches 0 or 1.
+    The sum decreases with the shift, linearly between the shifts at which a number reaches 0 or 1.
     """
     turns = np.sort(np.concatenate([values, values - 1.0]))
     low, high = 0, len(turns) - 1
@@ -303,7 +318,7 @@ def _nearest_capped(values: NDArray[np.float64], total: int) -> NDArray[np.float
 
 
 def _upper_bound(problem: _Problem, multipliers: NDArray[np.float64]) -> float:
-    """A value that <gain, X> cannot exceed, for any nonnegative multipliers."""
+    """An upper bound on <gain, X>, valid for any nonnegative multipliers."""
     raised = problem.gain + multipliers
     along = problem.direction @ raised @ problem.direction
     return float(along) + _sum_of_largest(raised, problem.direction, problem.n_clusters - 1)
@@ -319,7 +334,7 @@ def _complement(direction: NDArray[np.float64]) -> NDArray[np.float64]:
 def _off_direction(
     matrix: NDArray[np.float64], direction: NDArray[np.float64], eigenvalue: float = 0.0
 ) -> NDArray[np.float64]:
-    """The matrix on the complement of a direction, and an eigenvalue of one's choice along it."""
+    """The matrix on the complement of a direction, with the given eigenvalue along the direction."""
     image = matrix @ direction
     half = image - ((direction @ image + eigenvalue) / 2) * direction
     crossed = np.outer(half, direction)
@@ -329,7 +344,7 @@ def _off_direction(
 
 
 def _without_direction(matrix: NDArray[np.float64], direction: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The matrix on the complement of a direction, which is left as the eigenvector of the least eigenvalue."""
+    """The matrix on the complement of a direction; the direction becomes the eigenvector of the smallest eigenvalue."""
     return _off_direction(matrix, direction, -1.0 - 2.0 * float(np.linalg.norm(matrix)))
 
 
@@ -343,7 +358,7 @@ def _sum_of_largest(matrix: NDArray[np.float64], direction: NDArray[np.float64],
 
 
 def _numbered_by_first(labels: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The same clusters, numbered in the order in which rows first show them."""
+    """The same clusters, numbered in order of first appearance."""
     _, first, label = np.unique(labels, return_index=True, return_inverse=True)
     number: NDArray[np.int64] = np.argsort(np.argsort(first)).astype(np.int64)
     return number[label]
@@ -361,7 +376,7 @@ def _checked_affinity(affinity: ArrayLike) -> NDArray[np.float64]:
         i, j = bad[0].tolist()
         raise SettingsError(
             f"affinities must be finite, but that of rows {i} and {j} is {matrix[i, j]} "
-            f"({len(bad)} of {matrix.size} are not finite)"
+            f"({len(bad)} of {matrix.size} are not finite); leave such rows out"
         )
     unlike = np.abs(matrix - matrix.T)
     i, j = (int(place) for place in np.unravel_index(np.argmax(unlike), matrix.shape))
@@ -379,7 +394,7 @@ def _checked_weights(weights: ArrayLike | None, n_rows: int) -> NDArray[np.float
         return np.ones(n_rows)
     column = np.asarray(weights, np.float64)
     if column.shape != (n_rows,):
-        raise SettingsError(f"expected {n_rows} weights, one a row, but got shape {column.shape}")
+        raise SettingsError(f"expected {n_rows} weights, one per row, but got shape {column.shape}")
     bad = np.flatnonzero(~(np.isfinite(column) & (column > 0)))
     if len(bad):
         raise SettingsError(

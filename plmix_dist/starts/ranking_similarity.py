@@ -1,8 +1,8 @@
-"""Kendall and Mallows kernels between partial rankings (Jiao and Vert 2015).
+"""Kendall's and Mallows' similarity of partial rankings (the kernels of Jiao and Vert 2015).
 
-A ranking is seen as its pairs of items: +1 where the first of a pair is before the second, -1 where it is after, and
-0 where the ranking does not say: both unordered, tied, or one of them not on offer. Kernels are products of such
-rows of signs, so they are positive semidefinite whatever the kinds of rankings.
+A ranking is described by one sign per pair of items: +1 if the first item is before the second, -1 if it is after, 0 if
+the ranking does not order the pair (both unordered, tied, or one of them not offered). Similarities are inner products
+of such rows of signs, so matrices of them are positive semidefinite for all kinds of rankings.
 """
 
 from __future__ import annotations
@@ -22,83 +22,87 @@ if TYPE_CHECKING:
 
 Over = Literal["known", "extensions"]
 
-# Signs held at once, of a slab of rows: some tens of megabytes.
+# How many signs are held at once: some tens of megabytes. Rows are processed in slabs of this size.
 _SLAB_CELLS = 1 << 23
-# Sums of signs are whole numbers, which single precision holds up to here.
+# Sums of signs are integers. Single precision represents integers exactly up to this number.
 _EXACT_IN_FLOAT32 = 1 << 24
-# Centres are rounded to multiples of this, which makes sums of products exact in double precision (up to about 1,000
-# items), and results the same whatever the slabs and threads.
+# Centres are rounded to multiples of this. Sums of products are then exact in double precision (up to about 1,000
+# items), so results do not depend on slabs and threads.
 _CENTRE_STEP = 2.0**-16
 
 
 class _Signs(NamedTuple):
-    """Rows of pairs: their products, over the root of the product of their sizes, are the kernel."""
+    """Signs of pairs (n_rows, n_pairs) and sizes (n_rows,).
+
+    The similarity of two rows is their inner product, divided by the square root of the product of their sizes.
+    """
 
     values: NDArray[np.floating]
     sizes: NDArray[np.float64]
 
 
-def kendall_kernel(
+def kendall_similarity(
     left: RankingBlock,
     right: RankingBlock,
     *,
     over: Over = "known",
     centre: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """(n_left, n_right): Kendall's tau between rankings, 1 for the same order and -1 for the opposite.
+    """(n_left, n_right): Kendall's tau between rankings, 1 for the same order and -1 for the opposite order.
 
-    For full rankings both ways below are Kendall's tau.
+    For full rankings both values of `over` give Kendall's tau.
 
     Parameters
     ----------
     left, right
-        Rankings of any kind, of the same items. Weights are not looked at.
+        Rankings of any kind, of the same items. Weights are ignored.
     over
-        "known": the sum over pairs that both rankings know, divided by the root of the product of the numbers that
-        each knows; a ranking has 1 with itself however short it is, and nothing is supposed about items not on offer.
+        "known": the inner product over pairs that both rankings order, divided by the square root of the product of
+        the numbers of pairs that each orders. The similarity of a ranking with itself is 1 for every length. Nothing
+        is assumed about items that were not offered.
         "extensions": the mean of tau over all full rankings that agree with each of the two, the convolution kernel
-        of Jiao and Vert. A top-k ranking has zeros for what it does not say, as before. One where items were not
-        on offer is interleaved with these in all ways: its a-th of k items is before an absent one with
-        probability (k + 1 - a) / (k + 1). To be first of few then looks like being good, and to be on offer or
-        not becomes part of the likeness, which is why clusters should not be sought this way.
+        of Jiao and Vert. Pairs that a top-k ranking does not order are 0, as with "known". Items that were not offered
+        are inserted at every place with equal probability: the a-th of k offered items is before such an item with
+        probability (k + 1 - a) / (k + 1). The offered set then influences the similarity, so this is not recommended
+        for clustering.
     centre : (n_pairs,)
-        With "known": the mean sign of each pair, as `mean_preferences` gives it, taken away from the known signs, so
-        that a pair that a ranking does not know takes the mean and counts for nothing. To be given where clusters
-        are sought among rankings of different offers: without it, rankings are alike because everyone agrees
-        on the pairs that both were offered, and clusters show what was on offer. Where all know the same
-        pairs it takes the same from all, which changes no clusters; top-k rankings are better without it, since
-        there what a ranking does not say is its own choice.
+        With "known" only: the mean sign of each pair, as `mean_preferences` gives it. It is subtracted from the known
+        signs, so that unknown pairs have the mean and contribute 0. Use it to cluster rankings with different offered
+        sets. Without it, rankings are similar because almost everyone agrees on the pairs that both were offered, and
+        clusters show the offered sets. It has no effect on clusters if all rankings order the same pairs. Do not use
+        it for top-k rankings: there the pairs that are not ordered are a choice of the ranker.
 
     Examples
     --------
     >>> from plmix_dist.rankings.block import RankingBlock
     >>> full = RankingBlock.from_array([[0, 1, 2], [2, 1, 0]])
     >>> best = RankingBlock.from_array([[0]], n_items=3, unranked="below")
-    >>> kendall_kernel(full, full).tolist()
+    >>> kendall_similarity(full, full).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
-    >>> kendall_kernel(full, best, over="extensions").round(4).tolist()
+    >>> kendall_similarity(full, best, over="extensions").round(4).tolist()
     [[0.6667], [-0.6667]]
     """
     if left.n_items != right.n_items:
         raise RankingError(
-            f"kernels need rankings of the same items, but these have {left.n_items} and {right.n_items}"
+            f"similarities need rankings of the same items, but these have {left.n_items} and {right.n_items} items; "
+            "make both blocks with the same n_items"
         )
     if over not in ("known", "extensions"):
         raise SettingsError(f'over must be "known" or "extensions", but got {over!r}')
     middle = None if centre is None else _checked_centre(centre, left.n_items, over)
-    kernel = np.empty((left.n_rankings, right.n_rankings))
+    similarity = np.empty((left.n_rankings, right.n_rankings))
     for rows, slab in _slabs(left):
         mine = _signs(slab, over, middle)
         for columns, other_slab in _slabs(right):
             theirs = _signs(other_slab, over, middle)
             sizes = np.sqrt(np.outer(mine.sizes, theirs.sizes))
-            # A ranking that knows no pair is like no other.
+            # A ranking that orders no pair has similarity 0 with every ranking.
             sizes[sizes == 0.0] = 1.0
-            np.divide(mine.values @ theirs.values.T, sizes, out=kernel[rows, columns])
-    return kernel
+            np.divide(mine.values @ theirs.values.T, sizes, out=similarity[rows, columns])
+    return similarity
 
 
-def mallows_kernel(
+def mallows_similarity(
     left: RankingBlock,
     right: RankingBlock,
     bandwidth: float | None = None,
@@ -106,42 +110,43 @@ def mallows_kernel(
     over: Over = "known",
     centre: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """(n_left, n_right): exp(-bandwidth * discordant pairs), where partial rankings have the number to be expected.
+    """(n_left, n_right): exp(-bandwidth * number of discordant pairs); partial rankings have an expected number.
 
-    That number is n_pairs * (1 - tau) / 2 with tau from `kendall_kernel`. Over extensions it is the mean over all full
-    rankings that agree; over known pairs, the number that full rankings would have that differ as much as these do
-    where both are known. Since tau is positive semidefinite, so is the exponential of any multiple of it. Over known
-    pairs and without a centre this is a Gaussian of the distance between rows of signs, each of length one.
+    That number is n_pairs * (1 - tau) / 2 with tau from `kendall_similarity`. With over="extensions" it is the mean
+    over all full rankings that agree. With over="known" it is extrapolated from the pairs that both rankings order.
+    The matrix of tau is positive semidefinite, and so is the exponential of any positive multiple of it. With
+    over="known" and no centre this is a Gaussian function of the distance between rows of signs, each of length one.
 
     Parameters
     ----------
+    left, right
+        Rankings of any kind, of the same items. Weights are ignored.
     bandwidth
-        For each discordant pair; by default 2 / n_pairs, which gives rankings that have nothing to do with each other
-        exp(-1).
+        Positive, per discordant pair. The default, 2 / n_pairs, gives exp(-1) if tau is 0.
     over, centre
-        As for `kendall_kernel`.
+        As for `kendall_similarity`.
 
     Examples
     --------
     >>> from plmix_dist.rankings.block import RankingBlock
     >>> block = RankingBlock.from_array([[0, 1, 2], [0, 2, 1]])
-    >>> mallows_kernel(block, block, bandwidth=1.0).round(4).tolist()
+    >>> mallows_similarity(block, block, bandwidth=1.0).round(4).tolist()
     [[1.0, 0.3679], [0.3679, 1.0]]
     """
     n_pairs = _count_pairs(left.n_items)
     rate = 2.0 / max(n_pairs, 1) if bandwidth is None else float(bandwidth)
     if not (rate > 0 and np.isfinite(rate)):
         raise SettingsError(f"bandwidth must be a positive number, but is {bandwidth}")
-    kernel = kendall_kernel(left, right, over=over, centre=centre)
-    kernel -= 1.0
-    kernel *= rate * n_pairs / 2
-    return np.exp(kernel, out=kernel)
+    similarity = kendall_similarity(left, right, over=over, centre=centre)
+    similarity -= 1.0
+    similarity *= rate * n_pairs / 2
+    return np.exp(similarity, out=similarity)
 
 
 def mean_preferences(block: RankingBlock) -> NDArray[np.float64]:
-    """(n_pairs,): the weighted mean sign of each pair over the rankings that know it, 0 where none does.
+    """(n_pairs,): the weighted mean sign of each pair over the rankings that order it, 0 if there are none.
 
-    Pairs (i, j) with i < j stand in the order of `numpy.triu_indices(n_items, 1)`.
+    Pairs (i, j) with i < j are in the order of `numpy.triu_indices(n_items, 1)`.
 
     Examples
     --------
@@ -154,26 +159,27 @@ def mean_preferences(block: RankingBlock) -> NDArray[np.float64]:
     known = np.zeros_like(sums)
     for _, slab in _slabs(block):
         signs = _signs(slab, "known", None).values
-        weights = np.ones(slab.n_rankings) if slab.weights is None else slab.weights
-        # einsum adds in an order of its own, never by threads: the bits do not depend on the machine's cores.
-        sums += np.einsum("r,rp->p", weights, signs)
-        known += np.einsum("r,rp->p", weights, np.abs(signs))
+        # einsum uses one thread, so the bits do not depend on the number of cores.
+        sums += np.einsum("r,rp->p", slab.row_weights, signs)
+        known += np.einsum("r,rp->p", slab.row_weights, np.abs(signs))
     return np.divide(sums, known, out=np.zeros_like(sums), where=known > 0)
 
 
 def _checked_centre(centre: ArrayLike, n_items: int, over: Over) -> NDArray[np.float64]:
     if over != "known":
         raise SettingsError(
-            'a centre is for over="known"; extensions have no unknown pairs that could take the mean'
+            'a centre is for over="known"; choose that, or no centre: with extensions every pair has a value'
         )
     means = np.asarray(centre, np.float64)
     if means.shape != (_count_pairs(n_items),):
         raise SettingsError(
-            f"expected a centre of {_count_pairs(n_items)} mean signs, one a pair of {n_items} items, "
+            f"expected a centre of {_count_pairs(n_items)} mean signs, one per pair of {n_items} items, "
             f"but got shape {means.shape}; use mean_preferences(block)"
         )
     if not (np.abs(means) <= 1.0).all():
-        raise SettingsError("a centre holds mean signs, between -1 and 1; use mean_preferences(block)")
+        raise SettingsError(
+            "a centre holds mean signs, between -1 and 1, but this one has others; use mean_preferences"
+        )
     steps: NDArray[np.float64] = np.rint(means / _CENTRE_STEP) * _CENTRE_STEP
     return steps
 
@@ -183,7 +189,7 @@ def _count_pairs(n_items: int) -> int:
 
 
 def _slabs(block: RankingBlock) -> Iterator[tuple[slice, RankingBlock]]:
-    """Runs of rows whose signs may be held at once."""
+    """Slabs of consecutive rows whose signs are held at once."""
     size = max(1, _SLAB_CELLS // max(_count_pairs(block.n_items), 1))
     for start in range(0, block.n_rankings, size):
         rows = slice(start, min(start + size, block.n_rankings))
@@ -191,13 +197,13 @@ def _slabs(block: RankingBlock) -> Iterator[tuple[slice, RankingBlock]]:
 
 
 def _signs(block: RankingBlock, over: Over, centre: NDArray[np.float64] | None) -> _Signs:
-    """The signs of every pair in every row, as whole numbers where there is no centre."""
+    """The signs of every pair in every row; integers if there is no centre."""
     levels, offered = _levels(block)
     n_rows, n_items = levels.shape
     n_pairs = _count_pairs(n_items)
     whole = over == "known" and centre is None and n_pairs < _EXACT_IN_FLOAT32
     values = np.empty((n_rows, n_pairs), np.float32 if whole else np.float64)
-    # Rows count in steps of 1 / (k + 1), the chance to be in one of the gaps between k items.
+    # With extensions, rows are multiplied by k + 1, the number of gaps around k offered items, to stay integers.
     steps, lead = _leads(block, levels, offered) if over == "extensions" else (None, None)
     all_offered = bool(offered.all())
     start = 0
@@ -220,13 +226,13 @@ def _signs(block: RankingBlock, over: Over, centre: NDArray[np.float64] | None) 
 
 
 def _levels(block: RankingBlock) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """(n_rankings, n_items) twice: how many items are before each, tied ones alike; and whether it was on offer.
+    """(n_rankings, n_items) each: how many items are before an item, equal for tied items; and whether it was offered.
 
-    Items that were on offer and not ordered share the last level, listed or not.
+    Items that were offered but not ordered share the last level, listed or not.
     """
     row, place = block.row_of_item(), block.place_of_item()
     if block.tied is not None:
-        # The place of the first of each tie: firsts have their own, and the others the largest so far.
+        # Every tied item gets the place of the first item of its tie.
         entry = np.arange(len(place))
         place = place[np.maximum.accumulate(np.where(block.tied, 0, entry))]
     n_ordered = block.n_ordered.astype(np.int64)
@@ -240,7 +246,7 @@ def _levels(block: RankingBlock) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
 def _leads(
     block: RankingBlock, levels: NDArray[np.int32], offered: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of k items on offer: k + 1, and for each item how many more of the k + 1 gaps are after it than before it.
+    """With k offered items: k + 1, and for each item the number of gaps after it minus the number of gaps before it.
 
     (n_rankings,) and (n_rankings, n_items). Tied items have the mean of the places that they share.
     """
@@ -260,5 +266,5 @@ def _leads(
     return n_offered + 1.0, np.where(offered, n_offered[:, None] + 1.0 - twice_place, 0.0)
 
 
-# To add a kernel, add a function of two blocks here.
-KERNELS = {"kendall": kendall_kernel, "mallows": mallows_kernel}
+# What users type as kernel=. To add one, add a function of two blocks here.
+SIMILARITIES = {"kendall": kendall_similarity, "mallows": mallows_similarity}

@@ -1,7 +1,7 @@
-"""The kernel start for partial rankings: clusters of a small sample by semidefinite programming, then worths.
+"""The start init="kernel": clusters of a small sample by semidefinite programming, then worths per cluster.
 
-The paper's supplement names it in place of spectral clustering where rankings are partial: a kernel that compares two
-partial rankings (Kendall's or Mallows', Jiao & Vert 2015), and the Peng-Wei relaxation of k-means on it.
+The paper's supplement proposes it for partial rankings in place of spectral clustering: a similarity of partial
+rankings (Kendall's or Mallows', Jiao & Vert 2015), and the Peng-Wei relaxation of k-means with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plmix_dist.rankings.merge import merge_equal_rows
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import thinned
 from plmix_dist.starts.peng_wei import clusters_of, peng_wei
-from plmix_dist.starts.ranking_similarity import KERNELS, mean_preferences
+from plmix_dist.starts.ranking_similarity import SIMILARITIES, mean_preferences
 from plmix_dist.starts.spectral_start import cluster_worths
 
 if TYPE_CHECKING:
@@ -25,36 +25,48 @@ if TYPE_CHECKING:
     from plmix_dist.stages import Stages
     from plmix_dist.starts.start_settings import StartSettings
 
-# The relaxation works on a matrix of rows by rows and takes seconds at this size.
+# The relaxation needs a matrix with one row and one column per ranking. It takes seconds at this size.
 _CLUSTERED_ROWS = 300
 _ASSIGNED_ROWS = 20_000
 _MOST_ITEMS = 300
-# Clusters do not change any more long before the last digits of the relaxation do.
+# Clusters no longer change below this tolerance.
 _TOLERANCE = 1e-4
 
 
 def sdp_start(
     sample: RankingBlock, settings: StartSettings, stages: Stages
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
-    """Log-worths (n_components, n_items), shares (n_components,), and what is to be known of the relaxation."""
+    """Log-worths (n_components, n_items), shares (n_components,), and a record of the relaxation.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> from plmix_dist.stages import Stages
+    >>> from plmix_dist.starts.start_settings import StartSettings
+    >>> sample = RankingBlock.from_array([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10)
+    >>> _, shares, about = sdp_start(sample, StartSettings(2, init="kernel"), Stages())
+    >>> sorted(shares.tolist()), about["kernel"]
+    ([0.25, 0.75], 'kendall')
+    """
     if sample.n_items > _MOST_ITEMS:
         raise SettingsError(
-            f"init='kernel' compares all pairs of items, and {sample.n_items} items have too many; it takes up to "
-            f"{_MOST_ITEMS}. Choose init='spectral'"
+            f"init='kernel' compares all pairs of items, so it takes at most {_MOST_ITEMS} items, but there are "
+            f"{sample.n_items}; choose init='spectral'"
         )
     rng = generator(settings.seed, "kernel")
     assigned = _thinned(sample, _ASSIGNED_ROWS, rng)
     clustered = _thinned(assigned, _CLUSTERED_ROWS, rng)
-    # What was on offer must not become the signal: it would where rows differ in that.
-    options: dict[str, Any] = {} if _all_on_offer(sample) else {"centre": mean_preferences(assigned)}
-    compare = KERNELS[settings.kernel]
+    # Without a centre, rows with different offered sets would be clustered by their offered sets.
+    centre = None if _all_offered(sample) else mean_preferences(assigned)
+    similarity = SIMILARITIES[settings.kernel]
     n_clusters = min(settings.n_components, clustered.n_rankings)
     with stages.stage("semidefinite-program", rows=clustered.n_rankings):
-        affinity = compare(clustered, clustered, **options)
+        affinity = similarity(clustered, clustered, centre=centre)
         solution = peng_wei(affinity, n_clusters, clustered.weights, tol=_TOLERANCE)
         clusters = clusters_of(solution.matrix, n_clusters, rng, clustered.weights)
     with stages.stage("assign", rows=assigned.n_rankings):
-        labels = _nearest(compare(assigned, clustered, **options), affinity, clusters, clustered.weights)
+        to_clustered = similarity(assigned, clustered, centre=centre)
+        labels = _nearest(to_clustered, affinity, clusters, clustered.row_weights)
     with stages.stage("worths", rows=assigned.n_rankings):
         log_worths, shares = cluster_worths(assigned, labels, settings)
     about = {
@@ -67,11 +79,11 @@ def sdp_start(
 
 
 def _thinned(block: RankingBlock, n_rankings: int, rng: np.random.Generator) -> RankingBlock:
-    """About this many rankings, equal ones made one."""
+    """About this many rankings; equal rows are merged into one row with their total weight."""
     return merge_equal_rows(thinned(block, n_rankings, rng))
 
 
-def _all_on_offer(block: RankingBlock) -> bool:
+def _all_offered(block: RankingBlock) -> bool:
     return bool((block.below | (block.n_listed == block.n_items)).all())
 
 
@@ -79,18 +91,17 @@ def _nearest(
     similarity: NDArray[np.float64],
     affinity: NDArray[np.float64],
     clusters: NDArray[np.int64],
-    weights: NDArray[np.float64] | None,
+    weights: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """(n_rows,): the cluster whose mean, in the kernel's space, is nearest to each row.
+    """(n_rows,): the cluster whose mean is nearest to each row, in the space where similarities are inner products.
 
     Parameters
     ----------
     similarity : (n_rows, n_clustered)
     affinity : (n_clustered, n_clustered)
-    clusters : (n_clustered,)
+    clusters, weights : (n_clustered,)
     """
-    ones = np.ones(len(clusters)) if weights is None else weights
-    members = (clusters[:, None] == np.arange(clusters.max() + 1)) * ones[:, None]
+    members = (clusters[:, None] == np.arange(clusters.max() + 1)) * weights[:, None]
     members = members / members.sum(axis=0)
     lengths = np.einsum("ik,ij,jk->k", members, affinity, members, optimize=True)
     return np.asarray((lengths - 2 * similarity @ members).argmin(axis=1), np.int64)

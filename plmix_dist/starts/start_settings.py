@@ -1,15 +1,16 @@
-"""StartSettings: how a fit shall begin, checked."""
+"""StartSettings: which kind of start a fit uses, checked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.starts.least_squares import LINKS
-from plmix_dist.starts.ranking_similarity import KERNELS
+from plmix_dist.starts.ranking_similarity import SIMILARITIES
+from plmix_dist.values import nearest, one_of, shown, whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +21,7 @@ EMBEDDINGS = ("auto", "pairwise", "rank")
 
 @dataclass(frozen=True)
 class StartSettings:
-    """How to make starts; see PlackettLuceMixture.
+    """How starts are made; the parameters are those of PlackettLuceMixture.
 
     Examples
     --------
@@ -30,7 +31,7 @@ class StartSettings:
 
     n_components: int
     embedding: str = "auto"
-    svd_rank: Any = "auto"
+    svd_rank: str | int = "auto"
     link: str = "logit"
     seed: int = 0
     init: str = "spectral"
@@ -39,18 +40,19 @@ class StartSettings:
     shares: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
-        if self.n_components < 1:
-            raise SettingsError(f"n_components must be at least 1, but is {self.n_components}")
-        for name, known in (("init", INITS), ("kernel", KERNELS), ("embedding", EMBEDDINGS), ("link", LINKS)):
-            if getattr(self, name) not in known:
-                raise SettingsError(
-                    f"{name} must be one of {', '.join(known)}, but is {getattr(self, name)!r}"
-                )
-        is_number = isinstance(self.svd_rank, int | np.integer) and not isinstance(self.svd_rank, bool)
-        if self.svd_rank not in ("auto", "paper") and not (is_number and self.svd_rank >= 1):
+        """Refuse settings that make no sense."""
+        whole_number("n_components", self.n_components, at_least=1)
+        whole_number("n_init", self.n_init, at_least=1)
+        one_of("init", self.init, INITS)
+        one_of("kernel", self.kernel, tuple(SIMILARITIES))
+        one_of("embedding", self.embedding, EMBEDDINGS)
+        one_of("link", self.link, tuple(LINKS))
+        rank = self.svd_rank
+        is_number = isinstance(rank, int | np.integer) and not isinstance(rank, bool) and rank >= 1
+        if not is_number and not (isinstance(rank, str) and rank in ("auto", "paper")):
             raise SettingsError(
-                f"svd_rank must be 'auto', 'paper' or a number from 1 on, but is {self.svd_rank!r}"
+                f"svd_rank must be 'auto', 'paper' or a whole number from 1 on, but is {shown(rank)}"
+                f"{nearest(rank, ('auto', 'paper'))}"
             )
         if self.svd_rank == "paper" and self.embedding == "rank":
             raise SettingsError(
@@ -59,7 +61,13 @@ class StartSettings:
 
     @property
     def chosen_embedding(self) -> str:
-        """The embedding, "auto" decided: ranks tell as much as pairs and cost a fraction (docs/fitting.md)."""
+        """The embedding that is used. "auto" means "rank": as accurate as "pairwise", and faster (docs/fitting.md).
+
+        Examples
+        --------
+        >>> StartSettings(3, svd_rank="paper").chosen_embedding
+        'pairwise'
+        """
         if self.embedding == "auto":
             return "pairwise" if self.svd_rank == "paper" else "rank"
         return self.embedding
