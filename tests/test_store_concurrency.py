@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from contextlib import ExitStack, suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -353,7 +354,15 @@ def test_lease__stale_one_is_taken_over(memory_place: Location) -> None:
 def test_lease__one_that_was_taken_over_is_not_taken_back(
     memory_place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "RENEW_SECONDS", 0.3)
+    monkeypatch.setattr(lock, "RENEW_SECONDS", 3600)
+    taken: list[Any] = []
+    take = lock._Lease.take
+
+    def take_and_note(self: Any) -> None:
+        taken.append(self)
+        take(self)
+
+    monkeypatch.setattr(lock._Lease, "take", take_and_note)
     with ExitStack() as second:
         with WriteSession.begin(memory_place, plan_for(3, 1)):
             (mine,) = leases_of(memory_place)
@@ -362,7 +371,9 @@ def test_lease__one_that_was_taken_over_is_not_taken_back(
             second.enter_context(WriteSession.begin(memory_place, plan_for(3, 1)))
             (theirs,) = leases_of(memory_place)
             assert theirs != mine
-            time.sleep(0.5)
+            # The first writer wakes up twice to renew its lease, and is then told to stop.
+            wakes = iter([False, False, True])
+            taken[0].keep_renewing(SimpleNamespace(wait=lambda _: next(wakes)))
             assert list(leases_of(memory_place)) == [theirs], "the first writer took the lease back"
         assert list(leases_of(memory_place)) == [theirs], "the first writer left with the lease of the second"
 
@@ -469,7 +480,7 @@ def test_lease__is_renewed_while_it_is_held(memory_place: Location, monkeypatch:
     monkeypatch.setattr(lock, "RENEW_SECONDS", 0.02)
     with WriteSession.begin(memory_place, plan_for(3, 1)):
         ((key, first),) = leases_of(memory_place).items()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while leases_of(memory_place)[key]["renewed"] <= first["renewed"]:
             assert time.monotonic() < deadline, "the lease was not renewed"
             time.sleep(0.01)
