@@ -612,7 +612,7 @@ def test_kernel_fit__hardly_any_data(table: list[list[int]]) -> None:
 def test_kernel_fit__refuses_many_items() -> None:
     table = np.array([[0, 1, 2], [4, 2, 5]] * 20)
     with pytest.raises(
-        SettingsError, match=r"301 items have too many; it takes up to 300. Choose init='spectral'"
+        SettingsError, match=r"it takes at most 300 items, but there are 301; choose init='spectral'"
     ):
         PlackettLuceMixture(2, init="kernel", random_state=0).fit(table, n_items=301, unranked="absent")
 
