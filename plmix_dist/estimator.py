@@ -41,66 +41,70 @@ class PlackettLuceMixture(MixtureEstimator):
     n_components
         The number of components.
     m_step
-        "lsr" (weighted Luce spectral ranking), "mm" (minorise-maximise), or "auto": LSR where rankings are short
-        and compare few of the items, MM elsewhere. Both end at the same estimate.
+        "lsr" (weighted Luce spectral ranking), "mm" (minorise and maximise), or "auto": LSR if rankings are short and
+        compare few of the items, MM otherwise. Both end at the same estimate.
     em
-        "fused" takes one solver step in each pass over the data; "exact" solves each M-step to the end, as the paper
-        does.
+        "fused" takes one M-step in each pass over the data; "exact" solves each M-step to its end, as the paper does.
     init
-        "spectral" clusters a sample of the rankings (docs/fitting.md); "kernel" does so by a kernel for partial
-        rankings and semidefinite programming; "random"; a fitted model or the path of one; or an array
-        (n_components, n_items) of log-worths.
+        "spectral" clusters a sample of the rankings (docs/fitting.md). "kernel" clusters a small sample by a
+        similarity of partial rankings and semidefinite programming. "random" draws log-worths. Or a fitted model, the
+        path of one, or an array (n_components, n_items) of log-worths.
     n_init
-        How many starts are taken to their ends, sharing each pass; the one with the best objective is kept.
+        How many starts run to convergence. They share each pass. The one with the best objective is kept.
     alpha
-        Strength of the prior: wins and losses of every item against a ghost item, in every component. 0 is the exact
-        maximum-likelihood estimate, which may not exist.
+        Strength of the prior: every item has this many wins and losses against a ghost item, in every component. 0
+        gives the exact maximum-likelihood estimate, which may not exist.
     shares
         Fixed mixing shares, or None to estimate them.
     embedding
-        What a spectral start makes of a ranking: "rank" (a number an item), "pairwise" (a number a pair, as the
-        paper does; decomposed by dask-ml), or "auto": ranks, which tell as much.
+        How a spectral start represents a ranking: "rank" (one number per item), "pairwise" (one number per pair of
+        items, as in the paper; the SVD is dask-ml's), or "auto", which is "rank".
     svd_rank
-        How many singular directions a spectral start clusters in: those above the noise ("auto"), those that the
-        paper's threshold leaves ("paper"), or a number.
+        How many singular vectors a spectral start uses: those above the noise ("auto"), those above the paper's
+        threshold ("paper"), or a number.
     link
-        From frequencies of pairs to differences of log-worths, for spectral and kernel starts: "logit" (Plackett-Luce)
-        or "probit" (Thurstone).
+        Relates frequencies of pairs to differences of log-worths in spectral and kernel starts: "logit"
+        (Plackett-Luce) or "probit" (Thurstone).
     kernel
-        How a kernel start compares rankings: "kendall" or "mallows".
+        The similarity of rankings for init="kernel": "kendall" or "mallows".
     tol
-        The fit ends when slope and change of the objective, a unit of weight, are both below this.
+        The fit ends when the largest entry of the gradient and the change of the objective, both divided by total
+        weight, are at most this.
     max_iter
         The most iterations.
     accelerate
-        Whether to use Anderson acceleration.
+        Whether to use Anderson acceleration and Newton steps.
     residency
-        Whether rows stay in memory ("memory"), are read again every pass ("store"), or what fits ("auto").
+        "memory" keeps rows in memory between passes, "store" reads them again in every pass, and "auto" keeps them if
+        they fit.
     random_state
         Seed of samples and random starts: a number from 0 on, a numpy RandomState or Generator, or None for another
         seed in every fit. Each fit draws one seed from a RandomState or Generator, so a second fit differs.
     progress
-        Called with a record of each iteration, as it goes into `history_`.
+        Called with the record of each iteration of the fit to all rows, the same as in `history_`.
 
     Attributes
     ----------
     log_worths_ : (n_components, n_items)
-        Rows have mean zero; components stand in canonical order, largest share first.
+        Rows have mean zero. Components are in canonical order, largest share first.
     shares_ : (n_components,)
     item_names_ : (n_items,)
     n_iter_, converged_
         Iterations of the start that was kept, and whether it converged.
     log_likelihood_, objective_
-        Sum over all rankings; the objective adds the log-prior.
+        Log-likelihood of all rankings; the objective is its sum with the log-prior.
     gradient_norm_
-        The largest slope of the objective, a unit of weight.
+        The largest entry of the gradient, divided by total weight.
+    m_step_
+        The M-step that was used.
     history_
-        A record for each iteration.
+        One record per iteration.
     events_
-        Components that were seeded anew or dropped.
+        Components that collapsed and were seeded again or dropped.
     init_
-        Where the fit began: the method, of a spectral start the singular values and vectors and the rank, and for
-        each stage of the fit its seconds, passes over the rows, and the memory of this process.
+        How the fit began: the method; for a spectral start the singular values, the vectors and the rank; "stages",
+        with seconds, passes over the rows and memory of this process for each stage; "failed_starts", with the starts
+        that ended with an error.
 
     Examples
     --------
@@ -166,18 +170,24 @@ class PlackettLuceMixture(MixtureEstimator):
         Parameters
         ----------
         X
-            A store, its path or URL; an integer array (rankings, places), best first, -1 where a row ends; a Dask
-            array of the same; or a RankingBlock.
+            A store, its path or URL; an integer array (n_rankings, places), best first, -1 after the end of a row; a
+            Dask array of the same; or a RankingBlock.
         y
-            Not used; there for pipelines.
+            Not used; scikit-learn's pipelines pass it.
         sample_weight : (n_rankings,)
-            The weight of each row, in place of those of a store.
+            The weight of each row. It replaces the weights of a store.
         n_items
-            For arrays: the number of items, where the largest never occurs.
+            For arrays: the number of items; by default the largest number found plus one.
         unranked
             For arrays with short rows: "below" or "absent".
         client
-            A Dask client; without one the fit runs in this process.
+            A Dask client. Without one the fit runs in threads of this process.
+
+        Examples
+        --------
+        >>> model = PlackettLuceMixture(n_components=1).fit([[0, 1], [1, 0]], sample_weight=[3.0, 1.0])
+        >>> model.converged_, bool(model.log_worths_[0, 0] > 0)
+        (True, True)
         """
         del y
         settings = self._settings()
@@ -269,12 +279,12 @@ class PlackettLuceMixture(MixtureEstimator):
         return model
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the progress callback, which belongs to the process it was made in."""
+        """Everything but the progress function, which belongs to this process."""
         state: dict[str, Any] = super().__getstate__()
         return state | {"progress": None}
 
     def _start(self, rankings: Rankings) -> Point | None:
-        """The state to begin with, or None for random starts."""
+        """The point to begin with, or None if starts are to be made."""
         init = self.init
         if isinstance(init, str) and init in INITS:
             return None
@@ -314,7 +324,7 @@ class PlackettLuceMixture(MixtureEstimator):
             if "/" in os.fspath(init):
                 raise
             raise SettingsError(
-                f"{expected}, but is {shown(init)}, and there is no model at this path{nearest(init, INITS)}"
+                f"{expected}, but is {shown(init, str)}, and there is no model at this path{nearest(init, INITS)}"
             ) from None
 
     def __sklearn_clone__(self) -> PlackettLuceMixture:

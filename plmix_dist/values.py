@@ -35,7 +35,7 @@ def whole_number(name: str, value: Any, at_least: int = 0) -> int:
     """
     is_number = isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
     if not is_number or value < at_least:
-        raise SettingsError(f"{name} must be a whole number from {at_least} on, but is {shown(value)}")
+        raise SettingsError(f"{name} must be a whole number from {at_least} on, but is {shown(value, int)}")
     return int(value)
 
 
@@ -67,7 +67,7 @@ def real_number(
     ]
     if not (math.isfinite(found) and all(holds for _, holds, _ in bounds)):
         words = "".join(text for text, _, bound in bounds if bound is not None)
-        raise SettingsError(f"{name} must be a finite number{words}, but is {shown(value)}")
+        raise SettingsError(f"{name} must be a finite number{words}, but is {shown(value, float)}")
     return found
 
 
@@ -101,11 +101,11 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> str:
     >>> one_of("unranked", "bellow", ("below", "absent"))
     Traceback (most recent call last):
     ...
-    plmix_dist.errors.SettingsError: unranked must be below or absent, but is 'bellow' (str); did you mean 'below'?
+    plmix_dist.errors.SettingsError: unranked must be below or absent, but is 'bellow'; did you mean 'below'?
     """
     if not isinstance(value, str) or value not in known:
         listed = " or ".join([", ".join(known[:-1]), known[-1]] if len(known) > 1 else known)
-        raise SettingsError(f"{name} must be {listed}, but is {shown(value)}{nearest(value, known)}")
+        raise SettingsError(f"{name} must be {listed}, but is {shown(value, str)}{nearest(value, known)}")
     return value
 
 
@@ -165,18 +165,18 @@ def seed_of(random_state: Any) -> int:
     if not is_number or random_state < 0:
         raise SettingsError(
             "random_state must be a whole number from 0 on, a numpy RandomState or Generator, or None, but is "
-            f"{shown(random_state)}"
+            f"{shown(random_state, int)}"
         )
     return int(random_state)
 
 
-def shown(value: Any) -> str:
-    """A value and its type, for messages.
+def shown(value: Any, expected: type | None = None) -> str:
+    """A value for messages, with its type unless that is the expected one.
 
     Examples
     --------
-    >>> shown("2"), shown(None)
-    ("'2' (str)", 'None')
+    >>> shown("2"), shown("2", expected=str), shown(None)
+    ("'2' (str)", "'2'", 'None')
     """
     if value is None:
         return "None"
@@ -188,4 +188,4 @@ def shown(value: Any) -> str:
         text = "a value"
     if len(text) > _LONGEST_SHOWN:
         text = f"{text[: _LONGEST_SHOWN - 3]}..."
-    return f"{text} ({type(value).__name__})"
+    return text if expected is not None and type(value) is expected else f"{text} ({type(value).__name__})"

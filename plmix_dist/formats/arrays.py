@@ -63,6 +63,8 @@ def check_array(table: NDArray[Any]) -> None:
     ...
     plmix_dist.errors.IngestError: expected an integer array of shape (rankings, places), but got float64 of shape (3,)
     """
+    if isinstance(table, np.ma.MaskedArray):
+        raise IngestError("masked arrays are not taken; fill masked places with -1 first: array.filled(-1)")
     if table.ndim != 2 or table.dtype.kind not in "iu":
         raise IngestError(
             f"expected an integer array of shape (rankings, places), but got {table.dtype} of shape {table.shape}"

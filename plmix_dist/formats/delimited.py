@@ -11,7 +11,7 @@ from plmix_dist.formats.items import natural_order
 from plmix_dist.formats.labelled import exists, labelled_rows, open_target, refuse, remove, survey
 from plmix_dist.formats.notation import from_spreadsheet, spreadsheet_safe
 from plmix_dist.formats.raw_rows import BATCH_ROWS, Failure, RowBuilder
-from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, open_bytes, text_slices
+from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, reading, text_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def read_header(file: SourceFile, options: ReadOptions) -> Header:
     >>> read_header(SourceFile(str(path), path.stat().st_size), ReadOptions()).columns
     ('count', 'ordering')
     """
-    with open_bytes(file.url) as stream:
+    with reading(file.url) as stream:
         raw = stream.readline(_LONGEST_LINE)
     if not raw.strip():
         raise IngestError(f"{file.url} is empty: its first line should name the columns")

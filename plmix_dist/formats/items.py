@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError
-from plmix_dist.formats.sources import decode, open_bytes
+from plmix_dist.formats.sources import decode, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,6 +41,8 @@ def checked_names(names: Sequence[str], where: str) -> tuple[str, ...]:
     plmix_dist.errors.IngestError: menu.csv: the item name 'tea' occurs twice
     """
     for name in names:
+        if not isinstance(name, str):
+            raise IngestError(f"{where}: an item name must be text, but is {name!r}")
         problem = label_problem(name)
         if problem is not None:
             raise IngestError(f"{where}: {problem}")
@@ -63,11 +65,7 @@ def read_names(url: str) -> tuple[str, ...]:
     >>> read_names(str(path))
     ('tea', 'coffee')
     """
-    try:
-        file = open_bytes(url)
-    except OSError as error:
-        raise IngestError(f"the item names cannot be read from {url}: {error.strerror or error}") from error
-    with file:
+    with reading(url) as file:
         names = [decode(raw, url, number).strip() for number, raw in enumerate(file, start=1)]
     return checked_names([name for name in names if name], url)
 

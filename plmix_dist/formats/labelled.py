@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from plmix_dist.errors import IngestError
-from plmix_dist.store.access import sync_folder, writing_explained
+from plmix_dist.store.access import check_file, sync_folder, writing_explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -173,6 +173,20 @@ def remove(target: str) -> None:
 
     filesystem, path = fsspec.core.url_to_fs(target)
     filesystem.rm(path)
+
+
+def check_target(target: str) -> None:
+    """An error unless a file can be written at this path. What is behind a URL is not tried.
+
+    Examples
+    --------
+    >>> check_target("/dev/null/a.csv")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.StoreAccessError: cannot write /dev/null: /dev/null is not a folder; ...
+    """
+    if "://" not in target:
+        check_file(target)
 
 
 @contextlib.contextmanager

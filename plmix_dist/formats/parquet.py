@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import Format, ReadOptions, column_roles, written_name
+from plmix_dist.formats.items import shown
 from plmix_dist.formats.labelled import open_binary_target
 from plmix_dist.formats.long import REQUIRED, LongLines, LongRows, unranked_codes
 from plmix_dist.formats.raw_rows import BATCH_ROWS, Failure, RawRows
@@ -36,8 +37,11 @@ def _read_header(file: SourceFile, options: ReadOptions) -> Header:
     try:
         with open_bytes(file.url) as stream:
             schema = pq.read_schema(stream)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise IngestError(f"{file.url} cannot be read as Parquet: {error}") from None
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise IngestError(f"{file.url}: two columns are named {shown(twice)}; rename one of them")
     names = (schema.metadata or {}).get(NAMES_KEY)
     return Header(columns=tuple(schema.names), item_names=None if names is None else _names(names, file))
 
@@ -46,7 +50,7 @@ def _names(text: bytes, file: SourceFile) -> tuple[str, ...]:
     """The item names that `plmix export` wrote into a file."""
     try:
         names = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise IngestError(f"{file.url}: the item names in its metadata are not a list of names")
@@ -58,14 +62,17 @@ def _slices(file: SourceFile, header: Header, options: ReadOptions) -> list[Slic
 
     A table with a list column and groups is one slice, because a group may continue in the next row group.
     """
-    with open_bytes(file.url) as stream:
-        metadata = pq.read_metadata(stream)
+    try:
+        with open_bytes(file.url) as stream:
+            metadata = pq.read_metadata(stream)
+    except (pa.ArrowException, OSError) as error:
+        raise IngestError(f"{file.url} cannot be read as Parquet: {error}") from None
     roles = column_roles(header.columns, options, file.url)
     whole = "group" in roles and not all(role in roles for role in REQUIRED)
     cuts, n_values, first_rows = [0], 0, [0]
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        largest = max(group.column(place).num_values for place in range(group.num_columns))
+        largest = max((group.column(place).num_values for place in range(group.num_columns)), default=0)
         if not whole and n_values and n_values + largest > SLICE_VALUES:
             cuts.append(number)
             n_values = 0
@@ -153,6 +160,10 @@ def _ties(
 ) -> tuple[NDArray[np.bool_], dict[int, str]]:
     """Which items are tied with the item before, and a message for each row with impossible ties."""
     column = batch.column("tied")
+    if not (_is_list(column.type) and pa.types.is_boolean(column.type.value_type)):
+        raise IngestError(
+            f"the column 'tied' must have a list of true and false per row, but holds {column.type}"
+        )
     flags = [value or [] for value in column.to_pylist()] if column.null_count else None
     lengths = np.asarray(column.value_lengths().fill_null(-1), np.int64)
     why = {
@@ -268,6 +279,8 @@ def _labels(column: pa.Array) -> NDArray[Any]:
 
 def _text(column: pa.Array) -> pa.Array:
     """Bytes as UTF-8 text, because some tools write text as bytes."""
+    if pa.types.is_nested(column.type):
+        raise IngestError(f"items, ids and groups must be text or numbers, but a column holds {column.type}")
     binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
     return column.cast(pa.string()) if binary else column
 

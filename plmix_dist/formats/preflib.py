@@ -11,7 +11,7 @@ from plmix_dist.formats.format import Format, ReadOptions, number_text, parse_we
 from plmix_dist.formats.labelled import labelled_rows, open_target, refuse, survey
 from plmix_dist.formats.notation import parse_ordering, tie_groups
 from plmix_dist.formats.raw_rows import BATCH_ROWS, Failure, RowBuilder
-from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, open_bytes, text_slices
+from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, reading, text_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ LARGEST_COUNT = 2.0**53
 def _read_header(file: SourceFile, options: ReadOptions) -> Header:
     """Item names, counts and kind of data, from either header."""
     del options  # everything is in the file
-    with open_bytes(file.url) as stream:
+    with reading(file.url) as stream:
         first = stream.readline(LONGEST_HEADER_LINE)
         stream.seek(0)
         numbered = _numbered_lines(stream, file.url)

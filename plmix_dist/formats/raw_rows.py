@@ -89,7 +89,8 @@ class RawRows:
     @property
     def total_weight(self) -> float:
         """The sum of the weights."""
-        return float(self.n_rows if self.weights is None else self.weights.sum())
+        with np.errstate(over="ignore", invalid="ignore"):  # bad weights are rejected later
+            return float(self.n_rows if self.weights is None else self.weights.sum())
 
     def text(self, row: int) -> str:
         """A row in the notation of the format `orderings`, for lists of rejected rows.

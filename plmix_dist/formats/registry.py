@@ -11,6 +11,7 @@ from plmix_dist.formats.orderings import ORDERINGS
 from plmix_dist.formats.parquet import PARQUET
 from plmix_dist.formats.preflib import PREFLIB
 from plmix_dist.formats.wide import WIDE
+from plmix_dist.values import nearest, shown
 
 if TYPE_CHECKING:
     from plmix_dist.formats.sources import SourceFile
@@ -26,8 +27,10 @@ def format_named(name: str) -> Format:
     >>> format_named("preflib").suffixes
     ('.soc', '.soi', '.toc', '.toi')
     """
-    if name not in FORMATS:
-        raise SettingsError(f"there is no format {name!r}; choose one of auto, {', '.join(FORMATS)}")
+    if not isinstance(name, str) or name not in FORMATS:
+        raise SettingsError(
+            f"there is no format {shown(name, str)}; choose one of auto, {', '.join(FORMATS)}{nearest(name, (*FORMATS,))}"
+        )
     return FORMATS[name]
 
 

@@ -7,12 +7,14 @@ import glob
 import hashlib
 import lzma
 import os
+import sys
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from plmix_dist.errors import IngestError, PlmixError
+from plmix_dist.errors import IngestError, PlmixError, SettingsError
+from plmix_dist.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -121,8 +123,16 @@ def find_sources(sources: Sequence[str | os.PathLike[str]]) -> list[str]:
     """
     found: list[str] = []
     for source in sources:
+        if not isinstance(source, str | os.PathLike):
+            raise SettingsError(
+                "a source must be a path, a URL, several of these, or an integer array of shape (rankings, places), "
+                f"but is {shown(source)}"
+            )
         text = os.fspath(source)
-        matches = _expand(text)
+        try:
+            matches = _expand(text)
+        except (OSError, ImportError, ValueError, TypeError, RuntimeError) as error:
+            raise IngestError(f"{text} cannot be found: {error}; check the path or URL") from error
         if not matches:
             raise IngestError(f"no file matches {text!r}; check the path, or quote the glob")
         found.extend(matches)
@@ -163,7 +173,7 @@ def file_digest(url: str) -> str:
     'e3b0c442'
     """
     digest = hashlib.sha256()
-    with open_bytes(url, decompress=False) as file, reading_explained(url):
+    with reading(url, decompress=False) as file:
         while chunk := file.read(_READ_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
@@ -181,12 +191,39 @@ def open_bytes(url: str, *, decompress: bool = True) -> IO[bytes]:
     ...     file.read()
     b'tea'
     """
-    if "://" not in url and not (decompress and url.endswith(_COMPRESSED)):
-        return open(url, "rb")
+    if "://" not in url:
+        _refuse_others(Path(url))
+        if not (decompress and url.endswith(_COMPRESSED)):
+            return open(url, "rb")
     import fsspec
 
-    opened: IO[bytes] = fsspec.open(url, "rb", compression="infer" if decompress else None).open()
+    try:
+        opened: IO[bytes] = fsspec.open(url, "rb", compression="infer" if decompress else None).open()
+    except (ValueError, ImportError) as error:  # what unpacks or reaches it is not installed
+        raise IngestError(f"{url} cannot be opened: {error}") from error
     return opened
+
+
+def _refuse_others(path: Path) -> None:
+    """An error for a folder, a pipe or a device. A pipe would wait for a writer forever."""
+    if path.exists() and not path.is_file():
+        raise IngestError(f"{path} is not a plain file; copy its contents to a file first")
+
+
+@contextlib.contextmanager
+def reading(url: str, *, decompress: bool = True) -> Iterator[IO[bytes]]:
+    """A file or URL opened for reading, as `open_bytes` does. Errors of reading and unpacking name the file.
+
+    Examples
+    --------
+    >>> with reading("/nowhere/a.csv") as file:
+    ...     file.read()
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.IngestError: /nowhere/a.csv cannot be read: No such file or directory; ...
+    """
+    with reading_explained(url), open_bytes(url, decompress=decompress) as file:
+        yield file
 
 
 def lines(part: Slice) -> Iterator[tuple[int, str]]:
@@ -200,7 +237,7 @@ def lines(part: Slice) -> Iterator[tuple[int, str]]:
     >>> list(lines(Slice(find(str(path)), Header(), start=0, stop=None)))
     [(1, 'tea'), (3, 'coffee')]
     """
-    with open_bytes(part.file.url) as file, reading_explained(part.file.url):
+    with reading(part.file.url) as file:
         file.seek(part.start)
         position, number = part.start, part.first_line
         while part.stop is None or position < part.stop:
@@ -228,12 +265,22 @@ def reading_explained(url: str) -> Iterator[None]:
     """
     try:
         yield
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+    except (EOFError, OSError, zlib.error, lzma.LZMAError, _zstd_error()) as error:
         if isinstance(error, PlmixError):
             raise
+        if isinstance(error, OSError) and error.errno:
+            raise IngestError(
+                f"{url} cannot be read: {error.strerror}; check the path and its permissions"
+            ) from error
         raise IngestError(
             f"{url} cannot be read to its end: {error}; it may be cut short or damaged"
         ) from error
+
+
+def _zstd_error() -> type[Exception]:
+    """The error of the library that unpacks .zst, which is imported only if such a file is read."""
+    found: type[Exception] = getattr(sys.modules.get("zstandard"), "ZstdError", EOFError)
+    return found
 
 
 def decode(raw: bytes, url: str, line: int) -> str:
@@ -274,7 +321,7 @@ def text_slices(
         return [Slice(file, header, header.body_offset, None, header.body_line)]
     slices = []
     start, first_line = header.body_offset, header.body_line
-    with open_bytes(file.url) as stream:
+    with reading(file.url) as stream:
         while start < file.size:
             stream.seek(start)
             stop, n_lines = _slice_end(stream, start, target, key)

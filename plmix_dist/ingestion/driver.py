@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,21 @@ from plmix_dist.ingestion.source_parts import ArrayPart, FilePart
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.leaves import default_leaf_rows
 from plmix_dist.rankings.merge import merge_equal_rows
-from plmix_dist.store import Location, RejectedRows, WritePlan, WriteSession, open_store, write_partition
+from plmix_dist.store import (
+    Location,
+    RejectedRows,
+    WritePlan,
+    WriteSession,
+    check_output,
+    open_store,
+    write_partition,
+)
 from plmix_dist.store.arrays import CHUNK_BYTES
+from plmix_dist.values import one_of, shown, whole_number, yes_or_no
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from distributed import Client
     from numpy.typing import ArrayLike, NDArray
@@ -98,7 +108,13 @@ def ingest(
     (('coffee', 'tea'), 5.0)
     """
     _check_settings(on_error, unranked, delimiter, columns)
+    yes_or_no("merge", merge)
+    yes_or_no("append", append)
+    whole_number("chunk_bytes", chunk_bytes, at_least=1)
+    if leaf_rows is not None:
+        whole_number("leaf_rows", leaf_rows, at_least=1)
     location = Location.of(store)
+    check_output(location, append=append)  # before the sources are read
     target = open_store(location) if append else None
     options = ReadOptions(delimiter, dict(columns or {}))
     runner = executor_for(executor or client)
@@ -140,12 +156,16 @@ def _check_settings(
     columns: Mapping[str, str] | None,
 ) -> None:
     """An error for settings that are not allowed."""
-    if on_error not in ("raise", "drop", "quarantine"):
-        raise SettingsError(f"on_error must be raise, drop or quarantine, but is {on_error!r}")
-    if delimiter is not None and len(delimiter) != 1:
-        raise SettingsError(f"the delimiter must be one character, but is {delimiter!r}")
-    if unranked not in (None, "below", "absent"):
-        raise SettingsError(f"unranked must be below or absent, but is {unranked!r}")
+    one_of("on_error", on_error, ("raise", "drop", "quarantine"))
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
+        raise SettingsError(f"the delimiter must be one character, but is {shown(delimiter)}")
+    if unranked is not None:
+        one_of("unranked", unranked, ("below", "absent"))
+    if columns is not None and not (
+        isinstance(columns, Mapping)
+        and all(isinstance(text, str) for pair in columns.items() for text in pair)
+    ):
+        raise SettingsError(f"columns must give a column name for each role, but is {shown(columns)}")
     roles = [*COLUMN_NAMES, "places"]
     unknown = sorted(set(columns or {}) - set(roles))
     if unknown:

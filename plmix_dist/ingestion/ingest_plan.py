@@ -9,6 +9,7 @@ import numpy as np
 
 from plmix_dist.engine import run_all
 from plmix_dist.engine.dask_arrays import is_dask_array, row_blocks
+from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.formats import detect, format_named
 from plmix_dist.formats.arrays import check_array, describe_array, read_array
@@ -20,6 +21,7 @@ from plmix_dist.formats.sources import file_digest, find, find_sources
 from plmix_dist.ingestion.scan import ScanTask, check_runs, counts_by_file, scan
 from plmix_dist.ingestion.source_parts import ArrayPart, FilePart, IngestPlan
 from plmix_dist.store import RejectedRows
+from plmix_dist.values import numbers, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,12 +84,13 @@ def plan_array(
     check_array(source)
     blocks = row_blocks(source, ARRAY_PARTITION_ENTRIES)
     inputs = [block.data for block in blocks]
-    column = None if weights is None else np.asarray(weights, np.float64)
+    column = None if weights is None else numbers("weights", weights)
     if column is not None and column.shape != (len(source),):
         raise IngestError(f"expected {len(source)} weights, one per row, but got shape {column.shape}")
     if known is None:
         if n_items is None:
             n_items = 1 + max(run_all(runner, _largest, blocks, "largest-item", inputs=inputs), default=-1)
+        check_memory(whole_number("n_items", n_items))
         known = checked_names([str(number) for number in range(n_items)], "the array")
     elif n_items is not None and n_items != len(known):
         raise SettingsError(f"n_items is {n_items}, but there are {len(known)} item names")
@@ -97,6 +100,7 @@ def plan_array(
         ArrayPart(
             block.first_row,
             None if column is None else column[block.first_row : block.first_row + block.n_rows],
+            block.n_rows,
         )
         for block in blocks
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from plmix_dist.errors import IngestError
 from plmix_dist.formats import ReadOptions, format_named
 from plmix_dist.formats.arrays import read_array
 
@@ -73,9 +74,10 @@ class ArrayPart:
 
     first_row: int
     weights: NDArray[np.float64] | None
+    n_rows: int | None = None
 
     def read(self, rows: NDArray[Any]) -> Iterator[RawRows]:
-        """Its rows, in one batch.
+        """Its rows, in one batch; an error if there are more or fewer than `n_rows`.
 
         Examples
         --------
@@ -83,6 +85,12 @@ class ArrayPart:
         >>> [rows.n_rows for rows in ArrayPart(0, None).read(np.array([[0, 1], [1, 0]]))]
         [2]
         """
+        if self.n_rows is not None and (rows.ndim != 2 or len(rows) != self.n_rows):
+            raise IngestError(
+                f"the Dask array promises {self.n_rows:,} rows from row {self.first_row:,} on, but computing them gave "
+                f"an array of shape {rows.shape}; if its chunks have other sizes than it says, call "
+                "compute_chunk_sizes() first"
+            )
         yield read_array(rows, self.weights, self.first_row)
 
 
