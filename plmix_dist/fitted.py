@@ -1,4 +1,4 @@
-"""MixtureEstimator: what every fitted mixture can do - memberships, likelihoods, criteria, samples."""
+"""MixtureEstimator: what every fitted mixture offers: memberships, likelihoods, criteria, samples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,18 @@ if TYPE_CHECKING:
 
 
 class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
-    """The base of estimators that end with a mixture: `log_worths_`, `shares_` and `item_names_`."""
+    """The base class of estimators of a mixture. After `fit` they have `log_worths_`, `shares_` and `item_names_`.
+
+    Everywhere X is a store, its path or URL; an integer array (n_rankings, places), best first, -1 after the end of a
+    row; a Dask array of the same; or a RankingBlock. `unranked` is "below" or "absent", for arrays with short rows.
+    With a Dask client, passes run on its cluster; otherwise in threads of this process.
+
+    Examples
+    --------
+    >>> from plmix_dist import PlackettLuceMixture, SpectralPlackettLuce
+    >>> issubclass(PlackettLuceMixture, MixtureEstimator), issubclass(SpectralPlackettLuce, MixtureEstimator)
+    (True, True)
+    """
 
     def fit(
         self,
@@ -41,26 +52,59 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         unranked: Unranked | None = None,
         client: Client | None = None,
     ) -> Self:
-        """Fit the mixture."""
+        """Fit the mixture; every estimator has its own way."""
         raise NotImplementedError
 
     def predict_proba(self, X: Any, *, unranked: Unranked | None = None) -> Any:
         """(n_rankings, n_components): the probability of each component for each ranking.
 
-        NumPy for arrays and blocks; a lazy Dask array for stores and Dask arrays.
+        The result is a NumPy array for arrays and blocks, and a lazy Dask array for stores and Dask arrays.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
+        >>> model = PlackettLuceMixture(n_components=2, random_state=1).fit(rankings)
+        >>> model.predict_proba([[0, 1, 2]]).round(1).tolist()
+        [[1.0, 0.0]]
         """
         return self._by_row(X, unranked, probabilities_of(self._mixture()))
 
     def predict(self, X: Any, *, unranked: Unranked | None = None) -> Any:
-        """(n_rankings,): the most probable component of each ranking."""
+        """(n_rankings,): the most probable component of each ranking. Lazy as for `predict_proba`.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
+        >>> model = PlackettLuceMixture(n_components=2, random_state=1).fit(rankings)
+        >>> model.predict([[0, 1, 2], [2, 1, 0]]).tolist()
+        [0, 1]
+        """
         return self._by_row(X, unranked, components_of(self._mixture()))
 
     def fit_predict(self, X: Any, y: object = None, **options: Any) -> Any:
-        """Fit, then predict the same rankings."""
+        """Fit, then predict the same rankings. The options are those of `fit`.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> PlackettLuceMixture(2, random_state=1).fit_predict([[0, 1, 2]] * 3 + [[2, 1, 0]]).tolist()
+        [0, 0, 0, 1]
+        """
         return self.fit(X, y, **options).predict(X, unranked=options.get("unranked"))
 
     def score_samples(self, X: Any, *, unranked: Unranked | None = None) -> Any:
-        """(n_rankings,): the log-likelihood of each ranking."""
+        """(n_rankings,): the log-likelihood of each ranking. Lazy as for `predict_proba`.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
+        >>> model = PlackettLuceMixture(n_components=2, random_state=1).fit(rankings)
+        >>> np.exp(model.score_samples([[0, 1, 2], [2, 1, 0]])).round(1).tolist()
+        [0.7, 0.2]
+        """
         return self._by_row(X, unranked, log_likelihoods_of(self._mixture()))
 
     def score(
@@ -72,24 +116,63 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         unranked: Unranked | None = None,
         client: Client | None = None,
     ) -> float:
-        """The mean log-likelihood per unit of weight."""
+        """The log-likelihood divided by total weight.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
+        >>> model = PlackettLuceMixture(n_components=2, random_state=1).fit(rankings)
+        >>> round(model.score(rankings), 1)
+        -0.6
+        """
         del y
         total = self._total_score(X, sample_weight, unranked, client)
         return float(total.log_likelihood / total.weight)
 
     def bic(self, X: Any, *, unranked: Unranked | None = None, client: Client | None = None) -> float:
-        """Bayesian information criterion on these rankings: the lower the better."""
+        """Bayesian information criterion on these rankings; lower is better.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
+        >>> model = PlackettLuceMixture(n_components=2, random_state=1).fit(rankings)
+        >>> one = PlackettLuceMixture(n_components=1, random_state=1).fit(rankings)
+        >>> model.bic(rankings) < one.bic(rankings)
+        True
+        """
         total = self._total_score(X, None, unranked, client)
         return float(self._n_parameters() * np.log(total.weight) - 2 * total.log_likelihood)
 
     def aic(self, X: Any, *, unranked: Unranked | None = None, client: Client | None = None) -> float:
-        """Akaike information criterion on these rankings: the lower the better."""
+        """Akaike information criterion on these rankings; lower is better.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
+        >>> model = PlackettLuceMixture(n_components=2, random_state=1).fit(rankings)
+        >>> one = PlackettLuceMixture(n_components=1, random_state=1).fit(rankings)
+        >>> model.aic(rankings) < one.aic(rankings)
+        True
+        """
         return float(2 * (self._n_parameters() - self._total_score(X, None, unranked, client).log_likelihood))
 
     def sample(
         self, n: int = 1, random_state: RandomState = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Full rankings (n, n_items) drawn from the mixture, and the component (n,) of each."""
+        """Full rankings (n, n_items) drawn from the mixture, and the component (n,) of each.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
+        >>> model = PlackettLuceMixture(n_components=2, random_state=1).fit(rankings)
+        >>> drawn, component = model.sample(5, random_state=0)
+        >>> drawn.shape, component.shape
+        ((5, 3), (5,))
+        """
         mixture = self._mixture()
         whole_number("n", n, at_least=1)
         rng = generator(seed_of(random_state), "sample")
@@ -124,31 +207,31 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _total_score(
         self, X: Any, sample_weight: ArrayLike | None, unranked: Unranked | None, client: Client | None
-    ) -> Score:
+    ) -> _Score:
         mixture = self._mixture()
         passes = make_passes(self._rankings(X, unranked, sample_weight), client, "store")
-        (answer,) = passes.run([Request(SCORE, (mixture.log_worths, mixture.log_shares))])
+        (answer,) = passes.run([Request(_SCORE, (mixture.log_worths, mixture.log_shares))])
         passes.release()
         if answer.error is not None:
             raise answer.error
         (total,) = answer.results
-        assert isinstance(total, Score)
+        assert isinstance(total, _Score)
         return total
 
 
-class Score(NamedTuple):
-    """Sums over rows: log-likelihood and weight."""
+class _Score(NamedTuple):
+    """Sums over rows: log-likelihood and weight, both of shape ()."""
 
     log_likelihood: NDArray[np.float64]
     weight: NDArray[np.float64]
 
 
-def score_leaf(number: int, block: RankingBlock, params: Prepared) -> Score:
-    """The score of one leaf."""
+def _score_leaf(number: int, block: RankingBlock, params: Prepared) -> _Score:
+    """Log-likelihood and weight of one leaf."""
     del number
     log_likelihood, _ = row_posteriors(block, params)
     weights = block.row_weights
-    return Score(np.array((weights * log_likelihood).sum()), np.array(weights.sum()))
+    return _Score(np.array((weights * log_likelihood).sum()), np.array(weights.sum()))
 
 
-SCORE = Aggregation("score", leaf=score_leaf, prepare=prepared_of)
+_SCORE = Aggregation("score", leaf=_score_leaf, prepare=prepared_of)

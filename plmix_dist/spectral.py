@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 class SpectralPlackettLuce(MixtureEstimator):
     """A mixture estimated by spectral clustering and least squares, without EM (Nguyen & Zhang 2023, Algorithm 3).
 
-    Where components differ in many items this is nearly as good as EM, for two passes over the data.
+    It reads all rows once and works on a sample. If components differ in many items, it is nearly as good as EM.
 
     Parameters
     ----------
     n_components
         The number of components.
     embedding, svd_rank, link
-        As in PlackettLuceMixture. With link="probit" the utilities are those of Thurstone's model, and likelihoods and
-        memberships, which are Plackett-Luce's, only an approximation.
+        As in PlackettLuceMixture. With link="probit" the utilities are those of Thurstone's model. Likelihoods and
+        memberships are still those of Plackett-Luce models, so they are approximations.
     residency
-        Whether rows stay in memory between passes.
+        As in PlackettLuceMixture.
     random_state
         Seed of the sample and of k-means.
 
@@ -48,15 +48,15 @@ class SpectralPlackettLuce(MixtureEstimator):
     item_names_ : (n_items,)
     singular_values_ : (n_components + 2,)
     vectors_ : (n_columns, n_components + 2)
-        Of the embedded, centred sample; fewer where there are not as many columns.
+        Singular values and vectors of the embedded, centred sample; fewer if there are fewer columns.
     rank_
-        How many of them the rows were clustered in.
+        How many of the vectors the rows were projected on.
     embedding_
         The embedding that was used.
     n_sampled_
-        How many rows the sample has.
+        The number of rows of the sample.
     stages_
-        Seconds, passes and memory of each stage.
+        One record per stage: seconds, passes over the rows, and memory.
 
     Examples
     --------
@@ -93,7 +93,13 @@ class SpectralPlackettLuce(MixtureEstimator):
         unranked: Unranked | None = None,
         client: Client | None = None,
     ) -> Self:
-        """Estimate the mixture; arguments as in PlackettLuceMixture.fit."""
+        """Estimate the mixture. The parameters are those of PlackettLuceMixture.fit.
+
+        Examples
+        --------
+        >>> SpectralPlackettLuce(2, random_state=0).fit([[0, 1, 2]] * 3 + [[2, 1, 0]]).rank_
+        1
+        """
         del y
         seed = seed_of(self.random_state)
         settings = StartSettings(self.n_components, self.embedding, self.svd_rank, self.link, seed)
