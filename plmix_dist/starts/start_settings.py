@@ -51,7 +51,7 @@ class StartSettings:
         is_number = isinstance(rank, int | np.integer) and not isinstance(rank, bool) and rank >= 1
         if not is_number and not (isinstance(rank, str) and rank in ("auto", "paper")):
             raise SettingsError(
-                f"svd_rank must be 'auto', 'paper' or a whole number from 1 on, but is {shown(rank)}"
+                f"svd_rank must be 'auto', 'paper' or a whole number from 1 on, but is {shown(rank, str)}"
                 f"{nearest(rank, ('auto', 'paper'))}"
             )
         if self.svd_rank == "paper" and self.embedding == "rank":
