@@ -387,7 +387,7 @@ def test_peng_wei__knows_no_unit_of_weight_or_affinity() -> None:
 def test_peng_wei__what_is_the_same_for_all_rows_changes_the_value_alone() -> None:
     affinity = affinity_of(CASES["spread 12"])
     plain = peng_wei(affinity, 3)
-    # A constant c adds c a row; c on the diagonal, c a cluster. Minus 500 makes the affinity indefinite.
+    # A constant c adds c per row; c on the diagonal adds c per cluster. Minus 500 makes the affinity indefinite.
     shifted = peng_wei(affinity + 7.0 - 500.0 * np.eye(12), 3)
     assert_allclose(shifted.objective, plain.objective + 7.0 * 12 - 500.0 * 3, rtol=1e-9)
     assert_allclose(shifted.matrix, plain.matrix, atol=1e-7)
@@ -432,7 +432,7 @@ def test_clusters__rankings_by_component_not_by_offer(kernel: Callable[..., NDAr
     assert agreement(offer) > 0.95, "without a centre, what was on offer is the signal"
 
 
-def test_peng_wei__one_cluster_and_a_cluster_a_row() -> None:
+def test_peng_wei__one_cluster_and_one_cluster_per_row() -> None:
     affinity, weights = affinity_of(CASES["weighted"]), weights_of(CASES["weighted"])
     one = peng_wei(affinity, 1, weights)
     assert_allclose(one.matrix, 1 / weights.sum())

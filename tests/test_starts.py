@@ -795,11 +795,6 @@ def test_take_look__long_rows_count_as_short_ones(monkeypatch: pytest.MonkeyPatc
     assert (sample.n_listed == 10).mean() == pytest.approx(0.5, abs=0.05)
 
 
-ZERO_WEIGHTS = (
-    "the share is taken of all rows, those of weight zero included, so that too few of the others come"
-)
-
-
 def test_take_look__rows_without_weight_do_not_count() -> None:
     table = np.tile(np.arange(5), (40_000, 1))
     rankings = as_rankings(table, sample_weight=(np.arange(40_000) % 40 == 0).astype(np.float64))
