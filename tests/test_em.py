@@ -790,29 +790,6 @@ def test_point__flat_and_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"n_components": 0}, "n_components must be at least 1, but is 0"),
-        ({"m_step": "newton"}, "m_step must be one of auto, lsr, mm, but is 'newton'"),
-        ({"em": "lazy"}, "em must be fused or exact, but is 'lazy'"),
-        ({"n_init": 0}, "n_init and max_iter must be at least 1"),
-        ({"max_iter": 0}, "n_init and max_iter must be at least 1"),
-        ({"alpha": -0.5}, "alpha must be finite and not negative, but is -0.5"),
-        ({"alpha": math.nan}, "alpha must be finite and not negative, but is nan"),
-        ({"tol": 0.0}, "tol must be positive, but is 0.0"),
-        ({"shares": [0.5, 0.6]}, "shares must be 2 positive numbers that sum to 1"),
-        ({"shares": [1.0]}, "shares must be 2 positive numbers that sum to 1"),
-        ({"shares": [1.0, 0.0]}, "shares must be 2 positive numbers that sum to 1"),
-        ({"residency": "disk"}, "residency must be auto, memory or store, but is 'disk'"),
-    ],
-    ids=str,
-)
-def test_settings__refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        PlackettLuceMixture(**settings).fit(np.array([[0, 1], [1, 0]]))
-
-
-@pytest.mark.parametrize(
     ("n_items", "length", "unranked", "expected"),
     [(40, 3, "absent", "lsr"), (40, 3, "below", "mm"), (40, 30, "absent", "mm"), (8, None, None, "mm")],
 )
