@@ -15,7 +15,7 @@ from plmix_dist.inference.existence import check_identified, check_maximum
 from plmix_dist.inference.look import take_look
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.sample_fits import NEWTON_AFTER, SampleFits, halving, with_newton
-from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, run_to_ends
+from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, failures_of, run_to_ends
 from plmix_dist.kernels.compilation import FIRST_FIT_SECONDS, kernels_are_compiled
 from plmix_dist.solvers import LSR, M_STEPS, MM, MStep
 from plmix_dist.stages import Stages
@@ -88,8 +88,10 @@ def _fit(
         check_identified(passes, rankings.item_names)
     em = em_for(settings, look.extent, rankings)
     _tell_of_compiling(em.m_step)
+    failed: list[dict[str, Any]] = []
     if given is None:
-        candidates, about = _candidates(look, settings, em, stages, client)
+        sample_fits = SampleFits(em, settings.n_init, stages, failed)
+        candidates, about = _candidates(look, settings, sample_fits, client)
     else:
         shares = given.log_shares if settings.shares is None else np.log(settings.shares)
         candidates, about = [Candidate(given._replace(log_shares=shares), {"method": "given"})], {}
@@ -106,7 +108,7 @@ def _fit(
     best = best_of(ends)
     if settings.alpha == 0:
         check_maximum(passes, ends.runs[best].point, rankings.item_names)
-    failed = [{"start": number, "error": str(error)} for number, error in ends.failed.items()]
+    failed += failures_of("fit", ends.failed)
     began = {"stages": stages.records, "failed_starts": failed}
     return Fit(ends.runs[best], em.m_step.name, about | candidates[best].about | began)
 
@@ -131,17 +133,16 @@ def best_of(ends: Ends) -> int:
 
 
 def _candidates(
-    look: Look, settings: FitSettings, em: Em, stages: Stages, client: Client | None
+    look: Look, settings: FitSettings, sample_fits: SampleFits, client: Client | None
 ) -> tuple[list[Candidate], dict[str, Any]]:
     """Starts that have won their races, as near to the optimum as samples lead, and what is known about them.
 
     After every stage distinct ones are left. At most n_init go on to data larger than the sample.
     """
-    made = make_starts(look.small_sample, settings.start, stages, client)
+    made = make_starts(look.small_sample, settings.start, sample_fits.stages, client)
     candidates = [
         Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts
     ]
-    sample_fits = SampleFits(em, settings.n_init, stages)
     if made.uncertain:
         candidates = sample_fits.race(look.small_sample, candidates)
     if look.small_sample.n_rankings < look.sample.n_rankings:

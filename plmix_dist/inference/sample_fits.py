@@ -9,7 +9,7 @@ from plmix_dist.data import as_rankings
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.hessian import SampleHessian
 from plmix_dist.inference.newton import Newton
-from plmix_dist.inference.starts_to_ends import Candidate, run_to_ends
+from plmix_dist.inference.starts_to_ends import Candidate, failures_of, run_to_ends
 from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import thinned
@@ -49,11 +49,14 @@ class SampleFits(NamedTuple):
         How many starts shall reach the full data.
     stages
         Where the cost of each stage is noted.
+    failed
+        Where starts that failed are noted.
     """
 
     em: Em
     n_init: int
     stages: Stages
+    failed: list[dict[str, Any]]
 
     def race(self, sample: RankingBlock, candidates: list[Candidate]) -> list[Candidate]:
         """The few candidates that lead after some passes over a part of a sample."""
@@ -98,12 +101,13 @@ class SampleFits(NamedTuple):
             part_em = with_newton(part_em, part, newton_after)
         passes = ThreadedPasses(as_rankings(part))
         try:
-            runs, _ = run_to_ends(passes, part_em, candidates, cuts=cuts, n_kept=n_kept)
+            runs, failed = run_to_ends(passes, part_em, candidates, cuts=cuts, n_kept=n_kept)
         finally:
             passes.release()
         iterations = max(run.n_iterations for run in runs.values())
         share = n_rows / em.n_rankings
         record |= {"rows": n_rows, "iterations": iterations, "passes": passes.n_passes * share}
+        self.failed.extend(failures_of(record["stage"], failed))
         return [
             Candidate(run.point, candidates[number].about, run.hessian)
             for number, run in sorted(runs.items())

@@ -11,7 +11,7 @@ from plmix_dist.inference.algorithm import run
 from plmix_dist.inference.together import Together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from plmix_dist.engine.passes import Passes
     from plmix_dist.errors import FitError
@@ -83,6 +83,18 @@ def run_to_ends(
     if n_kept is not None:
         kept = sorted(together.leading(ended, n_kept))
     return Ends({number: fits[number].result(ended.states[number]) for number in kept}, failed)
+
+
+def failures_of(stage: str, failed: Mapping[int, FitError]) -> list[dict[str, Any]]:
+    """Records of the starts that failed in a stage of a fit.
+
+    Examples
+    --------
+    >>> from plmix_dist.errors import NonFiniteError
+    >>> failures_of("fit", {2: NonFiniteError("iteration 4, leaf 0: ...")})
+    [{'stage': 'fit', 'start': 2, 'error': 'iteration 4, leaf 0: ...'}]
+    """
+    return [{"stage": stage, "start": number, "error": str(error)} for number, error in failed.items()]
 
 
 def _n_numbers(em: Em, candidate: Candidate) -> int:
