@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import numba
@@ -54,9 +57,36 @@ def test_cache__damaged_files_are_written_again(tmp_path: Path, python_says: Cal
     assert all(len(path.read_bytes()) == len(content) for path, content in whole.items())
 
 
-def test_cache__nowhere_to_write(tmp_path: Path, python_says: Callable[..., str]) -> None:
+def run_python(code: str, *arguments: object, **changed: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, in an environment without a home and without folders for caches."""
+    without = ("HOME", "PLMIX_CACHE_DIR", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in without} | changed
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+
+
+def test_cache__nowhere_to_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert python_says(ONE_ROW, tmp_path / "file").strip() == "[[1.0]]"
+    found = run_python(ONE_ROW, tmp_path / "file")
+    assert found.stdout.strip() == "[[1.0]]"
+    assert found.stderr.count("Set PLMIX_CACHE_DIR to a folder that can be written") == 1
+
+
+def test_cache__nowhere_to_write_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    for name in ("a", "b"):
+        _write(tmp_path / "file" / f"{name}.kernel", MachineCode("name", b"code"))
+    (record,) = caplog.records
+    assert "Set PLMIX_CACHE_DIR to a folder that can be written" in record.getMessage()
+    assert str(tmp_path / "file") in record.getMessage()
+
+
+def test_cache__a_user_without_a_home() -> None:
+    # As in a container that runs under a number that no list of users has.
+    nobody = "import pwd\ndef unknown(number): raise KeyError(number)\npwd.getpwuid = unknown\n"
+    found = run_python(nobody + ONE_ROW.replace('os.environ["PLMIX_CACHE_DIR"] = sys.argv[1]\n', ""))
+    assert found.stdout.strip() == "[[1.0]]"
+    assert found.stderr.count("there is no home folder") == 1
 
 
 def test_machine_code__read_as_written(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ that start together write the same file, and none sees half of it.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import importlib
+import logging
 import os
 import threading
 import uuid
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable
 
+logger = logging.getLogger("plmix_dist")
 _SOURCES = Path(__file__).parent
 # Compiling and loading are done by one thread at a time.
 _LOCK = threading.RLock()
+# Folders of which a warning has said that they cannot be written.
+_warned: set[str] = set()
 
 
 class MachineCode(NamedTuple):
@@ -108,8 +111,17 @@ def cache_folder() -> Path:
     >>> cache_folder().name == f"kernels-{_digest()}"
     True
     """
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("PLMIX_CACHE_DIR") or Path(home) / "plmix_dist") / f"kernels-{_digest()}"
+    chosen = os.environ.get("PLMIX_CACHE_DIR")
+    return (Path(chosen) if chosen else _user_cache() / "plmix_dist") / f"kernels-{_digest()}"
+
+
+def _user_cache() -> Path:
+    """The user's cache folder; a user without a home has none, and gets a name at which nothing can be written."""
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(chosen) if chosen else Path.home() / ".cache"
+    except RuntimeError:
+        return Path(os.devnull) / "no-home"
 
 
 @cache
@@ -160,13 +172,31 @@ def _linked(code: MachineCode, n_arguments: int) -> Callable[..., None]:
 
 
 def _write(path: Path, code: MachineCode) -> None:
-    """Keep machine code; where that cannot be done, it is compiled again next time."""
+    """Keep machine code; where that cannot be done, it is compiled again next time, and a warning says so once."""
     body = code.symbol.encode() + b"\n" + code.object_file
-    with contextlib.suppress(OSError):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
         temporary.write_bytes(hashlib.sha256(body).digest() + body)
         temporary.replace(path)
+    except OSError as error:
+        _warn_once(str(path.parent), str(error))
+
+
+def _warn_once(folder: str, reason: str) -> None:
+    if folder in _warned:
+        return
+    _warned.add(folder)
+    where = (
+        "there is no home folder"
+        if folder.startswith(os.devnull)
+        else f"{folder} cannot be written ({reason})"
+    )
+    logger.warning(
+        "compiled kernels cannot be kept, so every process compiles them again: %s. Set PLMIX_CACHE_DIR to a folder "
+        "that can be written",
+        where,
+    )
 
 
 def _read(path: Path) -> MachineCode | None:
