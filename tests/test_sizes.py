@@ -1,0 +1,173 @@
+"""How much is looked at, raced and computed at once: the sizes that decide how a fit goes."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from plmix_dist.data import as_rankings
+from plmix_dist.engine.threaded import ThreadedPasses
+from plmix_dist.errors import NotIdentifiedError
+from plmix_dist.inference import Em, Point, look, sample_fits
+from plmix_dist.inference.collapse import collapsed_components, mend_collapsed
+from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advance
+from plmix_dist.inference.look import take_look
+from plmix_dist.inference.sample_fits import SampleFits
+from plmix_dist.inference.starts_to_ends import Candidate
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.solvers import LSR, Worths, stationary, stationary_distribution
+from plmix_dist.stages import Stages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+START = Candidate(Point.start(np.zeros((1, 4)), np.ones(1)), {})
+
+
+class Asked(Exception):  # noqa: N818 - carries what a fit was asked to do
+    """What a fit to a part of the rows was asked to do."""
+
+    def __init__(self, rows: float, em: Em, cuts: Any, n_kept: int) -> None:
+        super().__init__()
+        self.rows, self.em, self.cuts, self.n_kept = rows, em, cuts, n_kept
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Asked]:
+    """Calls a fit to a part of the rows, and tells what would be run."""
+
+    def stop(passes: Any, em: Em, candidates: Any, *, cuts: Any, n_kept: int) -> Any:
+        raise Asked(em.weight, em, list(cuts), n_kept)
+
+    monkeypatch.setattr(sample_fits, "run_to_ends", stop)
+
+    def call(fit: Callable[..., Any], *arguments: Any) -> Asked:
+        with pytest.raises(Asked) as caught:
+            fit(*arguments)
+        return caught.value
+
+    return call
+
+
+def sample_of(n_rows: int, n_items: int) -> RankingBlock:
+    return RankingBlock.from_array(np.argsort(np.random.default_rng(0).random((n_rows, n_items)), axis=1))
+
+
+@pytest.mark.parametrize(
+    ("n_rankings", "n_items", "n_raced"),
+    [(10**7, 4, 10_000), (20_000, 4, 5_000), (4_000, 4, 2_000), (10**7, 100, 5_243), (10**7, 400, 2_000)],
+    ids=["many", "a quarter", "few", "long", "very long"],
+)
+def test_race__rows(asked: Callable[..., Asked], n_rankings: int, n_items: int, n_raced: int) -> None:
+    em = Em(LSR, 0.1, weight=float(n_rankings), n_rankings=n_rankings)
+    found = asked(SampleFits(em, 1, Stages()).race, sample_of(12_000, n_items), [START] * 9)
+    assert found.rows == pytest.approx(n_raced, rel=0.05)
+    assert found.cuts == [(10, 8), (20, 4)]
+    assert (found.n_kept, found.em.max_iter, found.em.newton) == (4, 20, None)
+
+
+def test_race__keeps_as_many_as_shall_reach_the_full_data(asked: Callable[..., Asked]) -> None:
+    em = Em(LSR, 0.1, weight=1e5, n_rankings=100_000)
+    found = asked(SampleFits(em, 6, Stages()).race, sample_of(12_000, 4), [START] * 9)
+    assert (found.cuts, found.n_kept) == ([(10, 8), (20, 6)], 6)
+
+
+def test_small_sample__halves_and_steps(asked: Callable[..., Asked]) -> None:
+    em = Em(LSR, 0.1, weight=1e5, n_rankings=100_000)
+    found = asked(SampleFits(em, 2, Stages()).on_small_sample, sample_of(500, 4), [START] * 8)
+    assert found.cuts == [(8, 4), (16, 2)]
+    assert (found.n_kept, found.em.max_iter, found.em.newton) == (2, 20, None)
+
+
+def test_look__size_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    rankings = as_rankings(np.tile([[0, 1, 2], [2, 1, 0]], (125_000, 1)))
+    found = take_look(ThreadedPasses(rankings, n_threads=1), rankings, seed=1)
+    assert found.extent == (250_000.0, 250_000, 750_000, 0)
+    assert found.sample.total_weight == pytest.approx(100_000, rel=0.02)
+    assert found.small_sample.total_weight == pytest.approx(20_000, rel=0.05)
+    assert found.share == found.sample.n_rankings / 250_000
+    # Rows of three items: a bound on listed items is a bound on a third as many rows.
+    monkeypatch.setattr(look, "_MOST_LISTED", 90_000)
+    found = take_look(ThreadedPasses(rankings, n_threads=1), rankings, seed=1)
+    assert found.sample.total_weight == pytest.approx(30_000, rel=0.05)
+
+
+@pytest.mark.parametrize(("share", "has_collapsed"), [(0.9e-6, True), (1.1e-6, False)])
+def test_collapse__smallest_share(share: float, has_collapsed: bool) -> None:
+    point = Point.start(np.zeros((2, 3)), np.array([1 - share, share]))
+    assert collapsed_components(point).tolist() == ([1] if has_collapsed else [])
+
+
+def test_collapse__three_seeds_and_no_more() -> None:
+    point = Point.start(np.zeros((2, 3)), np.array([1.0, 0.0]))
+    event = {"iteration": 1, "component": 1, "action": "reseed"}
+    actions = [mend_collapsed(point, [event] * before, 1, (0, 0)) for before in range(5)]
+    assert [mended.event["action"] for mended in actions if mended is not None] == ["reseed"] * 3 + [
+        "drop"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("log_range", "alpha", "refused"), [(299, 0, False), (301, 0, True), (301, 0.1, False)]
+)
+def test_em__log_worths_that_diverge(log_range: float, alpha: float, refused: bool) -> None:
+    em = Em(LSR, alpha, weight=1.0, n_rankings=1, item_names=("tea", "mate"))
+    step: Any = SimpleNamespace(next=Worths(np.array([log_range / 2, -log_range / 2]), 0.0))
+    if not refused:
+        em._refuse_divergence(START.point, [step])
+        return
+    with pytest.raises(
+        NotIdentifiedError, match=r"component 0 .* diverge .*lowest 'mate' at -150, highest 'tea'"
+    ):
+        em._refuse_divergence(START.point, [step])
+
+
+@pytest.mark.parametrize(("log_range", "step"), [(598.0, "accelerated"), (602.0, "plain")])
+def test_acceleration__not_beyond_what_kernels_can_compute(log_range: float, step: str) -> None:
+    here = Point.start(np.array([[0.0, 0.0]]), np.ones(1))
+    there = here._replace(log_worths=np.array([[log_range / 2, -log_range / 2]]))
+    evaluation = Evaluation(-1.0, 1.0, np.ones(4), np.ones(4), there, there, {})
+    after, _ = advance(Iteration.start(here), evaluation, Rules(1e-9, 9, 1.0))
+    assert after.step == step
+
+
+@pytest.mark.parametrize(("fall", "taken"), [(0.9e-13, True), (1.2e-13, False)])
+def test_iteration__a_fall_within_rounding_is_no_fall(fall: float, taken: bool) -> None:
+    here = Point.start(np.zeros((1, 2)), np.ones(1))
+    first = Evaluation(-1.0e6, 1.0, np.ones(4), np.ones(4), here, here, {})
+    iteration, _ = advance(Iteration.start(here), first, Rules(1e-9, 9, 1.0, accelerate=False))
+    second = first._replace(objective=-1.0e6 * (1 + fall))
+    _, record = advance(iteration, second, Rules(1e-9, 9, 1.0, accelerate=False))
+    assert record["taken"] is taken
+
+
+@pytest.mark.parametrize(
+    ("n", "way"),
+    [
+        (300, "_by_elimination"),
+        (301, "_by_factorisation"),
+        (2000, "_by_factorisation"),
+        (2001, "_by_iteration"),
+    ],
+)
+def test_stationary__which_way(monkeypatch: pytest.MonkeyPatch, n: int, way: str) -> None:
+    for name in ("_by_elimination", "_by_factorisation", "_by_iteration"):
+        monkeypatch.setattr(
+            stationary,
+            name,
+            lambda rates, name=name: np.arange(1.0, n + 1) * (1.0 if name == way else np.nan),
+        )
+    rates = np.broadcast_to(np.ones(1), (n, n))
+    assert stationary_distribution(rates)[-1] == pytest.approx(2 * n / (n + 1))
+
+
+@pytest.mark.parametrize(("n_rows", "little"), [(50_000, True), (50_001, False)])
+def test_threads__one_where_there_is_little_work(n_rows: int, little: bool) -> None:
+    rankings = as_rankings(np.tile([[0, 1]], (n_rows, 1)))
+    passes = ThreadedPasses(rankings)
+    assert passes.n_threads == (1 if little else os.cpu_count())
+    assert ThreadedPasses(rankings, n_threads=3).n_threads == 3
