@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from plmix_dist.formats import format_of_target
+from plmix_dist.formats.labelled import check_target
 from plmix_dist.store import RankingStore, open_store
 
 
@@ -36,4 +37,6 @@ def export(
     """
     opened = store if isinstance(store, RankingStore) else open_store(store)
     path = os.fspath(target)
-    format_of_target(path, format).write(opened, path)
+    chosen = format_of_target(path, format)
+    check_target(path)  # before all rows are read
+    chosen.write(opened, path)

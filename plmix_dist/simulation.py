@@ -11,7 +11,7 @@ from plmix_dist.mixture import MixtureParams
 from plmix_dist.rankings.leaves import default_leaf_rows
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.simulate import checked_length, draw_log_worths, draw_rankings
-from plmix_dist.store import Location, WritePlan, WriteSession, write_partition
+from plmix_dist.store import Location, WritePlan, WriteSession, check_output, write_partition
 
 if TYPE_CHECKING:
     import os
@@ -95,6 +95,7 @@ def simulate(
         n_partitions=-(-n_rankings // partition_rows),
         settings=asdict(settings) | truth,
     )
+    check_output(location)
     with WriteSession.begin(location, plan) as session:
         if not session.already_done:
             about = {"simulated": {"seed": random_state, "n_rankings": n_rankings}}

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plmix_dist.engine import executor_for, run_all
 from plmix_dist.errors import IngestError, SettingsError
+from plmix_dist.formats.labelled import check_target, open_binary_target
 from plmix_dist.rankings.portions import draw_portions
 from plmix_dist.rankings.randomness import generator
-from plmix_dist.store import Location, RankingStore, WritePlan, WriteSession, open_store, write_partition
+from plmix_dist.store import (
+    Location,
+    RankingStore,
+    WritePlan,
+    WriteSession,
+    check_output,
+    open_store,
+    write_partition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +73,7 @@ def split(
     opened = store if isinstance(store, RankingStore) else open_store(store)
     paths = [os.fspath(out) for out in outs]
     portions = _checked_shares(paths, shares)
+    _check_outputs(paths)
     runner = executor_for(executor or client)
     parts: list[RankingStore | str] = []
     for number, path in enumerate(paths):
@@ -173,15 +182,22 @@ def _write_store(
 
 
 def _write_weights(part: SplitPart, path: str) -> None:
-    """Write the weights leaf by leaf; memory does not grow with the store."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    table = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(part.store.n_rankings,))
-    row = 0
-    for number in range(part.store.n_partitions):
-        for block, weights in part.leaves(number):
-            table[row : row + block.n_rankings] = weights
-            row += block.n_rankings
-    table.flush()
+    """Write the weights leaf by leaf; memory does not grow with the store. The file appears when it is complete."""
+    header = {"descr": "<f8", "fortran_order": False, "shape": (part.store.n_rankings,)}
+    with open_binary_target(path) as out:
+        np.lib.format.write_array_header_1_0(out, header)
+        for number in range(part.store.n_partitions):
+            for _, weights in part.leaves(number):
+                out.write(weights.astype("<f8").tobytes())
+
+
+def _check_outputs(paths: Sequence[str]) -> None:
+    """An error unless all parts can be written; before the first is computed."""
+    for path in paths:
+        if path.endswith(".npy"):
+            check_target(path)
+        else:
+            check_output(Location.of(path))
 
 
 def _checked_shares(paths: Sequence[str], shares: Sequence[float] | None) -> list[float]:

@@ -202,7 +202,7 @@ def test_predict__killed_or_interrupted(
     _, errors = process.communicate("\n" * 100, timeout=60)
     if how == signal.SIGINT:
         assert process.returncode == 130
-        assert errors == "plmix: error: interrupted; run the same command again to continue\n"
+        assert errors.strip() == "plmix: error: interrupted; run the same command again to continue"
     assert_unreadable(tmp_path / "out")
     assert write_predictions(mixture, store, tmp_path / "out").changed
     assert contents(tmp_path / "out") == undisturbed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,8 @@ import click
 from plmix_dist.cli import plmix
 from plmix_dist.cli.options import Talk, computing, seed_option, talking
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
-from plmix_dist.errors import StoreExistsError, StoreNotFoundError
+from plmix_dist.cli.streams import at_terminal, say
+from plmix_dist.errors import StoreError, StoreExistsError, StoreNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,9 +100,11 @@ def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, 
     from plmix_dist.estimator import PlackettLuceMixture
     from plmix_dist.store import Location, open_store
 
-    if Location.of(out).exists("model.json"):
+    folder = Location.of(out)
+    if folder.exists("model.json"):
         raise StoreExistsError(f"{out} already holds a model; choose another folder, or remove it first")
     opened = open_store(store)
+    folder.check_writable()  # before hours of computing
     begun = time.perf_counter()
     model = PlackettLuceMixture(
         random_state=seed, progress=_iteration_lines(talk, opened.total_weight), **settings
@@ -111,7 +113,7 @@ def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, 
         for said_in_the_result in (NotConvergedWarning, CollapsedComponentWarning):
             warnings.simplefilter("ignore", said_in_the_result)
         model.fit(opened, client=executor.client_if_asked())
-    model.save(out)
+    model.save(folder)
     record = _fit_record(model, out, opened.total_weight, time.perf_counter() - begun)
     lines = [*_fit_lines(model, record), *_truth_lines(model, store, record)]
     show(lines, record, **vars(talk))
@@ -172,17 +174,16 @@ def _iteration_lines(talk: Talk, total_weight: float) -> Callable[[dict[str, Any
 
     def line(record: dict[str, Any]) -> None:
         if talk.as_json:
-            click.echo(json.dumps(record), err=True)
+            say(json.dumps(record))
             return
         change = "" if record["change"] is None else f"{record['change'] / total_weight:+.1e}"
         step = record["step"] if record["taken"] else f"{record['step']}, not taken"
-        click.echo(
+        say(
             f"{record['iteration']:>4}  {record['log_likelihood'] / total_weight:.8f}  {change:>8}  "
-            f"gradient {record['gradient']:.1e}  {record['rankings_per_second']:>12,.0f} rankings/s  {step}",
-            err=True,
+            f"gradient {record['gradient']:.1e}  {record['rankings_per_second']:>12,.0f} rankings/s  {step}"
         )
 
-    return line if talk.as_json or sys.stderr.isatty() else None
+    return line if talk.as_json or at_terminal() else None
 
 
 def _fit_record(model: PlackettLuceMixture, out: str, total_weight: float, seconds: float) -> dict[str, Any]:
@@ -244,6 +245,8 @@ def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any])
         truth = MixtureParams.load(f"{store.rstrip('/')}.truth")
     except StoreNotFoundError:
         return []
+    except StoreError as error:  # the fit itself is saved
+        return [("truth", str(error))]
     if truth.log_worths.shape != model.log_worths_.shape:
         return [("truth", f"{truth.n_components} components")]
     order = match_components(truth.log_worths, model.log_worths_)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
-import click
-
+from plmix_dist.cli.streams import ForgivingStderr, at_terminal, print_result, say
 from plmix_dist.errors import visible
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ def report_error(message: str) -> None:
     --------
     >>> report_error("there is no store at /nowhere")  # prints plmix: error: there is no store at /nowhere
     """
-    click.echo(f"plmix: error: {printable(message)}", err=True)
+    say(f"plmix: error: {printable(message)}")
 
 
 def printable(text: str) -> str:
@@ -52,13 +50,13 @@ def show(lines: list[tuple[str, Any]], record: dict[str, Any], *, as_json: bool,
     rankings  100
     """
     if as_json:
-        click.echo(json_text(record))
+        print_result(json_text(record))
         return
     if quiet:
         return
     width = max((len(name) for name, _ in lines), default=0)
     for name, value in lines:
-        click.echo(printable(f"{name:<{width}}  {value}".rstrip()))
+        print_result(printable(f"{name:<{width}}  {value}".rstrip()))
 
 
 def json_text(record: dict[str, Any]) -> str:
@@ -85,14 +83,14 @@ def progress_bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], No
     ...     print(progress)
     None
     """
-    if not shown or not sys.stderr.isatty():
+    if not shown or not at_terminal():
         yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(file=cast("IO[str]", ForgivingStderr())), transient=True) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

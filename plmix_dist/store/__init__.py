@@ -6,7 +6,7 @@ from plmix_dist.store.partition import PartitionTask, RejectedRows, write_partit
 from plmix_dist.store.reader import RankingStore, open_store
 from plmix_dist.store.verify import Damage, verify_partition, verify_top
 from plmix_dist.store.write_plan import WritePlan
-from plmix_dist.store.writer import WriteSession
+from plmix_dist.store.writer import WriteSession, check_output
 
 __all__ = [
     "Damage",
@@ -18,6 +18,7 @@ __all__ = [
     "RejectedRows",
     "WritePlan",
     "WriteSession",
+    "check_output",
     "open_store",
     "verify_partition",
     "verify_top",

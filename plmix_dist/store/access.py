@@ -95,6 +95,8 @@ def reading_permitted(path: str) -> Iterator[None]:
                 f"no permission to read {path}: {_reason(error)}; change its permissions, "
                 "or run this as a user who may read it"
             ) from error
+        if error.errno == errno.ELOOP:
+            raise DamagedStoreError(f"{path} is a symbolic link, and links are not followed") from error
         raise
 
 

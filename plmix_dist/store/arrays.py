@@ -86,6 +86,21 @@ class RecordingStore(WrapperStore["Store"]):
             await super().set(key, value)
         self.written[key] = (len(data), sha256(data))
 
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Write one key unless it is there. Zarr makes the groups above an array so; they are not remembered.
+
+        Examples
+        --------
+        >>> from zarr.core.buffer.cpu import Buffer
+        >>> from zarr.storage import MemoryStore
+        >>> store = RecordingStore(MemoryStore())
+        >>> sync(store.set_if_not_exists("x", Buffer.from_bytes(b"tea")))
+        >>> store.written
+        {}
+        """
+        with writing_explained(f"{self.where}/{key}", len(value)):
+            await super().set_if_not_exists(key, value)
+
 
 class CheckedStore(WrapperStore["Store"]):
     """A Zarr store that is read only, and in which every key must match the index of its partition.

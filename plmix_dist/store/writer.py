@@ -249,6 +249,21 @@ class WriteSession:
         _remove_work(self.location)
 
 
+def check_output(location: Location, *, append: bool = False) -> None:
+    """An error unless a store can be written here. A finished one need not be: the same job again does nothing.
+
+    Examples
+    --------
+    >>> from plmix_dist.store import Location
+    >>> check_output(Location.of("/dev/null/store"))
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.StoreAccessError: cannot write /dev/null/store: /dev/null is not a folder; ...
+    """
+    if append or not location.exists(MANIFEST):
+        location.check_writable()
+
+
 def _fit_to_add_to(location: Location, plan: WritePlan, append: bool) -> Manifest | None:
     """The manifest of a finished store, if the plan may add to it or has made it; None if there is no store."""
     if not location.exists(MANIFEST):
