@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 # These verbs write parts that a second run keeps; the others begin again.
-_CONTINUED = ("ingest", "simulate", "split", "predict")
+_CONTINUED = ("ingest", "simulate", "split", "predict", "compile")
 
 
 def _what_now(given: list[str]) -> str:

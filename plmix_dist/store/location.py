@@ -123,7 +123,8 @@ class Location:
         filesystem, root = self._remote
         path_there = f"{root}/{checked_key(key)}"
         with reading_permitted(f"{self.url}/{key}"):
-            if most is not None and (size := int(filesystem.size(path_there))) > most:
+            size = None if most is None else filesystem.size(path_there)
+            if most is not None and size is not None and size > most:
                 raise too_large(f"{self.url}/{key}", size, most)
             return bytes(filesystem.cat_file(path_there))
 
