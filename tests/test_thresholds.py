@@ -18,14 +18,18 @@ from fit_oracle import (
     top,
 )
 from numpy.testing import assert_allclose
+from oracle import write_store
 
+from plmix_dist import export
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import ClusterOptions, LazyExecutor, cluster, run_all
 from plmix_dist.engine.distributed import DistributedPasses
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.engine.residency import stays_in_memory
-from plmix_dist.errors import StartWarning
+from plmix_dist.errors import IngestError, StartWarning
+from plmix_dist.formats import preflib
 from plmix_dist.formats.items import LONGEST_LABEL, label_problem
+from plmix_dist.formats.sources import SourceFile
 from plmix_dist.inference import Em, Point, sample_fits
 from plmix_dist.inference.sample_fits import SampleFits
 from plmix_dist.inference.starts_to_ends import Candidate
@@ -267,3 +271,31 @@ def test_label__signs_that_are_allowed(sign: str) -> None:
     assert label_problem(f"tea{sign}") is None
     assert label_problem("a" * LONGEST_LABEL) is None
     assert "longer than" in str(label_problem("a" * (LONGEST_LABEL + 1)))
+
+
+# --- PrefLib ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("claimed", "read"), [("0", False), ("1", True), ("1000000", True), ("1000001", False)]
+)
+def test_preflib__number_of_alternatives(claimed: str, read: bool) -> None:
+    file = SourceFile("a.toi", 1)
+    if read:
+        assert preflib._count(claimed, "NUMBER ALTERNATIVES", file) == int(claimed)
+        return
+    with pytest.raises(IngestError, match="at most 1,000,000 are read"):
+        preflib._count(claimed, "NUMBER ALTERNATIVES", file)
+
+
+@pytest.mark.parametrize(
+    ("weight", "fits"), [(2.0**53, True), (2.0**53 + 2, False), (0.5, False), (3.0, True)]
+)
+def test_preflib__whole_counts_only(tmp_path: Path, weight: float, fits: bool) -> None:
+    store = write_store(tmp_path / "store", [[block_of([slate([0, 1], [], weight=weight)], 2)]])
+    if fits:
+        export(store, tmp_path / "a.soc")
+        assert f"{int(weight)}: 1,2" in (tmp_path / "a.soc").read_text()
+        return
+    with pytest.raises(IngestError, match="PrefLib has whole counts"):
+        export(store, tmp_path / "a.soc")
