@@ -11,11 +11,11 @@ import numpy as np
 
 from plmix_dist.engine.block_leaves import BlockLeaves
 from plmix_dist.engine.dask_arrays import is_dask_array
-from plmix_dist.engine.dask_leaves import DaskLeaves, check_dask_array
+from plmix_dist.engine.dask_leaves import DaskLeaves, check_dask_array, largest_item
 from plmix_dist.engine.leaf_source import LazyRows
 from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.engine.store_leaves import StoreLeaves
-from plmix_dist.errors import SettingsError
+from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.ranges import LARGEST_WEIGHT, check_ranges
 from plmix_dist.rankings.ties import unorder_last_ties
@@ -208,7 +208,7 @@ def as_rankings(
     """
     if isinstance(source, Rankings):
         return source
-    _check_arguments(n_items, unranked)
+    n_items = _checked_arguments(n_items, unranked)
     if isinstance(source, str | os.PathLike | Location):
         source = open_store(source)
     if isinstance(source, RankingStore):
@@ -218,36 +218,38 @@ def as_rankings(
         raise SettingsError(f"n_items is {n_items}, but the model has {known} items")
     if is_dask_array(source):
         return _from_dask(source, known, unranked, sample_weight, item_names)
+    block = _block_of(source, known, unranked)
+    names = item_names or tuple(str(number) for number in range(block.n_items))
+    return Rankings(BlockLeaves(block), block.n_items, names, _weights(sample_weight, block.n_rankings))
+
+
+def _checked_arguments(n_items: Any, unranked: Any) -> int | None:
+    if unranked is not None:
+        one_of("unranked", unranked, ("below", "absent"))
+    if n_items is None:
+        return None
+    check_memory(whole_number("n_items", n_items, at_least=1))
+    return int(n_items)
+
+
+def _block_of(source: Any, n_items: int | None, unranked: Unranked | None) -> RankingBlock:
+    """A block that a fit can use, from an array or from a block, which may have been made by hand."""
     if isinstance(source, RankingBlock):
         block = source
-        _check_block(block)
-        if known is not None and known != block.n_items:
-            raise SettingsError(f"the block has {block.n_items} items, but {known} are expected")
+        check_ranges(block)
+        check_rows(block.replace(weights=None))  # here a row may have weight zero
+        if n_items is not None and n_items != block.n_items:
+            raise SettingsError(f"the block has {block.n_items} items, but {n_items} are expected")
+        if block.weights is not None and block.n_rankings and not block.weights.any():
+            raise RankingError("all weights of the block are zero")
     else:
-        block = RankingBlock.from_array(source, n_items=known, unranked=unranked)
+        block = RankingBlock.from_array(source, n_items=n_items, unranked=unranked)
     check_memory(block.n_items)
     if block.n_rankings == 0:
         raise SettingsError("there are no rankings")
     if block.groups is not None:
         raise SettingsError(_NO_GROUPS)
-    leaves = BlockLeaves(block)
-    names = item_names or tuple(str(number) for number in range(block.n_items))
-    weights = _weights(sample_weight, block.n_rankings)
-    return Rankings(leaves, block.n_items, names, weights)
-
-
-def _check_block(block: RankingBlock) -> None:
-    """An error if a block is not valid. It may have been made by hand."""
-    check_ranges(block)
-    check_rows(block.replace(weights=None))  # a row may have weight zero here
-
-
-def _check_arguments(n_items: Any, unranked: Any) -> None:
-    if n_items is not None:
-        whole_number("n_items", n_items, at_least=1)
-        check_memory(n_items)
-    if unranked is not None:
-        one_of("unranked", unranked, ("below", "absent"))
+    return block
 
 
 _NO_GROUPS = "rankings with groups cannot be fitted yet; leave the groups out"
@@ -285,7 +287,7 @@ def _from_dask(
 ) -> Rankings:
     check_dask_array(array)
     if n_items is None:
-        n_items = int(array.max().compute()) + 1
+        n_items = largest_item(array) + 1
         check_memory(n_items)
     leaves = DaskLeaves(array, n_items, unranked)
     names = item_names or tuple(str(number) for number in range(n_items))

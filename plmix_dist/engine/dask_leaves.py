@@ -45,6 +45,31 @@ def check_dask_array(array: Any) -> None:
         raise SettingsError(f"there are no rankings in a Dask array of shape {array.shape}")
 
 
+def largest_item(array: Any) -> int:
+    """The largest number in a Dask array; -1 if no row has an item.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> largest_item(da.from_array(np.array([[0, 4], [2, -1]])))
+    4
+    """
+    ones = tuple((1,) * n for n in array.numblocks)
+    return int(array.map_blocks(_largest_of_chunk, chunks=ones, dtype=np.int64).max().compute())
+
+
+def _largest_of_chunk(chunk: NDArray[Any]) -> NDArray[np.int64]:
+    """(1, 1): the largest number of one chunk, which may have other rows than it should."""
+    found = np.asarray(chunk)
+    if found.ndim != 2 or found.dtype.kind not in "iu":
+        raise RankingError(
+            f"the Dask array promises integers (rankings, places), but computing gave {found.dtype} of shape "
+            f"{found.shape}"
+        )
+    largest = int(found.max()) if found.size else -1
+    return np.full((1, 1), min(largest, np.iinfo(np.int64).max - 1), np.int64)
+
+
 class DaskLeaves:
     """The leaves of a Dask array (rows, places).
 

@@ -11,6 +11,8 @@ _BYTES_PER_WORTH = 200
 _BYTES_PER_START = 24
 # Kernels number the worths of all items, four components together, by int32.
 _MOST_WORTHS = 2**31
+# Numbers that a message shows; no machine has memory for more.
+_MOST_SHOWN = 10**30
 
 
 def check_memory(n_items: int, n_components: int = 1, n_starts: int = 1) -> None:
@@ -26,6 +28,10 @@ def check_memory(n_items: int, n_components: int = 1, n_starts: int = 1) -> None
     """
     worths = n_items * n_components
     needed = n_items * _BYTES_PER_ITEM + worths * (_BYTES_PER_WORTH + _BYTES_PER_START * (n_starts - 1))
+    if max(n_items, n_components, n_starts) > _MOST_SHOWN:
+        raise SettingsError(
+            f"no machine has memory for more than {_MOST_SHOWN:g} items, components or starts; ask for fewer"
+        )
     what = f"{n_items:,} items"
     if n_components > 1 or n_starts > 1:
         what += f" in {n_components:,} components" + (f" from {n_starts:,} starts" if n_starts > 1 else "")

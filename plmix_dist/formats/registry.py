@@ -29,7 +29,8 @@ def format_named(name: str) -> Format:
     """
     if not isinstance(name, str) or name not in FORMATS:
         raise SettingsError(
-            f"there is no format {shown(name, str)}; choose one of auto, {', '.join(FORMATS)}{nearest(name, (*FORMATS,))}"
+            f"there is no format {shown(name, str)}; choose one of auto, {', '.join(FORMATS)}"
+            f"{nearest(name, (*FORMATS,))}"
         )
     return FORMATS[name]
 

@@ -94,6 +94,12 @@ class RankingBlock:
     ids: Labels | None = None
     groups: Labels | None = None
 
+    def __post_init__(self) -> None:
+        # Kernels take integers of Python, not of NumPy.
+        n_items: Any = self.n_items
+        if isinstance(n_items, np.integer):
+            object.__setattr__(self, "n_items", int(n_items))
+
     @property
     def n_rankings(self) -> int:
         """The number of rows."""

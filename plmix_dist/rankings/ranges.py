@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 LARGEST_WEIGHT = 1e100
 # As integers, the bits of float64 numbers from 0 on have the order of the numbers. Negative numbers and NaN are above.
 _LARGEST_BITS = np.float64(LARGEST_WEIGHT).view(np.uint64)
-_CHECKED = "_checked_lengths"
+_CHECKED = "_checked_rows"
 _REMEDY = "make blocks with RankingBlock.from_array or from_rows, and do not change their arrays"
 
 
-class _Lengths(NamedTuple):
-    """The bytes of `n_listed` and `n_ordered` when they were checked."""
+class _Rows(NamedTuple):
+    """The bytes of the columns with one entry per row, but for weights, when they were checked."""
 
     n_listed: bytes
     n_ordered: bytes
+    below: bytes
 
 
 def check_ranges(
@@ -37,8 +38,8 @@ def check_ranges(
     """Raise an error if a number of a block is out of range; compiled code must not see such a block.
 
     This is called for every leaf in every pass, because arrays may be changed meanwhile. So it is fast: the first call
-    checks everything. Later calls check items and weights again, and compare the bytes of the lengths. Whether an item
-    is listed twice in a row is checked elsewhere, where blocks enter.
+    checks everything. Later calls check items and weights again, and compare the bytes of the other columns. Whether
+    an item is listed twice in a row is checked elsewhere, where blocks enter.
 
     Parameters
     ----------
@@ -59,11 +60,12 @@ def check_ranges(
     ...
     plmix_dist.errors.RankingError: row 1: item 7 is out of range: there are 2 items, numbered from 0; ...
     """
-    checked: _Lengths | None = vars(block).get(_CHECKED)
+    checked: _Rows | None = vars(block).get(_CHECKED)
     if (
         checked is not None
         and checked.n_listed == block.n_listed.tobytes()
         and checked.n_ordered == block.n_ordered.tobytes()
+        and checked.below == block.below.tobytes()
         and (not block.items.size or np.maximum.reduce(block.items) < block.n_items)
         and (block.weights is None or not block.weights.size or _are_weights(block.weights))
     ):
@@ -73,7 +75,7 @@ def check_ranges(
         prefix = f"{where}: " if where else ""
         raise error(f"{prefix}{problem}; {_REMEDY if error is RankingError else 'make the store anew'}")
     # As cached_property does: these are no fields.
-    vars(block)[_CHECKED] = _Lengths(block.n_listed.tobytes(), block.n_ordered.tobytes())
+    vars(block)[_CHECKED] = _Rows(block.n_listed.tobytes(), block.n_ordered.tobytes(), block.below.tobytes())
 
 
 def _are_weights(weights: NDArray[np.float64]) -> bool:
@@ -101,11 +103,7 @@ def _problems(block: RankingBlock, first_row: int) -> Iterator[str]:
 
 
 def _wrong_types(block: RankingBlock) -> Iterator[str]:
-    if (
-        not isinstance(block.n_items, int | np.integer)
-        or isinstance(block.n_items, bool)
-        or block.n_items < 1
-    ):
+    if type(block.n_items) is not int or block.n_items < 1:
         yield f"n_items must be a whole number from 1 on, but is {block.n_items!r}"
     for name in ("items", "n_listed", "n_ordered"):
         column = getattr(block, name)
@@ -155,6 +153,15 @@ def _wrong_offsets(block: RankingBlock, first_row: int) -> Iterator[str]:
         yield (
             f"row {first_row + row}: {block.n_ordered[row]} items are ordered by n_ordered, but the row lists "
             f"{block.n_listed[row]}"
+        )
+    bad = np.flatnonzero(
+        (block.n_listed == 0) | (block.n_listed > block.n_items - block.below.astype(np.int64))
+    )
+    if bad.size:
+        row = int(bad[0])
+        yield (
+            f"row {first_row + row}: it lists {block.n_listed[row]} of {block.n_items} items, and unlisted items "
+            f"{'rank below' if block.below[row] else 'were not on offer'} by `below`; this makes no sense"
         )
     offsets = block.offsets
     if len(offsets) != len(block.n_listed) + 1 or offsets[0] != 0:
