@@ -96,6 +96,25 @@ def test_look__size_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.sample.total_weight == pytest.approx(30_000, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("mean_listed", "n_rankings", "share"),
+    [(10.0, 50_000, 1.0), (10.0, 10**6, 0.1), (1000.0, 10**6, 2**24 / 10**9)],
+    ids=["all", "rows", "listed items"],
+)
+def test_look__share_of_rows(mean_listed: float, n_rankings: int, share: float) -> None:
+    asked: list[Any] = []
+
+    def run(requests: Any) -> Any:
+        asked.extend(requests)
+        raise LookupError("seen enough")
+
+    rankings: Any = SimpleNamespace(mean_listed=mean_listed, n_weighted=n_rankings, n_items=10)
+    passes: Any = SimpleNamespace(run=run)
+    with pytest.raises(LookupError, match="seen enough"):
+        take_look(passes, rankings, seed=3)
+    assert asked[0].params == (pytest.approx(share), 3)
+
+
 @pytest.mark.parametrize(("share", "has_collapsed"), [(0.9e-6, True), (1.1e-6, False)])
 def test_collapse__smallest_share(share: float, has_collapsed: bool) -> None:
     point = Point.start(np.zeros((2, 3)), np.array([1 - share, share]))
