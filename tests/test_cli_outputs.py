@@ -494,3 +494,31 @@ def test_export__interrupted_behind_a_url_publishes_nothing(
     monkeypatch.undo()
     export(source / "store", target)
     assert memory_place.read_bytes("votes.csv") == (source / "votes.csv").read_bytes()
+
+
+def test_connection__that_breaks_is_an_error_and_not_a_closed_stdout(
+    source: Path, plmix: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("plmix_dist.estimator.PlackettLuceMixture.score", broken)
+    said = plmix("score", source / "model", source / "store", "--workers", 0)
+    assert (said.code, said.out) == (1, "")
+    assert "a connection was closed by the other side: [Errno 32] Broken pipe; run this again" in said.err
+
+
+@pytest.mark.parametrize("damage", ["altered", "unfinished"])
+def test_fit__truth_that_cannot_be_read_does_not_spoil_the_result(
+    tmp_path: Path, source: Path, plmix: Callable[..., Said], damage: str
+) -> None:
+    shutil.copytree(source / "store", tmp_path / "store")
+    shutil.copytree(source / "store.truth", tmp_path / "store.truth")
+    if damage == "altered":
+        (tmp_path / "store.truth/shares.npy").write_bytes(b"")
+    else:
+        (tmp_path / "store.truth/model.json").unlink()
+    said = plmix("fit", tmp_path / "store", "--components", 2, "--out", tmp_path / "model")
+    assert said.code == 0
+    assert f"truth        the model at {tmp_path / 'store.truth'}" in said.out
+    assert "distance" not in said.out

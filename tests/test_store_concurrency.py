@@ -460,6 +460,38 @@ def test_lease__writers_that_race_behind_s3(s3_place: Location) -> None:
 
 
 @pytest.mark.promise(17)
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_lease__stores_that_race_for_one_place(request: pytest.FixtureRequest, kind: str) -> None:
+    """Two writers of other rankings: one of them makes the store, whole, and the other is refused."""
+    first: Location = request.getfixturevalue(f"{kind}_place")
+    for number in range(20 if kind == "memory" else 5):
+        place = first.sibling(f"-{number}")
+        outcomes: dict[str, str] = {}
+        start = threading.Barrier(2)
+
+        def write(name: str, start: Any = start, place: Location = place, outcomes: Any = outcomes) -> None:
+            start.wait()
+            try:
+                write_store(place, [blocks_of(0)[: 1 if name == "one" else 2]], name=name)
+                outcomes[name] = "made"
+            except StoreError as error:
+                outcomes[name] = type(error).__name__
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in ("one", "two")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        store = open_store(place)
+        made = [name for name, outcome in outcomes.items() if outcome == "made"]
+        assert len(made) == 1, outcomes
+        assert set(outcomes.values()) <= {"made", "StoreLockedError", "StoreExistsError"}
+        assert store.manifest.history[0]["settings"]["name"] == made[0]
+        assert store.n_rankings == {"one": 10, "two": 20}[made[0]]
+        assert all_damage(store) == []
+
+
+@pytest.mark.promise(17)
 def test_lease__read_by_all_before_any_writes(
     memory_place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,14 @@ def talking(verb: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(verb)
     def wrapped(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
         del debug  # main() looks it up, because errors arrive there
-        return verb(*args, talk=Talk(as_json, quiet), **options)
+        try:
+            return verb(*args, talk=Talk(as_json, quiet), **options)
+        except (
+            BrokenPipeError
+        ) as error:  # of a connection: click would take it for a closed stdout and say nothing
+            raise ClusterError(
+                f"a connection was closed by the other side: {error}; run this again"
+            ) from error
 
     return wrapped
 
