@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from plmix_dist.data import as_rankings
+from plmix_dist.engine import memory_needed
 from plmix_dist.engine.threaded import ThreadedPasses
-from plmix_dist.errors import NotIdentifiedError
+from plmix_dist.errors import NotIdentifiedError, SettingsError
 from plmix_dist.inference import Em, Point, look, sample_fits
 from plmix_dist.inference.collapse import collapsed_components, mend_collapsed
 from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advance
@@ -190,3 +191,44 @@ def test_threads__one_where_there_is_little_work(n_rows: int, little: bool) -> N
     passes = ThreadedPasses(rankings)
     assert passes.n_threads == (1 if little else os.cpu_count())
     assert ThreadedPasses(rankings, n_threads=3).n_threads == 3
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(34)
+@pytest.mark.parametrize(
+    ("sizes", "needed"),
+    [((1000,), 400_000), ((1000, 3), 800_000), ((1000, 3, 5), 1_088_000)],
+    ids=["items", "components", "starts"],
+)
+def test_memory__refused_beyond_what_is_free(
+    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], needed: int
+) -> None:
+    # 200 bytes for each name, 200 for each worth, 24 for each further start of it.
+    monkeypatch.setattr(memory_needed, "free_memory", lambda: float(needed))
+    memory_needed.check_memory(*sizes)
+    monkeypatch.setattr(memory_needed, "free_memory", lambda: needed - 1.0)
+    with pytest.raises(SettingsError, match=r"1,000 items .*need at least [\d.e-]+ GB") as caught:
+        memory_needed.check_memory(*sizes)
+    message = str(caught.value)
+    assert ("3 components" in message) == (len(sizes) > 1)
+    assert ("5 starts" in message) == (len(sizes) > 2)
+    assert ("number the items from 0" in message) == (len(sizes) == 1)
+
+
+@pytest.mark.parametrize(
+    ("n_components", "fits"), [(1, True), (4, True), (5, False)], ids=["one", "one vector", "two vectors"]
+)
+def test_memory__worths_that_int32_can_number(
+    monkeypatch: pytest.MonkeyPatch, n_components: int, fits: bool
+) -> None:
+    monkeypatch.setattr(memory_needed, "free_memory", lambda: 1e15)
+    n_items = 2**29 - 1
+    if fits:
+        memory_needed.check_memory(n_items, n_components)
+        with pytest.raises(SettingsError, match="more than can be fitted"):
+            memory_needed.check_memory(n_items + 1, n_components)
+        return
+    with pytest.raises(SettingsError, match="more than can be fitted"):
+        memory_needed.check_memory(n_items, n_components)

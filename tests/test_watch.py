@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plmix_dist.engine import watch as watching
+from plmix_dist.engine import worker_threads
 from plmix_dist.engine.job import Job
 from plmix_dist.engine.waiting import Patience
 from plmix_dist.engine.watch import Watch, WorkersReplacedError
@@ -174,3 +175,23 @@ def test_names__three_and_the_number_of_the_rest(cluster: Cluster) -> None:
         ClusterError, match=r"rows-1-0 on .*rows-1-1 on .*rows-1-2 on [^,]*, and 2 more\. A worker"
     ):
         watch.look()
+
+
+def test_reports__as_often_as_asked_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, told = [100.0], []
+    worker = SimpleNamespace(
+        address="tcp://a:1",
+        state=SimpleNamespace(nthreads=3),
+        log_event=lambda topic, event: told.append((now[0], topic, event["worker"])),
+    )
+    owner = type("Owner", (), {})  # pools are kept by owner, which must be weakly referable
+    for name, value in vars(worker).items():
+        setattr(owner, name, staticmethod(value) if callable(value) else value)
+    monkeypatch.setattr(worker_threads, "_this_worker", lambda: owner)
+    monkeypatch.setattr(worker_threads, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    threads = worker_threads.TaskThreads(report_every=5.0)
+    assert threads.n_threads == 3
+    for second in range(100, 122):
+        now[0] = float(second)
+        threads.beat()
+    assert told == [(float(when), worker_threads.REPORTS, "tcp://a:1") for when in (105, 110, 115, 120)]
