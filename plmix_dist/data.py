@@ -15,9 +15,9 @@ from plmix_dist.engine.dask_leaves import DaskLeaves, check_dask_array, largest_
 from plmix_dist.engine.leaf_source import LazyRows
 from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.engine.store_leaves import StoreLeaves
-from plmix_dist.errors import RankingError, SettingsError
+from plmix_dist.errors import SettingsError
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.ranges import LARGEST_WEIGHT, check_ranges
+from plmix_dist.rankings.ranges import LARGEST_WEIGHT, SMALLEST_TOTAL, check_ranges
 from plmix_dist.rankings.ties import unorder_last_ties
 from plmix_dist.rankings.validate import check_rows
 from plmix_dist.store import RankingStore, open_store
@@ -240,8 +240,8 @@ def _block_of(source: Any, n_items: int | None, unranked: Unranked | None) -> Ra
         check_rows(block.replace(weights=None))  # here a row may have weight zero
         if n_items is not None and n_items != block.n_items:
             raise SettingsError(f"the block has {block.n_items} items, but {n_items} are expected")
-        if block.weights is not None and block.n_rankings and not block.weights.any():
-            raise RankingError("all weights of the block are zero")
+        if block.n_rankings:
+            _check_total(block.total_weight)
     else:
         block = RankingBlock.from_array(source, n_items=n_items, unranked=unranked)
     check_memory(block.n_items)
@@ -272,6 +272,7 @@ def _from_store(
             f"{first_difference(store.item_names, item_names)}"
         )
     leaves = StoreLeaves(store)
+    _check_total(store.total_weight)
     if any(name.startswith("groups") for name in leaves.columns):
         raise SettingsError(_NO_GROUPS)
     weights = _weights(sample_weight, store.n_rankings)
@@ -309,9 +310,17 @@ def _weights(sample_weight: ArrayLike | None, n_rankings: int) -> NDArray[np.flo
             f"sample_weight[{int(bad[0])}] is {weights[bad[0]]}, but must be finite, not negative, and at most "
             f"{LARGEST_WEIGHT:g}"
         )
-    if not weights.any():
-        raise SettingsError("all sample weights are zero")
+    _check_total(float(weights.sum()))
     return weights
+
+
+def _check_total(weight: float) -> None:
+    if weight < SMALLEST_TOTAL:
+        raise SettingsError(
+            f"all weights together are {weight:g}, which is too little: at least {SMALLEST_TOTAL:g}; multiply them"
+            if weight
+            else "all weights are zero"
+        )
 
 
 def first_difference(found: tuple[str, ...], expected: tuple[str, ...]) -> str:

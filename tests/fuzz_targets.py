@@ -213,7 +213,7 @@ def check_rows_of(block: RankingBlock) -> list[Ranking]:
         listed = [item for place in row.ordered for item in place] + list(row.offered)
         expect(len(set(listed)) == len(listed) >= 1, f"{row} lists an item twice, or none")
         expect(all(0 <= item < block.n_items for item in listed), f"{row} lists an item that is not there")
-        expect(0 <= row.weight <= 1e100, f"{row} has this weight")
+        expect(0 <= row.weight <= 1e120, f"{row} has this weight")
     return rows
 
 

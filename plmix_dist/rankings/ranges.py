@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from plmix_dist.errors import PlmixError
     from plmix_dist.rankings.block import RankingBlock
 
-# Sums of weights times log-likelihoods stay far within float64.
+# With these bounds on the weight of a row and of all rows, sums, squares and inverses of weights are within float64.
 LARGEST_WEIGHT = 1e100
+SMALLEST_TOTAL = 1e-100
+# Equal rows may have been merged.
+_LARGEST_MERGED = 1e120
 # As integers, the bits of float64 numbers from 0 on have the order of the numbers. Negative numbers and NaN are above.
-_LARGEST_BITS = np.float64(LARGEST_WEIGHT).view(np.uint64)
+_LARGEST_BITS = np.float64(_LARGEST_MERGED).view(np.uint64)
 _CHECKED = "_checked_rows"
 _REMEDY = "make blocks with RankingBlock.from_array or from_rows, and do not change their arrays"
 
@@ -79,7 +82,7 @@ def check_ranges(
 
 
 def _are_weights(weights: NDArray[np.float64]) -> bool:
-    """Whether all are from 0 to LARGEST_WEIGHT, in one look at their bits. -0.0 gives False."""
+    """Whether all are from 0 to _LARGEST_MERGED, in one look at their bits. -0.0 gives False."""
     return bool(np.maximum.reduce(weights.view(np.uint64)) <= _LARGEST_BITS)
 
 
@@ -94,7 +97,7 @@ def _problems(block: RankingBlock, first_row: int) -> Iterator[str]:
         row = first_row + int(np.searchsorted(block.offsets, entry, side="right")) - 1
         yield f"row {row}: item {items[entry]} is out of range: there are {block.n_items} items, numbered from 0"
     if block.weights is not None:
-        bad = np.flatnonzero(~((block.weights >= 0) & (block.weights <= LARGEST_WEIGHT)))
+        bad = np.flatnonzero(~((block.weights >= 0) & (block.weights <= _LARGEST_MERGED)))
         if bad.size:
             yield (
                 f"row {first_row + int(bad[0])}: weight {block.weights[bad[0]]:g} is not a number "

@@ -71,7 +71,8 @@ def least_squares(wins: NDArray[np.float64], link: str = "logit") -> NDArray[np.
     [0.5493, -0.5493]
     """
     seen = wins + wins.T
-    frequency = (wins + 0.5) / (seen + 1.0)
+    # With weights above 1e15 a frequency would be rounded to 1, whose quantile is infinite.
+    frequency = np.clip((wins + 0.5) / (seen + 1.0), 1e-15, 1 - 1e-15)
     np.fill_diagonal(frequency, 0.5)
     if (seen[~np.eye(len(wins), dtype=bool)] > 0).all():
         return np.asarray(LINKS[link].quantile(frequency).mean(axis=1))
