@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference import Em, Point
 from plmix_dist.inference.anderson import MEMORY, AndersonMemory, propose
 from plmix_dist.inference.collapse import mend_collapsed
+from plmix_dist.inference.fit import best_of
 from plmix_dist.inference.fixed_point import Evaluation, Good, Iteration, Rules, advance
 from plmix_dist.inference.newton import NewtonState
+from plmix_dist.inference.starts_to_ends import Ends
 from plmix_dist.solvers import LSR
 
 HERE = Point.start(np.array([[0.3, -0.3]]), np.ones(1))
@@ -101,3 +104,38 @@ def test_reseed__two_fits_that_collapse_go_different_ways(
             state = em.tell(state, passes.run(em.ask(state)))
         ends.append(state.iteration.point.log_worths.tobytes())
     assert ends[0] == ends[2] != ends[1]
+
+
+# --- which run is best --------------------------------------------------------------------------------------
+
+
+def test_best_of__the_objective_decides_where_there_is_one() -> None:
+    def run(log_likelihood: float, objective: float | None) -> Any:
+        return SimpleNamespace(log_likelihood=log_likelihood, objective=objective)
+
+    # The prior may prefer a run of lower likelihood.
+    assert best_of(Ends({0: run(-10.0, -30.0), 3: run(-11.0, -20.0), 5: run(-12.0, -25.0)}, {})) == 3
+    assert best_of(Ends({1: run(-10.0, None), 2: run(-9.0, None)}, {})) == 2
+
+
+def test_reached__the_highest_likelihood_also_of_points_that_were_not_taken() -> None:
+    rows = block_of(drawn_rows(3, np.array([[1.0, 0.5, -0.5, -1.0]]), [1.0], 60), 4)
+    passes = ThreadedPasses(as_rankings(rows), n_threads=1)
+    em = Em(LSR, 5.0, weight=60.0, n_rankings=60)
+    # A strong prior: from the estimate without a prior the likelihood falls while the objective rises.
+    state = em.start(Point.start(np.array([[1.2, 0.6, -0.6, -1.2]]), np.ones(1)))
+    seen = []
+    while not state.iteration.ended:
+        state = em.tell(state, passes.run(em.ask(state)))
+        seen.append(state.history[-1]["log_likelihood"])
+        assert em.score(state) == max(seen)
+    assert seen[-1] < max(seen)
+
+
+def test_anderson__nearly_parallel_steps_are_still_told_apart() -> None:
+    # One direction shrinks by half, another hardly: their differences are small beside the rest, and yet they count.
+    factors = np.array([0.5, 0.999, 0.9])
+    memory, point = AndersonMemory.empty(3), np.array([1.0, 1e-4, 1.0])
+    for _ in range(6):
+        memory, point = propose(memory, point, factors * point)
+    assert np.abs(point).max() < 1e-9
