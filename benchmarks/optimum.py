@@ -1,0 +1,177 @@
+"""How often a default fit ends at the best optimum known: elections, small, short and partial data, K up to 8.
+
+The best known objective of a case is the best of 12 starts by random memberships, 12 by random log-worths, and every
+default fit so far; it is kept in benchmarks/results/optimum-best.json and only ever rises. Not part of `make bench`: the
+first run takes a quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+import plmix_dist as pl
+from benchmarks import common
+from benchmarks.common import save
+from plmix_dist.data import as_rankings
+from plmix_dist.engine.threaded import ThreadedPasses
+from plmix_dist.inference import Em, Point
+from plmix_dist.inference.sample_fits import with_newton
+from plmix_dist.inference.starts_to_ends import Candidate, run_to_ends
+from plmix_dist.kernels import pairwise_wins
+from plmix_dist.rankings.merge import merge_if_short
+from plmix_dist.rankings.simulate import draw_rankings
+from plmix_dist.solvers import MM
+from plmix_dist.starts.least_squares import least_squares
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings import RankingBlock
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+NEAR, FAR = 1e-4, 1e-3
+
+
+class Case(NamedTuple):
+    """Data and a number of components; simulated unless `source` names a file."""
+
+    name: str
+    n_components: int
+    source: str | None = None
+    n_items: int = 10
+    n_rankings: int = 1_000
+    length: int | None = None
+    unranked: Any = None
+    spread: float = 1.0
+    differing: int | None = None
+    seed: int = 0
+
+
+ELECTIONS = {
+    "irish west": ("irish/00001-00000002.soi", (3, 5, 8)),
+    "irish north": ("irish/00001-00000001.soi", (3, 5, 8)),
+    "irish meath": ("irish/00001-00000003.soi", (3, 5, 8)),
+    "apa 1998": ("apa1998/00028-00000001.soi", (2, 3, 5)),
+    "nsw 1": ("nswla/00058-00000001.soi", (3, 5)),
+    "nsw 50": ("nswla/00058-00000050.soi", (3, 5)),
+    "nsw 120": ("nswla/00058-00000120.soi", (3, 5, 8)),
+    "nsw 159": ("nswla/00058-00000159.soi", (3, 5, 8)),
+}
+SIMULATED = (
+    Case("top 3 of 20, m=300", 3, n_items=20, n_rankings=300, length=3, unranked="below"),
+    Case("5 of 50, m=1,000", 3, n_items=50, n_rankings=1_000, length=5, unranked="absent"),
+    Case("10 items, m=100", 3, n_items=10, n_rankings=100),
+    Case("10 items, m=1,000, K=5", 5, n_items=10, n_rankings=1_000),
+    Case("10 items, m=5,000, K=5, close", 5, n_items=10, n_rankings=5_000, spread=0.7),
+    Case("8 items, m=2,000, K=8", 8, n_items=8, n_rankings=2_000),
+    Case("top 5 of 20, m=2,000, K=4", 4, n_items=20, n_rankings=2_000, length=5, unranked="below"),
+    Case("6 of 30, m=5,000, K=5", 5, n_items=30, n_rankings=5_000, length=6, unranked="absent"),
+    Case("20 items, 5 differ, K=4", 4, n_items=20, n_rankings=3_000, differing=5),
+    Case("top 3 of 10, m=20,000, K=6", 6, n_items=10, n_rankings=20_000, length=3, unranked="below"),
+    Case("10 items, m=5,000, K=3", 3, n_items=10, n_rankings=5_000),
+    Case("50 items, 10 differ, K=5", 5, n_items=50, n_rankings=10_000, differing=10),
+    Case("top 4 of 12, m=200,000, K=6", 6, n_items=12, n_rankings=200_000, length=4, unranked="below"),
+)
+SEEDS = (0, 1, 2, 3)
+
+
+def cases(tiny: bool = False) -> Iterator[Case]:
+    """All cases, elections where they are there."""
+    if tiny:
+        yield SIMULATED[2]
+        return
+    for name, (source, numbers) in ELECTIONS.items() if DATA.exists() else ():
+        for n_components in numbers:
+            yield Case(f"{name}, K={n_components}", n_components, source=source)
+    for case in SIMULATED:
+        for seed in SEEDS[: 2 if case.n_rankings >= 100_000 else None]:
+            yield case._replace(name=f"{case.name}, seed {seed}", seed=seed)
+
+
+def data_of(case: Case) -> RankingBlock:
+    """The rankings of a case."""
+    if case.source is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            return pl.ingest(DATA / case.source, Path(folder) / "s").block().replace(ids=None)
+    rng = np.random.default_rng(1_000 + case.seed)
+    n_items = case.n_items
+    truth = rng.normal(0, case.spread, (1, n_items)).repeat(case.n_components, axis=0)
+    some = rng.permutation(n_items)[: case.differing or n_items]
+    truth[:, some] = rng.normal(0, case.spread, (case.n_components, len(some)))
+    shares = rng.dirichlet(np.full(case.n_components, 5.0))
+    return draw_rankings(truth, shares, case.n_rankings, rng, length=case.length, unranked=case.unranked)[0]
+
+
+def run(tiny: bool = False) -> list[dict[str, Any]]:
+    kept = common.RESULTS / "optimum-best.json"
+    best: dict[str, float] = json.loads(kept.read_text()) if kept.exists() else {}
+    rows = []
+    for case in cases(tiny):
+        block = data_of(case)
+        if case.name not in best:
+            best[case.name] = best_of_random(block, case.n_components, 3 if tiny else 12)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            begun = time.perf_counter()
+            model = pl.PlackettLuceMixture(
+                case.n_components, random_state=0, max_iter=2_000, tol=1e-5 if tiny else 1e-8
+            ).fit(block)
+            seconds = time.perf_counter() - begun
+        reached = model.objective_ / block.total_weight
+        rows.append(
+            {
+                "case": case.name,
+                "short": max(0.0, best[case.name] - reached),
+                "seconds": seconds,
+                "components": len(model.shares_),
+            }
+        )
+        best[case.name] = max(best[case.name], reached)
+        common.RESULTS.mkdir(exist_ok=True)
+        kept.write_text(json.dumps(best, indent=1))
+        print(rows[-1], flush=True)
+    save("optimum", rows)
+    short = np.array([row["short"] for row in rows])
+    print(
+        f"{len(short)} cases: {np.mean(short <= NEAR):.1%} within {NEAR:g}, {np.sum(short > FAR)} worse than {FAR:g}, "
+        f"worst {short.max():.1e}; {sum(row['seconds'] for row in rows):.0f} s"
+    )
+    return rows
+
+
+def best_of_random(block: RankingBlock, n_components: int, n_starts: int) -> float:
+    """The best objective per unit of weight of starts of two kinds, run to convergence."""
+    rows = merge_if_short(block)
+    em = Em(MM, 0.1, rows.total_weight, rows.n_rankings, tol=1e-6, max_iter=400)
+    candidates = []
+    for number in range(n_starts):
+        rng = np.random.default_rng(number)
+        normal = rng.standard_normal((n_components, rows.n_items))
+        candidates.append(Candidate(Point.start(normal, np.full(n_components, 1 / n_components)), {}))
+        candidates.append(Candidate(Point.start(*random_memberships(rows, n_components, number)), {}))
+    passes = ThreadedPasses(as_rankings(rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runs, _ = run_to_ends(passes, with_newton(em, rows, 10), candidates)
+    passes.release()
+    return max(run.objective or -np.inf for run in runs.values()) / rows.total_weight
+
+
+def random_memberships(
+    rows: RankingBlock, n_components: int, number: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log-worths and shares of components to which every ranking belongs in random shares, mostly to one of them."""
+    rng = np.random.default_rng([77, number])
+    drawn = rng.standard_gamma(0.2, (rows.n_rankings, n_components)) + 1e-300
+    memberships = drawn / drawn.sum(axis=1, keepdims=True)
+    log_worths = np.array([least_squares(own) for own in pairwise_wins(rows, memberships)])
+    return log_worths, rows.row_weights @ memberships / rows.total_weight
