@@ -1,8 +1,8 @@
 """How often a default fit ends at the best optimum known: elections, small, short and partial data, K up to 8.
 
 The best known objective of a case is the best of 12 starts by random memberships, 12 by random log-worths, and every
-default fit so far; it is kept in benchmarks/results/optimum-best.json and only ever rises. Not part of `make bench`: the
-first run takes a quarter of an hour.
+default fit so far; it is kept in benchmarks/results/optimum-best.json and only ever rises. Not part of `make bench`:
+the first run takes a quarter of an hour.
 """
 
 from __future__ import annotations
