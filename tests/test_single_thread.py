@@ -29,7 +29,9 @@ print("sklearn" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("names", ["scipy.linalg", "sklearn.cluster", ",sklearn.cluster", "scipy.linalg,sklearn.cluster"])
+@pytest.mark.parametrize(
+    "names", ["scipy.linalg", "sklearn.cluster", ",sklearn.cluster", "scipy.linalg,sklearn.cluster"]
+)
 def test_single_thread__all_libraries(names: str, python_says: Callable[..., str]) -> None:
     *lines, with_scikit_learn = python_says(THREADS, names).splitlines()
     inside, outside = lines[-2:]

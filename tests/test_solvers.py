@@ -243,7 +243,9 @@ def test_step__prior_is_rows_against_a_ghost(solver: MStep, alpha: float, width:
     here = Worths(width * np.array([0.5, -0.5, 0.1, 0.0, -0.1]), 0.05 * width)
     everyone = Worths(np.append(*here), 0.0)
     found = step_of(solver, statistics_at(rows, here), here, alpha)
-    expected = step_of(solver, statistics_at(with_ghost_rows(rows, 5, alpha), everyone), everyone, 0.0).log_worths
+    expected = step_of(
+        solver, statistics_at(with_ghost_rows(rows, 5, alpha), everyone), everyone, 0.0
+    ).log_worths
     assert_allclose(np.append(*found), expected - expected[:5].mean(), rtol=1e-9, atol=1e-9)
 
 
