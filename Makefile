@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := demo-output
+# Tests run in so many processes.
+PROCESSES ?= 2
 
 .PHONY: demo test test-slow lint format bench wheel clean help
 
@@ -17,7 +19,7 @@ demo: $(VENV)/.package  ## the main job in small: simulate -> store -> verify ->
 	$(BIN)/plmix fit $(DEMO)/rankings --components 3 --out $(DEMO)/model --workers 2
 
 test: $(VENV)/.test  ## all tests but the slow ones, with coverage
-	$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term
+	$(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --cov --cov-report=term
 
 test-slow: $(VENV)/.test  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
