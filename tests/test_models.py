@@ -9,7 +9,9 @@ import os
 import random
 import signal
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from plmix_dist.errors import (
     UnfinishedStoreError,
     UnsupportedFormatError,
 )
-from plmix_dist.store import Location, models
+from plmix_dist.store import Location, lock, models
 from plmix_dist.store.lock import write_lock
 from plmix_dist.store.manifest import seal
 
@@ -108,6 +110,22 @@ def test_save__the_same_model_changes_no_byte(folder: Path, fitted: PlackettLuce
     before = {key: data for key, (_, data) in snapshot(folder).items()}
     fitted.save(folder)
     assert {key: data for key, (_, data) in snapshot(folder).items()} == before
+
+
+@pytest.mark.parametrize("damage", ["altered", "missing", "longer"])
+def test_save__the_same_model_again_repairs_it(
+    folder: Path, fitted: PlackettLuceMixture, damage: str
+) -> None:
+    for number in range(len(list(folder.iterdir()))):
+        path = sorted(folder.iterdir())[number]  # names change where the old files may not be overwritten
+        whole = path.read_bytes()
+        path.write_bytes({"altered": whole[:-1] + b"!", "longer": whole + b"!"}.get(damage, whole))
+        if damage == "missing":
+            path.unlink()
+        with pytest.raises((DamagedStoreError, UnfinishedStoreError), match="save it again"):
+            PlackettLuceMixture.load(folder)
+        fitted.save(folder)
+        assert same(PlackettLuceMixture.load(folder), fitted)
 
 
 def test_save__numbers_that_json_cannot_hold(tmp_path: Path, fitted: PlackettLuceMixture) -> None:
@@ -485,6 +503,29 @@ def test_save__two_at_once(folder: Path, another: PlackettLuceMixture, fitted: P
     with write_lock(Location.of(folder)), pytest.raises(StoreLockedError, match="another process is writing"):
         another.save(folder)
     assert same(PlackettLuceMixture.load(folder), fitted)
+
+
+@pytest.mark.promise(17)
+def test_save__a_writer_that_lost_its_lease_publishes_nothing(
+    memory_place: Location,
+    another: PlackettLuceMixture,
+    fitted: PlackettLuceMixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fitted.save(memory_place)
+    write = Location.write_bytes
+
+    def stopped_for_long(self: Location, key: str, data: bytes) -> None:
+        write(self, key, data)
+        if key.endswith(".npy"):
+            later = time.time() + 61
+            monkeypatch.setattr(lock, "time", SimpleNamespace(time=lambda: later))
+
+    monkeypatch.setattr(Location, "write_bytes", stopped_for_long)
+    with pytest.raises(StoreLockedError, match=r"lost its lease on .*nothing was published"):
+        another.save(memory_place)
+    monkeypatch.undo()
+    assert same(PlackettLuceMixture.load(memory_place), fitted)
 
 
 @pytest.mark.promise(16)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from plmix_dist.errors import (
     UnfinishedStoreError,
 )
 from plmix_dist.prediction import Written, write_predictions
-from plmix_dist.store import Location, RankingStore, memberships, open_store
+from plmix_dist.store import Location, RankingStore, lock, memberships, open_store
 from plmix_dist.store.lock import write_lock
 
 if TYPE_CHECKING:
@@ -293,6 +295,19 @@ def test_predict__two_at_once(tmp_path: Path, mixture: MixtureParams, store: Ran
         pytest.raises(StoreLockedError, match="another process is writing"),
     ):
         write_predictions(mixture, store, tmp_path / "out")
+
+
+@pytest.mark.promise(17)
+def test_predict__a_driver_that_lost_its_lease_publishes_nothing(
+    memory_place: Location, mixture: MixtureParams, store: RankingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped_for_long(*_: object) -> None:
+        later = time.time() + 61
+        monkeypatch.setattr(lock, "time", SimpleNamespace(time=lambda: later))
+
+    with pytest.raises(StoreLockedError, match=r"lost its lease on .*nothing was published"):
+        write_predictions(mixture, store, memory_place, progress=stopped_for_long)
+    assert not [key for key in memory_place.listing() if key.endswith("zarr.json")]
 
 
 def test_predict__a_late_worker_writes_nothing(

@@ -94,7 +94,7 @@ def save_model(location: Location, record: Mapping[str, Any], arrays: Mapping[st
         }
         head = {"format": MODEL_FORMAT, "version": MODEL_VERSION, "files": files}
         sealed = seal(plain_json(dict(record)) | head)
-        new = [name for name, file in named.items() if kept.get(file) != files[name]["sha256"]]
+        new = [name for name, file in named.items() if not _holds(location, file, contents[name], kept)]
         try:
             for name in new:
                 location.write_bytes(named[name], contents[name])
@@ -160,6 +160,15 @@ def _file_name(name: str, data: bytes, kept: Mapping[str, str | None]) -> str:
     """A plain name, unless another array has it that must be kept."""
     plain, digest = f"{name}.npy", sha256(data)
     return plain if kept.get(plain, digest) == digest else f"{name}.{digest[:12]}.npy"
+
+
+def _holds(location: Location, file: str, data: bytes, kept: Mapping[str, str | None]) -> bool:
+    """Whether the model that is there has this array already, and its file is not damaged."""
+    if kept.get(file) != sha256(data):
+        return False
+    with contextlib.suppress(FileNotFoundError, DamagedStoreError):
+        return location.read_bytes(file, len(data)) == data
+    return False
 
 
 def _files_of(location: Location) -> dict[str, str | None]:
