@@ -65,7 +65,7 @@ def sample_of(n_rows: int, n_items: int) -> RankingBlock:
 )
 def test_race__rows(asked: Callable[..., Asked], n_rankings: int, n_items: int, n_raced: int) -> None:
     em = Em(LSR, 0.1, weight=float(n_rankings), n_rankings=n_rankings)
-    found = asked(SampleFits(em, 1, Stages()).race, sample_of(12_000, n_items), [START] * 9)
+    found = asked(SampleFits(em, 1, Stages(), []).race, sample_of(12_000, n_items), [START] * 9)
     assert found.rows == pytest.approx(n_raced, rel=0.05)
     assert found.cuts == [(10, 8), (20, 4)]
     assert (found.n_kept, found.em.max_iter, found.em.newton) == (4, 20, None)
@@ -73,13 +73,13 @@ def test_race__rows(asked: Callable[..., Asked], n_rankings: int, n_items: int, 
 
 def test_race__keeps_as_many_as_shall_reach_the_full_data(asked: Callable[..., Asked]) -> None:
     em = Em(LSR, 0.1, weight=1e5, n_rankings=100_000)
-    found = asked(SampleFits(em, 6, Stages()).race, sample_of(12_000, 4), [START] * 9)
+    found = asked(SampleFits(em, 6, Stages(), []).race, sample_of(12_000, 4), [START] * 9)
     assert (found.cuts, found.n_kept) == ([(10, 8), (20, 6)], 6)
 
 
 def test_small_sample__halves_and_steps(asked: Callable[..., Asked]) -> None:
     em = Em(LSR, 0.1, weight=1e5, n_rankings=100_000)
-    found = asked(SampleFits(em, 2, Stages()).on_small_sample, sample_of(500, 4), [START] * 8)
+    found = asked(SampleFits(em, 2, Stages(), []).on_small_sample, sample_of(500, 4), [START] * 8)
     assert found.cuts == [(8, 4), (16, 2)]
     assert (found.n_kept, found.em.max_iter, found.em.newton) == (2, 20, None)
 

@@ -140,7 +140,7 @@ def test_sample_fits__prior_in_proportion(
     em = Em(LSR, alpha, weight=1000.0, n_rankings=400, tol=1e-9, max_iter=77)
     start = Candidate(Point.start(np.zeros((1, 4)), np.ones(1)), {})
     with pytest.raises(LookupError, match="seen enough"):
-        SampleFits(em, 1, Stages()).on_sample(sample, [start])
+        SampleFits(em, 1, Stages(), []).on_sample(sample, [start])
     (of_sample,) = seen
     assert of_sample.weight == 50
     assert of_sample.alpha == pytest.approx(expected * 50 / 1000)
@@ -254,7 +254,7 @@ def test_nearest__heavy_rows_move_their_cluster() -> None:
     clusters = np.array([0, 0, 1])
     rows = np.array([6.9, 7.1, 2.0])
     similarity, affinity = np.outer(rows, points), np.outer(points, points)
-    assert _nearest(similarity, affinity, clusters, None).tolist() == [1, 1, 0]
+    assert _nearest(similarity, affinity, clusters, np.ones(3)).tolist() == [1, 1, 0]
     assert _nearest(similarity, affinity, clusters, np.array([1.0, 1e6, 1.0])).tolist() == [0, 1, 0]
 
 
