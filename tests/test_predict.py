@@ -120,6 +120,33 @@ def test_predict__stopped_at_every_write(
 
 
 @pytest.mark.promise(45)
+@pytest.mark.parametrize("number", [1, 3, N_CHUNKS + 1])
+def test_predict__stopped_after_it_published(
+    tmp_path: Path,
+    mixture: MixtureParams,
+    store: RankingStore,
+    undisturbed: dict[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    remove, removed = Location.remove, []
+
+    def stopping(self: Location, prefix: str) -> None:
+        removed.append(prefix)
+        if len(removed) == number:
+            raise Stopped
+        remove(self, prefix)
+
+    monkeypatch.setattr(Location, "remove", stopping)
+    with pytest.raises(Stopped):
+        write_predictions(mixture, store, tmp_path / "out")
+    monkeypatch.setattr(Location, "remove", remove)
+    assert contents(tmp_path / "out") != undisturbed
+    assert write_predictions(mixture, store, tmp_path / "out") == Written(N_RANKINGS, changed=False)
+    assert contents(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.promise(45)
 def test_predict__chunks_that_are_there_are_not_written_again(
     tmp_path: Path,
     mixture: MixtureParams,
@@ -165,6 +192,22 @@ def test_predict__a_chunk_that_was_removed_is_written_again(
     monkeypatch.undo()
     monkeypatch.setattr(memberships, "CHUNK_ROWS", N_RANKINGS // N_CHUNKS)
     (tmp_path / "out/component/c/2").unlink()
+    write_predictions(mixture, store, tmp_path / "out")
+    assert contents(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.promise(45)
+def test_predict__a_chunk_that_was_cut_short_is_written_again(
+    tmp_path: Path,
+    mixture: MixtureParams,
+    store: RankingStore,
+    undisturbed: dict[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As behind a URL whose storage shows files while they are written: the record of the chunk comes after it.
+    begin(mixture, store, tmp_path / "out", monkeypatch)
+    (tmp_path / "out/wip/done-000002.json").unlink()
+    (tmp_path / "out/probabilities/c/2/0").write_bytes(b"cut short")
     write_predictions(mixture, store, tmp_path / "out")
     assert contents(tmp_path / "out") == undisturbed
 
