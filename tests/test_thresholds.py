@@ -30,12 +30,13 @@ from plmix_dist.errors import IngestError, StartWarning
 from plmix_dist.formats import preflib
 from plmix_dist.formats.items import LONGEST_LABEL, label_problem
 from plmix_dist.formats.sources import SourceFile
-from plmix_dist.inference import Em, Point, sample_fits
+from plmix_dist.inference import Em, Point, e_step, sample_fits
+from plmix_dist.inference.e_step import component_step
 from plmix_dist.inference.sample_fits import SampleFits
 from plmix_dist.inference.starts_to_ends import Candidate
 from plmix_dist.inference.together import leading
 from plmix_dist.kernels import em_statistics, information, native, prepare
-from plmix_dist.solvers import LSR, stationary, stationary_distribution
+from plmix_dist.solvers import LSR, MM, MStep, Worths, stationary, stationary_distribution
 from plmix_dist.stages import Stages
 from plmix_dist.starts.clusters import cluster_rows
 from plmix_dist.starts.sdp_start import _nearest
@@ -145,6 +146,42 @@ def test_sample_fits__prior_in_proportion(
     assert of_sample.weight == 50
     assert of_sample.alpha == pytest.approx(expected * 50 / 1000)
     assert (of_sample.tol, of_sample.max_iter) == (1e-4, 77)
+
+
+@pytest.mark.parametrize(
+    ("log_range", "alpha", "expected"),
+    [(599.0, 0.1, 599.0), (601.0, 0.1, 300.5), (1e6, 0.1, 1e6 / 2**11), (1e6, 0.0, 1e6)],
+    ids=["near", "halved", "halved often", "no prior"],
+)
+def test_m_step__halved_until_it_can_be_computed_with(
+    log_range: float, alpha: float, expected: float
+) -> None:
+    step = Worths(np.array([log_range / 2, -log_range / 2]), log_range)
+    found = e_step._shortened(Worths(np.zeros(2), 0.0), step, alpha)
+    assert np.ptp(found.log_worths) == pytest.approx(expected, rel=1e-12)
+    assert found.ghost == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.promise(23)
+@pytest.mark.parametrize("m_step", [LSR, MM], ids=lambda m_step: m_step.name)
+@pytest.mark.parametrize(
+    ("share", "alpha", "moves"), [(1e-7, 0.0, False), (1e-5, 0.0, True), (1e-7, 0.1, True)]
+)
+def test_m_step__of_a_component_without_rankings(
+    m_step: MStep, share: float, alpha: float, moves: bool
+) -> None:
+    # Both components have the same worths, so posteriors are shares.
+    block = block_of(drawn_rows(1, np.array([[1.0, 0.0, -1.0]]), [1.0], 50), 3)
+    worths = np.array([[0.5, 0.0, -0.5]] * 2)
+    sums = m_step.sums(block, prepare(worths, np.log([1 - share, share])), None)
+    step = component_step(m_step, 1, Worths(worths[1], 0.0), alpha, sums)
+    assert bool(np.abs(step.next.log_worths - worths[1]).max() > 1e-3) is moves
+    if not moves:
+        # Nothing to learn from: the worths stay, and no derivative says otherwise.
+        assert step.safe is not None
+        assert step.gradient is not None
+        assert np.abs(step.gradient.values).max() == step.log_prior == 0.0
+        assert_allclose(step.safe.log_worths, worths[1])
 
 
 # --- kernels ------------------------------------------------------------------------------------------------
