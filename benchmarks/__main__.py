@@ -11,6 +11,7 @@ NAMES = (
     "store",
     "ingest",
     "kernels",
+    "range_check",
     "iteration",
     "scheduling",
     "start",

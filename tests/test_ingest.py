@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import json
+import lzma
+import os
 import signal
 import uuid
 from collections import Counter
@@ -743,3 +747,60 @@ def test_abandoned__partition_of_a_late_worker_does_not_count(tmp_path: Path) ->
         with contextlib.suppress(PlmixError):
             write_partition(late, [RankingBlock.from_array([[0, 1]])])
         assert [task.number for task in session.pending()] == [0]
+
+
+# --- files that cannot be read ---------------------------------------------------------------------------
+
+ORDERINGS = "count,ordering\n" + "".join(
+    f"{number},tea mate milk\n{number},milk tea mate\n" for number in range(1, 400)
+)
+
+
+@pytest.mark.promise(42)
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.csv.bz2", "a.csv.xz"])
+@pytest.mark.parametrize("place", [0.0, 0.1, 0.5, 0.9])
+def test_compressed__damaged_anywhere_is_an_error_in_words(name: str, place: float, tmp_path: Path) -> None:
+    text = ORDERINGS.encode()
+    packed = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}["." + name.rsplit(".")[-1]](
+        text
+    )
+    for damage in (b"\xff" * 12, b""):
+        # In the middle bytes are overwritten; then the file is cut there.
+        at = int(place * len(packed))
+        data = packed[:at] + damage + packed[at + 12 :] if damage else packed[:at]
+        (tmp_path / name).write_bytes(data)
+        said = ingest_error(tmp_path / name, tmp_path / "store", unranked="below")
+        assert str(tmp_path / name) in said
+        if place:
+            assert "cannot be read to its end" in said
+            assert "it may be cut short or damaged" in said
+
+
+def test_pipe__in_place_of_a_file_is_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.csv")
+    assert "no file matches" in ingest_error(tmp_path / "a.csv", tmp_path / "store")
+    # The file of items beside a source, too.
+    write(tmp_path / "b.csv", "first,second\ntea,mate\n")
+    os.mkfifo(tmp_path / "b.csv.items")
+    said = ingest_error(tmp_path / "b.csv", tmp_path / "store")
+    assert said == f"{tmp_path}/b.csv.items is not a plain file; copy its contents to a file first"
+
+
+@pytest.mark.promise(42)
+def test_url__a_bucket_that_is_not_there(
+    s3_bucket: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "s3", s3_bucket)
+    for source in ("s3://no-such-bucket/a.csv", "s3://no-such-bucket/*.csv"):
+        said = ingest_error(source, tmp_path / "store")
+        assert source in said
+        assert "check the path" in said
+
+
+@pytest.mark.promise(20)
+def test_weight__too_large_to_be_summed(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", "count,ordering\n1.7e308,tea mate\n1.7e308,mate tea\n2,tea mate\n")
+    said = ingest_error(source, tmp_path / "store")
+    assert "line 2: weight 1.7e+308 is too large to be summed: at most 1e+100; divide all weights" in said
+    store = ingest(source, tmp_path / "store", on_error="drop")
+    assert (store.n_rankings, store.total_weight, len(rejected(store))) == (1, 2.0, 2)

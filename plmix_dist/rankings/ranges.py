@@ -89,20 +89,26 @@ def _are_weights(weights: NDArray[np.float64]) -> bool:
 def _problems(block: RankingBlock, first_row: int) -> Iterator[str]:
     """What is wrong, in words. Each check relies on the ones before it."""
     yield from _wrong_types(block)
-    yield from _wrong_lengths(block)
-    yield from _wrong_offsets(block, first_row)
-    items = block.items
+    # Offsets that are computed now need not be compared with the lengths they are made of.
+    is_new = "offsets" not in vars(block)
+    yield from _wrong_lengths(block, is_new)
+    yield from _wrong_rows(block, first_row, is_new)
+    yield from _wrong_ties(block, first_row)
+    items, weights = block.items, block.weights
     if items.size and items.max() >= block.n_items:
-        entry = int(np.flatnonzero(items >= block.n_items)[0])
-        row = first_row + int(np.searchsorted(block.offsets, entry, side="right")) - 1
-        yield f"row {row}: item {items[entry]} is out of range: there are {block.n_items} items, numbered from 0"
-    if block.weights is not None:
-        bad = np.flatnonzero(~((block.weights >= 0) & (block.weights <= _LARGEST_MERGED)))
-        if bad.size:
-            yield (
-                f"row {first_row + int(bad[0])}: weight {block.weights[bad[0]]:g} is not a number "
-                f"from 0 to {LARGEST_WEIGHT:g}"
-            )
+        entry = int(np.argmax(items >= block.n_items))
+        owner = first_row + int(np.searchsorted(block.offsets, entry, side="right")) - 1
+        yield f"row {owner}: item {items[entry]} is out of range: there are {block.n_items} items, numbered from 0"
+    if weights is not None and weights.size and not _are_weights(weights):
+        row = _first(~((weights >= 0) & (weights <= _LARGEST_MERGED)))
+        if row is not None:
+            yield f"row {first_row + row}: weight {weights[row]:g} is not a number from 0 to {LARGEST_WEIGHT:g}"
+
+
+def _first(bad: NDArray[np.bool_]) -> int | None:
+    """The first place that is True; None if there is none."""
+    place = int(bad.argmax()) if bad.size else 0
+    return place if bad.size and bad[place] else None
 
 
 def _wrong_types(block: RankingBlock) -> Iterator[str]:
@@ -137,46 +143,48 @@ def _kind(column: object) -> str:
     return type(column).__name__
 
 
-def _wrong_lengths(block: RankingBlock) -> Iterator[str]:
+def _wrong_lengths(block: RankingBlock, is_new: bool) -> Iterator[str]:
     for name in ("n_ordered", "below", "weights", "ids", "groups"):
         column = getattr(block, name)
         if column is not None and len(column) != len(block.n_listed):
             yield f"{name} has {len(column)} entries, but n_listed has {len(block.n_listed)}: one per row"
     if block.tied is not None and len(block.tied) != len(block.items):
         yield f"tied has {len(block.tied)} entries, but items has {len(block.items)}: one per listed item"
-    total = int(block.n_listed.sum(dtype=np.int64))
+    total = int(block.offsets[-1] if is_new else block.n_listed.sum(dtype=np.int64))
     if total != len(block.items):
         yield f"its rows list {total} items by n_listed, but items has {len(block.items)}"
-
-
-def _wrong_offsets(block: RankingBlock, first_row: int) -> Iterator[str]:
-    bad = np.flatnonzero(block.n_ordered > block.n_listed)
-    if bad.size:
-        row = int(bad[0])
-        yield (
-            f"row {first_row + row}: {block.n_ordered[row]} items are ordered by n_ordered, but the row lists "
-            f"{block.n_listed[row]}"
-        )
-    bad = np.flatnonzero(
-        (block.n_listed == 0) | (block.n_listed > block.n_items - block.below.astype(np.int64))
-    )
-    if bad.size:
-        row = int(bad[0])
-        yield (
-            f"row {first_row + row}: it lists {block.n_listed[row]} of {block.n_items} items, and unlisted items "
-            f"{'rank below' if block.below[row] else 'were not on offer'} by `below`; this makes no sense"
-        )
-    offsets = block.offsets
-    if len(offsets) != len(block.n_listed) + 1 or offsets[0] != 0:
+    if len(block.offsets) != len(block.n_listed) + 1:
         yield "its offsets do not belong to its rows"
-    bad = np.flatnonzero(np.diff(offsets) != block.n_listed)
-    if bad.size:
-        yield f"row {first_row + int(bad[0])}: n_listed was changed after the block was first used"
-    if block.tied is not None and block.tied.any():
-        entries = np.flatnonzero(block.tied)
-        rows = np.searchsorted(offsets, entries, side="right") - 1
-        places = entries - offsets[rows]
-        bad = np.flatnonzero((places == 0) | (places >= block.n_ordered[rows]))
-        if bad.size:
-            row = first_row + int(rows[bad[0]])
-            yield f"row {row}: tied marks an item that is the first of its row, or is not ordered"
+
+
+def _wrong_rows(block: RankingBlock, first_row: int, is_new: bool) -> Iterator[str]:
+    n_listed, n_ordered, n_items = block.n_listed, block.n_ordered, block.n_items
+    if not n_listed.size:
+        return
+    row = _first(n_ordered > n_listed)
+    if row is not None:
+        yield (
+            f"row {first_row + row}: {n_ordered[row]} items are ordered by n_ordered, but the row lists {n_listed[row]}"
+        )
+    if n_listed.min() == 0 or n_listed.max() >= n_items + (not block.below.any()):
+        row = _first((n_listed == 0) | (n_listed > n_items - block.below.astype(np.int64)))
+        if row is not None:
+            yield (
+                f"row {first_row + row}: it lists {n_listed[row]} of {n_items} items, and unlisted items "
+                f"{'rank below' if block.below[row] else 'were not on offer'} by `below`; this makes no sense"
+            )
+    row = None if is_new else _first(np.diff(block.offsets) != n_listed)
+    if row is not None:
+        yield f"row {first_row + row}: n_listed was changed after the block was first used"
+
+
+def _wrong_ties(block: RankingBlock, first_row: int) -> Iterator[str]:
+    if block.tied is None or not block.tied.any():
+        return
+    entries = np.flatnonzero(block.tied)
+    rows = np.searchsorted(block.offsets, entries, side="right") - 1
+    places = entries - block.offsets[rows]
+    bad = _first((places == 0) | (places >= block.n_ordered[rows]))
+    if bad is not None:
+        row = first_row + int(rows[bad])
+        yield f"row {row}: tied marks an item that is the first of its row, or is not ordered"
