@@ -522,3 +522,28 @@ def test_fit__truth_that_cannot_be_read_does_not_spoil_the_result(
     assert said.code == 0
     assert f"truth        the model at {tmp_path / 'store.truth'}" in said.out
     assert "distance" not in said.out
+
+
+@pytest.mark.promise(45)
+@pytest.mark.parametrize("before", ["no items", "items of an older export"])
+def test_export__rows_appear_after_the_items_that_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    from oracle import PlainRankings, full, write_store
+
+    from plmix_dist import export
+
+    names = ["tea", "mate", "coffee"] if before == "no items" else ["coffee", "mate", "tea"]
+    store = write_store(tmp_path / "store", [[PlainRankings(3, [full(0, 1, 2)]).block()]], item_names=names)
+    if before != "no items":  # what the old file says of the items is not true of the new rows
+        (tmp_path / "out.csv.items").write_text("x\n")
+    replace, there = Path.replace, {}
+
+    def noting(path: Path, target: Path) -> Any:
+        if target.name == "out.csv":
+            there["items"] = (tmp_path / "out.csv.items").exists()
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", noting)
+    export(store, tmp_path / "out.csv")
+    assert there["items"] is (before == "no items")

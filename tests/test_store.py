@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import pickle
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ from plmix_dist.errors import (
     IngestError,
     PlmixError,
     SettingsError,
+    StoreAccessError,
     StoreError,
     StoreExistsError,
     StoreNotFoundError,
@@ -556,6 +558,29 @@ def test_memberships__written_in_runs_of_rows(tmp_path: Path) -> None:
 
 
 # --- places ----------------------------------------------------------------------------------------------
+
+
+def test_listing__a_folder_that_may_not_be_read_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Location.of(tmp_path)
+    place.write_bytes("open/a", b"")
+    place.write_bytes("closed/b", b"")
+    scan = os.scandir
+
+    def forbidden(path: Any = ".") -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    assert place.listing("open") == ["open/a"]
+    for prefix in ("", "closed"):
+        with pytest.raises(StoreAccessError, match=f"no permission to read {tmp_path}"):
+            place.listing(prefix)
+    with pytest.raises(StoreAccessError, match="no permission to read"):
+        place.child("closed").names()
+    assert place.listing("nowhere") == place.child("nowhere").names() == []
 
 
 @pytest.mark.promise(33)
