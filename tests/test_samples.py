@@ -10,7 +10,7 @@ from fit_oracle import block_of, drawn_rows, random_rows
 from numpy.testing import assert_allclose
 
 from plmix_dist.inference import Point, hessian
-from plmix_dist.inference.hessian import SampleHessian
+from plmix_dist.inference.hessian import Hessian, SampleHessian, newton_step
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.sampling import sample_rows, thinned
 
@@ -134,3 +134,43 @@ def test_hessian__doubt(share_of_weight: float, doubt: float) -> None:
     point = Point.start(np.zeros((1, 6)), np.ones(1))
     assert point.n_parameters == 8
     assert SampleHessian(rows, 0.1, 400 / share_of_weight).at(point).doubt == pytest.approx(doubt)
+
+
+HERE = Point.start(np.zeros((1, 2)), np.ones(1))
+
+
+def step_by(observed: list[float], complete: list[float], **given: Any) -> tuple[Point, float] | None:
+    """A step by matrices that are diagonal; the derivative is 1e-6 for the ghost alone."""
+    information = Hessian(
+        np.diag(observed), np.diag(complete), np.ones(4, np.bool_), weight=1.0, doubt=given.get("doubt", 0.0)
+    )
+    return newton_step(
+        information, HERE, np.array([0.0, 0.0, 1e-6, 0.0]), np.ones(4), given.get("damping", 0.0)
+    )
+
+
+@pytest.mark.parametrize(("known", "move"), [(2e-3, 1e-6 / 2e-3), (0.5e-3, 1e-6 / (1 + 0.5e-3))])
+def test_step__what_the_sample_hardly_knows_goes_by_the_scale(known: float, move: float) -> None:
+    found = step_by([1.0, 1.0, known, 1.0], [1.0, 1.0, known, 1.0])
+    assert found is not None
+    assert found[0].ghosts[0] == pytest.approx(move, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("least", "damping"),
+    [(0.5, 0.0), (-0.01, 0.02), (-0.03, 0.06), (-0.5, 0.54), (-4.5, 4.86), (-5.0, None)],
+)
+def test_step__damping_is_trebled_up_to_ten(least: float, damping: float | None) -> None:
+    found = step_by([1.0, 1.0, least, 1.0], [1.0, 1.0, 1.0, 1.0])
+    assert (found is None) is (damping is None)
+    if found is not None and damping is not None:
+        assert found[1] == pytest.approx(damping)
+        assert found[0].ghosts[0] == pytest.approx(1e-6 / (least + damping))
+
+
+@pytest.mark.parametrize(("damping", "doubt"), [(0.3, 0.1), (0.1, 0.3)])
+def test_step__damping_is_at_least_the_doubt(damping: float, doubt: float) -> None:
+    found = step_by([1.0] * 4, [1.0] * 4, damping=damping, doubt=doubt)
+    assert found is not None
+    assert found[1] == pytest.approx(0.3)
+    assert found[0].ghosts[0] == pytest.approx(1e-6 / 1.3)
