@@ -6,12 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from plmix_dist.engine import run_all
+from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.errors import SettingsError
 from plmix_dist.mixture import MixtureParams
 from plmix_dist.rankings.leaves import default_leaf_rows
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.simulate import checked_length, draw_log_worths, draw_rankings
 from plmix_dist.store import Location, WritePlan, WriteSession, check_output, write_partition
+from plmix_dist.values import seed_of, whole_number
 
 if TYPE_CHECKING:
     import os
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from plmix_dist.engine import Executor
     from plmix_dist.rankings import RankingBlock, Unranked
     from plmix_dist.store import PartitionTask, RankingStore
+    from plmix_dist.values import RandomState
 
 # Entries per partition: a few megabytes, so that even small stores give work to several workers.
 PARTITION_ENTRIES = 1 << 22
@@ -39,7 +42,7 @@ def simulate(
     length: int | None = None,
     unranked: Unranked | None = None,
     mixture: MixtureParams | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     leaf_rows: int | None = None,
     client: Client | None = None,
     executor: Executor | None = None,
@@ -64,7 +67,7 @@ def simulate(
     mixture
         Parameters to draw from; by default random ones with equal shares.
     random_state
-        The seed.
+        The seed: a number from 0 on, a numpy RandomState or Generator, or None for another one each time.
     leaf_rows
         Rows per leaf; by default it depends on the number of items.
     client
@@ -80,13 +83,18 @@ def simulate(
     >>> MixtureParams.load(path + ".truth").shares.tolist()
     [0.5, 0.5]
     """
-    _check_sizes(n_rankings, n_components, leaf_rows, random_state)
+    n_rankings = whole_number("n_rankings", n_rankings, at_least=1)
+    n_components = whole_number("n_components", n_components, at_least=1)
+    leaf_rows = None if leaf_rows is None else whole_number("leaf_rows", leaf_rows, at_least=1)
+    differing = None if differing is None else whole_number("differing", differing)
+    length = None if length is None else whole_number("length", length)
+    seed = seed_of(random_state)
     location = Location.of(store)
-    mixture = mixture or random_mixture(_required(n_items), n_components, differing, random_state)
+    mixture = mixture or random_mixture(_required(n_items, n_components), n_components, differing, seed)
     leaf_rows = leaf_rows or default_leaf_rows(mixture.n_items)
     listed = checked_length(length, mixture.n_items, unranked)
     partition_rows = leaf_rows * max(1, PARTITION_ENTRIES // (leaf_rows * listed))
-    settings = SimulationSettings(n_rankings, partition_rows, listed, unranked, random_state)
+    settings = SimulationSettings(n_rankings, partition_rows, listed, unranked, seed)
     truth = {"log_worths": mixture.log_worths.tolist(), "shares": mixture.shares.tolist()}
     plan = WritePlan(
         "simulate",
@@ -98,22 +106,11 @@ def simulate(
     check_output(location)
     with WriteSession.begin(location, plan) as session:
         if not session.already_done:
-            about = {"simulated": {"seed": random_state, "n_rankings": n_rankings}}
+            about = {"simulated": {"seed": seed, "n_rankings": n_rankings}}
             mixture.save(location.sibling(".truth"), about)
         tasks = [_SimulationTask(task, mixture, settings) for task in session.pending()]
         run_all(executor or client, _simulate_partition, tasks, "simulate", progress)
         return session.finalise()
-
-
-def _check_sizes(n_rankings: int, n_components: int, leaf_rows: int | None, random_state: int) -> None:
-    if n_rankings < 1:
-        raise SettingsError(f"at least one ranking must be drawn, but got {n_rankings}")
-    if n_components < 1:
-        raise SettingsError(f"a mixture has at least one component, but got {n_components}")
-    if leaf_rows is not None and leaf_rows < 1:
-        raise SettingsError(f"a leaf has at least one row, but got leaf_rows={leaf_rows}")
-    if random_state < 0:
-        raise SettingsError(f"a seed is not negative, but got random_state={random_state}")
 
 
 def random_mixture(n_items: int, n_components: int, differing: int | None, seed: int) -> MixtureParams:
@@ -174,7 +171,8 @@ def _draw_leaves(task: _SimulationTask) -> Iterator[tuple[RankingBlock, NDArray[
         )
 
 
-def _required(n_items: int | None) -> int:
+def _required(n_items: int | None, n_components: int) -> int:
     if n_items is None:
         raise SettingsError("give the number of items, n_items, or a mixture")
-    return n_items
+    check_memory(whole_number("n_items", n_items), n_components)
+    return int(n_items)

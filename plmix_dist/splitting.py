@@ -22,6 +22,7 @@ from plmix_dist.store import (
     open_store,
     write_partition,
 )
+from plmix_dist.values import numbers, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from plmix_dist.engine import Executor
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.store import PartitionTask
+    from plmix_dist.values import RandomState
 
 
 def split(
@@ -39,7 +41,7 @@ def split(
     outs: Sequence[str | os.PathLike[str]],
     *,
     shares: Sequence[float] | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     client: Client | None = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -73,11 +75,12 @@ def split(
     opened = store if isinstance(store, RankingStore) else open_store(store)
     paths = [os.fspath(out) for out in outs]
     portions = _checked_shares(paths, shares)
+    seed = seed_of(random_state)
     _check_outputs(paths)
     runner = executor_for(executor or client)
     parts: list[RankingStore | str] = []
     for number, path in enumerate(paths):
-        part = SplitPart(opened, tuple(portions), number, random_state)
+        part = SplitPart(opened, tuple(portions), number, seed)
         if path.endswith(".npy"):
             _write_weights(part, path)
             parts.append(path)
@@ -210,6 +213,8 @@ def _checked_shares(paths: Sequence[str], shares: Sequence[float] | None) -> lis
         if len(paths) not in usual:
             raise SettingsError(f"give the shares of the {len(paths)} parts with --shares")
         return usual[len(paths)]
-    if len(shares) != len(paths) or min(shares) <= 0 or not np.isclose(sum(shares), 1):
-        raise SettingsError(f"expected {len(paths)} positive shares that sum to 1, but got {list(shares)}")
-    return list(shares)
+    found = numbers("shares", shares)
+    if found.shape != (len(paths),) or not (found > 0).all() or not np.isclose(found.sum(), 1):
+        raise SettingsError(f"expected {len(paths)} positive shares that sum to 1, but got {found.tolist()}")
+    found_list: list[float] = found.tolist()
+    return found_list

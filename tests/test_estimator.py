@@ -540,7 +540,7 @@ def test_ties__refused_by_name(tmp_path: Path, client: Client) -> None:
         PlackettLuceMixture(1).fit(block)
     tied = write_store(tmp_path / "store", [[block]], leaf_rows=8, item_names=NAMES)
     for where in (None, client):
-        with pytest.raises(SettingsError, match="^row 20: item 'juice' is tied with another"):
+        with pytest.raises(SettingsError, match=r"^row 20: item 'juice' is tied with another"):
             PlackettLuceMixture(1).fit(tied, client=where)
 
 

@@ -250,8 +250,8 @@ def test_simulate__progress_counts_partitions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_rankings": 0}, "at least one ranking must be drawn, but got 0"),
-        ({"n_components": 0}, "at least one component, but got 0"),
+        ({"n_rankings": 0}, "n_rankings must be a whole number from 1 on, but is 0"),
+        ({"n_components": 0}, "n_components must be a whole number from 1 on, but is 0"),
         ({"n_items": None}, "give the number of items, n_items, or a mixture"),
         ({"n_items": 1}, "at least two items, but got 1"),
         ({"length": 0, "unranked": "below"}, "length must be between 1 and 5, but is 0"),
@@ -263,6 +263,15 @@ def test_simulate__progress_counts_partitions(tmp_path: Path) -> None:
         ({"differing": 9}, "between 1 and the number of items, 5, but is 9"),
         ({"leaf_rows": -4}, "-4"),
         ({"random_state": -1}, "-1"),
+        ({"n_rankings": 2.5}, r"n_rankings must be a whole number from 1 on, but is 2.5 \(float\)"),
+        ({"n_rankings": "10"}, "n_rankings must be a whole number from 1 on, but is '10'"),
+        ({"n_items": "5"}, "n_items must be a whole number from 0 on, but is '5'"),
+        ({"n_items": 10**12}, "1,000,000,000,000 items need at least 400,000 GB of memory"),
+        ({"n_components": None}, "n_components must be a whole number from 1 on, but is None"),
+        ({"length": 2.5, "unranked": "below"}, "length must be a whole number from 0 on, but is 2.5"),
+        ({"differing": "2"}, "differing must be a whole number from 0 on, but is '2'"),
+        ({"leaf_rows": 1e3}, "leaf_rows must be a whole number from 1 on, but is 1000.0"),
+        ({"random_state": "0"}, "random_state must be a whole number from 0 on"),
     ],
 )
 def test_simulate__settings_that_make_no_sense(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -52,7 +52,7 @@ class RateSums(NamedTuple):
     queued : (n_components * QUEUE * n_items,)
         Of each queued row what each winner adds to the items it beat.
     n_queued : (n_components,)
-    on_offer : (n_items,)
+    on_offer : (2 * n_items,)
         The entries of a row, with those of items it does not list behind them.
     padded
         Length of a line.
@@ -84,7 +84,8 @@ def rate_sums(block: RankingBlock, params: Prepared, workspace: Workspace) -> Ra
         workspace.zeros("queued places", with_lines * QUEUE * padded),
         workspace.zeros("queued rates", with_lines * QUEUE * n_items),
         workspace.zeros("queue lengths", with_lines, np.int32),
-        workspace.zeros("on offer", n_items, np.int32),
+        # Twice as many, because a row could list an item twice if it was changed during a fit.
+        workspace.zeros("on offer", 2 * n_items, np.int32),
         padded,
         with_lines,
     )
