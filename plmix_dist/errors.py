@@ -57,6 +57,10 @@ class DamagedStoreError(StoreError):
     """A file of the store is missing, truncated, altered, or contradicts the others."""
 
 
+class InvalidRowsError(DamagedStoreError):
+    """The files of the store are as they were written, but its rows are no rankings."""
+
+
 class UnsupportedFormatError(StoreError, ValueError):
     """The store was written in a format that this version cannot read."""
 

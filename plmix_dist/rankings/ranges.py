@@ -76,7 +76,9 @@ def check_ranges(
     problem = next(_problems(block, first_row), None)
     if problem is not None:
         prefix = f"{where}: " if where else ""
-        raise error(f"{prefix}{problem}; {_REMEDY if error is RankingError else 'make the store anew'}")
+        raise error(
+            f"{prefix}{problem}; {_REMEDY if issubclass(error, RankingError) else 'make the store anew'}"
+        )
     # As cached_property does: these are no fields.
     vars(block)[_CHECKED] = _Rows(block.n_listed.tobytes(), block.n_ordered.tobytes(), block.below.tobytes())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from plmix_dist.errors import DamagedStoreError
+from plmix_dist.errors import InvalidRowsError
 from plmix_dist.rankings.block import RankingBlock, concatenate
 from plmix_dist.rankings.columns import item_dtype, joined_labels
 from plmix_dist.rankings.ranges import check_ranges
@@ -336,7 +336,7 @@ class _OpenPartition:
         block = block_from(columns, n_items)
         # Digests tell that bytes are as they were written, not that they make sense.
         where = f"{self.store.where}, leaves {low} to {high - 1} of this partition"
-        check_ranges(block, where, bounds["row"][0], DamagedStoreError)
+        check_ranges(block, where, bounds["row"][0], InvalidRowsError)
         return block
 
     def column(self, name: str, entries: slice) -> NDArray[Any]:

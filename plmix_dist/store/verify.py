@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plmix_dist.errors import PlmixError, StoreAccessError, StoreError
+from plmix_dist.errors import InvalidRowsError, PlmixError, StoreAccessError, StoreError
 from plmix_dist.rankings.validate import row_problems
 from plmix_dist.store.manifest import (
     GROUP_KEYS,
@@ -107,7 +107,7 @@ def verify_partition(store: RankingStore, number: int) -> list[Damage]:
     except StoreAccessError:
         raise
     except StoreError as error:
-        return [Damage("altered", name, str(error))]
+        return [Damage("invalid" if isinstance(error, InvalidRowsError) else "altered", name, str(error))]
 
 
 def _check_files(store: RankingStore, name: str, index: PartitionIndex) -> Iterator[Damage]:
