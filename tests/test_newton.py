@@ -320,6 +320,13 @@ def test_step__none_where_no_damping_helps() -> None:
     assert newton_step(bowl, state, np.ones(4), np.zeros(4), 0.0) is None
 
 
+def test_step__none_where_the_hessian_is_not_finite() -> None:
+    state = Point.start(np.zeros((1, 2)), np.ones(1))
+    for broken in (np.diag([1.0, np.nan, 1.0, 1.0]), np.diag([1.0, np.inf, 1.0, 1.0])):
+        for hessian in (some_hessian(broken, np.eye(4)), some_hessian(np.eye(4), broken)):
+            assert newton_step(hessian, state, np.ones(4), np.zeros(4), 0.0) is None
+
+
 def test_step__never_longer_than_the_hessian_can_tell() -> None:
     state = Point.start(np.zeros((1, 3)), np.ones(1))
     flat = some_hessian(1e-6 * np.eye(5), 1e-6 * np.eye(5))

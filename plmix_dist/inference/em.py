@@ -144,17 +144,20 @@ class Em:
         try:
             if answer.error is not None:
                 raise answer.error
-            summary, *steps = answer.results
-            timing = answer.timing._asdict() | {"solve_seconds": max(step.seconds for step in steps)}
-            if state.inner is not None:
-                return self._told_inner(state, state.inner, summary, steps)
-            evaluation = self.evaluation(state.iteration.point, summary, steps, timing)
+            return self._told(state, answer)
         except FitError as error:
             return state._replace(error=type(error)(f"iteration {len(state.history) + 1}, {error}"))
-        known = (
-            summary.log_likelihood if state.reached is None else max(state.reached, summary.log_likelihood)
+
+    def _told(self, state: EmState, answer: Answer) -> EmState:
+        summary, *steps = answer.results
+        if state.inner is not None:
+            return self._told_inner(state, state.inner, summary, steps)
+        timing = answer.timing._asdict() | {"solve_seconds": max(step.seconds for step in steps)}
+        evaluation = self.evaluation(state.iteration.point, summary, steps, timing)
+        likelihood = summary.log_likelihood
+        state = state._replace(
+            reached=likelihood if state.reached is None else max(state.reached, likelihood)
         )
-        state = state._replace(reached=known)
         if self._solves_m_steps and evaluation.residual > self.tol:
             return state._replace(inner=Inner(Iteration.start(state.iteration.point), evaluation))
         return self._advanced(state, evaluation)

@@ -175,6 +175,8 @@ def newton_step(
     free = hessian.free & (known + own > 0)
     chosen = np.ix_(free, free)
     observed, complete = hessian.observed[chosen] + np.diag(own[free]), hessian.complete[chosen]
+    if not (np.isfinite(observed).all() and np.isfinite(complete).all()):
+        return None  # EM goes on alone
     with single_thread():
         while damping <= _MOST_DAMPING:
             try:
