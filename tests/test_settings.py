@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from plmix_dist import PlackettLuceMixture, SpectralPlackettLuce, ingest
+from plmix_dist import PlackettLuceMixture, SpectralPlackettLuce, ingest, open_store, simulate
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import memory_needed
 from plmix_dist.engine.memory_needed import check_memory
@@ -302,6 +302,30 @@ def test_ingest__refuses_by_name(options: dict[str, Any], words: str, tmp_path: 
     with pytest.raises(PlmixError, match=re.escape(words)):
         ingest(**({"source": tmp_path / "a.csv", "store": tmp_path / "store"} | options))
     assert not (tmp_path / "store" / "manifest.json").exists()
+
+
+@pytest.mark.promise(42)
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (5, "a store or model needs a path or a URL, but got 5 (int)"),
+        (None, "a store or model needs a path or a URL, but got None"),
+        (b"store", "a store or model needs a path or a URL, but got b'store' (bytes)"),
+        ("", "a store needs a path or a URL, but got an empty one"),
+        ("nofs://bucket/store", "nofs://bucket/store cannot be reached: Protocol not known: nofs"),
+        ("~nobody-here/store", "~nobody-here/store is no path"),
+    ],
+)
+def test_place__refused_by_name(place: Any, words: str) -> None:
+    uses: list[Callable[[Any], Any]] = [
+        open_store,
+        PlackettLuceMixture.load,
+        lambda place: simulate(place, n_rankings=10, n_items=3),
+        lambda place: ingest(ROWS, place),
+    ]
+    for use in uses:
+        with pytest.raises(SettingsError, match=re.escape(words)):
+            use(place)
 
 
 # --- words -----------------------------------------------------------------------------------------------

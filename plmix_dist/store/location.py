@@ -23,6 +23,7 @@ from plmix_dist.store.access import (
     too_large,
     writing_explained,
 )
+from plmix_dist.values import shown
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -60,13 +61,18 @@ class Location:
         """
         if isinstance(path, Location):
             return path
+        if not isinstance(path, str | os.PathLike):
+            raise SettingsError(f"a store or model needs a path or a URL, but got {shown(path)}")
         text = os.fspath(path)
         if not text:
             raise SettingsError("a store needs a path or a URL, but got an empty one")
         if text.startswith("file://"):
             text = text.removeprefix("file://")
         if "://" not in text:
-            text = str(Path(text).expanduser().absolute())
+            try:
+                text = str(Path(text).expanduser().absolute())
+            except RuntimeError as error:  # there is no such user
+                raise SettingsError(f"{text} is no path: {error}") from None
         return cls(text.rstrip("/"), dict(storage_options or {}))
 
     @property
@@ -99,7 +105,18 @@ class Location:
         """The file system behind the URL, and the root within it."""
         import fsspec
 
-        filesystem, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **self.storage_options)
+        try:
+            filesystem, root = fsspec.core.url_to_fs(
+                self.url, use_listings_cache=False, **self.storage_options
+            )
+        except (
+            ValueError,
+            ImportError,
+            TypeError,
+        ) as error:  # of an unknown or missing kind, or with other options
+            raise SettingsError(
+                f"{self.url} cannot be reached: {error}; check the URL and its options"
+            ) from error
         return filesystem, root.rstrip("/")
 
     def read_bytes(self, key: str, most: int | None = None) -> bytes:
