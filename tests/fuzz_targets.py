@@ -390,8 +390,28 @@ def values() -> tuple[Any, ...]:
     )
     tables = (np.zeros((2, 3)), np.full((2, 3), np.nan), np.array([["a"]]))
     seeds = (np.random.RandomState(0), np.random.default_rng(0))
-    others: tuple[Any, ...] = (None, "", b"x", 1j, object(), int, len, Path("nowhere"))
+    others: tuple[Any, ...] = (None, "", b"x", 1j, object(), lambda record: None, Path("nowhere"))
     return (*numbers, *words, *lists, *of_numpy, *tables, *seeds, *others)
+
+
+RIGHT: dict[str, tuple[Any, ...]] = {
+    "n_components": (1, 2, 3, np.int64(2)),
+    "m_step": ("auto", "lsr", "mm"),
+    "em": ("fused", "exact"),
+    "init": ("spectral", "random", "kernel"),
+    "n_init": (1, 2, 3),
+    "alpha": (1e-6, 0.5, 1, 1e6),
+    "shares": (None, [0.5, 0.5], np.array([0.9, 0.1])),
+    "embedding": ("auto", "pairwise", "rank"),
+    "svd_rank": ("auto", "paper", 1, 2),
+    "link": ("logit", "probit"),
+    "kernel": ("kendall", "mallows"),
+    "tol": (1e-8, 1e-300, 1.0),
+    "accelerate": (True, False),
+    "residency": ("auto", "memory", "store"),
+    "random_state": (0, 7, None),
+    "max_iter": (1, 20),
+}
 
 
 def settings(rng: random.Random, folder: Path) -> str:
@@ -399,7 +419,10 @@ def settings(rng: random.Random, folder: Path) -> str:
     del folder
     kind = rng.choice((PlackettLuceMixture, PlackettLuceMixture, SpectralPlackettLuce))
     names = sorted(kind().get_params())
-    given = {name: rng.choice(values()) for name in rng.sample(names, rng.randint(1, 3))}
+    chosen = rng.sample(names, rng.randint(1, 4))
+    given = {
+        name: rng.choice(RIGHT.get(name, (None,)) if rng.random() < 0.75 else values()) for name in chosen
+    }
     if "max_iter" not in given and kind is PlackettLuceMixture:
         given["max_iter"] = 20
     fit_given = {}
