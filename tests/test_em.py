@@ -39,6 +39,7 @@ from plmix_dist.errors import (
     SettingsError,
 )
 from plmix_dist.inference import Em, Point, collapse
+from plmix_dist.inference import fit as fit_module
 from plmix_dist.inference.anderson import AndersonMemory, propose
 from plmix_dist.inference.collapse import mend_collapsed
 from plmix_dist.inference.e_step import em_request
@@ -47,6 +48,7 @@ from plmix_dist.inference.fit import choose_m_step
 from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advance
 from plmix_dist.inference.look import Extent
 from plmix_dist.inference.settings import FitSettings
+from plmix_dist.inference.starts_to_ends import Candidate, run_to_ends
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers import LSR, MM, MStep, mm
@@ -440,6 +442,48 @@ def test_fit__no_maximum_although_gradients_vanish(seed: int) -> None:
         PlackettLuceMixture(3, alpha=0, random_state=0, max_iter=1_000).fit(block)
     assert "Choose alpha > 0, or fewer components" in str(caught.value)
     assert PlackettLuceMixture(3, alpha=0.1, random_state=0).fit(block).objective_ < 0
+
+
+@UNFINISHED
+@pytest.mark.parametrize("seed", [0, 1])
+def test_fit__that_has_not_converged_is_not_refused(seed: int) -> None:
+    # Item 9 wins 3 times of 10,000: there is a maximum, far from where the fit begins.
+    rng = np.random.default_rng(seed)
+    rows = np.array([[*rng.permutation(9), 9] for _ in range(10_000)])
+    rows[:3] = np.roll(rows[:3], 1, axis=1)
+    short = PlackettLuceMixture(1, alpha=0, random_state=0, max_iter=1).fit(rows)
+    assert not short.converged_
+    assert PlackettLuceMixture(1, alpha=0, random_state=0).fit(rows).converged_
+
+
+@pytest.mark.promise(22)
+def test_fit__a_start_without_a_maximum_makes_way_for_one_that_has_one() -> None:
+    # Component 1 may learn one ranking alone, where its log-worths diverge, or find the maximum between all of them.
+    rows = [slate(order, [], weight=weight) for order, weight in (([0, 1, 2], 30.0), ([2, 1, 0], 28.0))]
+    rows += [slate(order, [], weight=3.0) for order in ([1, 0, 2], [1, 2, 0], [0, 2, 1], [2, 0, 1])]
+    passes = ThreadedPasses(as_rankings(block_of(rows, 3)))
+    em = Em(MM, 0.0, weight=70.0, n_rankings=6, max_iter=4_000, tol=1e-7)
+    begin = [np.array([[3.0, 0.0, -3.0], [-3.0, 0.0, 3.0]]), np.array([[0.2, 0.0, -0.2], [-0.1, 0.3, -0.2]])]
+    ends = run_to_ends(passes, em, [Candidate(Point.start(worths, np.full(2, 0.5)), {}) for worths in begin])
+    assert len(ends.runs) == 2
+    kept = fit_module._with_maximum(passes, ends, ["a", "b", "c"])
+    for number, error in kept.failed.items():
+        assert "can fall without end" in str(error)
+        assert number not in kept.runs
+    assert kept.runs
+
+
+@UNFINISHED
+@pytest.mark.parametrize("far", [250.0, 320.0])
+def test_fit__an_objective_that_is_not_finite_is_not_taken(far: float) -> None:
+    rows = (
+        [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10 + [[1, 0, 2]] * 10 + [[1, 2, 0]] * 10 + [[0, 2, 1], [2, 0, 1]] * 4
+    )
+    start = np.array([[far, 0.0, -far], [-far, 0.0, far]])
+    model = PlackettLuceMixture(2, alpha=0.1, init=start, random_state=0).fit(np.array(rows))
+    assert np.isfinite(model.objective_)
+    assert np.isfinite(model._ghosts).all()
+    assert all(np.isfinite(record["objective"]) for record in model.history_ if record["taken"])
 
 
 def test_check_maximum__by_the_likelihood_itself() -> None:

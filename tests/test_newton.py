@@ -26,6 +26,8 @@ from numpy.testing import assert_allclose
 from oracle import write_store
 
 from plmix_dist import PlackettLuceMixture, simulate
+from plmix_dist.data import as_rankings
+from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.errors import CollapsedComponentWarning
 from plmix_dist.inference import Em, Point, collapse, sample_fits
 from plmix_dist.inference.fixed_point import Evaluation
@@ -311,7 +313,8 @@ def test_step__damping_grows_where_the_objective_is_not_concave() -> None:
 
 
 def some_hessian(observed: Matrix, complete: Matrix, doubt: float = 0.0) -> Hessian:
-    return Hessian(observed, complete, np.ones(len(observed), bool), 100.0, doubt)
+    scale = np.maximum(np.diag(complete), 0.0)
+    return Hessian(observed, complete, np.ones(len(observed), bool), 100.0, doubt, scale)
 
 
 def test_step__none_where_no_damping_helps() -> None:
@@ -650,6 +653,32 @@ def test_same_bits__newton_with_one_and_two_workers(store: RankingStore, client:
         alone = way_of(store, one_worker)
     assert way_of(store, client) == alone
     assert way_of(store, None) == alone
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("alpha", [0.1, 1e-4])
+def test_fit__an_item_that_always_wins_takes_newton_steps(seed: int, alpha: float) -> None:
+    # Its information is far below its expected wins; that must not pass for an item that the sample has not seen.
+    rng = np.random.default_rng(seed)
+    rows = np.array([[0, *(1 + rng.permutation(5))] for _ in range(2000)])
+    model = PlackettLuceMixture(1, alpha=alpha, random_state=0).fit(rows)
+    assert model.converged_
+    assert model.n_iter_ <= 60
+
+
+def test_hessian__expected_wins_of_the_sample() -> None:
+    block, point = two_groups_in_one_place()
+    hessian = SampleHessian(block, 0.1, 400.0).at(point)
+    em = Em(MM, 0.1, weight=400.0, n_rankings=400)
+    (answer,) = ThreadedPasses(as_rankings(block)).run(em.ask(em.start(point)))
+    summary, *steps = answer.results
+    assert_allclose(hessian.scale, em.evaluation(point, summary, steps, {}).scale / 400.0, atol=1e-12)
+
+
+def test_hessian__weights_that_do_not_add_up_exactly() -> None:
+    block, point = two_groups_in_one_place()
+    thirds = block.replace(weights=np.full(400, 1 / 3))
+    assert SampleHessian(thirds, 0.1, thirds.total_weight * (1 + 1e-13)).at(point).doubt == 0.0
 
 
 def test_with_newton__only_where_it_is_wanted() -> None:

@@ -408,6 +408,41 @@ def test_fit__a_start_that_diverges_ends_alone() -> None:
         run_to_ends(passes, em, candidates[:1])
 
 
+def test_together__a_point_that_cannot_be_computed_with_ends_alone() -> None:
+    passes = ThreadedPasses(as_rankings(drawn(2, 5, 500)))
+    fits = [Em(MM, 0.1, 500, 500, max_iter=5, number=number) for number in range(3)]
+    wide, nan = np.zeros((2, 5)), np.full((2, 5), np.nan)
+    wide[0, 0] = 900.0
+    points = [Point(worths, np.zeros(2), np.log([0.5, 0.5])) for worths in (wide, np.eye(2, 5), nan)]
+    together = Together(tuple(fits))
+    ended = run(
+        passes, together, together.start([fit.start(point) for fit, point in zip(fits, points, strict=True)])
+    )
+    errors = [state.error for state in ended.states]
+    assert isinstance(errors[0], NonFiniteError)
+    assert errors[1] is None
+    assert isinstance(errors[2], NonFiniteError)
+    assert len(ended.states[1].history) == 5
+
+
+def test_together__scores_are_objectives() -> None:
+    # With a strong prior the likelihood says little about which start is ahead.
+    passes = ThreadedPasses(as_rankings(drawn(2, 5, 60)))
+    em = Em(MM, 5.0, 60, 60, max_iter=6)
+    state = run(passes, em, em.start(Point.start(random_log_worths(0, 0, 2, 5), np.full(2, 0.5))))
+    assert em.score(state) == max(record["objective"] for record in state.history if record["taken"])
+    assert together_ignores_nan()
+
+
+def together_ignores_nan() -> bool:
+    class Nan(Scripted):
+        def score(self, state: int) -> float | None:
+            return float("nan")
+
+    together = Together((Nan([1.0], "nan"), Scripted([-3.0], "good")))
+    return together.leading(together.start([1, 1]), 1) == [1]
+
+
 def test_run__other_errors_end_everything() -> None:
     # A bug, or a damaged store, is nobody's own: it is not swallowed as the failure of one fit.
     def broken(number: int, block: RankingBlock, params: None) -> int:

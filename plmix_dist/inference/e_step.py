@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plmix_dist.engine.request import Aggregation, Finish, Request
-from plmix_dist.errors import NonFiniteError
+from plmix_dist.errors import NonFiniteError, SettingsError
 from plmix_dist.inference.collapse import SMALLEST_SHARE
 from plmix_dist.inference.point import WIDEST_POINT
 from plmix_dist.kernels import Prepared, prepare
@@ -38,11 +38,14 @@ class PreparedPass(NamedTuple):
 
 
 def _prepare_pass(params: PassParams) -> PreparedPass:
-    current, frozen = params
-    return PreparedPass(
-        prepare(current.log_worths, current.log_shares),
-        None if frozen is None else prepare(frozen.log_worths, frozen.log_shares),
-    )
+    try:
+        current, frozen = (
+            None if point is None else prepare(point.log_worths, point.log_shares) for point in params
+        )
+    except SettingsError as error:  # it concerns this fit alone
+        raise NonFiniteError(str(error)) from None
+    assert current is not None
+    return PreparedPass(current, frozen)
 
 
 def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: PreparedPass) -> Sums:
@@ -89,7 +92,7 @@ def _summarise(m_step: MStep, frozen: bool, sums: Any) -> Summary:
     objective = m_step.objective
     value = None
     if objective is not None:
-        value = objective.expected(sums) if frozen else objective.observed(sums)
+        value = float(objective.expected(sums) if frozen else objective.observed(sums))
     return Summary(float(sums.log_likelihood), sums.shares, value)
 
 

@@ -51,8 +51,6 @@ class EmState(NamedTuple):
         One record per iteration.
     events
         Components that collapsed.
-    reached
-        The highest log-likelihood so far, whether its point was taken or not.
     best
         The best point before a component was seeded again, with as many components as there are now: seeding lowers
         the objective, and a fit never returns a point worse than one it has taken.
@@ -64,7 +62,6 @@ class EmState(NamedTuple):
     inner: Inner | None = None
     history: tuple[dict[str, Any], ...] = ()
     events: tuple[dict[str, Any], ...] = ()
-    reached: float | None = None
     best: Good | None = None
     error: FitError | None = None
 
@@ -154,17 +151,21 @@ class Em:
             return self._told_inner(state, state.inner, summary, steps)
         timing = answer.timing._asdict() | {"solve_seconds": max(step.seconds for step in steps)}
         evaluation = self.evaluation(state.iteration.point, summary, steps, timing)
-        likelihood = summary.log_likelihood
-        state = state._replace(
-            reached=likelihood if state.reached is None else max(state.reached, likelihood)
-        )
         if self._solves_m_steps and evaluation.residual > self.tol:
             return state._replace(inner=Inner(Iteration.start(state.iteration.point), evaluation))
         return self._advanced(state, evaluation)
 
     def score(self, state: EmState) -> float | None:
-        """The highest log-likelihood so far."""
-        return None if state.error is not None else state.reached
+        """The objective of the best point so far; its log-likelihood where there is no objective."""
+        if state.error is not None:
+            return None
+        known = [good.evaluation for good in (state.iteration.good, state.best) if good is not None]
+        if state.inner is not None:
+            known.append(state.inner.outer)
+        return max(
+            (each.details["log_likelihood"] if each.objective is None else each.objective for each in known),
+            default=None,
+        )
 
     def result(self, state: EmState) -> Run:
         """Where a fit that has ended, or that nobody asks on, stands."""
@@ -193,7 +194,9 @@ class Em:
     ) -> EmState:
         """One pass nearer to the maximum of the expected log-likelihood; the shares stay as they are."""
         found = self.evaluation(inner.iteration.point, summary, steps, {}, share_gradient=False)
-        iteration, _ = advance(inner.iteration, found, self.inner_rules)
+        iteration, record = advance(inner.iteration, found, self.inner_rules)
+        if record["taken"]:
+            self._refuse_divergence(inner.iteration.point, found.next)
         if iteration.ended is None:
             return state._replace(inner=inner._replace(iteration=iteration))
         solved = iteration.best.point
@@ -219,6 +222,8 @@ class Em:
             None if self.fixed_shares else has_collapsed,
         )
         iteration, record = advance(state.iteration, evaluation, rules)
+        if record["taken"]:
+            self._refuse_divergence(state.iteration.point, evaluation.next)
         numbered = {"iteration": len(state.history) + 1, "start": self.number} | record
         state = state._replace(iteration=iteration, history=(*state.history, numbered))
         if iteration.ended is None or self.fixed_shares or len(state.history) >= self.max_iter:
@@ -248,7 +253,6 @@ class Em:
         share_gradient: bool = True,
     ) -> Evaluation:
         """What a pass tells about a point. Without `share_gradient` the shares are held, as in an exact M-step."""
-        self._refuse_divergence(point, steps)
         free_shares = share_gradient and not self.fixed_shares
         log_shares = point.log_shares
         if free_shares:
@@ -276,14 +280,13 @@ class Em:
             details=details,
         )
 
-    def _refuse_divergence(self, point: Point, steps: Sequence[ComponentStep]) -> None:
-        """Without a prior a component may have no maximum; its log-worths then diverge."""
+    def _refuse_divergence(self, point: Point, after: Point) -> None:
+        """Without a prior a component may have no maximum; its log-worths then diverge, step after step."""
         if self.alpha:
             return
-        for component, step in enumerate(steps):
-            if not np.ptp(step.next.log_worths) <= WIDEST_FIT:
-                finite = np.isfinite(step.next.log_worths).all()
-                shown = step.next.log_worths if finite else point.log_worths[component]
+        for component, log_worths in enumerate(after.log_worths):
+            if not np.ptp(log_worths) <= WIDEST_FIT:
+                shown = log_worths if np.isfinite(log_worths).all() else point.log_worths[component]
                 so_far = _describe_extremes(shown, self.item_names)
                 raise NotIdentifiedError(
                     f"component {component} has no maximum-likelihood estimate: its log-worths diverge ({so_far}). "

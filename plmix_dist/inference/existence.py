@@ -27,8 +27,8 @@ _MOST_NUMBERS = 1 << 26
 # A cut is looked at if it is crossed by less than this share of the weight of a component's rankings.
 _HARDLY_EVER = 1e-3
 _MOST_CUTS = 4
-# So far log-worths are moved down: odds of one to a billion.
-_FAR_DOWN = 20.0
+# So far log-worths are moved down: odds of one to a billion, and farther.
+_FAR_DOWN = (20.0, 40.0)
 _ROUNDING = 1e-12
 
 
@@ -117,7 +117,8 @@ def check_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> No
 
     A component may have no maximum although the data as a whole have one: all its rankings place some items below the
     others. Such items can be moved down for ever. Where the rankings of a component hardly ever place its lowest items
-    above others, these items are moved down by a large step. If the likelihood is no lower there, it has no maximum.
+    above others, these items are moved down by a large step, and by a larger one. If the likelihood does not fall, it
+    has no maximum. `point` is where a fit has converged: elsewhere a large step may simply be a good one.
 
     Examples
     --------
@@ -139,11 +140,12 @@ def check_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> No
     cuts = _cuts(point, beaten.wins)
     if not cuts:
         return
-    points = [point, *(_moved_down(point, cut) for cut in cuts)]
+    points = [point, *(_moved_down(point, cut, by) for cut in cuts for by in _FAR_DOWN)]
     answers = passes.run([Request(LIKELIHOOD, each) for each in points])
     here, *there = (float(each.results[0].log_likelihood) for each in answers)
-    for cut, reached in zip(cuts, there, strict=True):
-        if reached >= here - _ROUNDING * abs(here):
+    slack = _ROUNDING * abs(here)
+    for cut, far, farther in zip(cuts, there[::2], there[1::2], strict=True):
+        if far >= here - slack and farther >= far - slack:
             names = ", ".join(item_names[item] for item in cut.items[:10])
             more = ", ..." if len(cut.items) > 10 else ""
             raise NotIdentifiedError(
@@ -166,7 +168,7 @@ def _cuts(point: Point, wins: NDArray[np.float64]) -> list[Cut]:
     return found
 
 
-def _moved_down(point: Point, cut: Cut) -> Point:
+def _moved_down(point: Point, cut: Cut, by: float) -> Point:
     log_worths = point.log_worths.copy()
-    log_worths[cut.component, cut.items] -= _FAR_DOWN
+    log_worths[cut.component, cut.items] -= by
     return point._replace(log_worths=log_worths)

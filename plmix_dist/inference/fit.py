@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmix_dist.engine.passes import make_passes
-from plmix_dist.errors import SettingsError
+from plmix_dist.errors import NotIdentifiedError, SettingsError
 from plmix_dist.inference.em import Em
 from plmix_dist.inference.existence import check_identified, check_maximum
 from plmix_dist.inference.look import take_look
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.sample_fits import NEWTON_AFTER, SampleFits, halving, with_newton
-from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, failures_of, run_to_ends
+from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, Ends, failures_of, run_to_ends
 from plmix_dist.kernels.compilation import FIRST_FIT_SECONDS, kernels_are_compiled
 from plmix_dist.solvers import LSR, M_STEPS, MM, MStep
 from plmix_dist.stages import Stages
 from plmix_dist.starts.make_starts import make_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from distributed import Client
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from plmix_dist.inference.em import Run
     from plmix_dist.inference.look import Extent, Look
     from plmix_dist.inference.settings import FitSettings
-    from plmix_dist.inference.starts_to_ends import Ends
 
 logger = logging.getLogger("plmix_dist")
 
@@ -105,12 +104,30 @@ def _fit(
             progress=progress,
         )
         record["passes"] = passes.n_passes - n_before
-    best = best_of(ends)
     if settings.alpha == 0:
-        check_maximum(passes, ends.runs[best].point, rankings.item_names)
+        ends = _with_maximum(passes, ends, rankings.item_names)
+    best = best_of(ends)
     failed += failures_of("fit", ends.failed)
     began = {"stages": stages.records, "failed_starts": failed}
     return Fit(ends.runs[best], em.m_step.name, about | candidates[best].about | began)
+
+
+def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str]) -> Ends:
+    """The ends with the best objective that is a maximum; those above it, where log-worths diverge, have failed."""
+    runs, failed = dict(ends.runs), dict(ends.failed)
+    while True:
+        best = best_of(Ends(runs, failed))
+        if not runs[best].converged:
+            return Ends(runs, failed)
+        try:
+            check_maximum(passes, runs[best].point, item_names)
+        except NotIdentifiedError as error:
+            failed[best] = error
+            del runs[best]
+            if not runs:
+                raise
+        else:
+            return Ends(runs, failed)
 
 
 def _tell_of_compiling(m_step: MStep) -> None:

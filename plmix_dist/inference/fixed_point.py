@@ -6,9 +6,13 @@ good point and takes the safe step from there. Without an objective every step i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
+from plmix_dist.errors import NonFiniteError
 from plmix_dist.inference import anderson
 from plmix_dist.inference.anderson import AndersonMemory
 from plmix_dist.inference.point import WIDEST_POINT, Point
@@ -16,7 +20,6 @@ from plmix_dist.inference.point import WIDEST_POINT, Point
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from plmix_dist.inference.newton import Newton, NewtonState
@@ -156,9 +159,7 @@ def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple
     """
     number, good = iteration.n_evaluations + 1, iteration.good
     change = _change(evaluation, good)
-    # Sums of millions of terms differ in their last digits; a fall within rounding is no fall.
-    slack = 1e-13 * abs(evaluation.objective or 0.0) + 1e-300
-    taken = change is None or change >= -slack
+    taken = _is_taken(evaluation, good)
     record = _record(iteration.step, taken, evaluation, change)
     iteration = iteration._replace(n_evaluations=number)
     if not taken:
@@ -182,6 +183,21 @@ def _change(evaluation: Evaluation, good: Good | None) -> float | None:
     if good is None or evaluation.objective is None or good.evaluation.objective is None:
         return None
     return evaluation.objective - good.evaluation.objective
+
+
+def _is_taken(evaluation: Evaluation, good: Good | None) -> bool:
+    """Whether the objective is no lower than at the last good point."""
+    if evaluation.objective is None:
+        return True
+    if not math.isfinite(evaluation.objective):
+        if good is None:
+            raise NonFiniteError("the objective is not finite where the fit begins")
+        return False
+    if good is None or good.evaluation.objective is None:
+        return True
+    # Sums of millions of terms differ in their last digits; a fall within rounding is no fall.
+    slack = 1e-13 * abs(good.evaluation.objective) + 1e-300
+    return bool(evaluation.objective >= good.evaluation.objective - slack)
 
 
 def _record(step: Step, taken: bool, evaluation: Evaluation, change: float | None) -> dict[str, Any]:
@@ -215,6 +231,6 @@ def _proposed(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> Ite
             memory = AndersonMemory.empty(here.n_parameters)  # the last points belong to another map
         memory, mixed = anderson.propose(memory, here.flat(), plain.flat())
         accelerated = here.like(mixed)
-        if accelerated.log_range() <= WIDEST_POINT:
+        if accelerated.log_range() <= WIDEST_POINT and np.isfinite(accelerated.ghosts).all():
             proposal, step = accelerated, _ACCELERATED if leap is None else _NEWTON
     return iteration._replace(point=proposal, step=step, anderson=memory, newton=newton)

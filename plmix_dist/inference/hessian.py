@@ -12,18 +12,21 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from plmix_dist.data import as_rankings
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.engine.threaded import ThreadedPasses
+from plmix_dist.inference.e_step import PassParams, e_step
 from plmix_dist.kernels import Information, Prepared, information, prepare
 from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import sample_rows
 from plmix_dist.single_thread import single_thread
-from plmix_dist.solvers.ghost import probabilities_against_ghost
+from plmix_dist.solvers import MM
+from plmix_dist.solvers.ghost import probabilities_against_ghost, with_ghost
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.inference.fixed_point import Evaluation
     from plmix_dist.inference.point import Point
+    from plmix_dist.kernels import EmStatistics
     from plmix_dist.rankings import RankingBlock
 
 # Up to this many parameters, a matrix of them is formed and factorised within the time of a few passes.
@@ -32,9 +35,10 @@ _MOST_PARAMETERS = 1_500
 _MOST_WORK = 1e10
 # No parameter moves further than this in one step: beyond, second derivatives here say little about there.
 _LONGEST_STEP = 1.5
-# Where the complete information of a sample is less than this share of what all rows promise, the sample has not seen
-# the item.
+# Where an item's expected wins in a sample are less than this share of those in all rows, the sample has not seen it.
 _LEAST_KNOWN = 1e-3
+# Sums of weights in another order differ by about this share.
+_ROUNDING = 1e-9
 _LEAST_DAMPING = 0.02
 _MOST_DAMPING = 10.0
 
@@ -66,6 +70,9 @@ class Hessian(NamedTuple):
         Of the rows it was computed on.
     doubt
         The share of the complete information that the number of these rows leaves uncertain.
+    scale : (n_parameters,)
+        Expected wins of these rows, divided by their weight, with those of the prior: to be compared with those of all
+        rows.
     """
 
     observed: NDArray[np.float64]
@@ -73,6 +80,7 @@ class Hessian(NamedTuple):
     free: NDArray[np.bool_]
     weight: float
     doubt: float
+    scale: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -110,11 +118,12 @@ class SampleHessian:
         with single_thread():
             rows = self._rows_for(point)
             passes = ThreadedPasses(as_rankings(rows), residency="memory")
-            (answer,) = passes.run([Request(INFORMATION, point)])
+            answers = passes.run([Request(INFORMATION, point), Request(e_step(MM), PassParams(point, None))])
             passes.release()
-        if answer.error is not None:
-            raise answer.error
-        ((observed, complete),) = answer.results
+        for answer in answers:
+            if answer.error is not None:
+                raise answer.error
+        ((observed, complete),), (sums,) = (answer.results for answer in answers)
         scale, alpha = 1 / rows.total_weight, self.alpha / self.weight
         with_prior = _with_prior(scale * observed, point, alpha)
         return Hessian(
@@ -123,6 +132,7 @@ class SampleHessian:
             free=self._free(point),
             weight=rows.total_weight,
             doubt=self._doubt(rows, point),
+            scale=_scale_of(sums, point, alpha, rows.total_weight),
         )
 
     def step(
@@ -137,7 +147,7 @@ class SampleHessian:
 
     def _doubt(self, rows: RankingBlock, point: Point) -> float:
         """The share of the information that the number of rows leaves uncertain; none where it is all of them."""
-        if rows.total_weight >= self.weight:
+        if rows.total_weight >= self.weight * (1 - _ROUNDING):
             return 0.0
         return 0.5 * float(np.sqrt(point.n_parameters / max(rows.n_rankings, rows.total_weight)))
 
@@ -169,14 +179,13 @@ def newton_step(
     uncertain. A parameter about which the sample says next to nothing, compared with the `scale` that all rows give,
     takes EM's step. None where no damping helps.
     """
+    if not (np.isfinite(hessian.observed).all() and np.isfinite(hessian.complete).all()):
+        return None  # EM goes on alone
     damping = max(damping, hessian.doubt)
-    known = np.diag(hessian.complete)
-    own = np.where(known < _LEAST_KNOWN * scale, scale, 0.0)
-    free = hessian.free & (known + own > 0)
+    own = np.where(hessian.scale < _LEAST_KNOWN * scale, scale, 0.0)
+    free = hessian.free & (np.diag(hessian.complete) + own > 0)
     chosen = np.ix_(free, free)
     observed, complete = hessian.observed[chosen] + np.diag(own[free]), hessian.complete[chosen]
-    if not (np.isfinite(observed).all() and np.isfinite(complete).all()):
-        return None  # EM goes on alone
     with single_thread():
         while damping <= _MOST_DAMPING:
             try:
@@ -190,6 +199,16 @@ def newton_step(
             moved = point.flat() + move * min(1.0, _LONGEST_STEP / max(longest, 1e-300))
             return point.like(moved), damping
     return None
+
+
+def _scale_of(sums: EmStatistics, point: Point, alpha: float, weight: float) -> NDArray[np.float64]:
+    """(n_parameters,): expected wins, divided by weight, and shares, in the order of `Point.flat`."""
+    worths, ghosts = [], []
+    for own, log_worths, ghost in zip(sums.expected_wins, point.log_worths, point.ghosts, strict=True):
+        expected = with_ghost(np.zeros(len(own)), own / weight, log_worths, float(ghost), alpha)[1]
+        worths.append(expected[:-1])
+        ghosts.append(expected[-1])
+    return np.concatenate([*worths, ghosts, np.exp(point.log_shares)])
 
 
 def _all_components(complete: NDArray[np.float64], point: Point) -> NDArray[np.float64]:

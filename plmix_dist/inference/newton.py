@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 if TYPE_CHECKING:
     from plmix_dist.inference.fixed_point import Evaluation
@@ -146,5 +149,7 @@ def _promised(evaluation: Evaluation) -> float | None:
     assert evaluation.gradient is not None
     assert evaluation.scale is not None
     moved = evaluation.scale > 0
-    gain = float((evaluation.gradient[moved] ** 2 / evaluation.scale[moved]).sum()) / 2
-    return evaluation.objective + gain if gain > _ROUNDING * abs(evaluation.objective) else None
+    with np.errstate(over="ignore"):
+        gain = float((evaluation.gradient[moved] ** 2 / evaluation.scale[moved]).sum()) / 2
+    known = math.isfinite(gain) and gain > _ROUNDING * abs(evaluation.objective)
+    return evaluation.objective + gain if known else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -112,7 +113,9 @@ class Together:
             for number, own in enumerate(state.states)
             if own is not None
         }
-        return {number: score for number, score in scores.items() if score is not None}
+        return {
+            number: score for number, score in scores.items() if score is not None and not math.isnan(score)
+        }
 
 
 def leading(scores: Mapping[int, float], n_kept: int) -> list[int]:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from plmix_dist.kernels import EmStatistics
 
 
+_LONGEST_GHOST_STEP = 100.0
+
+
 class ComponentStatistics(NamedTuple):
     """Sums of one component: wins and expected wins (n_items,), rates (n_items, n_items) or empty."""
 
@@ -61,8 +64,8 @@ def mm_step(worths: Worths, at: Gradient, alpha: float) -> Worths:
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(at.wins) - np.log(at.expected_wins)
-    if alpha == 0:
-        ratio[-1] = 0.0  # there is no ghost
+    # Without a prior there is no ghost. With one its step is bounded: its expected wins may be too small to be held.
+    ratio[-1] = max(-_LONGEST_GHOST_STEP, min(_LONGEST_GHOST_STEP, ratio[-1])) if alpha else 0.0
     return moved(worths, ratio)
 
 
