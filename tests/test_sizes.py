@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import pytest
 
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import memory_needed
+from plmix_dist.engine.dask_arrays import row_blocks
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.errors import NotIdentifiedError, SettingsError
 from plmix_dist.inference import Em, Point, look, sample_fits
@@ -19,7 +21,9 @@ from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advan
 from plmix_dist.inference.look import take_look
 from plmix_dist.inference.sample_fits import SampleFits
 from plmix_dist.inference.starts_to_ends import Candidate
+from plmix_dist.ingestion.ingest_plan import ARRAY_PARTITION_ENTRIES
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.simulate import checked_length
 from plmix_dist.solvers import LSR, Worths, stationary, stationary_distribution
 from plmix_dist.stages import Stages
 
@@ -82,6 +86,19 @@ def test_small_sample__halves_and_steps(asked: Callable[..., Asked]) -> None:
     found = asked(SampleFits(em, 2, Stages(), []).on_small_sample, sample_of(500, 4), [START] * 8)
     assert found.cuts == [(8, 4), (16, 2)]
     assert (found.n_kept, found.em.max_iter, found.em.newton) == (2, 20, None)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_sample_fits__let_go_of_their_passes(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    released: list[Any] = []
+    monkeypatch.setattr(ThreadedPasses, "release", lambda self: released.append(self))
+    if fails:
+        monkeypatch.setattr(sample_fits, "run_to_ends", lambda *arguments, **options: 1 / 0)
+    em = Em(LSR, 0.1, weight=1e5, n_rankings=100_000, accelerate=False)
+    fits = SampleFits(em, 1, Stages(), [])
+    with pytest.raises(ZeroDivisionError) if fails else contextlib.nullcontext():
+        fits.on_sample(sample_of(500, 4), [START])
+    assert len(released) == 1
 
 
 def test_look__size_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,3 +249,23 @@ def test_memory__worths_that_int32_can_number(
         return
     with pytest.raises(SettingsError, match="more than can be fitted"):
         memory_needed.check_memory(n_items, n_components)
+
+
+# --- shapes of data -----------------------------------------------------------------------------------------
+
+
+def test_simulate__at_least_two_items() -> None:
+    assert checked_length(None, 2, None) == 2
+    assert checked_length(1, 3, "below") == 1
+    assert checked_length(2, 3, "absent") == 2
+    for length, n_items, unranked in [(None, 1, None), (0, 3, "below"), (1, 3, "absent"), (4, 3, "below")]:
+        with pytest.raises(SettingsError):
+            checked_length(length, n_items, unranked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("n_rows", "n_partitions"), [(2**21, 1), (2**21 + 1, 2)])
+def test_arrays__four_million_entries_per_partition(n_rows: int, n_partitions: int) -> None:
+    array = np.broadcast_to(np.int8(0), (n_rows, 2))
+    blocks = row_blocks(array, ARRAY_PARTITION_ENTRIES)
+    assert [block.first_row for block in blocks] == [0, 2**21][:n_partitions]
+    assert sum(block.n_rows for block in blocks) == n_rows

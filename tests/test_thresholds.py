@@ -24,6 +24,7 @@ from plmix_dist import export
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import ClusterOptions, LazyExecutor, cluster, run_all
 from plmix_dist.engine.distributed import DistributedPasses
+from plmix_dist.engine.graph import Graph
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.engine.residency import stays_in_memory
 from plmix_dist.errors import IngestError, StartWarning
@@ -82,6 +83,27 @@ def test_release__workers_let_go_of_blocks(client: Client) -> None:
     while loaded(client) - before and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not loaded(client) - before
+
+
+@pytest.mark.parametrize(("residency", "prefix"), [("memory", "load-"), ("store", "rows-")])
+def test_graph__tasks_over_leaves_prefer_their_homes(
+    client: Client, monkeypatch: pytest.MonkeyPatch, residency: Any, prefix: str
+) -> None:
+    noted: dict[str, str] = {}
+    call = Graph.call
+
+    def noting(self: Graph, key: str, *arguments: Any, home: str | None = None) -> Any:
+        if home is not None:
+            noted[key] = home
+        return call(self, key, *arguments, home=home)
+
+    monkeypatch.setattr(Graph, "call", noting)
+    rankings = as_rankings(np.argsort(np.random.default_rng(0).random((9000, 3)), axis=1))
+    passes = DistributedPasses(rankings, client, residency=residency)
+    passes.run([Request(Aggregation("rows", leaf=count_rows))])
+    homes = {int(key.rsplit("-", 1)[1]): home for key, home in noted.items() if key.startswith(prefix)}
+    assert homes == {part.number: part.home for part in passes.parts}
+    passes.release()
 
 
 @pytest.mark.parametrize(("decoded", "stays"), [(39.9e6, True), (40.1e6, False)])
