@@ -22,6 +22,7 @@ from plmix_dist.inference.look import take_look
 from plmix_dist.inference.sample_fits import SampleFits
 from plmix_dist.inference.starts_to_ends import Candidate
 from plmix_dist.ingestion.ingest_plan import ARRAY_PARTITION_ENTRIES
+from plmix_dist.kernels import em_statistics, prepare
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.simulate import checked_length
 from plmix_dist.solvers import LSR, Worths, stationary, stationary_distribution
@@ -269,3 +270,10 @@ def test_arrays__four_million_entries_per_partition(n_rows: int, n_partitions: i
     blocks = row_blocks(array, ARRAY_PARTITION_ENTRIES)
     assert [block.first_row for block in blocks] == [0, 2**21][:n_partitions]
     assert sum(block.n_rows for block in blocks) == n_rows
+
+
+def test_block__number_of_items_as_an_integer_of_numpy() -> None:
+    block = RankingBlock.from_array([[0, 1, 2]]).replace(n_items=np.int64(3))
+    assert type(block.n_items) is int
+    statistics = em_statistics(block, prepare(np.zeros((1, 3)), np.zeros(1)), with_rates=True)
+    assert statistics.wins.tolist() == [[1.0, 1.0, 0.0]]
