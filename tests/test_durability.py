@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from oracle import plan_for, write_store
 
@@ -91,3 +93,17 @@ def test_lease__lasts_for_a_minute(
                 WriteSession.begin(memory_place, plan_for(3, 1)).__enter__()
         else:
             write_store(memory_place, [[BLOCK]])
+
+
+@pytest.mark.promise(13)
+def test_chunks__have_checksums_that_any_reader_of_zarr_checks(tmp_path: Path) -> None:
+    rows = RankingBlock.from_array([[0, 1, 2], [2, 1, 0]], weights=[1.5, 2.5])
+    write_store(tmp_path / "store", [[rows.replace(ids=np.array([300, 7]))]])
+    described = [
+        json.loads(path.read_text()) for path in (tmp_path / "store/partitions/p000000").glob("*/zarr.json")
+    ]
+    kinds = {array["data_type"] for array in described}
+    assert len(kinds) > 2
+    for array in described:
+        codecs = {codec["name"]: codec.get("configuration", {}) for codec in array["codecs"]}
+        assert "crc32c" in codecs or codecs["zstd"]["checksum"] is True, array["codecs"]

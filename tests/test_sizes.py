@@ -25,7 +25,7 @@ from plmix_dist.ingestion.ingest_plan import ARRAY_PARTITION_ENTRIES
 from plmix_dist.kernels import em_statistics, prepare
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.simulate import checked_length
-from plmix_dist.solvers import LSR, Worths, stationary, stationary_distribution
+from plmix_dist.solvers import LSR, stationary, stationary_distribution
 from plmix_dist.stages import Stages
 
 if TYPE_CHECKING:
@@ -154,14 +154,14 @@ def test_collapse__three_seeds_and_no_more() -> None:
 )
 def test_em__log_worths_that_diverge(log_range: float, alpha: float, refused: bool) -> None:
     em = Em(LSR, alpha, weight=1.0, n_rankings=1, item_names=("tea", "mate"))
-    step: Any = SimpleNamespace(next=Worths(np.array([log_range / 2, -log_range / 2]), 0.0))
+    after = Point.start(np.array([[log_range / 2, -log_range / 2]]), np.ones(1))
     if not refused:
-        em._refuse_divergence(START.point, [step])
+        em._refuse_divergence(START.point, after)
         return
     with pytest.raises(
-        NotIdentifiedError, match=r"component 0 .* diverge .*lowest 'mate' at -150, highest 'tea'"
+        NotIdentifiedError, match=r"component 0 .* diverge .*lowest 'mate' at -15[01], highest 'tea'"
     ):
-        em._refuse_divergence(START.point, [step])
+        em._refuse_divergence(START.point, after)
 
 
 @pytest.mark.parametrize(("log_range", "step"), [(598.0, "accelerated"), (602.0, "plain")])
