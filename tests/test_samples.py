@@ -142,7 +142,12 @@ HERE = Point.start(np.zeros((1, 2)), np.ones(1))
 def step_by(observed: list[float], complete: list[float], **given: Any) -> tuple[Point, float] | None:
     """A step by matrices that are diagonal; the derivative is 1e-6 for the ghost alone."""
     information = Hessian(
-        np.diag(observed), np.diag(complete), np.ones(4, np.bool_), weight=1.0, doubt=given.get("doubt", 0.0)
+        np.diag(observed),
+        np.diag(complete),
+        np.ones(4, np.bool_),
+        weight=1.0,
+        doubt=given.get("doubt", 0.0),
+        scale=np.array(complete),
     )
     return newton_step(
         information, HERE, np.array([0.0, 0.0, 1e-6, 0.0]), np.ones(4), given.get("damping", 0.0)
