@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from ingest_helpers import labels_of, write
 from oracle import all_damage, plan_for, write_store
 
-from plmix_dist import open_store
+from plmix_dist import ingest, open_store
+from plmix_dist.errors import StoreAccessError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.portions import draw_portions
 from plmix_dist.store import Location, RankingStore, RejectedRows, WriteSession, write_partition
@@ -95,3 +97,33 @@ def test_groups__that_go_on_in_the_next_block_stay_in_one_leaf(tmp_path: Path) -
     homes = {group: {number for number, leaf in enumerate(leaves) if group in leaf} for group in (1, 2, 3, 4)}
     assert all(len(numbers) == 1 for numbers in homes.values())
     assert len(leaves) > 1
+
+
+def test_append__numbers_become_text_where_the_store_has_text(tmp_path: Path) -> None:
+    first = write(tmp_path / "a.csv", "id,p1,p2\na,tea,mate\nb,mate,tea\n")
+    more = write(tmp_path / "b.csv", "id,p1,p2\n7,tea,mate\n")
+    ingest(first, tmp_path / "store")
+    store = ingest(more, tmp_path / "store", append=True)
+    assert labels_of(store, "ids") == ["a", "b", "7"]
+    # The new partition is written as text too, not turned into text when it is read.
+    assert [sorted(name for name in store.index(number).columns if "ids" in name) for number in (0, 1)] == [
+        ["ids_lengths", "ids_utf8"]
+    ] * 2
+
+
+@pytest.mark.promise(16)
+@pytest.mark.parametrize("append", [False, True])
+def test_ingest__place_is_tried_before_rows_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, append: bool
+) -> None:
+    source = write(tmp_path / "a.csv", "p1,p2\ntea,mate\nmate,tea\n")
+    if append:
+        ingest(source, tmp_path / "store")
+        source = write(tmp_path / "b.csv", "p1,p2\ntea,mate\n")
+
+    def refuse(self: Location) -> None:
+        raise StoreAccessError(f"cannot write {self.url}")
+
+    monkeypatch.setattr(Location, "check_writable", refuse)
+    with pytest.raises(StoreAccessError, match=r"cannot write .*store"):
+        ingest(source, tmp_path / "store", append=append)
