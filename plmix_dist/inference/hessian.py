@@ -18,7 +18,7 @@ from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import sample_rows
 from plmix_dist.single_thread import single_thread
-from plmix_dist.solvers import MM
+from plmix_dist.solvers import MM, MStep
 from plmix_dist.solvers.ghost import probabilities_against_ghost, with_ghost
 
 if TYPE_CHECKING:
@@ -97,12 +97,15 @@ class SampleHessian:
         The weight of all rows.
     fixed_shares
         Whether the shares stay as they are.
+    m_step
+        The M-step of the fit: its sums give the expected wins.
     """
 
     rows: RankingBlock
     alpha: float
     weight: float
     fixed_shares: bool = False
+    m_step: MStep = MM
 
     @cached_property
     def _merged(self) -> RankingBlock:
@@ -118,7 +121,9 @@ class SampleHessian:
         with single_thread():
             rows = self._rows_for(point)
             passes = ThreadedPasses(as_rankings(rows), residency="memory")
-            answers = passes.run([Request(INFORMATION, point), Request(e_step(MM), PassParams(point, None))])
+            answers = passes.run(
+                [Request(INFORMATION, point), Request(e_step(self.m_step), PassParams(point, None))]
+            )
             passes.release()
         for answer in answers:
             if answer.error is not None:

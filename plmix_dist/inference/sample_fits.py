@@ -133,7 +133,9 @@ def with_newton(em: Em, sample: RankingBlock, after: int) -> Em:
     """The fit with Newton steps by a Hessian estimated on a sample, where that suits: fused, accelerated EM."""
     if not em.accelerate or em.kind == "exact" or em.m_step.objective is not LOG_LIKELIHOOD:
         return em
-    return replace(em, newton=Newton(SampleHessian(sample, em.alpha, em.weight, em.fixed_shares), after))
+    return replace(
+        em, newton=Newton(SampleHessian(sample, em.alpha, em.weight, em.fixed_shares, em.m_step), after)
+    )
 
 
 def halving(n_runs: int, n_kept: int, first: int = 8) -> list[tuple[int, int]]:
