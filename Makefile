@@ -6,7 +6,7 @@ DEMO := demo-output
 # Tests run in so many processes.
 PROCESSES ?= 2
 
-.PHONY: demo test test-slow lint format bench wheel clean help
+.PHONY: demo test coverage test-slow lint format bench wheel clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,8 +18,11 @@ demo: $(VENV)/.package  ## the main job in small: simulate -> store -> verify ->
 	$(BIN)/plmix info $(DEMO)/rankings
 	$(BIN)/plmix fit $(DEMO)/rankings --components 3 --out $(DEMO)/model --workers 2
 
-test: $(VENV)/.test  ## all tests but the slow ones, with coverage
-	$(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --cov --cov-report=term
+test: $(VENV)/.test  ## all tests but the slow ones
+	$(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist worksteal
+
+coverage: $(VENV)/.test  ## the same, and which lines they reach
+	$(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist worksteal --cov --cov-report=term
 
 test-slow: $(VENV)/.test  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -43,7 +43,7 @@ print(json.dumps({"beyond a second fit": 2 * first - (time.process_time() - bega
 def run(tiny: bool = False) -> list[dict[str, Any]]:
     repeats = 1 if tiny else 7
     rows = [_measure(name, arguments, repeats) for name, arguments in COMMANDS.items()]
-    for m_step in ("mm", "lsr"):
+    for m_step in () if tiny else ("mm", "lsr"):
         fit = ["-c", FIT, m_step]
         rows.append(
             _measure(f"first {m_step.upper()} fit, nothing compiled", fit, min(repeats, 3), new_cache=True)
