@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from ingest_helpers import labels_of, write
-from oracle import all_damage, plan_for, write_store
+from oracle import all_damage, plan_for, snapshot, write_store
 
 from plmix_dist import ingest, open_store
-from plmix_dist.errors import StoreAccessError
+from plmix_dist.errors import StoreAccessError, StoreError, StoreExistsError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.portions import draw_portions
 from plmix_dist.store import Location, RankingStore, RejectedRows, WriteSession, write_partition
@@ -127,3 +127,23 @@ def test_ingest__place_is_tried_before_rows_are_written(
     monkeypatch.setattr(Location, "check_writable", refuse)
     with pytest.raises(StoreAccessError, match=r"cannot write .*store"):
         ingest(source, tmp_path / "store", append=append)
+
+
+def test_begin__beside_partitions_of_nobody(tmp_path: Path) -> None:
+    write_store(tmp_path / "store", [[BLOCK]])
+    (tmp_path / "store/manifest.json").unlink()
+    before = snapshot(tmp_path / "store")
+    # They may be the last copy of someone's data.
+    with pytest.raises(StoreExistsError, match=r"partitions/p000000 exists already, and no manifest or plan"):
+        write_store(tmp_path / "store", [[BLOCK]], name="another")
+    assert snapshot(tmp_path / "store") == before
+
+
+def test_abandoned__a_late_worker_publishes_nothing(tmp_path: Path) -> None:
+    place = Location.of(tmp_path / "store")
+    with WriteSession.begin(place, plan_for(3, 1)) as session:
+        (late,) = session.pending()
+        session.abandon()
+        with pytest.raises(StoreError, match="was abandoned; partition 0 is not published"):
+            write_partition(late, [BLOCK])
+    assert place.listing() == []
