@@ -13,6 +13,7 @@ import pytest
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import memory_needed
 from plmix_dist.engine.dask_arrays import row_blocks
+from plmix_dist.engine.graph import Graph
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.errors import NotIdentifiedError, SettingsError
 from plmix_dist.inference import Em, Point, look, sample_fits
@@ -21,6 +22,7 @@ from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advan
 from plmix_dist.inference.look import take_look
 from plmix_dist.inference.sample_fits import SampleFits
 from plmix_dist.inference.starts_to_ends import Candidate
+from plmix_dist.inference.together import Together
 from plmix_dist.ingestion.ingest_plan import ARRAY_PARTITION_ENTRIES
 from plmix_dist.kernels import em_statistics, prepare
 from plmix_dist.rankings import RankingBlock
@@ -277,3 +279,44 @@ def test_block__number_of_items_as_an_integer_of_numpy() -> None:
     assert type(block.n_items) is int
     statistics = em_statistics(block, prepare(np.zeros((1, 3)), np.zeros(1)), with_rates=True)
     assert statistics.wins.tolist() == [[1.0, 1.0, 0.0]]
+
+
+# --- passes -------------------------------------------------------------------------------------------------
+
+
+class Counting:
+    """An algorithm that asks for one thing, three times."""
+
+    def ask(self, state: int) -> list[Any]:
+        return ["request"] if state < 3 else []
+
+    def tell(self, state: int, answers: Any) -> int:
+        assert list(answers) == ["answer"]
+        return state + 1
+
+    def score(self, state: int) -> float:
+        return float(state)
+
+
+@pytest.mark.parametrize(
+    ("at_once", "expected"), [(1, [1] * 15), (2, [2, 2, 1] * 3), (5, [5] * 3), (9, [5] * 3)]
+)
+def test_together__at_most_so_many_share_a_pass(at_once: int, expected: list[int]) -> None:
+    together = Together(tuple(Counting() for _ in range(5)), at_once=at_once)  # type: ignore[arg-type]
+    state, sizes = together.start([0] * 5), []
+    while requests := together.ask(state):
+        sizes.append(len(requests))
+        state = together.tell(state, ["answer"] * len(requests))  # type: ignore[list-item]
+    assert sizes == expected
+    assert (state.states, state.n_rounds) == ((3,) * 5, 3)
+
+
+def test_graph__a_worker_that_is_gone_is_replaced_by_any_other() -> None:
+    graph = Graph()
+    graph.call("at home", abs, -1, home="tcp://a:1")
+    graph.call("anywhere", abs, -2)
+    (lazy,) = graph.lazily(["at home"])
+    wish = lazy.dask.layers["at-home"].annotations
+    assert wish["workers"]("at home") == ["tcp://a:1"]
+    assert wish["allow_other_workers"] is True
+    assert set(lazy.dask.layers["at-home"]) == {"at home"}
