@@ -290,7 +290,10 @@ def test_sample_weight__zero_for_whole_leaves(store: RankingStore, mixed: list[R
     [
         ([1.0, 2.0], r"expected 3 sample weights, one per ranking, but got shape \(2,\)"),
         ([1.0, -2.0, 1.0], r"sample_weight\[1\] is -2.0, but must be finite, not negative, and at most 1e"),
-        ([1.0, 1.0, math.nan], r"sample_weight\[2\] is nan, but must be finite, not negative, and at most 1e"),
+        (
+            [1.0, 1.0, math.nan],
+            r"sample_weight\[2\] is nan, but must be finite, not negative, and at most 1e",
+        ),
         ([0.0, 0.0, 0.0], "all weights are zero"),
     ],
 )
