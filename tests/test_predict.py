@@ -230,6 +230,27 @@ main(["predict", *sys.argv[1:], "--workers", "0"])
 
 
 @pytest.mark.promise(45)
+def test_predict__half_written_files_are_removed(
+    tmp_path: Path,
+    mixture: MixtureParams,
+    store: RankingStore,
+    undisturbed: dict[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A run that is killed while a thread writes a chunk leaves its draft.
+    finalise = memberships.MembershipSession.finalise
+
+    def with_draft(session: memberships.MembershipSession) -> None:
+        draft = tmp_path / "out/probabilities/c/0" / f"0.{'a' * 32}.tmp"
+        draft.write_bytes(b"half")
+        finalise(session)
+
+    monkeypatch.setattr(memberships.MembershipSession, "finalise", with_draft)
+    write_predictions(mixture, store, tmp_path / "out")
+    assert contents(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.promise(45)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=str)
 def test_predict__killed_or_interrupted(
     tmp_path: Path,

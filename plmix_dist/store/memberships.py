@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from plmix_dist.store.location import Location
 
 CHUNK_ROWS = 1 << 16
+_ARRAYS = ("probabilities", "component")
 _GROUP = "zarr.json"
 _PLAN = "wip/predict.json"
 _LARGEST_JSON = 1 << 28
@@ -172,9 +173,7 @@ class MembershipSession:
         """
         if self.already_done:
             return []
-        there = {
-            key for folder in ("wip", "probabilities", "component") for key in self.location.listing(folder)
-        }
+        there = {key for folder in ("wip", *_ARRAYS) for key in self.location.listing(folder)}
         return [
             (first, last)
             for first, last in self.plan.chunks
@@ -203,10 +202,20 @@ class MembershipSession:
             raise UnfinishedStoreError(f"{self.location.url}: rows not written: {rows}")
         described = self.plan.files()
         self.lock.check()
+        self._remove_drafts()
         for key in sorted(described.keys() - {_GROUP}):
             self.location.write_bytes(key, described[key])
         self.location.create_bytes(_GROUP, described[_GROUP])
         _remove_work(self.location)
+
+    def _remove_drafts(self) -> None:
+        """Remove files that a run left half-written when it was killed."""
+        chunks = {key for first, _ in self.plan.chunks for key in _chunk_keys(self.plan, first)}
+        described = {f"{folder}/zarr.json" for folder in _ARRAYS}
+        for folder in _ARRAYS:
+            for key in self.location.listing(folder):
+                if key not in chunks | described:
+                    self.location.remove(key)
 
 
 def write_memberships(
@@ -260,7 +269,7 @@ def _finished(location: Location, plan: MembershipPlan) -> bool:
 
 def _refuse_leftovers(location: Location) -> None:
     """Refuse to write among chunks of no known plan."""
-    for folder in ("probabilities", "component"):
+    for folder in _ARRAYS:
         if location.listing(folder):
             raise StoreExistsError(
                 f"{location.url}/{folder} exists already, and no plan says what it is; "
