@@ -97,6 +97,10 @@ class CollapsedComponentWarning(UserWarning):
     """A component lost all its rankings, and was started again or dropped."""
 
 
+class NotIdentifiableWarning(UserWarning):
+    """The data do not identify so many components: other parameters may give the same probabilities."""
+
+
 class StartWarning(UserWarning):
     """A start was made, but the user should know something about it."""
 

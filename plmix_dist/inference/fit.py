@@ -16,6 +16,7 @@ from plmix_dist.inference.look import take_look
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.sample_fits import NEWTON_AFTER, SampleFits, halving, with_newton
 from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, Ends, failures_of, run_to_ends
+from plmix_dist.inference.supported import check_supported
 from plmix_dist.kernels.compilation import FIRST_FIT_SECONDS, kernels_are_compiled
 from plmix_dist.solvers import LSR, M_STEPS, MM, MStep
 from plmix_dist.stages import Stages
@@ -83,6 +84,7 @@ def _fit(
     stages = Stages()
     with stages.stage("look", passes=1):
         look = take_look(passes, rankings, settings.seed)
+    check_supported(look.sample, settings.n_components, all_rows=look.share == 1)
     if settings.alpha == 0:
         check_identified(passes, rankings.item_names)
     em = em_for(settings, look.extent, rankings)

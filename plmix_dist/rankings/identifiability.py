@@ -1,0 +1,234 @@
+"""How many components rankings can identify: published theorems, applied to what the rows order.
+
+Zhao, Piech & Xia (2016), for rankings of all n items: K components are not identifiable if n <= 2 K - 1. Two components
+are from n = 4 on. For n >= 6 and K <= floor((n - 2) / 2)! almost all parameters are ("generic" below).
+Zhao & Xia (2019), for partial rankings: with the first l1 places, and orders or choices of l2 items (l2 = 1 if there
+are none), K components are not identifiable if l1 + l2 <= 2 K - 1. The first l places count like l + 1 items. Two
+components are identifiable from the first three places; from the first two and pairs; from orders of four items; and
+from choices out of two, three and four items.
+"""
+
+from __future__ import annotations
+
+from math import factorial
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from plmix_dist.rankings.ties import unorder_last_ties
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings.block import RankingBlock
+
+    Status = Literal["identifiable", "generic", "not identifiable", "unknown"]
+
+# Longer rankings are counted with this length: it supports more components than anybody fits.
+_LONGEST = 32
+# Rankings of some length count if at least this share of the weight is as long: a handful of long rankings among
+# millions of short ones identify components in theory only.
+_LEAST_SHARE = 0.01
+_FEWEST_FOR_TWO = 4
+_FEWEST_FOR_GENERIC = 6
+
+
+class OrderedLengths(NamedTuple):
+    """Weight of rows by what they order, each (33,): entry l is the weight of rows of length l, the last of l >= 32.
+
+    Parameters
+    ----------
+    firsts
+        Rows that order the first l places of all items. A full ranking of n items has the first n - 1.
+    orders
+        Rows that order l items and were offered no others.
+    parts
+        Rows that order the first l of the items of a slate, l >= 2.
+    choices
+        Rows that choose one of l items of a slate.
+    slates
+        Rows of `parts` and `choices`, by the number of items offered.
+    weight
+        Shape (): the total weight.
+    """
+
+    firsts: NDArray[np.float64]
+    orders: NDArray[np.float64]
+    parts: NDArray[np.float64]
+    choices: NDArray[np.float64]
+    slates: NDArray[np.float64]
+    weight: NDArray[np.float64]
+
+
+class Identifiability(NamedTuple):
+    """How many components data can identify, and why.
+
+    Parameters
+    ----------
+    n_items
+        The number of items.
+    certain
+        The largest number of components that is identifiable for all parameters.
+    generic
+        The largest number of components that is identifiable for almost all parameters.
+    counts_like
+        The rankings count like full rankings of so many items.
+    at_most_like
+        They tell no more than full rankings of so many items.
+    described
+        What the rankings give, in words.
+    """
+
+    n_items: int
+    certain: int
+    generic: int
+    counts_like: int
+    at_most_like: int
+    described: str
+
+    def status(self, n_components: int) -> Status:
+        """What is known about a number of components.
+
+        Examples
+        --------
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> found = identifiability(ordered_lengths(RankingBlock.from_array([[0, 1, 2, 3, 4]])), n_items=5)
+        >>> [found.status(n_components) for n_components in (1, 2, 3)]
+        ['identifiable', 'identifiable', 'not identifiable']
+        """
+        if n_components <= self.certain:
+            return "identifiable"
+        if n_components <= self.generic:
+            return "generic"
+        return "not identifiable" if self.at_most_like <= 2 * n_components - 1 else "unknown"
+
+    def reason(self, n_components: int) -> str:
+        """Why a number of components is, or is not, identifiable, in one sentence.
+
+        Examples
+        --------
+        >>> from plmix_dist.rankings import RankingBlock
+        >>> found = identifiability(ordered_lengths(RankingBlock.from_array([[0, 1, 2, 3, 4]])), n_items=5)
+        >>> print(found.reason(3))
+        the rankings order all 5 items, and K components need at least 2 K = 6 (Zhao, Piech & Xia 2016)
+        """
+        status = self.status(n_components)
+        if n_components == 1:
+            return f"{self.described}, and one component needs no more than connected comparisons"
+        if status == "identifiable":
+            return f"{self.described}, and two components need no more than that ({_sources(self)})"
+        if status == "generic":
+            return f"{self.described}, enough for almost all parameters of {self.generic:,} components ({_SOURCES})"
+        if status == "not identifiable":
+            return f"{self.described}, and K components need at least 2 K = {2 * n_components} ({_sources(self)})"
+        return f"{self.described}, and there is no proof for {n_components} components from these ({_sources(self)})"
+
+
+_SOURCES = "Zhao, Piech & Xia 2016"
+
+
+def ordered_lengths(block: RankingBlock) -> OrderedLengths:
+    """Weight of the rows of a block by what they order. Results of several blocks can be added, field by field.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block = RankingBlock.from_array([[2, 0, 1, 3], [1, 0, -1, -1]], n_items=4, unranked="below")
+    >>> np.flatnonzero(ordered_lengths(block).firsts).tolist()
+    [2, 3]
+    """
+    block = unorder_last_ties(block)
+    n_items, weights = block.n_items, block.row_weights
+    ordered = block.n_ordered.astype(np.int64)
+    offered = np.where(block.below, n_items, block.n_listed.astype(np.int64))
+    # The last of the offered items needs no choice.
+    whole = ordered >= offered - 1
+    all_items = offered == n_items
+    slate = ~whole & ~all_items
+
+    def by(lengths: NDArray[np.int64], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
+        capped = np.minimum(lengths[rows], _LONGEST)
+        return np.bincount(capped, weights[rows], minlength=_LONGEST + 1).astype(np.float64)
+
+    return OrderedLengths(
+        firsts=by(np.minimum(ordered, n_items - 1), all_items),
+        orders=by(offered, whole),
+        parts=by(ordered, slate & (ordered > 1)),
+        choices=by(offered, slate & (ordered == 1)),
+        slates=by(offered, slate),
+        weight=np.array(weights.sum()),
+    )
+
+
+def identifiability(lengths: OrderedLengths, n_items: int) -> Identifiability:
+    """How many components rankings of these lengths can identify.
+
+    Orders and choices of a part of the items are taken to cover all sets of items of their size, as in the theorems.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> top_three = RankingBlock.from_array([[2, 0, 1]], n_items=10, unranked="below")
+    >>> found = identifiability(ordered_lengths(top_three), n_items=10)
+    >>> found.certain, found.generic, found.counts_like
+    (2, 2, 4)
+    >>> found.described
+    'the rankings give at most the first 3 of 10 places, which count like 4 items'
+    """
+    weight = float(lengths.weight)
+    firsts, orders = _longest(lengths.firsts, weight), _longest(lengths.orders, weight)
+    parts, slates = _longest(lengths.parts, weight), _longest(lengths.slates, weight)
+    counts_like = max(
+        firsts + 1, orders, parts + 1 if parts else 0, 2 if _longest(lengths.choices, weight) else 0
+    )
+    counts_like = min(n_items, counts_like)
+    two = n_items >= _FEWEST_FOR_TWO and (
+        counts_like >= _FEWEST_FOR_TWO or (firsts >= 2 and orders >= 2) or _choices_up_to_four(lengths)
+    )
+    certain = 2 if two else 1
+    generic = factorial((counts_like - 2) // 2) if counts_like >= _FEWEST_FOR_GENERIC else 1
+    return Identifiability(
+        n_items,
+        certain,
+        max(certain, generic),
+        counts_like,
+        min(n_items, firsts + max(orders, slates, 1)),
+        _described(firsts, orders, parts, slates, n_items),
+    )
+
+
+def _longest(weights: NDArray[np.float64], total: float) -> int:
+    """The largest length that enough of the weight reaches; 0 if there is none."""
+    at_least = np.cumsum(weights[::-1])[::-1]
+    reached = np.flatnonzero(at_least[1:] >= _LEAST_SHARE * total) + 1
+    return int(reached[-1]) if len(reached) and at_least[1] > 0 else 0
+
+
+def _choices_up_to_four(lengths: OrderedLengths) -> bool:
+    """Whether there are choices out of two, of three and of four items."""
+    out_of = [float(lengths.choices[size] + lengths.orders[size:].sum()) for size in (2, 3, 4)]
+    return min(out_of) >= _LEAST_SHARE * float(lengths.weight) > 0
+
+
+def _described(firsts: int, orders: int, parts: int, slates: int, n_items: int) -> str:
+    if firsts >= min(n_items - 1, _LONGEST):
+        return f"the rankings order all {n_items} items" if n_items <= _LONGEST else "the rankings are long"
+    given = []
+    if firsts:
+        given.append(
+            f"give at most the first {firsts} of {n_items} places, which count like {firsts + 1} items"
+        )
+    if parts:
+        given.append(f"give at most the first {parts} places of slates, which count like {parts + 1} items")
+    elif slates:
+        given.append(f"choose one of up to {slates} items")
+    if orders == 2:
+        given.append("compare single pairs, which count like 2 items")
+    elif orders > 2:
+        given.append(f"order at most {orders} of {n_items} items")
+    return f"the rankings {' or '.join(given) or 'order nothing'}"
+
+
+def _sources(found: Identifiability) -> str:
+    partial = found.counts_like < found.n_items
+    return f"{_SOURCES}; for partial rankings Zhao & Xia 2019" if partial else _SOURCES
