@@ -138,7 +138,7 @@ def test_bad_rows__in_an_appended_file(tmp_path: Path, bad_file: Path) -> None:
         ({"format": "xml"}, "there is no format 'xml'; choose one of auto, preflib"),
         ({"item_names": ["tea", "tea"]}, "item_names: the item name 'tea' occurs twice"),
         ({"item_names": ["tea"]}, "item_names: a ranking needs at least two items, but there are 1"),
-        ({"item_names": ["tea", "a\nb"]}, "item_names: item name 'a\\nb' has control characters"),
+        ({"item_names": ["tea", "a\nb"]}, "item_names: item name 'a\\nb' has a line break"),
     ],
 )
 def test_settings__that_make_no_sense(tmp_path: Path, options: dict[str, Any], what: str) -> None:

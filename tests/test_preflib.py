@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from ingest_helpers import cut_small, ingest_error, labels_of, named_rows, rejected, row, write
@@ -320,12 +320,56 @@ def test_names__of_two_alternatives_stay_apart(tmp_path: Path) -> None:
     assert (tmp_path / "again.toi").read_text() == text
 
 
+@pytest.mark.promise(19)
+@pytest.mark.parametrize(
+    "strange",
+    ["\x1b[31mcoffee", "caf\x85", "\x96 none", "x" * 30_000, "te\x00a", "a\rb", "nb\xa0"],
+    ids=["escape", "nel", "dash", "long", "nul", "return", "nbsp"],
+)
+def test_names__stored_exactly_and_written_back(tmp_path: Path, strange: str) -> None:
+    text = present(names=("tea", strange, "mate", "water"))
+    store = ingest(write(tmp_path / "drinks.toi", text.encode()), tmp_path / "store")
+    assert store.item_names == ("tea", strange, "mate", "water")
+    export(store, tmp_path / "again.toi")
+    assert (tmp_path / "again.toi").read_bytes() == text.encode()
+    export(store, tmp_path / "again.parquet")
+    assert ingest(tmp_path / "again.parquet", tmp_path / "second").item_names == store.item_names
+
+
 @pytest.mark.promise(35)
-def test_names__control_characters_are_refused(tmp_path: Path) -> None:
-    source = write(tmp_path / "drinks.toi", present(names=("tea", "\x1b[31mcoffee", "mate", "water")))
+@pytest.mark.parametrize("line", ["2: 1,2,2", "2: 2,{2,3}"])
+def test_names__escaped_and_cut_in_messages(tmp_path: Path, line: str) -> None:
+    names = ("tea", "\x1b[31mcoffee" + "x" * 5_000, "mate", "water")
+    source = write(tmp_path / "drinks.toi", present(f"8: 1,2\n{line}\n", orders=2, names=names))
     message = ingest_error(source, tmp_path / "store")
-    assert f"{source}: item name '\\x1b[31mcoffee' has control characters" in message
+    assert f"{source}, line {HEADER_LINES + 2}: item \\x1b[31mcoffeexxx" in message
     assert "\x1b" not in message
+    assert len(message) < 300 + len(str(source))
+
+
+def test_header__line_without_end(tmp_path: Path) -> None:
+    source = write(tmp_path / "drinks.toi", present(names=("tea", "x" * 2_000_000, "mate", "water")))
+    message = ingest_error(source, tmp_path / "store")
+    assert f"{source}, line 9: a line of the header is longer than 1,048,576 bytes" in message
+
+
+@pytest.mark.promise(19)
+@pytest.mark.parametrize("policy", ["raise", "drop", "quarantine"])
+def test_count_zero__left_out_and_reported(tmp_path: Path, policy: Any) -> None:
+    source = write(tmp_path / "drinks.toi", present("5: 1,2,3\n0: 4,{2,1}\n5: {1,3},4\n"))
+    store = ingest(source, tmp_path / "store", on_error=policy)
+    assert [ranking.weight for ranking in named_rows(store)] == [5.0, 5.0]
+    [bad] = rejected(store)
+    assert (bad["reason"], bad["line"], bad["message"]) == ("zero-count", HEADER_LINES + 2, "the count is 0")
+    assert store.n_rankings + len(rejected(store)) == 3
+
+
+@pytest.mark.promise(21)
+def test_count_zero__in_every_row(tmp_path: Path) -> None:
+    source = write(tmp_path / "drinks.toi", present("0: 1,2,3\n", voters=0, orders=1))
+    message = ingest_error(source, tmp_path / "store")
+    assert f"no ranking was found in {source}" in message
+    assert "the count is 0" in message
 
 
 # --- bad rows --------------------------------------------------------------------------------------------
@@ -334,7 +378,6 @@ BAD_ROWS = {
     "no colon": ("2 1,2", "syntax", "", "expected 'count: order', but got '2 1,2'"),
     "no number": ("two: 1,2", "syntax", "", "the count 'two' is not a whole number"),
     "half a vote": ("1.5: 1,2", "syntax", "", "the count '1.5' is not a whole number"),
-    "no vote": ("0: 1,2", "bad-weight", "", "weight 0 is not a positive finite number"),
     "negative": ("-2: 1,2", "bad-weight", "", "weight -2 is not a positive finite number"),
     "empty": ("2: ", "empty", "", "no item is ranked"),
     "unclosed tie": ("2: 1,{2,3", "syntax", "", "a tie '{' does not end"),

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from plmix_dist.errors import IngestError
-from plmix_dist.formats.items import label_problem, shown
+from plmix_dist.formats.items import label_problem, shown, shown_plainly
 from plmix_dist.formats.raw_rows import UNRANKED, Failure
 from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.columns import item_dtype, label_column, narrowest
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from plmix_dist.formats.raw_rows import RawRows
     from plmix_dist.rankings import Unranked
     from plmix_dist.rankings.columns import Labels
+    from plmix_dist.rankings.validate import RowProblem
     from plmix_dist.store import RejectedRows
 
 OnError = Literal["raise", "drop", "quarantine"]
@@ -95,7 +96,7 @@ class Encoder:
             failures.append(self._unknown_item(rows, row, rows.labels[entry].as_py()))
             good[row] = False
         block = self._block(rows, np.maximum(codes, 0))
-        for problem in row_problems(block, self.item_names):
+        for problem in self._problems(block):
             if good[problem.row]:
                 name = self.item_names[problem.item] if problem.item >= 0 else ""
                 failures.append(self._failure(rows, problem.row, problem.kind, problem.message, name))
@@ -107,6 +108,11 @@ class Encoder:
             good[row] = False
         self._dispose(failures, rejected)
         return block if good.all() else block.take(good)
+
+    def _problems(self, block: RankingBlock) -> list[RowProblem]:
+        """The first fault of each bad row, with names fit to be shown."""
+        problems = row_problems(block)
+        return row_problems(block, [shown_plainly(name) for name in self.item_names]) if problems else []
 
     def _codes(self, labels: pa.Array) -> NDArray[np.int64]:
         """(total listed,): the item number of each label, -1 if there is no such item."""
@@ -169,9 +175,10 @@ class Encoder:
     def _dispose(self, failures: list[Failure], rejected: RejectedRows) -> None:
         """Raise an error for bad rows, or list them; "quarantine" also keeps their contents."""
         failures.sort(key=lambda failure: failure.line)
-        if failures and self.on_error == "raise":
-            first = failures[0]
-            more = f" (and {len(failures) - 1} more bad rows near it)" if len(failures) > 1 else ""
+        wrong = [failure for failure in failures if failure.wrong]
+        if wrong and self.on_error == "raise":
+            first = wrong[0]
+            more = f" (and {len(wrong) - 1} more bad rows near it)" if len(wrong) > 1 else ""
             raise IngestError(
                 f"{self.url}, {self.unit} {first.line}: {first.message}{more}; correct the file, "
                 "or choose --on-error drop or --on-error quarantine"

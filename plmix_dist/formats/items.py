@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plmix_dist.errors import IngestError
+from plmix_dist.errors import IngestError, visible
 from plmix_dist.formats.sources import decode, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-LONGEST_LABEL = 500
+# Names are stored exactly, whatever they hold. PrefLib has names of thousands of characters.
+LONGEST_LABEL = 100_000
+_LONGEST_SHOWN = 80
 
 
 def natural_order(labels: Iterable[str]) -> list[str]:
@@ -79,7 +81,19 @@ def shown(label: str) -> str:
     "'tea\\n'"
     """
     text = repr(label)
-    return text if len(text) <= 80 else text[:76] + "...'"
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 4] + "...'"
+
+
+def shown_plainly(label: str) -> str:
+    r"""A label for messages and lists: not quoted, control characters escaped, long labels cut.
+
+    Examples
+    --------
+    >>> shown_plainly("tea\x1b[31m"), len(shown_plainly("x" * 1000))
+    ('tea\\x1b[31m', 80)
+    """
+    text = visible(label)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
 def label_problem(label: str) -> str | None:
@@ -94,6 +108,6 @@ def label_problem(label: str) -> str | None:
         return "an item has an empty name"
     if len(label) > LONGEST_LABEL:
         return f"item name {shown(label)} is longer than {LONGEST_LABEL} characters"
-    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in label):
-        return f"item name {shown(label)} has control characters"
+    if "\n" in label:
+        return f"item name {shown(label)} has a line break"
     return None

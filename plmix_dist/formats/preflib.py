@@ -11,7 +11,7 @@ from plmix_dist.formats.format import Format, ReadOptions, number_text, parse_we
 from plmix_dist.formats.labelled import labelled_rows, open_target, refuse, survey
 from plmix_dist.formats.notation import parse_ordering, tie_groups
 from plmix_dist.formats.raw_rows import BATCH_ROWS, Failure, RowBuilder
-from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, reading, text_slices
+from plmix_dist.formats.sources import BLANKS, Header, Slice, SourceFile, decode, lines, reading, text_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NAME = "ALTERNATIVE NAME "
 _EMPTY_PLACE = re.compile(r"(^|[,{])\s*(,|$)|,\s*}")
 KINDS = ("soc", "soi", "toc", "toi")
-LONGEST_HEADER_LINE = 10_000
+LONGEST_HEADER_LINE = 1 << 20
 MOST_ALTERNATIVES = 1_000_000
 MOST_DIGITS = 40
 # Above this float64 cannot represent every integer, so a weight is not an exact count.
@@ -65,7 +65,10 @@ def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
         except IngestError as error:
             builder.fail(Failure(number, "syntax", str(error), text=line))
         else:
-            builder.add(number, labels, tied=tied, weight=weight)
+            if weight == 0:
+                builder.fail(Failure(number, "zero-count", "the count is 0", text=line, wrong=False))
+            else:
+                builder.add(number, labels, tied=tied, weight=weight)
         if len(builder) >= BATCH_ROWS:
             yield builder.take()
     yield builder.take()
@@ -106,6 +109,8 @@ def _numbered_lines(stream: IO[bytes], url: str) -> Iterator[tuple[int, str, int
     number, offset = 0, 0
     while raw := stream.readline(LONGEST_HEADER_LINE):
         number, offset = number + 1, offset + len(raw)
+        if len(raw) == LONGEST_HEADER_LINE:
+            raise IngestError(f"{url}, line {number}: a line of the header is longer than {len(raw):,} bytes")
         yield number, decode(raw, url, number).rstrip("\r\n"), offset
 
 
@@ -116,7 +121,7 @@ def _present_header(numbered: Iterator[tuple[int, str, int]], file: SourceFile) 
         if not line.startswith("#"):
             break
         key, _, value = line[1:].partition(":")
-        entries.append((key.strip(), value.strip()))
+        entries.append((key.strip(BLANKS), value.strip(BLANKS)))
         body_line, body_offset = number + 1, offset
     known = dict(entries)
     n_items = _count(known.get("NUMBER ALTERNATIVES"), "NUMBER ALTERNATIVES", file)
@@ -139,7 +144,7 @@ def _old_header(numbered: Iterator[tuple[int, str, int]], file: SourceFile) -> H
             raise IngestError(
                 f"{file.url}: the header says {n_items} candidates, but line {number} is not 'number,name': {line!r}"
             )
-        by_number[item.strip()] = name.strip()
+        by_number[item.strip()] = name.strip(BLANKS)
     names = _names(by_number, n_items, file)
     number, line, offset = next(numbered, (0, "", 0))
     counts = line.split(",")

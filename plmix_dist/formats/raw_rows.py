@@ -23,6 +23,8 @@ BATCH_ROWS = 1 << 16
 class Failure(NamedTuple):
     """A row that was not accepted: the reason, the item concerned, and the row's text.
 
+    A row that is not `wrong` is left out and listed, but never stops an ingest.
+
     Examples
     --------
     >>> Failure(7, "syntax", "expected 3 fields, but got 2", text="a,b").reason
@@ -34,6 +36,7 @@ class Failure(NamedTuple):
     message: str
     item: str = ""
     text: str = ""
+    wrong: bool = True
 
 
 @dataclass

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # slices for several workers. Slices are read as streams.
 SLICE_BYTES = 1 << 23
 _READ_BYTES = 1 << 20
+# What is removed around names and fields. Other white space, such as U+0085 from a bad encoding, may be part of a name.
+BLANKS = " \t"
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
