@@ -9,11 +9,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class Stages:
     """Records of the stages that have run, in order.
+
+    Parameters
+    ----------
+    listener
+        Called with an event when a stage begins, goes on and ends: its "stage" and "state" ("begun", "iteration",
+        "ended"), and what is known of it.
 
     Examples
     --------
@@ -24,8 +30,10 @@ class Stages:
     ('sample', 1)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.records: list[dict[str, Any]] = []
+        self._listener = listener
+        self._current = ""
 
     @contextmanager
     def stage(self, name: str, passes: float = 0, **details: Any) -> Iterator[dict[str, Any]]:
@@ -49,11 +57,46 @@ class Stages:
         ['n_starts', 'passes', 'peak_memory', 'rows', 'seconds', 'stage']
         """
         record: dict[str, Any] = {"stage": name, "passes": passes, **details}
+        self._current = name
         begun = time.perf_counter()
+        self.tell("begun", stage=name, **details)
         yield record
         record["seconds"] = time.perf_counter() - begun
         record["peak_memory"] = peak_memory()
         self.records.append(record)
+        self.tell("ended", **record)
+
+    def iteration(self, record: dict[str, Any]) -> None:
+        """Tell of an iteration of the stage that runs, such as a race; `record` is as in `history_`.
+
+        Examples
+        --------
+        >>> stages = Stages(print)
+        >>> with stages.stage("race"):
+        ...     stages.iteration({"iteration": 1, "log_likelihood": -2.5})
+        {'state': 'begun', 'stage': 'race'}
+        {'state': 'iteration', 'stage': 'race', 'iteration': 1, 'log_likelihood': -2.5}
+        {'state': 'ended', 'stage': 'race', ...}
+        """
+        self.tell("iteration", **({"stage": self._current} | record))
+
+    def tell(self, state: str, **event: Any) -> None:
+        """Tell the listener, if there is one.
+
+        Parameters
+        ----------
+        state
+            "begun", "iteration" or "ended".
+        **event
+            The "stage", and what is known of it.
+
+        Examples
+        --------
+        >>> Stages(print).tell("begun", stage="compile")
+        {'state': 'begun', 'stage': 'compile'}
+        """
+        if self._listener is not None:
+            self._listener({"state": state, **event})
 
 
 def peak_memory() -> int:

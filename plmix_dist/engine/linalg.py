@@ -7,16 +7,18 @@ matrix makes its rows anew.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from plmix_dist.engine.job import Job
 from plmix_dist.engine.submission import results_of, submit
+from plmix_dist.interruption import StoppableThreads, check_stopped
 from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from distributed import Client
     from numpy.typing import NDArray
@@ -74,10 +76,12 @@ class RowMaker:
                 return left._times(right) if isinstance(left, RowMaker) else right._left_times(left)
         return NotImplemented
 
-    def _slabs(self) -> list[tuple[int, int]]:
+    def _slabs(self) -> Iterator[tuple[int, int]]:
         n_rows, n_columns = self.shape[::-1] if self.transposed else self.shape
         step = max(1, _SLAB_BYTES // (8 * n_columns))
-        return [(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+        for start in range(0, n_rows, step):
+            check_stopped()
+            yield start, min(start + step, n_rows)
 
     def _times(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.transposed:
@@ -109,7 +113,6 @@ def randomized_svd(makers: Sequence[RowMaker], n_values: int, seed: int, client:
     >>> randomized_svd([maker], n_values=1, seed=0).singular_values.round(6).tolist()
     [3.0]
     """
-    import dask
     import dask.array as da
     from dask.delayed import delayed
     from dask_ml.decomposition import TruncatedSVD
@@ -127,12 +130,24 @@ def randomized_svd(makers: Sequence[RowMaker], n_values: int, seed: int, client:
     lazy = (estimator.singular_values_, estimator.components_)
     with single_thread():
         if client is None:
-            with dask.config.set(scheduler="threads"):
-                values, vectors = dask.compute(*lazy)  # type: ignore[attr-defined, no-untyped-call]
+            values, vectors = _computed_in_threads(lazy)
         else:
             futures = submit(client, lazy, optimize_graph=True)
             values, vectors = results_of(client, futures, Job("the singular value decomposition"))
     return Svd(np.asarray(values), with_fixed_signs(np.asarray(vectors).T))
+
+
+def _computed_in_threads(lazy: Sequence[Any]) -> Sequence[Any]:
+    """Lazy values, computed by threads of this process that an interruption stops."""
+    import dask
+
+    threads = StoppableThreads(os.cpu_count() or 1, "svd")
+    try:
+        with dask.config.set(scheduler="threads", pool=threads):
+            values: Sequence[Any] = dask.compute(*lazy)  # type: ignore[attr-defined, no-untyped-call]
+    finally:
+        threads.stop()
+    return values
 
 
 def with_fixed_signs(vectors: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from plmix_dist.engine.leaf_ranges import leaf_ranges
 from plmix_dist.engine.tree import TreeSum
 from plmix_dist.errors import FitError
+from plmix_dist.interruption import check_stopped
 from plmix_dist.rankings.ranges import check_ranges
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def sum_leaves(
     read: Reader,
     leaves: Sequence[int],
     work: Sequence[Work],
-    threads: Executor,
+    threads: Executor | None,
     n_threads: int,
     beat: Callable[[], None] | None = None,
 ) -> Summed:
@@ -137,7 +138,7 @@ def sum_leaves(
     work
         The requests.
     threads, n_threads
-        What runs the threads, and how many of them.
+        What runs the threads, and how many of them; without threads everything is done by the caller's.
     beat
         Called after each leaf: a sign of life.
 
@@ -154,9 +155,9 @@ def sum_leaves(
     """
     prepared = [_guarded(one.aggregation.prepare, one.params) for one in work]
     sum_run = partial(_sum_run, read, work, prepared, beat)
+    if threads is None:
+        return sum_run(leaves)
     runs = cut_leaves_for(leaves, n_threads)
-    if len(runs) == 1:
-        return sum_run(runs[0])
     trees = [(one.aggregation.combine, one.places.size) for one in work]
     return join(trees, list(threads.map(sum_run, runs)))
 
@@ -175,6 +176,7 @@ def _sum_run(
         # In every pass: blocks that are kept in memory may be changed there.
         check_ranges(block, f"leaf {leaf}, rows counted from its first")
         for number, (aggregation, _, places) in enumerate(work):
+            check_stopped()
             place = places.of(leaf)
             if place is None:
                 continue

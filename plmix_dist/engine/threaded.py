@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from plmix_dist.engine.answers import answer_of, check_leaves
@@ -12,6 +11,7 @@ from plmix_dist.engine.leaf_source import read_leaves
 from plmix_dist.engine.request import Timing
 from plmix_dist.engine.residency import free_memory, stays_in_memory
 from plmix_dist.engine.summing import Work, finished, places_in, sum_leaves, total_of, wanted_leaves
+from plmix_dist.interruption import StoppableThreads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +55,8 @@ class ThreadedPasses:
         self.n_threads = 1 if little else n_threads or os.cpu_count() or 1
         self.in_memory = stays_in_memory(residency, source.decoded_bytes, free_memory())
         self._kept: dict[int, RankingBlock] = {}
-        self._threads = ThreadPoolExecutor(self.n_threads, thread_name_prefix="pass")
+        # The main thread cannot be interrupted inside compiled code. So it works itself only where there is little.
+        self._threads = None if little else StoppableThreads(self.n_threads, "pass")
         self.n_passes = 0
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
@@ -69,7 +70,11 @@ class ThreadedPasses:
             for request in requests
         ]
         leaves = wanted_leaves((one.places for one in work), 0, n_leaves)
-        summed = sum_leaves(self._read, leaves, work, self._threads, self.n_threads)
+        try:
+            summed = sum_leaves(self._read, leaves, work, self._threads, self.n_threads)
+        except BaseException:
+            self._stop_threads()
+            raise
         results = [
             _results(request, total_of(nodes, one.places.size))
             for request, one, nodes in zip(requests, work, summed.nodes, strict=True)
@@ -80,8 +85,13 @@ class ThreadedPasses:
     def release(self) -> None:
         """Let go of blocks and threads; a later pass reads the blocks again."""
         self._kept.clear()
-        self._threads.shutdown()
-        self._threads = ThreadPoolExecutor(self.n_threads, thread_name_prefix="pass")
+        self._stop_threads()
+
+    def _stop_threads(self) -> None:
+        """Stop threads, also in the middle of a pass; a later pass has new ones."""
+        if self._threads is not None:
+            self._threads.stop()
+            self._threads = StoppableThreads(self.n_threads, "pass")
 
     def _read(self, leaves: Sequence[int]) -> Iterator[tuple[int, RankingBlock]]:
         # A generator, so that blocks are read in the thread that goes through them.

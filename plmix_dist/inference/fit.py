@@ -17,7 +17,14 @@ from plmix_dist.inference.point import Point
 from plmix_dist.inference.sample_fits import NEWTON_AFTER, SampleFits, halving, with_newton
 from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, Ends, failures_of, run_to_ends
 from plmix_dist.inference.supported import check_supported
-from plmix_dist.kernels.compilation import FIRST_FIT_SECONDS, kernels_are_compiled
+from plmix_dist.interruption import StoppableThreads
+from plmix_dist.kernels.compilation import (
+    FIRST_FIT_SECONDS,
+    compile_kernels,
+    kernels_are_compiled,
+    kernels_of_fit,
+)
+from plmix_dist.progress import stage_listener
 from plmix_dist.solvers import LSR, M_STEPS, MM, MStep
 from plmix_dist.stages import Stages
 from plmix_dist.starts.make_starts import make_starts
@@ -81,14 +88,14 @@ def _fit(
     client: Client | None,
     progress: Callable[[dict[str, Any]], None] | None,
 ) -> Fit:
-    stages = Stages()
+    stages = Stages(stage_listener(progress))
     with stages.stage("look", passes=1):
         look = take_look(passes, rankings, settings.seed)
     check_supported(look.sample, settings.n_components, all_rows=look.share == 1)
     if settings.alpha == 0:
         check_identified(passes, rankings.item_names)
     em = em_for(settings, look.extent, rankings)
-    _tell_of_compiling(em.m_step)
+    _compile_first(em.m_step, stages)
     failed: list[dict[str, Any]] = []
     if given is None:
         sample_fits = SampleFits(em, settings.n_init, stages, failed)
@@ -132,13 +139,22 @@ def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str]) -> Ends
             return Ends(runs, failed)
 
 
-def _tell_of_compiling(m_step: MStep) -> None:
-    """Say why nothing seems to happen, if kernels must be compiled first."""
-    if not kernels_are_compiled(with_rates=m_step is LSR):
-        logger.warning(
-            "compiling kernels, once per machine and version: about %d s (`plmix compile` does it ahead)",
-            FIRST_FIT_SECONDS,
-        )
+def _compile_first(m_step: MStep, stages: Stages) -> None:
+    """Compile what this fit needs, if it was not done before, and say why nothing seems to happen."""
+    with_rates = m_step is LSR
+    if kernels_are_compiled(with_rates=with_rates):
+        return
+    logger.warning(
+        "compiling kernels, once per machine and version: about %d s (`plmix compile` does it ahead)",
+        FIRST_FIT_SECONDS,
+    )
+    stages.tell("begun", stage="compile")
+    threads = StoppableThreads(1, "compile")  # an interruption does not wait for the compiler
+    try:
+        threads.submit(compile_kernels, kernels_of_fit(with_rates=with_rates)).result()
+    finally:
+        threads.stop(0.0)
+    stages.tell("ended", stage="compile")
 
 
 def best_of(ends: Ends) -> int:

@@ -101,7 +101,9 @@ class SampleFits(NamedTuple):
             part_em = with_newton(part_em, part, newton_after)
         passes = ThreadedPasses(as_rankings(part))
         try:
-            runs, failed = run_to_ends(passes, part_em, candidates, cuts=cuts, n_kept=n_kept)
+            runs, failed = run_to_ends(
+                passes, part_em, candidates, cuts=cuts, n_kept=n_kept, progress=self.stages.iteration
+            )
         finally:
             passes.release()
         iterations = max(run.n_iterations for run in runs.values())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmix_dist.errors import IngestError, visible
+from plmix_dist.interruption import check_stopped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,6 +77,7 @@ def scan(task: ScanTask) -> Scan:
     groups: LabelKind = "unknown"
     run_ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     for rows in task.part.read():
+        check_stopped()
         n_rows += rows.n_rows + len(rows.failures)
         total_weight += rows.total_weight
         ids, groups = _kind(ids, rows.ids, rows.n_rows), _kind(groups, rows.groups, rows.n_rows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmix_dist.errors import DamagedStoreError, StoreError
+from plmix_dist.interruption import check_stopped
 from plmix_dist.rankings.leaves import cut_leaves
 from plmix_dist.store.arrays import ColumnWriter, RecordingStore
 from plmix_dist.store.manifest import (
@@ -109,6 +110,7 @@ def write_partition(
     store = RecordingStore(task.location.zarr_store(staged, read_only=False), f"{task.location.url}/{staged}")
     writer = _PartitionWriter(store, task)
     for block in blocks:
+        check_stopped()
         if isinstance(block, tuple):
             writer.append(*block)
         else:

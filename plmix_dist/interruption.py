@@ -1,0 +1,166 @@
+"""Threads that an interruption (Ctrl-C) ends: between two pieces of work, and without waiting for a long one.
+
+Python hands Ctrl-C to the main thread alone. Whoever waits there for threads tells them to stop. Threads look for that
+between two pieces of work (`check_stopped`). They are daemons, so one that is inside compiled code holds up nobody.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import weakref
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
+
+# Threads that were told to stop have so many seconds to do so before they are left alone.
+STOP_SECONDS = 1.0
+
+_this_thread = threading.local()
+_left_alone: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+class Stopped(BaseException):
+    """Ends the work of a thread whose result nobody wants any more."""
+
+
+def check_stopped() -> None:
+    """End the work of this thread if it was told to stop; to be called between two pieces of work.
+
+    Examples
+    --------
+    >>> check_stopped()
+    """
+    stop: threading.Event | None = getattr(_this_thread, "stop", None)
+    if stop is not None and stop.is_set():
+        raise Stopped
+
+
+def threads_left_alone() -> bool:
+    """Whether threads that were told to stop are still at work, inside compiled code.
+
+    Examples
+    --------
+    >>> threads_left_alone()
+    False
+    """
+    return any(thread.is_alive() for thread in _left_alone)
+
+
+class StoppableThreads(Executor):
+    """A pool of threads that can be told to stop. It does not keep a process alive.
+
+    Parameters
+    ----------
+    n_threads
+        The most threads; they start when there is work.
+    name
+        Their name.
+
+    Examples
+    --------
+    >>> with StoppableThreads(2, "work") as threads:
+    ...     list(threads.map(abs, [-1, 2]))
+    [1, 2]
+    """
+
+    def __init__(self, n_threads: int, name: str) -> None:
+        self._max_workers = n_threads  # Dask reads it
+        self._name = name
+        self._threads: list[threading.Thread] = []
+        self._work: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._dismiss = weakref.finalize(self, self._work.put, None)
+
+    def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        """Give a call to the threads.
+
+        Examples
+        --------
+        >>> with StoppableThreads(1, "work") as threads:
+        ...     threads.submit(abs, -3).result()
+        3
+        """
+        if not self._dismiss.alive:
+            raise RuntimeError("these threads were dismissed; make new ones")
+        future: Future[Result] = Future()
+        self._work.put((future, partial(fn, *args, **kwargs)))
+        if len(self._threads) < self._max_workers:
+            name = f"{self._name}_{len(self._threads)}"
+            thread = threading.Thread(target=_serve, args=(self._work, self._stop), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Dismiss the threads after the work that was given to them.
+
+        Examples
+        --------
+        >>> threads = StoppableThreads(1, "work")
+        >>> threads.shutdown()
+        """
+        if cancel_futures:
+            self._cancel_waiting()
+        self._dismiss()
+        if wait:
+            self._join(None)
+
+    def stop(self, seconds: float | None = STOP_SECONDS) -> None:
+        """Tell the threads to stop, cancel what has not begun, and wait a while for what has.
+
+        Parameters
+        ----------
+        seconds
+            How long to wait; None waits for the end. Threads that do not end in time are left alone.
+
+        Examples
+        --------
+        >>> threads = StoppableThreads(1, "work")
+        >>> threads.stop()
+        """
+        self._stop.set()
+        self._cancel_waiting()
+        self._dismiss()
+        self._join(seconds)
+        _left_alone.update(thread for thread in self._threads if thread.is_alive())
+
+    def _cancel_waiting(self) -> None:
+        try:
+            while (job := self._work.get_nowait()) is not None:
+                job[0].cancel()
+            self._work.put(None)
+        except queue.Empty:
+            pass
+
+    def _join(self, seconds: float | None) -> None:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+
+_Job = tuple[Future[Any], "Callable[[], Any]"]
+
+
+def _serve(work: queue.SimpleQueue[_Job | None], stop: threading.Event) -> None:
+    """Do what comes until the threads are dismissed. The pool itself is not known here, so it can be forgotten."""
+    _this_thread.stop = stop
+    while (job := work.get()) is not None:
+        future, call = job
+        if future.set_running_or_notify_cancel():
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - whoever waits for the result gets it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+                del result
+        del job, future, call  # or they would live until the next work comes
+    work.put(None)  # for the next thread
