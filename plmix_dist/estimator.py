@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from plmix_dist.data import as_rankings, first_difference
+from plmix_dist.engine.clients import client_of
 from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, StoreNotFoundError
 from plmix_dist.fitted import MixtureEstimator
@@ -24,10 +25,10 @@ from plmix_dist.values import nearest, numbers, seed_of, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distributed import Client
     from numpy.typing import ArrayLike, NDArray
 
     from plmix_dist.data import Rankings
+    from plmix_dist.engine.clients import ClientLike
     from plmix_dist.engine.residency import Residency
     from plmix_dist.rankings import Unranked
     from plmix_dist.values import RandomState
@@ -56,6 +57,11 @@ class PlackettLuceMixture(MixtureEstimator):
         gives the exact maximum-likelihood estimate, which may not exist.
     shares
         Fixed mixing shares, or None to estimate them.
+    unranked
+        What it means that a row of an array, list or table does not list an item: "below" (the item was on offer and
+        ranks below the listed ones) or "absent" (it was not on offer). Needed if a row is shorter than the number of
+        items. A store knows it. The argument of `fit` goes first. `score`, `predict` and all others remember what the
+        fit used, so cross-validation works with short rows.
     embedding
         How a spectral start represents a ranking: "rank" (one number per item), "pairwise" (one number per pair of
         items, as in the paper; the SVD is dask-ml's), or "auto", which is "rank".
@@ -89,6 +95,8 @@ class PlackettLuceMixture(MixtureEstimator):
         Rows have mean zero. Components are in canonical order, largest share first.
     shares_ : (n_components,)
     item_names_ : (n_items,)
+    unranked_
+        What unlisted items meant in the fit, for arrays.
     n_iter_, converged_
         Iterations of the start that was kept, and whether it converged.
     log_likelihood_, objective_
@@ -126,6 +134,7 @@ class PlackettLuceMixture(MixtureEstimator):
         n_init: int = 1,
         alpha: float = 0.1,
         shares: ArrayLike | None = None,
+        unranked: Unranked | None = None,
         embedding: Literal["auto", "pairwise", "rank"] = "auto",
         svd_rank: Literal["auto", "paper"] | int = "auto",
         link: Literal["logit", "probit"] = "logit",
@@ -144,6 +153,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self.n_init = n_init
         self.alpha = alpha
         self.shares = shares
+        self.unranked = unranked
         self.embedding = embedding
         self.svd_rank = svd_rank
         self.link = link
@@ -163,39 +173,59 @@ class PlackettLuceMixture(MixtureEstimator):
         sample_weight: ArrayLike | None = None,
         n_items: int | None = None,
         unranked: Unranked | None = None,
-        client: Client | None = None,
+        client: ClientLike = None,
     ) -> Self:
         """Fit the mixture.
 
         Parameters
         ----------
         X
-            A store, its path or URL; an integer array (n_rankings, places), best first, -1 after the end of a row; a
-            Dask array of the same; or a RankingBlock.
+            A store, its path or URL; an array (n_rankings, places) of item numbers or names, best first; a list of
+            lists of any length; a pandas, Polars or Arrow table with one column per place; a Dask array of numbers; or
+            a RankingBlock. None, NaN, "" and -1 end a row. Names become `item_names_`, in natural order: numbers by
+            value, then words in the order of their characters.
         y
             Not used; scikit-learn's pipelines pass it.
         sample_weight : (n_rankings,)
             The weight of each row. It replaces the weights of a store.
         n_items
-            For arrays: the number of items; by default the largest number found plus one.
+            For item numbers: the number of items; by default the largest number found plus one. It must be given if
+            no row lists item 0, because such rows are often numbered from 1.
         unranked
-            For arrays with short rows: "below" or "absent".
+            For arrays, lists and tables: "below" or "absent". It goes before the parameter of the same name.
         client
-            A Dask client. Without one the fit runs in threads of this process.
+            A Dask client; a cluster or the address of a scheduler, to which the fit connects; None, which takes the
+            active client if there is one, and otherwise threads of this process; or False, which always stays in this
+            process. Inside a Dask task, None means threads.
 
         Examples
         --------
         >>> model = PlackettLuceMixture(n_components=1).fit([[0, 1], [1, 0]], sample_weight=[3.0, 1.0])
         >>> model.converged_, bool(model.log_worths_[0, 0] > 0)
         (True, True)
+        >>> drinks = [["tea", "coffee", "mate"], ["tea", "mate"], ["coffee"], ["mate", "tea"]]
+        >>> model = PlackettLuceMixture(n_components=1, unranked="below").fit(drinks)
+        >>> model.item_names_
+        ('coffee', 'mate', 'tea')
+        >>> model.score([["coffee", "tea"]]) < model.score([["tea", "coffee"]])
+        True
         """
         del y
         settings = self._settings()
-        rankings = as_rankings(X, n_items=n_items, unranked=unranked, sample_weight=sample_weight)
-        check_memory(rankings.n_items, settings.n_components, settings.n_init)
-        start = self._start(rankings)
-        fitted = fit_mixture(rankings, settings, start, client, self.progress)
+        with client_of(client) as chosen:
+            rankings = as_rankings(
+                X,
+                n_items=n_items,
+                unranked=unranked,
+                default_unranked=self.unranked,
+                sample_weight=sample_weight,
+                client=chosen,
+            )
+            check_memory(rankings.n_items, settings.n_components, settings.n_init)
+            start = self._start(rankings)
+            fitted = fit_mixture(rankings, settings, start, chosen, self.progress)
         self._take(fitted, rankings.item_names)
+        self.unranked_ = unranked or self.unranked
         if not self.converged_:
             warnings.warn(
                 f"the fit did not converge in {self.n_iter_} iterations (gradient {self.gradient_norm_:.2g} where "
@@ -359,7 +389,7 @@ def _part(path: Any, about: dict[str, Any], name: str, kind: type) -> Any:
     return part
 
 
-_RESULTS = ("n_iter", "converged", "log_likelihood", "objective", "gradient_norm", "m_step")
+_RESULTS = ("n_iter", "converged", "log_likelihood", "objective", "gradient_norm", "m_step", "unranked")
 
 
 def _refuse_shape(log_worths: NDArray[np.float64], n_components: int, n_items: int) -> None:

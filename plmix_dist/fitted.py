@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 
 from plmix_dist.data import Rankings, as_rankings
 from plmix_dist.engine.by_row import rows_lazily, rows_now
+from plmix_dist.engine.clients import client_of
 from plmix_dist.engine.passes import make_passes
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.kernels import row_posteriors
@@ -19,10 +20,10 @@ from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.values import seed_of, whole_number
 
 if TYPE_CHECKING:
-    from distributed import Client
     from numpy.typing import ArrayLike, NDArray
 
     from plmix_dist.engine.by_row import RowFunction
+    from plmix_dist.engine.clients import ClientLike
     from plmix_dist.kernels import Prepared
     from plmix_dist.rankings import RankingBlock, Unranked
     from plmix_dist.values import RandomState
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
 class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     """The base class of estimators of a mixture. After `fit` they have `log_worths_`, `shares_` and `item_names_`.
 
-    Everywhere X is a store, its path or URL; an integer array (n_rankings, places), best first, -1 after the end of a
-    row; a Dask array of the same; or a RankingBlock. `unranked` is "below" or "absent", for arrays with short rows.
-    With a Dask client, passes run on its cluster; otherwise in threads of this process.
+    X, `unranked` and `client` are as in PlackettLuceMixture.fit. All other methods remember what `unranked` was in the
+    fit, unless they are told otherwise. Item names are looked up in `item_names_`; an unknown name is an error.
 
     Examples
     --------
@@ -50,15 +50,16 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         n_items: int | None = None,
         unranked: Unranked | None = None,
-        client: Client | None = None,
+        client: ClientLike = None,
     ) -> Self:
         """Fit the mixture; every estimator has its own way."""
         raise NotImplementedError
 
-    def predict_proba(self, X: Any, *, unranked: Unranked | None = None) -> Any:
+    def predict_proba(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> Any:
         """(n_rankings, n_components): the probability of each component for each ranking.
 
-        The result is a NumPy array for arrays and blocks, and a lazy Dask array for stores and Dask arrays.
+        The result is a NumPy array for rows in memory. For stores and Dask arrays it is a lazy Dask array, which is
+        computed where Dask computes it: `client` is then not used.
 
         Examples
         --------
@@ -68,9 +69,9 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> model.predict_proba([[0, 1, 2]]).round(1).tolist()
         [[1.0, 0.0]]
         """
-        return self._by_row(X, unranked, probabilities_of(self._mixture()))
+        return self._by_row(X, unranked, client, probabilities_of(self._mixture()))
 
-    def predict(self, X: Any, *, unranked: Unranked | None = None) -> Any:
+    def predict(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> Any:
         """(n_rankings,): the most probable component of each ranking. Lazy as for `predict_proba`.
 
         Examples
@@ -81,7 +82,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> model.predict([[0, 1, 2], [2, 1, 0]]).tolist()
         [0, 1]
         """
-        return self._by_row(X, unranked, components_of(self._mixture()))
+        return self._by_row(X, unranked, client, components_of(self._mixture()))
 
     def fit_predict(self, X: Any, y: object = None, **options: Any) -> Any:
         """Fit, then predict the same rankings. The options are those of `fit`.
@@ -92,9 +93,9 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> PlackettLuceMixture(2, random_state=1).fit_predict([[0, 1, 2]] * 3 + [[2, 1, 0]]).tolist()
         [0, 0, 0, 1]
         """
-        return self.fit(X, y, **options).predict(X, unranked=options.get("unranked"))
+        return self.fit(X, y, **options).predict(X, client=options.get("client"))
 
-    def score_samples(self, X: Any, *, unranked: Unranked | None = None) -> Any:
+    def score_samples(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> Any:
         """(n_rankings,): the log-likelihood of each ranking. Lazy as for `predict_proba`.
 
         Examples
@@ -105,7 +106,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> np.exp(model.score_samples([[0, 1, 2], [2, 1, 0]])).round(1).tolist()
         [0.7, 0.2]
         """
-        return self._by_row(X, unranked, log_likelihoods_of(self._mixture()))
+        return self._by_row(X, unranked, client, log_likelihoods_of(self._mixture()))
 
     def score(
         self,
@@ -114,7 +115,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         *,
         sample_weight: ArrayLike | None = None,
         unranked: Unranked | None = None,
-        client: Client | None = None,
+        client: ClientLike = None,
     ) -> float:
         """The log-likelihood divided by total weight.
 
@@ -130,7 +131,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         total = self._total_score(X, sample_weight, unranked, client)
         return float(total.log_likelihood / total.weight)
 
-    def bic(self, X: Any, *, unranked: Unranked | None = None, client: Client | None = None) -> float:
+    def bic(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> float:
         """Bayesian information criterion on these rankings; lower is better.
 
         Examples
@@ -145,7 +146,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         total = self._total_score(X, None, unranked, client)
         return float(self._n_parameters() * np.log(total.weight) - 2 * total.log_likelihood)
 
-    def aic(self, X: Any, *, unranked: Unranked | None = None, client: Client | None = None) -> float:
+    def aic(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> float:
         """Akaike information criterion on these rankings; lower is better.
 
         Examples
@@ -198,20 +199,29 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _rankings(
         self, X: Any, unranked: Unranked | None, sample_weight: ArrayLike | None = None
     ) -> Rankings:
-        names = self._mixture().item_names
-        return as_rankings(X, unranked=unranked, sample_weight=sample_weight, item_names=names)
+        return as_rankings(
+            X,
+            unranked=unranked,
+            default_unranked=getattr(self, "unranked_", None),
+            sample_weight=sample_weight,
+            item_names=self._mixture().item_names,
+        )
 
-    def _by_row(self, X: Any, unranked: Unranked | None, function: RowFunction) -> Any:
+    def _by_row(self, X: Any, unranked: Unranked | None, client: ClientLike, function: RowFunction) -> Any:
         rankings = self._rankings(X, unranked)
-        return rows_lazily(rankings, function) if rankings.is_lazy else rows_now(rankings, function)
+        if rankings.is_lazy:
+            return rows_lazily(rankings, function)
+        return rows_now(rankings, function, client)
 
     def _total_score(
-        self, X: Any, sample_weight: ArrayLike | None, unranked: Unranked | None, client: Client | None
+        self, X: Any, sample_weight: ArrayLike | None, unranked: Unranked | None, client: ClientLike
     ) -> _Score:
         mixture = self._mixture()
-        passes = make_passes(self._rankings(X, unranked, sample_weight), client, "store")
-        (answer,) = passes.run([Request(_SCORE, (mixture.log_worths, mixture.log_shares))])
-        passes.release()
+        rankings = self._rankings(X, unranked, sample_weight)
+        with client_of(client) as chosen:
+            passes = make_passes(rankings, chosen, "store")
+            (answer,) = passes.run([Request(_SCORE, (mixture.log_worths, mixture.log_shares))])
+            passes.release()
         if answer.error is not None:
             raise answer.error
         (total,) = answer.results

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from distributed import Client
-
     from plmix_dist.engine import Executor
+    from plmix_dist.engine.clients import ClientLike
     from plmix_dist.rankings.comparison import ComparisonGraph
     from plmix_dist.store import Damage
 
@@ -27,11 +26,13 @@ if TYPE_CHECKING:
 def verify(
     store: RankingStore | str | os.PathLike[str],
     *,
-    client: Client | None = None,
+    client: ClientLike = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[Damage]:
     """Read, hash, decode and count everything. An empty list means that there is no damage.
+
+    `client` is as in PlackettLuceMixture.fit.
 
     Examples
     --------
@@ -50,11 +51,13 @@ def info(
     store: RankingStore | str | os.PathLike[str],
     *,
     graph: bool = True,
-    client: Client | None = None,
+    client: ClientLike = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """What is in a store: sizes, kinds of rankings, items, history and, with `graph`, the comparison graph.
+
+    `client` is as in PlackettLuceMixture.fit.
 
     Examples
     --------

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from distributed import Client
-
     from plmix_dist.engine import Executor
     from plmix_dist.engine.by_row import RowRun
+    from plmix_dist.engine.clients import ClientLike
     from plmix_dist.mixture import MixtureParams
 
 
@@ -44,14 +43,15 @@ def write_predictions(
     store: RankingStore | str | os.PathLike[str],
     out: str | os.PathLike[str] | Location,
     *,
-    client: Client | None = None,
+    client: ClientLike = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Written:
     """Write the probability of each component (`probabilities`) and the most probable one (`component`) of every row.
 
     `out` becomes a Zarr v3 group when all rows are written; nothing is held whole in memory. A second run with the same
-    model and rankings continues the first, or does nothing if it is finished.
+    model and rankings continues the first, or does nothing if it is finished. `client` is as in
+    PlackettLuceMixture.fit.
 
     Examples
     --------

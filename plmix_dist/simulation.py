@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import numpy as np
-    from distributed import Client
     from numpy.typing import NDArray
 
     from plmix_dist.engine import Executor
+    from plmix_dist.engine.clients import ClientLike
     from plmix_dist.rankings import RankingBlock, Unranked
     from plmix_dist.store import PartitionTask, RankingStore
     from plmix_dist.values import RandomState
@@ -44,7 +44,7 @@ def simulate(
     mixture: MixtureParams | None = None,
     random_state: RandomState = 0,
     leaf_rows: int | None = None,
-    client: Client | None = None,
+    client: ClientLike = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RankingStore:
@@ -71,7 +71,8 @@ def simulate(
     leaf_rows
         Rows per leaf; by default it depends on the number of items.
     client
-        A Dask client; without one the work is done in this process.
+        As in PlackettLuceMixture.fit: a Dask client, a cluster, or the address of a scheduler; None takes the active
+        client if there is one; False stays in this process.
 
     Examples
     --------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from plmix_dist.data import as_rankings
+from plmix_dist.engine.clients import client_of
 from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.engine.passes import make_passes
 from plmix_dist.fitted import MixtureEstimator
@@ -16,9 +17,9 @@ from plmix_dist.starts.start_settings import StartSettings
 from plmix_dist.values import one_of, seed_of
 
 if TYPE_CHECKING:
-    from distributed import Client
     from numpy.typing import ArrayLike
 
+    from plmix_dist.engine.clients import ClientLike
     from plmix_dist.engine.residency import Residency
     from plmix_dist.rankings import Unranked
     from plmix_dist.values import RandomState
@@ -36,7 +37,7 @@ class SpectralPlackettLuce(MixtureEstimator):
     embedding, svd_rank, link
         As in PlackettLuceMixture. With link="probit" the utilities are those of Thurstone's model. Likelihoods and
         memberships are still those of Plackett-Luce models, so they are approximations.
-    residency
+    unranked, residency
         As in PlackettLuceMixture.
     random_state
         Seed of the sample and of k-means.
@@ -46,6 +47,8 @@ class SpectralPlackettLuce(MixtureEstimator):
     log_worths_ : (n_components, n_items)
     shares_ : (n_components,)
     item_names_ : (n_items,)
+    unranked_
+        What unlisted items meant in the fit, for arrays.
     singular_values_ : (n_components + 2,)
     vectors_ : (n_columns, n_components + 2)
         Singular values and vectors of the embedded, centred sample; fewer if there are fewer columns.
@@ -73,6 +76,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         embedding: Literal["auto", "pairwise", "rank"] = "auto",
         svd_rank: Literal["auto", "paper"] | int = "auto",
         link: Literal["logit", "probit"] = "logit",
+        unranked: Unranked | None = None,
         residency: Residency = "auto",
         random_state: RandomState = None,
     ) -> None:
@@ -80,6 +84,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         self.embedding = embedding
         self.svd_rank = svd_rank
         self.link = link
+        self.unranked = unranked
         self.residency = residency
         self.random_state = random_state
 
@@ -91,7 +96,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         sample_weight: ArrayLike | None = None,
         n_items: int | None = None,
         unranked: Unranked | None = None,
-        client: Client | None = None,
+        client: ClientLike = None,
     ) -> Self:
         """Estimate the mixture. The parameters are those of PlackettLuceMixture.fit.
 
@@ -104,15 +109,24 @@ class SpectralPlackettLuce(MixtureEstimator):
         seed = seed_of(self.random_state)
         settings = StartSettings(self.n_components, self.embedding, self.svd_rank, self.link, seed)
         one_of("residency", self.residency, ("auto", "memory", "store"))
-        rankings = as_rankings(X, n_items=n_items, unranked=unranked, sample_weight=sample_weight)
-        check_memory(rankings.n_items, self.n_components)
         stages = Stages()
-        passes = make_passes(rankings, client, self.residency)
-        with stages.stage("look", passes=1):
-            look = take_look(passes, rankings, seed)
-        passes.release()
-        start = SpectralStarter(look.small_sample, settings, stages, client).start()
+        with client_of(client) as chosen:
+            rankings = as_rankings(
+                X,
+                n_items=n_items,
+                unranked=unranked,
+                default_unranked=self.unranked,
+                sample_weight=sample_weight,
+                client=chosen,
+            )
+            check_memory(rankings.n_items, self.n_components)
+            passes = make_passes(rankings, chosen, self.residency)
+            with stages.stage("look", passes=1):
+                look = take_look(passes, rankings, seed)
+            passes.release()
+            start = SpectralStarter(look.small_sample, settings, stages, chosen).start()
         self._set_mixture(MixtureParams.of(start.log_worths, start.shares, rankings.item_names))
+        self.unranked_ = unranked or self.unranked
         self.singular_values_ = start.singular_values
         self.vectors_ = start.vectors
         self.rank_ = start.rank

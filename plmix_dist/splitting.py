@@ -27,10 +27,10 @@ from plmix_dist.values import numbers, seed_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from distributed import Client
     from numpy.typing import NDArray
 
     from plmix_dist.engine import Executor
+    from plmix_dist.engine.clients import ClientLike
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.store import PartitionTask
     from plmix_dist.values import RandomState
@@ -42,7 +42,7 @@ def split(
     *,
     shares: Sequence[float] | None = None,
     random_state: RandomState = 0,
-    client: Client | None = None,
+    client: ClientLike = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[RankingStore | str]:
@@ -62,6 +62,8 @@ def split(
         The share of each part; by default 0.8 and 0.2 for two parts, 0.64, 0.16 and 0.2 for three.
     random_state
         The seed.
+    client
+        As in PlackettLuceMixture.fit.
 
     Examples
     --------

@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
-    """A client of two worker processes on this machine."""
+    """A client of two worker processes on this machine. It is not the default client: tests say where they compute."""
     from distributed import Client, LocalCluster
 
     with (
@@ -44,7 +44,7 @@ def client() -> Iterator[Client]:
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
         ) as cluster,
-        Client(cluster) as client,
+        Client(cluster, set_as_default=False) as client,
     ):
         yield client
 

@@ -61,7 +61,7 @@ def test_local_cluster__on_loopback_with_what_was_asked_for(
 
 def test_scheduler__joined_and_left(made: list[Any]) -> None:
     with open_client(ClusterOptions(scheduler="tcp://127.0.0.1:9")):
-        assert made == [("Client", ("tcp://127.0.0.1:9",), {"timeout": "10s"})]
+        assert made == [("Client", ("tcp://127.0.0.1:9",), {"timeout": "10s", "set_as_default": False})]
     assert [name for name, *_ in made] == ["Client", "Client closed"]
 
 
@@ -91,7 +91,7 @@ def test_scheduler__with_certificates(made: list[Any], monkeypatch: pytest.Monke
 def test_client_if_asked(made: list[Any], options: ClusterOptions, asked: bool) -> None:
     with LazyExecutor(options) as executor:
         first = executor.client_if_asked()
-        assert (first is not None) is asked
+        assert (first is not False) is asked
         assert executor.client_if_asked() is first
     assert sum(name == "Client" for name, *_ in made) == int(asked)
     assert sum(name == "Client closed" for name, *_ in made) == int(asked)

@@ -273,7 +273,7 @@ def test_distributed__task_that_kills_its_worker_is_named() -> None:
         LocalCluster(
             n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
         ) as cluster,
-        Client(cluster) as client,
+        Client(cluster, set_as_default=False) as client,
     ):
         executor = DistributedExecutor(client)
         with pytest.raises(

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmix_dist.engine.executor import ThreadedExecutor, run_all
+from plmix_dist.engine.executor import ThreadedExecutor, executor_for, run_all
 from plmix_dist.engine.leaf_ranges import leaf_ranges
 from plmix_dist.engine.request import itself
+from plmix_dist.interruption import check_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
+    from plmix_dist.engine.clients import ClientLike
     from plmix_dist.engine.leaf_source import LeafSource, Leaves
     from plmix_dist.rankings import RankingBlock
 
@@ -76,8 +78,11 @@ def rows_of_run(run: RowRun) -> NDArray[Any]:
     [2, 2]
     """
     prepared = run.function.prepare(run.function.params)
-    blocks = run.leaves.iter_leaves(run.start, run.stop, labels=False)
-    return np.concatenate([run.function.of_block(block, prepared) for block in blocks])
+    results = []
+    for block in run.leaves.iter_leaves(run.start, run.stop, labels=False):
+        check_stopped()
+        results.append(run.function.of_block(block, prepared))
+    return np.concatenate(results)
 
 
 def run_of_rows(
@@ -99,8 +104,8 @@ def run_of_rows(
     return RowRun(function, source.only(start, stop), start, stop), first_row - int(bounds[start])
 
 
-def rows_now(source: LeafSource, function: RowFunction) -> NDArray[Any]:
-    """The results of all rows, computed by threads of this process.
+def rows_now(source: LeafSource, function: RowFunction, client: ClientLike = False) -> NDArray[Any]:
+    """The results of all rows, computed by threads of this process or at a client.
 
     Examples
     --------
@@ -108,8 +113,13 @@ def rows_now(source: LeafSource, function: RowFunction) -> NDArray[Any]:
     >>> rows_now(as_rankings([[0, 1], [1, 0]]), RowFunction(lambda block, params: block.n_listed)).tolist()
     [2, 2]
     """
-    runs = [RowRun(function, source, start, stop) for start, stop in _runs(source)]
-    return np.concatenate(run_all(ThreadedExecutor(), rows_of_run, runs, "rows"))
+    executor = executor_for(client)
+    here = isinstance(executor, ThreadedExecutor)  # threads share the rows; to a cluster go those of each run
+    runs = [
+        RowRun(function, source if here else source.only(start, stop), start, stop)
+        for start, stop in _runs(source)
+    ]
+    return np.concatenate(run_all(executor, rows_of_run, runs, "rows"))
 
 
 def rows_lazily(source: LeafSource, function: RowFunction) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from plmix_dist.engine.clients import connected
 from plmix_dist.engine.executor import DistributedExecutor, ThreadedExecutor
-from plmix_dist.errors import ClusterError, SettingsError
+from plmix_dist.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -72,10 +73,10 @@ class LazyExecutor:
             self._client = self._stack.enter_context(open_client(self.options))
         return self._client
 
-    def client_if_asked(self) -> Client | None:
-        """The client where the user named a scheduler or workers, none where threads of this process will do."""
+    def client_if_asked(self) -> Client | Literal[False]:
+        """The client where the user named a scheduler or workers, False where threads of this process will do."""
         asked = self.options.scheduler is not None or bool(self.options.workers)
-        return self.client() if asked else None
+        return self.client() if asked else False
 
     def _wants_cluster(self, n_tasks: int) -> bool:
         if n_tasks == 0 or self.options.workers == 0:
@@ -91,14 +92,7 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
     if options.scheduler is not None:
-        try:
-            client = Client(options.scheduler, timeout="10s", **_security(options))
-        except (OSError, TimeoutError, ValueError) as error:
-            raise ClusterError(
-                f"no Dask scheduler answers at {options.scheduler} ({error}); start one with `dask scheduler`, "
-                "or leave out --scheduler to compute on this machine"
-            ) from error
-        with client:
+        with connected(options.scheduler, **_security(options)) as client:
             yield client
         return
     cluster = LocalCluster(
@@ -109,7 +103,7 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         # Any free port: two clusters on one machine are nothing unusual.
         dashboard_address="127.0.0.1:0",
     )
-    with cluster, Client(cluster) as client:
+    with cluster, Client(cluster, set_as_default=False) as client:
         yield client
 
 

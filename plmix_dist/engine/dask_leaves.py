@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from plmix_dist.engine.job import Job
 from plmix_dist.engine.leaf_source import LazyRows
+from plmix_dist.engine.submission import results_of, submit
 from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import item_dtype
@@ -16,6 +18,7 @@ from plmix_dist.rankings.leaves import default_leaf_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from distributed import Client
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import Unranked
@@ -45,29 +48,58 @@ def check_dask_array(array: Any) -> None:
         raise SettingsError(f"there are no rankings in a Dask array of shape {array.shape}")
 
 
-def largest_item(array: Any) -> int:
-    """The largest number in a Dask array; -1 if no row has an item.
+def item_range(array: Any, client: Client | None = None) -> tuple[int, int]:
+    """The smallest and the largest item of a Dask array; -1 and -1 if no row has an item.
 
     Examples
     --------
     >>> import dask.array as da
-    >>> largest_item(da.from_array(np.array([[0, 4], [2, -1]])))
-    4
+    >>> item_range(da.from_array(np.array([[1, 4], [2, -1]])))
+    (1, 4)
     """
     ones = tuple((1,) * n for n in array.numblocks)
-    return int(array.map_blocks(_largest_of_chunk, chunks=ones, dtype=np.int64).max().compute())
+    # Minus the smallest, so that one maximum finds both.
+    ends = [
+        array.map_blocks(_end_of_chunk, smallest, chunks=ones, dtype=np.int64).max()
+        for smallest in (True, False)
+    ]
+    if client is None:
+        import dask
+
+        smallest, largest = dask.compute(*ends, scheduler=_local_scheduler())  # type: ignore[attr-defined, no-untyped-call]
+    else:
+        futures = submit(client, ends, optimize_graph=True)
+        smallest, largest = results_of(client, futures, Job("the search for the largest item"))
+    return (-int(smallest) if largest >= 0 else -1), int(largest)
 
 
-def _largest_of_chunk(chunk: NDArray[Any]) -> NDArray[np.int64]:
-    """(1, 1): the largest number of one chunk, which may have other rows than it should."""
+def _local_scheduler() -> Any:
+    """Dask's scheduler for this process: the one that the user has set, but never a cluster."""
+    import dask
+
+    chosen = dask.config.get("scheduler", None)
+    return (
+        "threads"
+        if chosen is None or hasattr(chosen, "scheduler_info") or "distributed" in str(chosen)
+        else chosen
+    )
+
+
+def _end_of_chunk(chunk: NDArray[Any], smallest: bool) -> NDArray[np.int64]:
+    """(1, 1): the largest item of one chunk, or minus its smallest one."""
     found = np.asarray(chunk)
     if found.ndim != 2 or found.dtype.kind not in "iu":
         raise RankingError(
             f"the Dask array promises integers (rankings, places), but computing gave {found.dtype} of shape "
             f"{found.shape}"
         )
-    largest = int(found.max()) if found.size else -1
-    return np.full((1, 1), min(largest, np.iinfo(np.int64).max - 1), np.int64)
+    far = np.iinfo(np.int64).max - 1
+    if smallest:
+        listed = found[found >= 0]
+        end = -int(listed.min()) if listed.size else -far
+    else:
+        end = int(found.max()) if found.size else -1
+    return np.full((1, 1), max(-far, min(end, far)), np.int64)
 
 
 class DaskLeaves:
@@ -134,7 +166,8 @@ class DaskLeaves:
         for first in range(start, end, _LEAVES_AT_ONCE):
             last = min(first + _LEAVES_AT_ONCE, end)
             array, leaves_of = self.lazy_rows(first, last)
-            yield from leaves_of(array.compute()).iter_leaves(first, last)
+            rows = array.compute(scheduler=_local_scheduler())
+            yield from leaves_of(rows).iter_leaves(first, last)
 
 
 class RowLeaves:

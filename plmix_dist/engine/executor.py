@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-import sys
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import as_completed as threads_completed
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from plmix_dist.engine.clients import chosen_place, connected
 from plmix_dist.engine.job import Job
 from plmix_dist.errors import ClusterError
+from plmix_dist.interruption import STOP_SECONDS, StoppableThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from distributed import Client
+    from distributed.deploy.cluster import Cluster
+
+    from plmix_dist.engine.clients import ClientLike
 
     Inputs = Sequence[Any] | None
 
@@ -58,13 +61,17 @@ class ThreadedExecutor:
         if len(tasks) == 1 or self.n_threads == 1:
             yield from ((number, call()) for number, call in enumerate(calls))
             return
-        with ThreadPoolExecutor(self.n_threads, thread_name_prefix=name) as pool:
-            numbers = {pool.submit(call): number for number, call in enumerate(calls)}
-            try:
-                for future in threads_completed(numbers):
-                    yield numbers[future], future.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        pool = StoppableThreads(self.n_threads, name)
+        numbers = {pool.submit(call): number for number, call in enumerate(calls)}
+        try:
+            for future in threads_completed(numbers):
+                yield numbers[future], future.result()
+        except Exception:
+            # What has begun is waited for: a task may be about to write where the caller clears away.
+            pool.stop(None)
+            raise
+        finally:
+            pool.stop(STOP_SECONDS)
 
 
 class DistributedExecutor:
@@ -92,7 +99,7 @@ class DistributedExecutor:
         futures = submit(self.client, lazy)
         try:
             yield from as_they_come(self.client, futures, Job(name))
-        except BaseException as error:
+        except Exception as error:
             if not isinstance(error, ClusterError) or isinstance(error.__cause__, KilledWorker):
                 settle(self.client, futures)
             raise
@@ -110,28 +117,39 @@ def _call(function: Callable[..., Result], task: Any, *inputs: Any) -> Result:
     return function(task, *ready)
 
 
-def executor_for(where: Executor | Client | None) -> Executor:
-    """What runs tasks at a place: an executor itself, a client's cluster, or threads of this process for None.
+class ConnectingExecutor:
+    """A cluster, or the scheduler at an address: every run of tasks has a client that is closed when the run ends."""
+
+    def __init__(self, place: Cluster | str) -> None:
+        self.place = place
+
+    def map(
+        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
+    ) -> Iterator[tuple[int, Result]]:
+        """Connect, run on the cluster, and disconnect."""
+        with connected(self.place) as client:
+            yield from DistributedExecutor(client).map(function, tasks, name, inputs)
+
+
+def executor_for(where: Executor | ClientLike) -> Executor:
+    """What runs tasks at a place: an executor itself, or what `engine.clients` chooses for a client.
 
     Examples
     --------
-    >>> executor_for(None).n_threads == os.cpu_count()
+    >>> executor_for(False).n_threads == os.cpu_count()
     True
     """
-    if where is None:
+    if hasattr(where, "map") and not hasattr(where, "compute"):
+        executor: Executor = where  # type: ignore[assignment]
+        return executor
+    place: Any = chosen_place(where)  # type: ignore[arg-type]
+    if place is None:
         return ThreadedExecutor()
-    distributed = sys.modules.get("distributed")  # not imported for those who have no client
-    chosen: Any = where
-    executor: Executor = (
-        DistributedExecutor(chosen)
-        if distributed is not None and isinstance(where, distributed.Client)
-        else chosen
-    )
-    return executor
+    return DistributedExecutor(place) if hasattr(place, "compute") else ConnectingExecutor(place)
 
 
 def run_all(
-    where: Executor | Client | None,
+    where: Executor | ClientLike,
     function: Callable[..., Result],
     tasks: Sequence[Task],
     name: str,
@@ -142,7 +160,7 @@ def run_all(
 
     Examples
     --------
-    >>> run_all(None, abs, [-3, 2], "abs")
+    >>> run_all(False, abs, [-3, 2], "abs")
     [3, 2]
     """
     results: list[Any] = [None] * len(tasks)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
 
-    from distributed import Client
     from numpy.typing import ArrayLike, NDArray
 
     from plmix_dist.engine import Executor
+    from plmix_dist.engine.clients import ClientLike
     from plmix_dist.formats.encoder import OnError
     from plmix_dist.ingestion.source_parts import IngestPlan, LabelKind
     from plmix_dist.rankings import RankingBlock, Unranked
@@ -59,7 +59,7 @@ def ingest(
     delimiter: str | None = None,
     leaf_rows: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
-    client: Client | None = None,
+    client: ClientLike = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RankingStore:
@@ -96,7 +96,8 @@ def ingest(
     delimiter
         The delimiter of text; by default a comma, or a tab for .tsv.
     client
-        A Dask client; without one the work is done in this process.
+        As in PlackettLuceMixture.fit: a Dask client, a cluster, or the address of a scheduler; None takes the active
+        client if there is one; False stays in this process.
 
     Examples
     --------

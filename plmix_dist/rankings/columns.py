@@ -122,10 +122,11 @@ def row_lengths(table: NDArray[Any], first_row: int = 0) -> NDArray[np.int64]:
         )
     listed = table >= 0
     n_listed: NDArray[np.int64] = np.count_nonzero(listed, axis=1)
-    gaps = np.flatnonzero((listed[:, 1:] & ~listed[:, :-1]).any(axis=1))
+    gaps = np.argwhere(listed[:, 1:] & ~listed[:, :-1])
     if len(gaps):
+        row, column = gaps[0].tolist()
         raise RankingError(
-            f"row {first_row + int(gaps[0])}: an item follows a missing place (-1); "
+            f"row {first_row + row}: an item follows a missing place (-1) in column {column}; "
             "-1 may only follow the last item of a row"
         )
     low = int(table.min(initial=0))

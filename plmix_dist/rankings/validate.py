@@ -63,15 +63,15 @@ def _name_of(item_names: Sequence[str], item: int) -> str:
     return item_names[item] if item < len(item_names) else str(item)
 
 
-def check_rows(block: RankingBlock, first_row: int = 0) -> None:
-    """Raise an error that names the first bad rows, if there are any.
+def check_rows(block: RankingBlock, first_row: int = 0, item_names: Sequence[str] | None = None) -> None:
+    """Raise an error that names the first bad rows, if there are any. It uses item names if they are given.
 
     Examples
     --------
     >>> from plmix_dist.rankings.block import RankingBlock
     >>> check_rows(RankingBlock.from_array([[0, 1], [1, 0]]))
     """
-    problems = row_problems(block)
+    problems = row_problems(block, item_names)
     if problems:
         shown = "; ".join(f"row {first_row + problem.row}: {problem.message}" for problem in problems[:3])
         more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""

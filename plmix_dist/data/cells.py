@@ -1,0 +1,143 @@
+"""Cells: what lists, arrays and tables hold, row after row, before it is known which items the cells mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plmix_dist.data.frames import frame_of
+from plmix_dist.errors import RankingError
+from plmix_dist.rankings.columns import table_of
+from plmix_dist.values import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of all rows, one row after the other.
+
+    Parameters
+    ----------
+    values : (total,)
+        An array of numbers, or a list of objects of any kind.
+    lengths : (n_rankings,)
+        How many cells each row has.
+    columns
+        The names of the columns, for a table.
+    names
+        The items that a table declares, whether or not a row lists them.
+
+    Examples
+    --------
+    >>> cells = cells_of([["tea", "coffee"], ["mate"]])
+    >>> cells.values, cells.lengths.tolist(), cells.place(2)
+    (['tea', 'coffee', 'mate'], [2, 1], 'row 1, column 0')
+    """
+
+    values: NDArray[Any] | list[Any]
+    lengths: NDArray[np.int64]
+    columns: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """(n_rankings,): where each row begins in `values`."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    def row_and_column(self, index: int) -> tuple[int, int]:
+        """The row and the column of a cell."""
+        row = int(np.searchsorted(self.starts + self.lengths, index, side="right"))
+        return row, index - int(self.starts[row])
+
+    def column_words(self, column: int) -> str:
+        """A column for messages, with its name if it has one."""
+        return f"column {column}" if self.columns is None else f"column {column} ({self.columns[column]!r})"
+
+    def place(self, index: int) -> str:
+        """A cell for messages: its row and column."""
+        row, column = self.row_and_column(index)
+        return f"row {row}, {self.column_words(column)}"
+
+
+def cells_of(source: Any) -> Cells:
+    """The cells of a list of rows, an array, or a pandas, Polars or Arrow table.
+
+    Examples
+    --------
+    >>> cells_of(np.array([["tea", ""], ["mate", "tea"]])).lengths.tolist()
+    [2, 2]
+    """
+    frame = frame_of(source)
+    if frame is not None:
+        if frame.rows is not None:
+            return _of_rows(frame.rows)
+        return replace(_of_table(frame.cells), columns=frame.columns, names=frame.names)
+    if isinstance(source, np.ma.MaskedArray):
+        table_of(source)  # refuses
+    if isinstance(source, np.ndarray):
+        return _of_rows(source.tolist()) if _holds_rows(source) else _of_table(source)
+    if isinstance(source, list | tuple):
+        return _of_list(source)
+    return _of_table(table_of(source))
+
+
+def _of_table(table: NDArray[Any]) -> Cells:
+    """The cells of an array (rows, places)."""
+    if table.ndim != 2:
+        raise RankingError(
+            f"expected an array of shape (rankings, places), best first, but got shape {table.shape}"
+        )
+    if table.dtype.kind not in "iufOUT":
+        raise RankingError(
+            f"expected item names or integer item numbers, but got {table.dtype}; number the items from 0 and mark "
+            "missing places with -1"
+        )
+    flat = table.reshape(-1)
+    values = flat.tolist() if table.dtype.kind in "OUT" else flat
+    return Cells(values, np.full(len(table), table.shape[1], np.int64))
+
+
+def _of_list(rows: Sequence[Any]) -> Cells:
+    """The cells of a list of rows. Rows of numbers of one length take NumPy's short way."""
+    first = next((row for row in rows if _is_row(row) and len(row)), None)
+    if first is None:
+        return _of_table(table_of(rows))
+    if not isinstance(first[0], str):
+        try:
+            table = np.asarray(rows)
+        except (TypeError, ValueError, OverflowError):
+            table = None
+        if table is not None and table.ndim == 2 and table.dtype.kind in "iufb":
+            return _of_table(table)
+    return _of_rows(rows)
+
+
+def _of_rows(rows: Sequence[Any]) -> Cells:
+    """The cells of rows of any length."""
+    for number, row in enumerate(rows):
+        if not _is_row(row):
+            raise RankingError(
+                f"row {number} must be a list of items, best first, but is {shown(row)}; a row of one item is a list "
+                "too"
+            )
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    lists = (row.tolist() if isinstance(row, np.ndarray) else row for row in rows)
+    values: list[Any] = list(chain.from_iterable(lists))
+    return Cells(values, lengths)
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, list | tuple) or (isinstance(row, np.ndarray) and row.ndim == 1)
+
+
+def _holds_rows(array: NDArray[Any]) -> bool:
+    """Whether an array of objects holds a list per row."""
+    return array.dtype.kind == "O" and array.ndim == 1 and len(array) > 0 and _is_row(array[0])

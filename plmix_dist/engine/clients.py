@@ -1,0 +1,141 @@
+"""Which cluster computes: one rule for every argument named `client`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from plmix_dist.engine.watch import address_of, scheduler_gone
+from plmix_dist.errors import ClusterError, SettingsError
+from plmix_dist.values import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distributed import Client
+    from distributed.deploy.cluster import Cluster
+
+    # What users may give as `client`.
+    ClientLike: TypeAlias = Client | Cluster | str | Literal[False] | None
+
+_CONNECT_TIMEOUT = "10s"
+_HERE = "say client=False to compute in this process"
+
+
+@contextlib.contextmanager
+def client_of(given: ClientLike) -> Iterator[Client | None]:
+    """The client to compute with, or None for threads of this process.
+
+    - None: the active client (`distributed.Client.current`), if there is one. Otherwise threads. Inside a Dask task
+      always threads: a task that waits for other tasks keeps its worker's thread, and with too few threads it would
+      wait for ever.
+    - False: threads of this process.
+    - A client: that client. It stays open.
+    - A cluster, or the address of a scheduler: a client is made for it, and closed at the end. It does not become the
+      default client.
+
+    Examples
+    --------
+    >>> with client_of(False) as client:
+    ...     print(client)
+    None
+    >>> with client_of(7):
+    ...     pass
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.SettingsError: client must be a Dask client, a cluster, the address of a scheduler, False for \
+threads of this process, or None, but is 7 (int)
+    """
+    chosen: Any = chosen_place(given)
+    if chosen is None or _is_client(chosen):
+        yield chosen
+        return
+    with connected(chosen) as client:
+        yield client
+
+
+def chosen_place(given: ClientLike) -> Client | Cluster | str | None:
+    """Where to compute, checked: a client, a cluster, an address, or None for threads of this process.
+
+    Examples
+    --------
+    >>> chosen_place("tcp://127.0.0.1:8786"), chosen_place(False)
+    ('tcp://127.0.0.1:8786', None)
+    """
+    if given is False:
+        return None
+    if given is None:
+        active = _active_client()
+        if active is not None:
+            _check_usable(active, "the active Dask client")
+        return active
+    place: Any = given
+    if isinstance(place, str) and place.strip():
+        return given
+    if _is_client(place):
+        _check_usable(place, "the client")
+    elif _is_cluster(place):
+        _check_usable(place, "the cluster")
+    else:
+        raise SettingsError(
+            "client must be a Dask client, a cluster, the address of a scheduler, False for threads of this process, "
+            f"or None, but is {shown(given)}"
+        )
+    return given
+
+
+@contextlib.contextmanager
+def connected(place: Cluster | str, **security: Any) -> Iterator[Client]:
+    """A client of a cluster or of the scheduler at an address, closed at the end; an error if nobody answers."""
+    from distributed import Client
+
+    try:
+        client = Client(place, timeout=_CONNECT_TIMEOUT, set_as_default=False, **security)
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        address = getattr(place, "scheduler_address", place)
+        raise ClusterError(
+            f"no Dask scheduler answers at {address} ({error}); start one with `dask scheduler`, or leave out its "
+            "address to compute on this machine"
+        ) from error
+    with client:
+        yield client
+
+
+def _active_client() -> Client | None:
+    """The client that Dask itself would use now; None if there is none, or inside a task."""
+    distributed: Any = sys.modules.get("distributed")  # not imported for those who have no client
+    if getattr(distributed, "Client", None) is None:
+        return None
+    with contextlib.suppress(ValueError):
+        distributed.get_worker()
+        return None  # this is a task
+    try:
+        client: Client = distributed.Client.current()
+    except ValueError:
+        return None
+    # A worker has a client of its own once a task has asked for it. Threads of tasks may see it.
+    return None if client.id.startswith("Client-worker-") else client
+
+
+def _is_client(place: Any) -> bool:
+    return hasattr(place, "compute") and hasattr(place, "scheduler_info")
+
+
+def _is_cluster(place: Any) -> bool:
+    return hasattr(place, "scheduler_address") and not hasattr(place, "compute")
+
+
+def _check_usable(place: Any, what: str) -> None:
+    """An error if a client or a cluster is asynchronous, closed, or has lost its scheduler."""
+    if getattr(place, "asynchronous", False):
+        raise SettingsError(
+            f"{what} is asynchronous, but this call waits for its results; make one without asynchronous=True, "
+            f"or {_HERE}"
+        )
+    status = getattr(place.status, "name", place.status)
+    if status in ("closed", "closing"):
+        where = address_of(place) if _is_client(place) else place.scheduler_address
+        raise ClusterError(f"{what} at {where} is closed; make a new one, or {_HERE}")
+    if status == "connecting":
+        raise ClusterError(f"{scheduler_gone(place)}; or {_HERE}")
