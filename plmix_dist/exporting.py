@@ -6,7 +6,7 @@ import os
 
 from plmix_dist.formats import format_of_target
 from plmix_dist.formats.labelled import check_target
-from plmix_dist.store import RankingStore, open_store
+from plmix_dist.store import RankingStore, check_file, open_store
 
 
 def export(
@@ -14,6 +14,7 @@ def export(
     target: str | os.PathLike[str],
     *,
     format: str = "auto",  # noqa: A002 - the name users know
+    overwrite: bool = False,
 ) -> None:
     """Write a store as PrefLib, delimited text or Parquet. Ingesting the file gives the same rankings.
 
@@ -25,6 +26,8 @@ def export(
         The file or URL to write; it is compressed if its name ends in `.gz`.
     format
         "auto" by suffix (text becomes "orderings"), or "preflib", "orderings", "wide", "long", "parquet".
+    overwrite
+        Whether to replace a file that is there; without it that is an error.
 
     Examples
     --------
@@ -38,5 +41,6 @@ def export(
     opened = store if isinstance(store, RankingStore) else open_store(store)
     path = os.fspath(target)
     chosen = format_of_target(path, format)
+    check_file(path, overwrite=overwrite, sources=[opened.location.url])
     check_target(path)  # before all rows are read
     chosen.write(opened, path)

@@ -14,6 +14,7 @@ from plmix_dist.store import (
     MembershipPlan,
     MembershipSession,
     RankingStore,
+    check_target,
     memberships,
     open_store,
     write_memberships,
@@ -43,6 +44,7 @@ def write_predictions(
     store: RankingStore | str | os.PathLike[str],
     out: str | os.PathLike[str] | Location,
     *,
+    overwrite: bool = False,
     client: ClientLike = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -50,8 +52,8 @@ def write_predictions(
     """Write the probability of each component (`probabilities`) and the most probable one (`component`) of every row.
 
     `out` becomes a Zarr v3 group when all rows are written; nothing is held whole in memory. A second run with the same
-    model and rankings continues the first, or does nothing if it is finished. `client` is as in
-    PlackettLuceMixture.fit.
+    model and rankings continues the first, or does nothing if it is finished. Other memberships that are there are an
+    error, unless `overwrite` is set; then they are removed first. `client` is as in PlackettLuceMixture.fit.
 
     Examples
     --------
@@ -68,6 +70,7 @@ def write_predictions(
     opened = store if isinstance(store, RankingStore) else open_store(store)
     rankings = as_rankings(opened, item_names=mixture.item_names)
     location = Location.of(out)
+    check_target(location, "memberships", overwrite=overwrite, sources=[opened.location.url])
     function = probabilities_of(mixture)
     plan = MembershipPlan(
         rankings.n_rankings,
@@ -75,7 +78,7 @@ def write_predictions(
         min(memberships.CHUNK_ROWS, rankings.n_rankings),
         {"model": _digest_of_mixture(mixture), "rankings": _digest_of_store(opened)},
     )
-    with MembershipSession.begin(location, plan) as session:
+    with MembershipSession.begin(location, plan, overwrite=overwrite) as session:
         tasks = [
             WriteTask(location, plan, first, last, *run_of_rows(rankings, function, first, last))
             for first, last in session.pending()

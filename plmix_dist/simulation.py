@@ -5,21 +5,31 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from plmix_dist.engine import run_all
 from plmix_dist.engine.memory_needed import check_memory
-from plmix_dist.errors import SettingsError
+from plmix_dist.errors import SettingsError, StoreExistsError
 from plmix_dist.mixture import MixtureParams
 from plmix_dist.rankings.leaves import default_leaf_rows
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.simulate import checked_length, draw_log_worths, draw_rankings
-from plmix_dist.store import Location, WritePlan, WriteSession, check_output, write_partition
+from plmix_dist.store import (
+    Location,
+    WritePlan,
+    WriteSession,
+    check_output,
+    check_target,
+    write_partition,
+)
+from plmix_dist.store.models import MODEL
+from plmix_dist.store.targets import HOW_TO_REPLACE
 from plmix_dist.values import seed_of, whole_number
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from plmix_dist.engine import Executor
@@ -44,6 +54,7 @@ def simulate(
     mixture: MixtureParams | None = None,
     random_state: RandomState = 0,
     leaf_rows: int | None = None,
+    overwrite: bool = False,
     client: ClientLike = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -70,6 +81,9 @@ def simulate(
         The seed: a number from 0 on, a numpy RandomState or Generator, or None for another one each time.
     leaf_rows
         Rows per leaf; by default it depends on the number of items.
+    overwrite
+        Whether to replace another store that is there, and the parameters beside it. Without it they are an error. The
+        same simulation again does nothing.
     client
         As in PlackettLuceMixture.fit: a Dask client, a cluster, or the address of a scheduler; None takes the active
         client if there is one; False stays in this process.
@@ -104,14 +118,30 @@ def simulate(
         n_partitions=-(-n_rankings // partition_rows),
         settings=asdict(settings) | truth,
     )
-    check_output(location)
-    with WriteSession.begin(location, plan) as session:
+    check_output(location, overwrite=overwrite)
+    beside = location.sibling(".truth")
+    _check_truth(beside, mixture, overwrite)
+    with WriteSession.begin(location, plan, overwrite=overwrite) as session:
         if not session.already_done:
             about = {"simulated": {"seed": seed, "n_rankings": n_rankings}}
-            mixture.save(location.sibling(".truth"), about)
+            mixture.save(beside, about)
         tasks = [_SimulationTask(task, mixture, settings) for task in session.pending()]
         run_all(executor or client, _simulate_partition, tasks, "simulate", progress)
         return session.finalise()
+
+
+def _check_truth(place: Location, mixture: MixtureParams, overwrite: bool) -> None:
+    """An error if the parameters cannot be saved here, or would replace others without being asked to."""
+    check_target(place, "model", overwrite=overwrite)
+    if overwrite or not place.exists(MODEL):
+        return
+    there = MixtureParams.load(place)
+    same = there.item_names == mixture.item_names and all(
+        np.array_equal(one, other)
+        for one, other in ((there.log_worths, mixture.log_worths), (there.shares, mixture.shares))
+    )
+    if not same:
+        raise StoreExistsError(f"{place.url} already holds other parameters; {HOW_TO_REPLACE}")
 
 
 def random_mixture(n_items: int, n_components: int, differing: int | None, seed: int) -> MixtureParams:

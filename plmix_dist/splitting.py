@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plmix_dist.engine import executor_for, run_all
-from plmix_dist.errors import IngestError, SettingsError
-from plmix_dist.formats.labelled import check_target, open_binary_target
+from plmix_dist.errors import IngestError, SettingsError, StoreExistsError
+from plmix_dist.formats.labelled import check_target, exists, open_binary_target
 from plmix_dist.rankings.portions import draw_portions
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.store import (
@@ -18,10 +19,12 @@ from plmix_dist.store import (
     RankingStore,
     WritePlan,
     WriteSession,
+    check_file,
     check_output,
     open_store,
     write_partition,
 )
+from plmix_dist.store.targets import HOW_TO_REPLACE
 from plmix_dist.values import numbers, seed_of
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ def split(
     *,
     shares: Sequence[float] | None = None,
     random_state: RandomState = 0,
+    overwrite: bool = False,
     client: ClientLike = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -62,6 +66,9 @@ def split(
         The share of each part; by default 0.8 and 0.2 for two parts, 0.64, 0.16 and 0.2 for three.
     random_state
         The seed.
+    overwrite
+        Whether to replace other stores and files that are there; without it they are an error. The same split again
+        does nothing.
     client
         As in PlackettLuceMixture.fit.
 
@@ -78,16 +85,16 @@ def split(
     paths = [os.fspath(out) for out in outs]
     portions = _checked_shares(paths, shares)
     seed = seed_of(random_state)
-    _check_outputs(paths)
+    _check_outputs(opened, paths, overwrite)
     runner = executor_for(executor or client)
     parts: list[RankingStore | str] = []
     for number, path in enumerate(paths):
         part = SplitPart(opened, tuple(portions), number, seed)
         if path.endswith(".npy"):
-            _write_weights(part, path)
+            _write_weights(part, path, overwrite)
             parts.append(path)
         else:
-            parts.append(_write_store(part, path, runner, progress))
+            parts.append(_write_store(part, path, overwrite, runner, progress))
     return parts
 
 
@@ -156,7 +163,11 @@ def _selected(task: _SplitTask) -> Iterator[RankingBlock | tuple[RankingBlock, N
 
 
 def _write_store(
-    part: SplitPart, path: str, runner: Executor, progress: Callable[[int, int], None] | None
+    part: SplitPart,
+    path: str,
+    overwrite: bool,
+    runner: Executor,
+    progress: Callable[[int, int], None] | None,
 ) -> RankingStore:
     source = part.store.manifest
     plan = WritePlan(
@@ -173,7 +184,7 @@ def _write_store(
             }
         ],
     )
-    with WriteSession.begin(Location.of(path), plan) as session:
+    with WriteSession.begin(Location.of(path), plan, overwrite=overwrite) as session:
         tasks = [_SplitTask(task, part) for task in session.pending()]
         run_all(runner, _split_partition, tasks, "split", progress)
         try:
@@ -186,23 +197,48 @@ def _write_store(
             ) from None
 
 
-def _write_weights(part: SplitPart, path: str) -> None:
-    """Write the weights leaf by leaf; memory does not grow with the store. The file appears when it is complete."""
-    header = {"descr": "<f8", "fortran_order": False, "shape": (part.store.n_rankings,)}
+def _write_weights(part: SplitPart, path: str, overwrite: bool) -> None:
+    """Write the weights leaf by leaf; memory does not grow with the store. The file appears when it is complete.
+
+    A file with the same weights stays as it is. Another one is an error, unless it may be replaced.
+    """
+    if exists(path) and not overwrite:
+        if not _holds_weights(part, path):
+            raise StoreExistsError(f"{path} already holds something else; {HOW_TO_REPLACE}")
+        return
     with open_binary_target(path) as out:
-        np.lib.format.write_array_header_1_0(out, header)
-        for number in range(part.store.n_partitions):
-            for _, weights in part.leaves(number):
-                out.write(weights.astype("<f8").tobytes())
+        for data in _weight_bytes(part):
+            out.write(data)
 
 
-def _check_outputs(paths: Sequence[str]) -> None:
+def _weight_bytes(part: SplitPart) -> Iterator[bytes]:
+    """The bytes of a .npy file of weights: the header, and then leaf by leaf."""
+    head = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": (part.store.n_rankings,)}
+    np.lib.format.write_array_header_1_0(head, header)
+    yield head.getvalue()
+    for number in range(part.store.n_partitions):
+        for _, weights in part.leaves(number):
+            yield weights.astype("<f8").tobytes()
+
+
+def _holds_weights(part: SplitPart, path: str) -> bool:
+    """Whether a file has the weights of this part, byte by byte."""
+    import fsspec
+
+    with fsspec.open(path, "rb") as file:
+        return all(file.read(len(data)) == data for data in _weight_bytes(part)) and not file.read(1)
+
+
+def _check_outputs(store: RankingStore, paths: Sequence[str], overwrite: bool) -> None:
     """An error unless all parts can be written; before the first is computed."""
+    source = store.location.url
     for path in paths:
         if path.endswith(".npy"):
+            check_file(path, overwrite=True, sources=[source])  # one that is there is looked into later
             check_target(path)
         else:
-            check_output(Location.of(path))
+            check_output(Location.of(path), overwrite=overwrite, sources=[source])
 
 
 def _checked_shares(paths: Sequence[str], shares: Sequence[float] | None) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,6 @@ from plmix_dist.store.arrays import CHUNK_BYTES
 from plmix_dist.values import one_of, shown, whole_number, yes_or_no
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
@@ -52,6 +52,7 @@ def ingest(
     on_error: OnError = "raise",
     merge: bool = False,
     append: bool = False,
+    overwrite: bool = False,
     item_names: Sequence[str] | None = None,
     n_items: int | None = None,
     weights: ArrayLike | None = None,
@@ -87,6 +88,9 @@ def ingest(
         Merge equal rows of a partition into one, with the sum of their weights. Ranking ids are dropped.
     append
         Add to a finished store. Its items do not change.
+    overwrite
+        Whether to replace another store that is there: it is removed after the sources were scanned, before the new
+        one is written. Without it another store is an error. The same ingest again does nothing.
     item_names
         All items in order, if the source does not name them or some never occur.
     n_items, weights
@@ -111,11 +115,15 @@ def ingest(
     _check_settings(on_error, unranked, delimiter, columns)
     yes_or_no("merge", merge)
     yes_or_no("append", append)
+    yes_or_no("overwrite", overwrite)
+    if append and overwrite:
+        raise SettingsError("append adds to a store, and overwrite replaces it; choose one of them")
     whole_number("chunk_bytes", chunk_bytes, at_least=1)
     if leaf_rows is not None:
         whole_number("leaf_rows", leaf_rows, at_least=1)
     location = Location.of(store)
-    check_output(location, append=append)  # before the sources are read
+    # Before the sources are read.
+    check_output(location, append=append, overwrite=overwrite, sources=_paths_of(source))
     target = open_store(location) if append else None
     options = ReadOptions(delimiter, dict(columns or {}))
     runner = executor_for(executor or client)
@@ -139,7 +147,7 @@ def ingest(
         sources=work.sources,
         chunk_bytes=chunk_bytes,
     )
-    with WriteSession.begin(location, plan, append=append) as session:
+    with WriteSession.begin(location, plan, append=append, overwrite=overwrite) as session:
         if session.already_done:
             return session.finalise()
         try:
@@ -148,6 +156,12 @@ def ingest(
             session.abandon()  # the source is wrong, so no second run can continue
             raise
         return session.finalise({"paths": work.paths, "notes": notes})
+
+
+def _paths_of(source: Any) -> list[str]:
+    """The paths and URLs of a source; none if it is an array."""
+    several = source if isinstance(source, list | tuple) else [source]
+    return [os.fspath(one) for one in several if isinstance(one, str | os.PathLike)]
 
 
 def _check_settings(

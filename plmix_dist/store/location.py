@@ -266,8 +266,8 @@ class Location:
             return sorted(path.removeprefix(f"{root_path}/") for path in below)
         return []
 
-    def names(self) -> list[str]:
-        """The names of the files directly at this location, sorted; nothing below them.
+    def names(self, *, folders: bool = False) -> list[str]:
+        """The names of the files directly at this location, sorted, and with `folders` also those of the folders.
 
         Examples
         --------
@@ -281,10 +281,14 @@ class Location:
         with contextlib.suppress(FileNotFoundError), reading_permitted(self.url):
             if self.is_local:
                 with os.scandir(self.url) as entries:
-                    return sorted(entry.name for entry in entries if not entry.is_dir())
+                    return sorted(entry.name for entry in entries if folders or not entry.is_dir())
             filesystem, root = self._remote
             found = filesystem.ls(root, detail=True)
-            return sorted(entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+            return sorted(
+                entry["name"].rstrip("/").rsplit("/", 1)[-1]
+                for entry in found
+                if entry["name"].rstrip("/") != root and (folders or entry["type"] == "file")
+            )
         return []
 
     def remove(self, prefix: str) -> None:

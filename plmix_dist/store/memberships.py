@@ -18,6 +18,7 @@ from plmix_dist.errors import DamagedStoreError, StoreError, StoreExistsError, U
 from plmix_dist.store.arrays import codecs_for
 from plmix_dist.store.lock import HeldLock, is_lock, write_lock
 from plmix_dist.store.manifest import seal, sha256, unseal
+from plmix_dist.store.targets import HOW_TO_REPLACE, MEMBERSHIPS_PLAN, check_target, clear_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 1 << 16
 _ARRAYS = ("probabilities", "component")
 _GROUP = "zarr.json"
-_PLAN = "wip/predict.json"
+_PLAN = MEMBERSHIPS_PLAN
 _LARGEST_JSON = 1 << 28
 
 
@@ -131,8 +132,18 @@ class MembershipSession:
 
     @classmethod
     @contextlib.contextmanager
-    def begin(cls, location: Location, plan: MembershipPlan) -> Iterator[Self]:
+    def begin(cls, location: Location, plan: MembershipPlan, *, overwrite: bool = False) -> Iterator[Self]:
         """Take the lock, and begin or continue a plan. Another plan, or other arrays, are an error.
+
+        Parameters
+        ----------
+        location
+            Where the memberships are, or will be.
+        plan
+            What to write.
+        overwrite
+            Whether to remove memberships that are there first, finished or not. An unfinished run of the same plan is
+            continued nevertheless.
 
         Examples
         --------
@@ -143,10 +154,13 @@ class MembershipSession:
         ...     session.pending()
         [(0, 3), (3, 5)]
         """
-        if _finished(location, plan) and not location.exists(_PLAN):
+        check_target(location, "memberships", overwrite=overwrite)
+        if not overwrite and _finished(location, plan) and not location.exists(_PLAN):
             yield cls(location, plan, lock=None)
             return
         with write_lock(location) as lock:
+            if overwrite and not _has_begun(location, plan):
+                clear_target(location, "memberships")
             if _finished(location, plan):
                 _remove_work(location)  # left by a run that was stopped after it published
                 yield cls(location, plan, lock=None)
@@ -264,7 +278,20 @@ def _finished(location: Location, plan: MembershipPlan) -> bool:
         group = json.loads(location.read_bytes(_GROUP, _LARGEST_JSON))
         if group["attributes"]["plmix"]["fingerprint"] == plan.fingerprint:
             return True
-    raise StoreExistsError(f"{location.url} already holds arrays; choose another path, or remove it first")
+    raise StoreExistsError(
+        f"{location.url} already holds memberships of another model or of other rankings; {HOW_TO_REPLACE}"
+    )
+
+
+def _has_begun(location: Location, plan: MembershipPlan) -> bool:
+    """Whether an unfinished run of this plan is here, and no finished one."""
+    if location.exists(_GROUP) or not location.exists(_PLAN):
+        return False
+    try:
+        _refuse_another_plan(location, plan)
+    except StoreError:
+        return False
+    return True
 
 
 def _refuse_leftovers(location: Location) -> None:
@@ -272,8 +299,7 @@ def _refuse_leftovers(location: Location) -> None:
     for folder in _ARRAYS:
         if location.listing(folder):
             raise StoreExistsError(
-                f"{location.url}/{folder} exists already, and no plan says what it is; "
-                "choose another path, or remove it first"
+                f"{location.url}/{folder} exists already, and no plan says what it is; {HOW_TO_REPLACE}"
             )
 
 
@@ -289,7 +315,7 @@ def _refuse_another_plan(location: Location, plan: MembershipPlan) -> None:
     differing = sorted(key for key in flat[0] if key != "of" and flat[0][key] != flat[1].get(key))
     raise UnfinishedStoreError(
         f"{location.url} holds an unfinished `predict` with other {', '.join(differing)}; "
-        "finish it with its own model and rankings, or remove the folder and start again"
+        f"finish it with its own model and rankings, or {HOW_TO_REPLACE}"
     )
 
 

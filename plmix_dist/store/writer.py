@@ -9,7 +9,13 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
-from plmix_dist.errors import IngestError, StoreExistsError, StoreLockedError, UnfinishedStoreError
+from plmix_dist.errors import (
+    DamagedStoreError,
+    IngestError,
+    StoreExistsError,
+    StoreLockedError,
+    UnfinishedStoreError,
+)
 from plmix_dist.store.lock import HeldLock, is_lock, write_lock
 from plmix_dist.store.manifest import (
     GROUP_KEYS,
@@ -27,9 +33,11 @@ from plmix_dist.store.manifest import (
 )
 from plmix_dist.store.partition import PartitionTask, made_by
 from plmix_dist.store.reader import RankingStore
+from plmix_dist.store.targets import HOW_TO_REPLACE, check_target, clear_target, differences
 from plmix_dist.store.write_plan import WritePlan
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator
 
     from plmix_dist.store.location import Location
@@ -68,7 +76,9 @@ class WriteSession:
 
     @classmethod
     @contextlib.contextmanager
-    def begin(cls, location: Location, plan: WritePlan, *, append: bool = False) -> Iterator[Self]:
+    def begin(
+        cls, location: Location, plan: WritePlan, *, append: bool = False, overwrite: bool = False
+    ) -> Iterator[Self]:
         """Take the lock, and begin or continue a plan. A plan that is already finished needs no lock.
 
         Parameters
@@ -79,6 +89,9 @@ class WriteSession:
             What to write. An unfinished run of the same plan is continued; another plan is an error.
         append
             Whether to add to the store that is there.
+        overwrite
+            Whether to remove a store that is there first, finished or not. An unfinished run of the same plan is
+            continued nevertheless.
 
         Examples
         --------
@@ -91,11 +104,14 @@ class WriteSession:
         ...     session.already_done, len(session.pending())
         (False, 1)
         """
-        base = _fit_to_add_to(location, plan, append)
-        if base is not None and _contains(base, plan):
-            yield cls(location, plan, base, lock=None)
-            return
+        if not overwrite:
+            base = _fit_to_add_to(location, plan, append)
+            if base is not None and _contains(base, plan):
+                yield cls(location, plan, base, lock=None)
+                return
         with write_lock(location) as lock:
+            if overwrite and not _has_begun(location, plan):
+                clear_target(location, "store")
             base = _fit_to_add_to(location, plan, append)  # another writer may have finished meanwhile
             if base is not None and _contains(base, plan):
                 yield cls(location, plan, base, lock=None)
@@ -249,8 +265,27 @@ class WriteSession:
         _remove_work(self.location)
 
 
-def check_output(location: Location, *, append: bool = False) -> None:
-    """An error unless a store can be written here. A finished one need not be: the same job again does nothing.
+def check_output(
+    location: Location,
+    *,
+    append: bool = False,
+    overwrite: bool = False,
+    sources: Iterable[str | os.PathLike[str]] = (),
+) -> None:
+    """An error unless a store can be written here (the rule is in `targets.py`).
+
+    A place with a finished store need not be writable: the same job again does nothing.
+
+    Parameters
+    ----------
+    location
+        Where the store is to be.
+    append
+        Whether rankings are added to the store that is there.
+    overwrite
+        Whether a store that is there may be replaced.
+    sources
+        Paths and URLs of what the store is made from.
 
     Examples
     --------
@@ -260,7 +295,9 @@ def check_output(location: Location, *, append: bool = False) -> None:
     ...
     plmix_dist.errors.StoreAccessError: cannot write /dev/null/store: /dev/null is not a folder; ...
     """
-    if append or not location.exists(MANIFEST):
+    if not append:
+        check_target(location, "store", overwrite=overwrite, sources=sources)
+    if append or overwrite or not location.exists(MANIFEST):
         location.check_writable()
 
 
@@ -270,11 +307,38 @@ def _fit_to_add_to(location: Location, plan: WritePlan, append: bool) -> Manifes
         return None
     base = read_manifest(location)
     if not append and not _contains(base, plan):
+        adding = ", or add to it with --append" if plan.kind == "ingest" else ""
         raise StoreExistsError(
-            f"{location.url} already holds another store, of {base.n_rankings:,} rankings; "
-            "choose another path, add to it with append, or remove it first"
+            f"{location.url} already holds another store, of {base.n_rankings:,} rankings"
+            f"{_how_it_differs(base, plan)}; {HOW_TO_REPLACE}{adding}"
         )
     return base
+
+
+def _how_it_differs(base: Manifest, plan: WritePlan) -> str:
+    """How the last run that wrote to a store differs from a plan, in words."""
+    last = base.history[-1]
+    if last["kind"] != plan.kind:
+        return f", made by `{last['kind']}`"
+    told = differences(_told_of(plan.settings, plan.sources), _told_of(last["settings"], last["sources"]))
+    return f" ({told})" if told else ""
+
+
+def _told_of(settings: dict[str, Any], sources: list[dict[str, Any]]) -> dict[str, Any]:
+    """The settings of a plan that people know; long arrays are left out."""
+    plain = {name: value for name, value in settings.items() if not isinstance(value, list | dict)}
+    return plain | {"the source": ", ".join(str(source["name"]) for source in sources)}
+
+
+def _has_begun(location: Location, plan: WritePlan) -> bool:
+    """Whether an unfinished run of this plan is here, and no finished store."""
+    if location.exists(MANIFEST) or not location.exists(PLAN):
+        return False
+    try:
+        begun = WritePlan.from_bytes(location.read_bytes(PLAN), f"{location.url}/{PLAN}")
+    except (DamagedStoreError, TypeError):
+        return False
+    return begun.fingerprint == plan.fingerprint
 
 
 def _refuse_leftovers(location: Location, first_partition: int) -> None:
@@ -324,7 +388,7 @@ def _refuse_another_plan(location: Location, plan: WritePlan) -> None:
     differing = sorted(key for key in mine if mine[key] != theirs[key])
     raise UnfinishedStoreError(
         f"{location.url} holds an unfinished `{begun.kind}` with other {', '.join(differing)}; "
-        "finish it with its own settings and sources, or remove the folder and start again"
+        f"finish it with its own settings and sources, or {HOW_TO_REPLACE}"
     )
 
 

@@ -1,0 +1,250 @@
+"""The rule for places that something is written to: where there is nothing, or over a result of the same kind if asked.
+
+Every verb that writes follows it:
+
+- Nothing is there, or an empty folder: it is written.
+- The same result is there: nothing is done. The same job was begun there: it is continued. (The writers know that.)
+- Another result of the same kind is there: refused, unless `overwrite` is set (`--force`).
+- Anything else is there, such as files of the user, a result of another kind, or what the result is made from: refused,
+  also with `overwrite`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from plmix_dist.errors import StoreError, StoreExistsError
+from plmix_dist.store.lock import is_lock
+from plmix_dist.store.manifest import MANIFEST, PLAN
+from plmix_dist.store.models import MODEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from plmix_dist.store.location import Location
+
+    Kind = Literal["store", "model", "memberships"]
+
+MEMBERSHIPS_PLAN = "wip/predict.json"
+_GROUP = "zarr.json"
+_LARGEST_JSON = 1 << 28
+_MOST_SHOWN = 5
+
+# What the files of a result are called. Nothing else is ever removed.
+_FILES: dict[Kind, re.Pattern[str]] = {
+    "store": re.compile(
+        r"manifest\.json(\..*\.tmp)?|zarr\.json|partitions(/zarr\.json|/p\d{6,}(/.*)?)?|wip(/.*)?"
+    ),
+    "model": re.compile(
+        r"(model\.json|(log_worths|shares|ghosts|init_\w+)(\.[0-9a-f]{12})?\.npy)(\.[0-9a-f]{32}\.tmp)?|wip(/.*)?"
+    ),
+    "memberships": re.compile(r"zarr\.json|(probabilities|component)(/zarr\.json.*|/c(/.*)?)?|wip(/.*)?"),
+}
+_WORDS: dict[Kind, str] = {"store": "a store", "model": "a model", "memberships": "memberships"}
+HOW_TO_REPLACE = "choose another path, or replace it with --force (overwrite=True in Python)"
+
+
+def kind_at(location: Location) -> Kind | None:
+    """What is at a place, finished or begun: a store, a model, memberships; None for anything else.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> from plmix_dist.store import Location
+    >>> path = tempfile.mkdtemp() + "/s"
+    >>> kind_at(Location.of(path)) is None
+    True
+    >>> _ = plmix_dist.simulate(path, n_rankings=10, n_items=3)
+    >>> kind_at(Location.of(path)), kind_at(Location.of(path + ".truth"))
+    ('store', 'model')
+    """
+    if location.exists(MANIFEST) or location.exists(PLAN):
+        return "store"
+    if location.exists(MODEL):
+        return "model"
+    if location.exists(MEMBERSHIPS_PLAN) or _is_group_of_memberships(location):
+        return "memberships"
+    return None
+
+
+def check_target(
+    location: Location, kind: Kind, *, overwrite: bool = False, sources: Iterable[str | os.PathLike[str]] = ()
+) -> None:
+    """An error unless a result of this kind can be written here. Nothing is changed.
+
+    Whether a finished or unfinished result of the same kind is the same one, its writer must find out.
+
+    Parameters
+    ----------
+    location
+        Where it is to be written.
+    kind
+        What is to be written.
+    overwrite
+        Whether a result of the same kind may be replaced.
+    sources
+        Paths and URLs of what it is made from.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from plmix_dist.store import Location
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> (folder / "votes.csv").touch()
+    >>> check_target(Location.of(folder), "store")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.StoreExistsError: ... holds other files, such as votes.csv; ...
+    """
+    for source in sources:
+        check_apart(location, os.fspath(source), _WORDS[kind])
+    there = kind_at(location)
+    if there is not None and there != kind:
+        raise StoreExistsError(
+            f"{location.url} holds {_WORDS[there]}, and {_WORDS[kind]} cannot be written there; choose another path"
+        )
+    if there == kind and not overwrite:
+        return
+    # Below a folder of our own everything is looked at before it is removed; of any other folder the names will do.
+    names = location.listing() if overwrite and there == kind else location.names(folders=True)
+    foreign = [name for name in names if not _FILES[kind].fullmatch(name)]
+    if foreign:
+        raise StoreExistsError(
+            f"{location.url} holds other files, such as {foreign[0]}; {_WORDS[kind]} needs a folder of its own, "
+            "so choose another path"
+        )
+
+
+def clear_target(location: Location, kind: Kind) -> None:
+    """Remove a result of this kind, whole or not; what makes it readable goes first. Locks are left to their holders.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> from plmix_dist.store import Location
+    >>> place = Location.of(tempfile.mkdtemp() + "/s")
+    >>> _ = plmix_dist.simulate(place, n_rankings=10, n_items=3)
+    >>> clear_target(place, "store")
+    >>> place.listing()
+    []
+    """
+    check_target(location, kind, overwrite=True)
+    marks = {"store": MANIFEST, "model": MODEL, "memberships": _GROUP}
+    location.remove(marks[kind])
+    below = {"/".join(key.split("/")[:2]) for key in location.listing()}
+    for key in sorted(below, key=lambda key: key == PLAN):
+        if not is_lock(key):
+            location.remove(key)
+
+
+def check_apart(location: Location, source: str, what: str) -> None:
+    """An error if a result would be written over its own source, or into the folder that holds it.
+
+    Parameters
+    ----------
+    location
+        Where the result is to be written.
+    source
+        A path, glob or URL.
+    what
+        The result, for the message.
+
+    Examples
+    --------
+    >>> from plmix_dist.store import Location
+    >>> check_apart(Location.of("/data/races"), "/data/races/*.csv", "a store")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.StoreExistsError: /data/races is the folder of /data/races/*.csv; ...
+    """
+    path = source.removeprefix("file://")
+    if "://" not in path:
+        path = str(Path(path).expanduser().absolute())
+        target = os.path.realpath(location.url) if location.is_local else location.url
+        path = str(Path(os.path.realpath(Path(path).parent)) / Path(path).name)
+    else:
+        target, path = location.url, path.rstrip("/")
+    if path == target:
+        raise StoreExistsError(f"{location.url} is what the result is made from; choose another path")
+    if path.startswith(f"{target}/"):
+        raise StoreExistsError(
+            f"{location.url} is the folder of {source}; {what} needs a folder of its own, so choose another path, "
+            f"such as {location.url}-{what.split()[-1]}"
+        )
+
+
+def check_file(path: str, *, overwrite: bool = False, sources: Iterable[str] = ()) -> None:
+    """An error if a file would be written over another without `overwrite`, or into a store that is read.
+
+    Parameters
+    ----------
+    path
+        The file, on local disk or behind a URL.
+    overwrite
+        Whether a file that is there may be replaced.
+    sources
+        Paths and URLs of stores and models that are read.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "votes.csv"
+    >>> check_file(str(path))
+    >>> path.touch()
+    >>> check_file(str(path))
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.StoreExistsError: ...votes.csv exists already; choose another path, or replace it with --force ...
+    """
+    local = "://" not in path
+    for source in sources:
+        folder = source if "://" in source else os.path.realpath(source)
+        if (os.path.realpath(path) if local else path).startswith(f"{folder.rstrip('/')}/"):
+            raise StoreExistsError(f"{path} is inside {source}, which is read; choose another path")
+    if overwrite:
+        return
+    if local:
+        there = Path(path).is_file()
+    else:
+        import fsspec
+
+        filesystem, name = fsspec.core.url_to_fs(path)
+        there = bool(filesystem.isfile(name))
+    if there:
+        raise StoreExistsError(f"{path} exists already; {HOW_TO_REPLACE}")
+
+
+def differences(mine: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """What differs between the settings of a result that is there and those of the result that is asked for.
+
+    Parameters
+    ----------
+    mine, there
+        Settings by name.
+
+    Examples
+    --------
+    >>> differences({"tol": 1e-8, "seed": 1}, {"tol": 1e-4, "seed": 1})
+    'tol is 0.0001 there and 1e-08 here'
+    """
+    names = [name for name in {**mine, **there} if mine.get(name) != there.get(name)]
+    told = [f"{name} is {_short(there.get(name))} there and {_short(mine.get(name))} here" for name in names]
+    more = f"; and {len(told) - _MOST_SHOWN} more" if len(told) > _MOST_SHOWN else ""
+    return "; ".join(told[:_MOST_SHOWN]) + more
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _is_group_of_memberships(location: Location) -> bool:
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError, FileNotFoundError, StoreError):
+        group = json.loads(location.read_bytes(_GROUP, _LARGEST_JSON))
+        return "fingerprint" in group["attributes"]["plmix"]
+    return False
