@@ -89,8 +89,12 @@ def chosen_place(given: ClientLike) -> Client | Cluster | str | None:
 def connected(place: Cluster | str, **security: Any) -> Iterator[Client]:
     """A client of a cluster or of the scheduler at an address, closed at the end; an error if nobody answers."""
     from distributed import Client
+    from distributed.comm import get_address_host
 
     try:
+        if isinstance(place, str):
+            # Before there is a client: one that was made for a wrong address takes long to end.
+            get_address_host(place)
         client = Client(place, timeout=_CONNECT_TIMEOUT, set_as_default=False, **security)
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         address = getattr(place, "scheduler_address", place)
