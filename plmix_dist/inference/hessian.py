@@ -14,6 +14,7 @@ from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.e_step import PassParams, e_step
 from plmix_dist.kernels import Information, Prepared, information, prepare
+from plmix_dist.rankings.groups import membership_weight, n_memberships
 from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import sample_rows
@@ -94,7 +95,7 @@ class SampleHessian:
     alpha
         Strength of the prior, as for all rows.
     weight
-        The weight of all rows.
+        The weight of all rows; with groups, the number of persons.
     fixed_shares
         Whether the shares stay as they are.
     m_step
@@ -112,8 +113,8 @@ class SampleHessian:
         return merge_if_short(self.rows)
 
     def suits(self, point: Point) -> bool:
-        """Whether a matrix of all parameters is small enough to pay."""
-        return point.n_parameters <= _MOST_PARAMETERS
+        """Whether a matrix of all parameters is small enough to pay; rows with ties have no Hessian here."""
+        return point.n_parameters <= _MOST_PARAMETERS and not self.rows.has_ties
 
     def at(self, point: Point) -> Hessian:
         """The Hessian at a point."""
@@ -129,15 +130,16 @@ class SampleHessian:
             if answer.error is not None:
                 raise answer.error
         ((observed, complete),), (sums,) = (answer.results for answer in answers)
-        scale, alpha = 1 / rows.total_weight, self.alpha / self.weight
+        weight = membership_weight(rows)
+        scale, alpha = 1 / weight, self.alpha / self.weight
         with_prior = _with_prior(scale * observed, point, alpha)
         return Hessian(
             observed=_stiffened(with_prior, point),
             complete=_with_prior(_all_components(scale * complete, point), point, alpha),
             free=self._free(point),
-            weight=rows.total_weight,
+            weight=weight,
             doubt=self._doubt(rows, point),
-            scale=_scale_of(sums, point, alpha, rows.total_weight),
+            scale=_scale_of(sums, point, alpha, weight),
         )
 
     def step(
@@ -152,9 +154,10 @@ class SampleHessian:
 
     def _doubt(self, rows: RankingBlock, point: Point) -> float:
         """The share of the information that the number of rows leaves uncertain; none where it is all of them."""
-        if rows.total_weight >= self.weight * (1 - _ROUNDING):
+        weight = membership_weight(rows)
+        if weight >= self.weight * (1 - _ROUNDING):
             return 0.0
-        return 0.5 * float(np.sqrt(point.n_parameters / max(rows.n_rankings, rows.total_weight)))
+        return 0.5 * float(np.sqrt(point.n_parameters / max(n_memberships(rows), weight)))
 
     def _rows_for(self, point: Point) -> RankingBlock:
         """As many rows as take the time of a few passes: more parameters, fewer rows."""

@@ -9,6 +9,7 @@ from plmix_dist.engine.request import Aggregation, Finish, Request
 from plmix_dist.engine.tree import add_statistics
 from plmix_dist.errors import NonFiniteError
 from plmix_dist.rankings.block import concatenate
+from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import sample_rows
 
@@ -28,7 +29,7 @@ _MOST_BLOCKS = 64
 
 
 class Extent(NamedTuple):
-    """Sums over rows: weight, rows, listed items, and rows whose unlisted items rank below."""
+    """Sums over rows: weight (with groups, persons), rows, listed items, and rows whose unlisted items rank below."""
 
     weight: float
     rows: int
@@ -105,7 +106,7 @@ def take_look(passes: Passes, rankings: Rankings, seed: int) -> Look:
 
 
 def _look_at_leaf(number: int, block: RankingBlock, draw: _Draw) -> _Part:
-    extent = Extent(block.total_weight, block.n_rankings, len(block.items), int(block.below.sum()))
+    extent = Extent(membership_weight(block), block.n_rankings, len(block.items), int(block.below.sum()))
     if not math.isfinite(extent.weight):
         raise NonFiniteError("the weights are not finite")
     sampled = sample_rows(block.replace(ids=None), draw.share, generator(draw.seed, "sample", number))

@@ -10,6 +10,7 @@ from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.hessian import SampleHessian
 from plmix_dist.inference.newton import Newton
 from plmix_dist.inference.starts_to_ends import Candidate, failures_of, run_to_ends
+from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import thinned
@@ -119,10 +120,11 @@ class SampleFits(NamedTuple):
 def part_of(em: Em, rows: RankingBlock, tol: float, max_iter: int) -> Em:
     """The same fit to a part of the rows: a prior in proportion, a tolerance of at least `tol`, no Newton steps."""
     # A part of the rows may have no estimate of its own without a prior, even where all of them have one.
-    alpha = (em.alpha or _ALPHA_OF_PARTS) * rows.total_weight / em.weight
+    weight = membership_weight(rows)
+    alpha = (em.alpha or _ALPHA_OF_PARTS) * weight / em.weight
     return replace(
         em,
-        weight=rows.total_weight,
+        weight=weight,
         n_rankings=rows.n_rankings,
         alpha=alpha,
         tol=max(tol, em.tol),

@@ -10,11 +10,12 @@ from plmix_dist.kernels.compilation import (
     kernels_are_compiled,
     kernels_of_fit,
 )
-from plmix_dist.kernels.em_pass import EmStatistics, em_statistics
+from plmix_dist.kernels.e_step import em_statistics, memberships_at, row_posteriors
+from plmix_dist.kernels.em_pass import EmStatistics
+from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.kernels.native import cache_folder
 from plmix_dist.kernels.observed_information import Information, information
 from plmix_dist.kernels.pairwise import pairwise_wins
-from plmix_dist.kernels.posteriors import row_posteriors
 from plmix_dist.kernels.prepared import Prepared, prepare
 from plmix_dist.kernels.surprise import place_surprises
 
@@ -23,6 +24,7 @@ __all__ = [
     "CompiledKernel",
     "EmStatistics",
     "Information",
+    "Memberships",
     "Prepared",
     "cache_folder",
     "compile_kernels",
@@ -30,6 +32,7 @@ __all__ = [
     "information",
     "kernels_are_compiled",
     "kernels_of_fit",
+    "memberships_at",
     "pairwise_wins",
     "place_surprises",
     "prepare",

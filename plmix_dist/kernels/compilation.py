@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from plmix_dist.kernels import em_pass, observed_information, pairwise, posteriors, surprise
+from plmix_dist.kernels import em_pass, observed_information, pairwise, posteriors, row_logs, surprise
 from plmix_dist.kernels.native import Kernel
 
 # All kernels are known once these modules are imported.
-_MODULES = (em_pass, observed_information, pairwise, posteriors, surprise)
+_MODULES = (em_pass, observed_information, pairwise, posteriors, row_logs, surprise)
 
 # About how long a first fit compiles, in seconds.
 FIRST_FIT_SECONDS = 3

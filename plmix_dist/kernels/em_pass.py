@@ -89,15 +89,22 @@ _add_rows_and_rates = Kernel("add_rows_and_rates", Rows, Prepared, Slots, PassSu
 _spread_below = Kernel("spread_below", Prepared, PassSums)
 
 
-def em_statistics(
+class GivenPosteriors(NamedTuple):
+    """Posteriors (n_rows, width) that a pass takes as they are, and the log-likelihood () of the rows there."""
+
+    log_likelihood: NDArray[np.float64]
+    posteriors: NDArray[np.float64]
+
+
+def row_statistics(
     block: RankingBlock, current: Prepared, frozen: Prepared | None = None, *, with_rates: bool = False
 ) -> EmStatistics:
-    """The statistics of a block at the current parameters. `plain.py` specifies them.
+    """The statistics of a block in which every row is a person of its own, and no items are tied.
 
     Parameters
     ----------
     block
-        The rankings. Ties must be resolved: listed items that are tied count as ordered.
+        The rankings. Groups are not looked at; listed items that are tied count as ordered.
     current
         The parameters.
     frozen
@@ -110,15 +117,56 @@ def em_statistics(
     >>> from plmix_dist.kernels import prepare
     >>> from plmix_dist.rankings import RankingBlock
     >>> block = RankingBlock.from_array([[1, 0, 2]])
-    >>> found = em_statistics(block, prepare(np.log([[0.5, 0.25, 0.25]]), np.zeros(1)))
+    >>> found = row_statistics(block, prepare(np.log([[0.5, 0.25, 0.25]]), np.zeros(1)))
     >>> found.wins.tolist(), found.expected_wins.round(3).tolist()
     ([[1.0, 1.0, 0.0]], [[1.167, 0.25, 0.583]])
     """
     workspace = Workspace.of_thread()
     rows = rows_of(block, current.width, workspace)
-    given = None if frozen is None else padded_posteriors(rows, frozen, workspace)
+    given = None
+    if frozen is not None:
+        logs, posteriors = padded_posteriors(rows, frozen, workspace)
+        given = GivenPosteriors(np.array(np.sum(rows.weights.array * logs)), posteriors)
+    return _summed(block, rows, current, given, workspace, with_rates)
+
+
+def statistics_at(
+    block: RankingBlock,
+    current: Prepared,
+    posteriors: NDArray[np.float64],
+    log_likelihood: float,
+    *,
+    with_rates: bool = False,
+) -> EmStatistics:
+    """The statistics of a block whose posteriors (n_rankings, n_components) and log-likelihood are known.
+
+    Examples
+    --------
+    >>> from plmix_dist.kernels import prepare
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> params = prepare(np.zeros((2, 2)), np.log([0.5, 0.5]))
+    >>> statistics_at(RankingBlock.from_array([[1, 0]]), params, np.array([[0.75, 0.25]]), 0.0).wins.tolist()
+    [[0.0, 0.75], [0.0, 0.25]]
+    """
+    workspace = Workspace.of_thread()
+    rows = rows_of(block, current.width, workspace)
+    padded = np.zeros((block.n_rankings, current.width))
+    padded[:, : current.n_components] = posteriors
+    given = GivenPosteriors(np.array(log_likelihood), padded)
+    return _summed(block, rows, current, given, workspace, with_rates)
+
+
+def _summed(
+    block: RankingBlock,
+    rows: Rows,
+    current: Prepared,
+    given: GivenPosteriors | None,
+    workspace: Workspace,
+    with_rates: bool,
+) -> EmStatistics:
+    """Run the kernel over all rows."""
     probabilities = probabilities_of(rows.n_rows, workspace)
-    sums = _pass_sums(probabilities, None if given is None else given[1], current, workspace)
+    sums = _pass_sums(probabilities, None if given is None else given.posteriors, current, workspace)
     slots = slots_for(rows, current, workspace)
     passed = pointers(rows), workspace.pointers_of(current), pointers(slots), pointers(sums)
     rates = np.zeros((0, current.n_items, 0))
@@ -130,8 +178,10 @@ def em_statistics(
         _add_rows(*passed)
     if block.below.any():
         _spread_below(passed[1], passed[3])
-    logs = logs_of(probabilities) if given is None else given[0]
-    log_likelihood = np.array(np.sum(rows.weights.array * logs))
+    if given is None:
+        log_likelihood = np.array(np.sum(rows.weights.array * logs_of(probabilities)))
+    else:
+        log_likelihood = given.log_likelihood
     return _statistics(log_likelihood, sums.sums.array, rates, current)
 
 

@@ -7,6 +7,7 @@ its choices, summed over them. Then the information in the log-worths is
 
 between the log-worths of k and the log-share of j it is q_k s_k (q_j - [j = k]), and between log-shares
 beta - beta beta' - q + q q' (the first two terms of matrices diag(beta) and so on).
+With groups the same holds for persons: their scores and variances are those of their rows, times weights, added up.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plmix_dist.kernels.entries import Rows, rows_of
+from plmix_dist.kernels.memberships import memberships
 from plmix_dist.kernels.native import Kernel
 from plmix_dist.kernels.pointers import pointers
 from plmix_dist.kernels.posteriors import padded_posteriors
 from plmix_dist.kernels.prepared import Prepared
+from plmix_dist.kernels.row_logs import row_logs
 from plmix_dist.kernels.scratch import Slots, slots_for
 from plmix_dist.kernels.workspace import Workspace
 
@@ -60,7 +63,7 @@ _add_information = Kernel("add_information", Rows, Prepared, Slots, InformationS
 
 
 def information(block: RankingBlock, params: Prepared) -> Information:
-    """The information of a block at given parameters.
+    """The information of a block without ties at given parameters. Rows of a group are one person.
 
     Examples
     --------
@@ -76,8 +79,12 @@ def information(block: RankingBlock, params: Prepared) -> Information:
     shared = np.zeros((n_components, n_items, padded))
     scores = np.zeros((block.n_rankings, n_components, n_items))
     workspace = Workspace.of_thread()
+    persons = None if block.groups is None else memberships(block, row_logs(block, params), params)
     rows = rows_of(block, params.width, workspace)
-    posteriors = np.ascontiguousarray(padded_posteriors(rows, params, workspace)[1][:, :n_components])
+    if persons is None:
+        posteriors = np.ascontiguousarray(padded_posteriors(rows, params, workspace)[1][:, :n_components])
+    else:
+        posteriors = persons.by_row
     places = workspace.empty("places", padded)
     _add_information(
         pointers(rows),
@@ -86,6 +93,11 @@ def information(block: RankingBlock, params: Prepared) -> Information:
         pointers(InformationSums(posteriors, own, shared, scores, places, padded)),
     )
     complete = _complete(own, shared[:, :, :n_items], params)
+    if persons is not None:  # the score of a person is the sum of those of the rows
+        scores *= block.row_weights[:, None, None]
+        scores = np.add.reduceat(scores, np.flatnonzero(block.group_starts), axis=0)
+        observed = _observed(scores, persons.posteriors, persons.weights, complete, params)
+        return Information(observed, complete)
     return Information(_observed(scores, posteriors, block.row_weights, complete, params), complete)
 
 

@@ -1,4 +1,4 @@
-"""Log-likelihood and posterior of each row."""
+"""Log-likelihood and posterior of each row, where every row is a person of its own and has no ties."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ class FilledPosteriors(NamedTuple):
 _fill_posteriors = Kernel("fill_posteriors", Rows, Prepared, Slots, FilledPosteriors)
 
 
-def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row.
+def single_posteriors(
+    block: RankingBlock, params: Prepared
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row by itself.
 
     Examples
     --------
@@ -40,7 +42,7 @@ def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.fl
     >>> from plmix_dist.rankings import RankingBlock
     >>> block = RankingBlock.from_array([[1, 0, 2]])
     >>> params = prepare(np.log([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]]), np.log([0.5, 0.5]))
-    >>> log_likelihood, posteriors = row_posteriors(block, params)
+    >>> log_likelihood, posteriors = single_posteriors(block, params)
     >>> np.exp(log_likelihood).round(12).tolist(), posteriors.round(3).tolist()
     ([0.208333333333], [[0.4, 0.6]])
     """

@@ -1,0 +1,58 @@
+"""Groups: several rankings of one person, who has one membership. How many persons there are, and what each weighs.
+
+Without groups every row is a person of its own, and a row of weight w stands for w persons. With groups a person counts
+once, and the weight of a row says how often this person gave that ranking.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings.block import RankingBlock
+
+
+def membership_weight(block: RankingBlock) -> float:
+    """The weight of all memberships: the number of persons with groups, the total weight of the rows without.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> block = RankingBlock.from_array([[0, 1], [1, 0], [0, 1]], weights=[2, 1, 1])
+    >>> membership_weight(block), membership_weight(block.replace(groups=np.array([7, 7, 8])))
+    (4.0, 2.0)
+    """
+    if block.groups is None:
+        return block.total_weight
+    return float(np.count_nonzero(block.group_starts))
+
+
+def n_memberships(block: RankingBlock) -> int:
+    """The number of memberships: persons with groups, rows without.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> block = RankingBlock.from_array([[0, 1], [1, 0], [0, 1]])
+    >>> n_memberships(block), n_memberships(block.replace(groups=np.array([7, 7, 8])))
+    (3, 2)
+    """
+    return block.n_rankings if block.groups is None else int(np.count_nonzero(block.group_starts))
+
+
+def person_of_row(block: RankingBlock) -> NDArray[np.int64]:
+    """(n_rankings,): the number of the person who gave each row, from 0.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> block = RankingBlock.from_array([[0, 1], [1, 0], [0, 1]])
+    >>> person_of_row(block.replace(groups=np.array([7, 7, 8]))).tolist()
+    [0, 0, 1]
+    """
+    person: NDArray[np.int64] = np.cumsum(block.group_starts) - 1
+    return person

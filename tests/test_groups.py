@@ -1,0 +1,164 @@
+"""Groups: several rankings of one person share one membership, against the definition in exact decimals."""
+
+from __future__ import annotations
+
+import math
+import random
+from decimal import Decimal, localcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pytest
+from fit_oracle import EXACT, block_of, exact_exp, exact_probability, exact_statistics, random_rows
+from numpy.testing import assert_allclose
+
+from plmix_dist.kernels import em_statistics, information, memberships_at, prepare, row_posteriors
+from plmix_dist.rankings import RankingBlock
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings import Ranking
+
+    Table = NDArray[np.float64]
+
+
+class Panel(NamedTuple):
+    """Rankings of persons, and a mixture."""
+
+    n_items: int
+    rows: list[Ranking]
+    persons: list[int]
+    log_worths: Table
+    log_shares: Table
+
+    @property
+    def block(self) -> RankingBlock:
+        return block_of(self.rows, self.n_items).replace(groups=np.array(self.persons))
+
+
+def panel(seed: int, n_items: int = 5, n_components: int = 3, spread: float = 1.0) -> Panel:
+    """Persons with one to six rankings of any kind, some of them given several times."""
+    rng = random.Random(seed)
+    persons = [person for person in range(12) for _ in range(rng.choice([1, 2, 3, 6]))]
+    rows = [
+        row._replace(weight=rng.choice([1.0, 1.0, 2.0, 0.5]))
+        for row in random_rows(seed, n_items, len(persons))
+    ]
+    draw = np.random.default_rng(seed)
+    shares = draw.dirichlet(np.ones(n_components) * 3)
+    return Panel(
+        n_items, rows, persons, spread * draw.standard_normal((n_components, n_items)), np.log(shares)
+    )
+
+
+def exact_persons(given: Panel) -> tuple[list[float], Table]:
+    """Log-likelihood and posterior of each person: products of exact decimals."""
+    logs, posteriors = [], []
+    with localcontext(EXACT):
+        for person in dict.fromkeys(given.persons):
+            own = [row for row, owner in zip(given.rows, given.persons, strict=True) if owner == person]
+            joint = []
+            for worths, log_share in zip(given.log_worths, given.log_shares, strict=True):
+                chance = exact_exp(float(log_share))
+                for row in own:
+                    chance *= exact_probability(row, given.n_items, worths) ** Decimal(row.weight)
+                joint.append(chance)
+            total = sum(joint)
+            logs.append(float(total.ln()))
+            posteriors.append([float(chance / total) for chance in joint])
+    return logs, np.array(posteriors)
+
+
+def by_row(given: Panel, posteriors: Table) -> Table:
+    numbers = {person: number for number, person in enumerate(dict.fromkeys(given.persons))}
+    return posteriors[[numbers[person] for person in given.persons]]
+
+
+@pytest.mark.parametrize("spread", [1.0, 30.0, 100.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_em_statistics__groups_by_definition(seed: int, spread: float) -> None:
+    given = panel(seed, spread=spread)
+    logs, posteriors = exact_persons(given)
+    got = em_statistics(given.block, prepare(given.log_worths, given.log_shares), with_rates=True)
+    exact = exact_statistics(
+        given.rows, given.n_items, given.log_worths, given.log_shares, by_row(given, posteriors)
+    )
+    assert_allclose(got.log_likelihood, math.fsum(logs), rtol=1e-12)
+    assert_allclose(got.shares, posteriors.sum(axis=0), rtol=1e-9, atol=1e-300)  # a person counts once
+    for name in ("expected_log_likelihood", "wins", "expected_wins"):
+        assert_allclose(getattr(got, name), getattr(exact, name), rtol=1e-9, atol=1e-300, err_msg=name)
+    assert_allclose(got.rates, exact.rates, rtol=1e-9, atol=1e-13)
+
+
+def test_em_statistics__groups_at_frozen_posteriors() -> None:
+    given = panel(7)
+    frozen = given._replace(log_worths=given.log_worths[::-1].copy())
+    logs, posteriors = exact_persons(frozen)
+    got = em_statistics(
+        given.block,
+        prepare(given.log_worths, given.log_shares),
+        prepare(frozen.log_worths, frozen.log_shares),
+    )
+    exact = exact_statistics(
+        given.rows, given.n_items, given.log_worths, given.log_shares, by_row(given, posteriors)
+    )
+    assert_allclose(got.log_likelihood, math.fsum(logs), rtol=1e-12)
+    assert_allclose(got.shares, posteriors.sum(axis=0), rtol=1e-12)
+    assert_allclose(got.expected_wins, exact.expected_wins, rtol=1e-11)
+    assert_allclose(got.expected_log_likelihood, exact.expected_log_likelihood, rtol=1e-11)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_row_posteriors__rows_of_a_person_add_up_to_the_person(seed: int) -> None:
+    given = panel(seed)
+    logs, posteriors = exact_persons(given)
+    found_logs, found = row_posteriors(given.block, prepare(given.log_worths, given.log_shares))
+    assert_allclose(found, by_row(given, posteriors), rtol=1e-10)
+    weights = np.array([row.weight for row in given.rows])
+    of_person = np.bincount(np.unique(given.persons, return_inverse=True)[1], weights * found_logs)
+    assert_allclose(of_person, logs, rtol=1e-11)
+
+
+def test_row_posteriors__a_row_given_those_before() -> None:
+    given = panel(3)
+    found, _ = row_posteriors(given.block, prepare(given.log_worths, given.log_shares))
+    last = len(given.rows) - 1
+    before = given._replace(rows=given.rows[:last], persons=given.persons[:last])
+    whole, part = math.fsum(exact_persons(given)[0]), math.fsum(exact_persons(before)[0])
+    assert found[last] * given.rows[last].weight == pytest.approx(whole - part, rel=1e-9)
+
+
+def test_memberships__rows_that_exclude_each_other() -> None:
+    # Each row alone leaves one component a chance below the range of floats; both together leave them even.
+    far = 300.0
+    log_worths = np.array([[far, -far], [-far, far]])
+    both = RankingBlock.from_array([[0, 1], [1, 0]]).replace(groups=np.array([0, 0]))
+    found = memberships_at(both, prepare(log_worths, np.log([0.5, 0.5])))
+    assert_allclose(found.posteriors, [[0.5, 0.5]], rtol=1e-12)
+    assert_allclose(found.log_likelihoods, [-2 * far], rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_information__groups_by_differences_of_the_gradient(seed: int) -> None:
+    given = panel(seed, n_components=2)
+    block, n_items = given.block, given.n_items
+
+    def gradient(flat: Table) -> Table:
+        worths, shares = flat[:-2].reshape(2, n_items), flat[-2:]
+        sums = em_statistics(block, prepare(worths, shares))
+        n_persons = sums.shares.sum()
+        # Log-shares are free here: the likelihood is divided by their sum.
+        free = np.exp(shares) / np.exp(shares).sum()
+        return np.concatenate([(sums.wins - sums.expected_wins).ravel(), sums.shares - n_persons * free])
+
+    flat = np.concatenate([given.log_worths.ravel(), given.log_shares])
+    step = 1e-5
+    differences = np.array(
+        [
+            (gradient(flat - step * unit) - gradient(flat + step * unit)) / (2 * step)
+            for unit in np.eye(len(flat))
+        ]
+    )
+    found = information(block, prepare(given.log_worths, given.log_shares)).observed
+    assert_allclose(found, differences, atol=2e-7 * np.abs(differences).max())
