@@ -18,8 +18,10 @@ from plmix_dist.inference.fit import Fit, fit_mixture
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.mixture import MixtureParams, load_with
+from plmix_dist.progress import shown_progress
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store.location import Location
+from plmix_dist.store.targets import check_target
 from plmix_dist.values import nearest, numbers, seed_of, shown
 
 if TYPE_CHECKING:
@@ -87,7 +89,9 @@ class PlackettLuceMixture(MixtureEstimator):
         Seed of samples and random starts: a number from 0 on, a numpy RandomState or Generator, or None for another
         seed in every fit. Each fit draws one seed from a RandomState or Generator, so a second fit differs.
     progress
-        Called with the record of each iteration of the fit to all rows, the same as in `history_`.
+        None shows nothing; True prints text on stderr: each stage, one line per iteration, and about how long the fit
+        still takes. A function is called with the record of each iteration of the fit to all rows, the same as in
+        `history_`. An object that can be called and has a method `stage` also hears of stages (docs/fitting.md).
 
     Attributes
     ----------
@@ -144,7 +148,7 @@ class PlackettLuceMixture(MixtureEstimator):
         accelerate: bool = True,
         residency: Residency = "auto",
         random_state: RandomState = None,
-        progress: Callable[[dict[str, Any]], None] | None = None,
+        progress: Callable[[dict[str, Any]], None] | bool | None = None,
     ) -> None:
         self.n_components = n_components
         self.m_step = m_step
@@ -212,7 +216,7 @@ class PlackettLuceMixture(MixtureEstimator):
         """
         del y
         settings = self._settings()
-        with client_of(client) as chosen:
+        with shown_progress(self.progress, self.tol, self.max_iter) as progress, client_of(client) as chosen:
             rankings = as_rankings(
                 X,
                 n_items=n_items,
@@ -223,7 +227,7 @@ class PlackettLuceMixture(MixtureEstimator):
             )
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
             start = self._start(rankings)
-            fitted = fit_mixture(rankings, settings, start, chosen, self.progress)
+            fitted = fit_mixture(rankings, settings, start, chosen, progress)
         self._take(fitted, rankings.item_names)
         self.unranked_ = unranked or self.unranked
         if not self.converged_:
@@ -237,8 +241,8 @@ class PlackettLuceMixture(MixtureEstimator):
 
     def _settings(self) -> FitSettings:
         """The settings, checked."""
-        if self.progress is not None and not callable(self.progress):
-            raise SettingsError(f"progress must be a function or None, but is {shown(self.progress)}")
+        if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
+            raise SettingsError(f"progress must be True, a function or None, but is {shown(self.progress)}")
         return FitSettings(
             n_components=self.n_components,
             m_step=self.m_step,
@@ -258,13 +262,22 @@ class PlackettLuceMixture(MixtureEstimator):
             seed=seed_of(self.random_state),
         )
 
-    def save(self, path: str | os.PathLike[str] | Location) -> None:
+    def save(self, path: str | os.PathLike[str] | Location, *, about: dict[str, Any] | None = None) -> None:
         """Write a folder of arrays and JSON that can be read without this package; nothing is pickled.
 
-        A model that is there stays whole until the new one is.
+        A model that is there is replaced, and stays whole until the new one is. Anything else that is there, such as a
+        store or other files, is an error.
+
+        Parameters
+        ----------
+        path
+            The folder or URL to write.
+        about
+            More entries for `model.json`.
         """
+        check_target(Location.of(path), "model", overwrite=True)
         init_arrays = {name: value for name, value in self.init_.items() if isinstance(value, np.ndarray)}
-        about = {
+        entries = {
             "settings": {name: value for name, value in self.get_params().items() if _is_plain(value)},
             "fit": {name: getattr(self, f"{name}_") for name in _RESULTS},
             "history": self.history_,
@@ -272,7 +285,7 @@ class PlackettLuceMixture(MixtureEstimator):
             "init": {name: value for name, value in self.init_.items() if name not in init_arrays},
         }
         arrays = {f"init_{name}": value for name, value in init_arrays.items()}
-        self._mixture().save_with(path, about, {"ghosts": self._ghosts, **arrays})
+        self._mixture().save_with(path, {**(about or {}), **entries}, {"ghosts": self._ghosts, **arrays})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | Location) -> Self:
