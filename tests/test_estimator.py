@@ -86,7 +86,7 @@ def test_params__get_set_clone() -> None:
     params = model.get_params()
     assert set(params) == {
         "n_components", "m_step", "em", "init", "n_init", "alpha", "shares", "tol", "max_iter", "accelerate",
-        "embedding", "svd_rank", "link", "kernel", "residency", "random_state", "progress",
+        "unranked", "embedding", "svd_rank", "link", "kernel", "residency", "random_state", "progress",
     }  # fmt: skip
     assert params["init"] is start
     copy = clone(model)
@@ -568,5 +568,7 @@ def test_fit__no_rankings(tmp_path: Path) -> None:
         PlackettLuceMixture(1).fit(np.empty((0, 3), int), n_items=3)
     with pytest.raises(StoreNotFoundError):
         PlackettLuceMixture(1).fit(tmp_path / "nothing")
-    with pytest.raises(RankingError, match="expected integer item numbers, but got float64"):
+    with pytest.raises(SettingsError, match="there are no rankings"):
+        PlackettLuceMixture(1).fit([])
+    with pytest.raises(RankingError, match="row 0, column 0: 0.5 is no item number"):
         PlackettLuceMixture(1).fit(np.array([[0.5, 1.0]]))
