@@ -76,7 +76,7 @@ def write_predictions(
         rankings.n_rankings,
         mixture.n_components,
         min(memberships.CHUNK_ROWS, rankings.n_rankings),
-        {"model": _digest_of_mixture(mixture), "rankings": _digest_of_store(opened)},
+        {"model": _digest_of_mixture(mixture), "rankings": digest_of_store(opened)},
     )
     with MembershipSession.begin(location, plan, overwrite=overwrite) as session:
         tasks = [
@@ -116,6 +116,14 @@ def _digest_of_mixture(mixture: MixtureParams) -> str:
     return sha256(b"".join(parts))
 
 
-def _digest_of_store(store: RankingStore) -> str:
-    """A digest of all rows of a store."""
+def digest_of_store(store: RankingStore) -> str:
+    """A digest of all rows of a store.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=3, random_state=0)
+    >>> len(digest_of_store(store))
+    64
+    """
     return sha256(" ".join(part.index_sha256 for part in store.manifest.partitions).encode())

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from plmix_dist.cli import plmix
-from plmix_dist.cli.options import Talk, computing, seed_option, talking, unranked_option
+from plmix_dist.cli.interruption import tell_if_interrupted, written_so_far
+from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking, unranked_option
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
 from plmix_dist.errors import SettingsError
 
@@ -46,6 +47,7 @@ def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., A
 )
 @click.option("--merge", is_flag=True, help="Merge equal rows into one, with the sum of their weights.")
 @click.option("--append", is_flag=True, help="Add to an existing store.")
+@force_option
 @click.option("--items", metavar="FILE", help="Names of all items in order, one per line.")
 @click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="The column of a role.")
 @click.option("--delimiter", help="Delimiter of text.")
@@ -60,6 +62,7 @@ def ingest(
     on_error: OnError,
     merge: bool,
     append: bool,
+    force: bool,
     items: str | None,
     columns: tuple[str, ...],
     delimiter: str | None,
@@ -74,7 +77,8 @@ def ingest(
     from plmix_dist.ingestion import ingest as run
 
     begun, before = time.perf_counter(), _generation(store)
-    with progress_bar("ingest", shown=talk.progress) as progress:
+    _tell_of_store(store)
+    with progress_bar("ingest", shown=talk.progress, as_json=talk.as_json) as progress:
         made = run(
             list(sources),
             store,
@@ -83,27 +87,31 @@ def ingest(
             on_error=on_error,
             merge=merge,
             append=append,
+            overwrite=force,
             item_names=None if items is None else read_names(items),
             columns=dict(_role(column) for column in columns),
             delimiter=delimiter,
             executor=executor,
             progress=progress,
         )
-    _show_made(made, talk, time.perf_counter() - begun, changed=made.manifest.generation != before)
+    changed = force or made.manifest.generation != before
+    _show_made(made, talk, time.perf_counter() - begun, changed=changed)
 
 
 @plmix.command()
 @click.argument("store")
 @click.argument("target")
 @_format_option("Format of the target; auto goes by its suffix, and writes text as orderings.")
+@force_option
 @talking
-def export(store: str, target: str, *, format_name: str, talk: Talk) -> None:
+def export(store: str, target: str, *, format_name: str, force: bool, talk: Talk) -> None:
     """Write STORE to TARGET as PrefLib, delimited text or Parquet."""
     from plmix_dist.exporting import export as run
     from plmix_dist.store import open_store
 
     opened = open_store(store)
-    run(opened, target, format=format_name)
+    with progress_bar("export", shown=talk.progress, as_json=talk.as_json):
+        run(opened, target, format=format_name, overwrite=force)
     record = {"target": target, "n_rankings": opened.n_rankings}
     show([("exported", f"{number(opened.n_rankings)} rankings to {target}")], record, **vars(talk))
 
@@ -120,35 +128,57 @@ def export(store: str, target: str, *, format_name: str, talk: Talk) -> None:
 )
 @click.option("--length", type=click.IntRange(1), help="Items each ranking lists; default all.")
 @unranked_option
+@force_option
 @seed_option
 @computing
 @talking
-def simulate(store: str, *, seed: int, executor: Executor, talk: Talk, **settings: Any) -> None:
+def simulate(store: str, *, seed: int, force: bool, executor: Executor, talk: Talk, **settings: Any) -> None:
     """Draw rankings from a random mixture into STORE, and save its parameters in STORE.truth."""
     from plmix_dist.simulation import simulate as run
 
     begun, before = time.perf_counter(), _generation(store)
-    with progress_bar("simulate", shown=talk.progress) as progress:
-        made = run(store, random_state=seed, executor=executor, progress=progress, **settings)
-    _show_made(made, talk, time.perf_counter() - begun, changed=made.manifest.generation != before)
+    _tell_of_store(store)
+    with progress_bar("simulate", shown=talk.progress, as_json=talk.as_json) as progress:
+        made = run(
+            store, random_state=seed, overwrite=force, executor=executor, progress=progress, **settings
+        )
+    changed = force or made.manifest.generation != before
+    _show_made(made, talk, time.perf_counter() - begun, changed=changed)
 
 
 @plmix.command()
 @click.argument("store")
 @click.argument("outs", nargs=-1, required=True, metavar="OUT...")
 @click.option("--shares", help="Share of each part, such as 0.8,0.2; default 0.8,0.2 or 0.64,0.16,0.2.")
+@force_option
 @seed_option
 @computing
 @talking
 def split(
-    store: str, outs: tuple[str, ...], *, shares: str | None, seed: int, executor: Executor, talk: Talk
+    store: str,
+    outs: tuple[str, ...],
+    *,
+    shares: str | None,
+    force: bool,
+    seed: int,
+    executor: Executor,
+    talk: Talk,
 ) -> None:
     """Divide the rankings of STORE at random into stores; an OUT that ends in .npy gets row weights instead."""
     from plmix_dist.splitting import split as run
 
     portions = None if shares is None else [_share(share) for share in shares.split(",")]
-    with progress_bar("split", shown=talk.progress) as progress:
-        parts = run(store, outs, shares=portions, random_state=seed, executor=executor, progress=progress)
+    tell_if_interrupted(lambda: "parts that are finished are kept; run the same command again to continue")
+    with progress_bar("split", shown=talk.progress, as_json=talk.as_json) as progress:
+        parts = run(
+            store,
+            outs,
+            shares=portions,
+            random_state=seed,
+            overwrite=force,
+            executor=executor,
+            progress=progress,
+        )
     lines, record = [], []
     for out, part in zip(outs, parts, strict=True):
         weight = None if isinstance(part, str) else part.total_weight
@@ -167,7 +197,7 @@ def verify(store: str, *, executor: Executor, talk: Talk) -> int:
     from plmix_dist.store import open_store
 
     opened = open_store(store)
-    with progress_bar("verify", shown=talk.progress) as progress:
+    with progress_bar("verify", shown=talk.progress, as_json=talk.as_json) as progress:
         damage = run(opened, executor=executor, progress=progress)
     record = {"store": store, "whole": not damage, "damage": [found._asdict() for found in damage]}
     lines = [(found.kind, f"{found.key}: {found.message}") for found in damage]
@@ -190,7 +220,7 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
     from plmix_dist.store import open_store
 
     opened = open_store(store)
-    with progress_bar("read", shown=talk.progress) as progress:
+    with progress_bar("read", shown=talk.progress, as_json=talk.as_json) as progress:
         report = run(opened, graph=graph, executor=executor, progress=progress)
     if rejected:
         report["rejected_rows"] = list(opened.rejected_rows())
@@ -210,6 +240,14 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
         lines += _graph_lines(report["comparison_graph"])
     lines += [("rejected", _rejected_line(row)) for row in report.get("rejected_rows", [])]
     show(lines, report, **vars(talk))
+
+
+def _tell_of_store(store: str) -> None:
+    """Set what is said if the writing of a store is interrupted."""
+    from plmix_dist.store import Location
+    from plmix_dist.store.manifest import MANIFEST, PLAN
+
+    tell_if_interrupted(written_so_far(Location.of(store), PLAN, MANIFEST))
 
 
 def _generation(store: str) -> int | None:

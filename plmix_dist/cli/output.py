@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
+import time
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from plmix_dist.cli.streams import ForgivingStderr, at_terminal, print_result, say
@@ -74,8 +76,10 @@ def json_text(record: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def progress_bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr, if stderr is a terminal; gives the function to call with (done, total).
+def progress_bar(
+    label: str, *, shown: bool, as_json: bool = False
+) -> Iterator[Callable[[int, int], None] | None]:
+    """Progress on stderr: a bar on a terminal, or lines of JSON; gives the function to call with (done, total).
 
     Examples
     --------
@@ -83,6 +87,9 @@ def progress_bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], No
     ...     print(progress)
     None
     """
+    if as_json:
+        yield _json_progress(label)
+        return
     if not shown or not at_terminal():
         yield None
         return
@@ -93,6 +100,28 @@ def progress_bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], No
     with Progress(*columns, console=Console(file=cast("IO[str]", ForgivingStderr())), transient=True) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _json_progress(label: str) -> Callable[[int, int], None]:
+    """A function that prints a line of JSON about parts that are done: the first, the last, and one per second."""
+    say(json.dumps({"stage": label, "state": "begun"}))
+    begun = time.perf_counter()
+    latest = -math.inf
+
+    def line(done: int, total: int) -> None:
+        nonlocal latest
+        seconds = time.perf_counter() - begun
+        if done < total and seconds - latest < 1:
+            return
+        latest = seconds
+        left = seconds * (total - done) / done if done else None
+        say(
+            json.dumps(
+                {"stage": label, "state": "running", "done": done, "total": total, "eta_seconds": left}
+            )
+        )
+
+    return line
 
 
 def number(value: float) -> str:
