@@ -570,5 +570,5 @@ def test_fit__no_rankings(tmp_path: Path) -> None:
         PlackettLuceMixture(1).fit(tmp_path / "nothing")
     with pytest.raises(SettingsError, match="there are no rankings"):
         PlackettLuceMixture(1).fit([])
-    with pytest.raises(RankingError, match="row 0, column 0: 0.5 is no item number"):
+    with pytest.raises(RankingError, match=r"row 0, column 0: 0.5 is no item number"):
         PlackettLuceMixture(1).fit(np.array([[0.5, 1.0]]))
