@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError, SettingsError
-from plmix_dist.formats.format import Format, ReadOptions, column_roles
-from plmix_dist.formats.long import LONG, REQUIRED
+from plmix_dist.formats.long import LONG
 from plmix_dist.formats.orderings import ORDERINGS
 from plmix_dist.formats.parquet import PARQUET
 from plmix_dist.formats.preflib import PREFLIB
+from plmix_dist.formats.ranks import RANKS
+from plmix_dist.formats.sniffing import sniff
 from plmix_dist.formats.wide import WIDE
 from plmix_dist.values import nearest, shown
 
 if TYPE_CHECKING:
+    from plmix_dist.formats.format import Format, ReadOptions
     from plmix_dist.formats.sources import SourceFile
 
-FORMATS: dict[str, Format] = {entry.name: entry for entry in (PREFLIB, ORDERINGS, WIDE, LONG, PARQUET)}
+FORMATS: dict[str, Format] = {entry.name: entry for entry in (PREFLIB, ORDERINGS, WIDE, RANKS, LONG, PARQUET)}
 
 
 def format_named(name: str) -> Format:
@@ -36,10 +38,11 @@ def format_named(name: str) -> Format:
 
 
 def detect(file: SourceFile, options: ReadOptions) -> Format:
-    """The format of a file, by its suffix and, for delimited text, by its column names.
+    """The format of a file, by its suffix and, for delimited text, by its first lines.
 
     Examples
     --------
+    >>> from plmix_dist.formats.format import ReadOptions
     >>> from plmix_dist.formats.sources import SourceFile
     >>> detect(SourceFile("votes.soi.gz", size=100), ReadOptions()).name
     'preflib'
@@ -52,10 +55,7 @@ def detect(file: SourceFile, options: ReadOptions) -> Format:
         )
     if len(candidates) == 1:
         return candidates[0]
-    roles = column_roles(WIDE.read_header(file, options).columns, options, file.url)
-    if "ordering" in roles:
-        return ORDERINGS
-    return LONG if all(role in roles for role in REQUIRED) else WIDE
+    return FORMATS[sniff(file, options).format]
 
 
 def format_of_target(target: str, name: str) -> Format:

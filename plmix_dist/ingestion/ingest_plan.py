@@ -13,11 +13,12 @@ from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.formats import detect, format_named
 from plmix_dist.formats.arrays import check_array, describe_array, read_array
-from plmix_dist.formats.delimited import SUFFIXES, items_beside
+from plmix_dist.formats.delimited import SUFFIXES
 from plmix_dist.formats.encoder import Encoder
 from plmix_dist.formats.items import checked_names, label_problem, natural_order, read_names
 from plmix_dist.formats.labelled import exists
 from plmix_dist.formats.sources import file_digest, find, find_sources
+from plmix_dist.formats.write_delimited import items_beside
 from plmix_dist.ingestion.scan import ScanTask, check_runs, counts_by_file, scan
 from plmix_dist.ingestion.source_parts import ArrayPart, FilePart, IngestPlan
 from plmix_dist.store import RejectedRows
@@ -174,7 +175,22 @@ def plan_files(
         counts=counts_by_file(parts, scans),
         ids=_kind_of_labels("id", [found.ids for found in scans]),
         groups=_kind_of_labels("group", [found.groups for found in scans]),
+        read_as=[
+            {"name": source["name"], "format": source["format"], **_understood(headers[file.url])}
+            for file, source in zip(files, sources, strict=True)
+            if headers[file.url].columns and source["format"] != "parquet"
+        ],
     )
+
+
+def _understood(header: Header) -> dict[str, Any]:
+    """How a text table was understood."""
+    return {
+        "delimiter": header.delimiter,
+        "header": header.has_names,
+        "columns": {role: header.columns[place] for role, place in header.roles.items()},
+        "guesses": list(header.guesses),
+    }
 
 
 def _require_a_row(parts: list[FilePart], paths: list[str]) -> None:
