@@ -94,7 +94,12 @@ def test_ingest__json_then_nothing_to_do(tmp_path: Path, ballots: Path, plmix: C
     command = ("ingest", ballots, tmp_path / "store", "--unranked", "below")
     first = printed_json(plmix(*command, "--json").out)
     assert first.pop("seconds") > 0
+    words = ["tea > mate > milk, weight 3", "milk > tea > (all others), weight 2", "mate > (all others)"]
+    roles = {"weight": "count", "ordering": "ordering"}
+    understood = {"format": "orderings", "delimiter": ",", "header": True, "columns": roles, "guesses": []}
     expected = {
+        "first_rankings": words,
+        "read_as": [{"name": "ballots.csv", **understood}],
         "store": str(tmp_path / "store"),
         "n_rankings": 3,
         "n_items": 3,

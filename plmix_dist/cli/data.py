@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
 
+_MOST_SOURCES = 3
+
 
 def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
@@ -28,7 +30,7 @@ def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., A
         "format_name",
         default="auto",
         show_default=True,
-        type=click.Choice(["auto", "preflib", "wide", "long", "orderings", "parquet"]),
+        type=click.Choice(["auto", "preflib", "wide", "ranks", "long", "orderings", "parquet"]),
         help=words,
     )
 
@@ -50,7 +52,12 @@ def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @force_option
 @click.option("--items", metavar="FILE", help="Names of all items in order, one per line.")
 @click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="The column of a role.")
-@click.option("--delimiter", help="Delimiter of text.")
+@click.option("--delimiter", help="Delimiter of text; default as the first lines show.")
+@click.option(
+    "--header/--no-header",
+    default=None,
+    help="Whether the first line names the columns; default as the first lines show.",
+)
 @computing
 @talking
 def ingest(
@@ -66,15 +73,18 @@ def ingest(
     items: str | None,
     columns: tuple[str, ...],
     delimiter: str | None,
+    header: bool | None,
     executor: Executor,
     talk: Talk,
 ) -> None:
     """Read rankings from files, globs or URLs into STORE.
 
-    Roles of columns are id, item, rank, weight, group, ordering, items and unranked.
+    Roles of columns are id, item, rank, weight, group, ordering, items and unranked. Columns without a header are
+    numbered from 1: --no-header --column id=1.
     """
     from plmix_dist.formats.items import read_names
     from plmix_dist.ingestion import ingest as run
+    from plmix_dist.ingestion.preview import first_rankings
 
     begun, before = time.perf_counter(), _generation(store)
     _tell_of_store(store)
@@ -91,11 +101,12 @@ def ingest(
             item_names=None if items is None else read_names(items),
             columns=dict(_role(column) for column in columns),
             delimiter=delimiter,
+            header=header,
             executor=executor,
             progress=progress,
         )
     changed = force or made.manifest.generation != before
-    _show_made(made, talk, time.perf_counter() - begun, changed=changed)
+    _show_made(made, talk, time.perf_counter() - begun, changed=changed, rows=first_rankings(made))
 
 
 @plmix.command()
@@ -261,7 +272,9 @@ def _generation(store: str) -> int | None:
         return None
 
 
-def _show_made(store: RankingStore, talk: Talk, seconds: float, *, changed: bool) -> None:
+def _show_made(
+    store: RankingStore, talk: Talk, seconds: float, *, changed: bool, rows: list[str] | None = None
+) -> None:
     event = store.manifest.history[-1]
     rejected = sum(event["rejected"].values())
     record = {
@@ -274,6 +287,8 @@ def _show_made(store: RankingStore, talk: Talk, seconds: float, *, changed: bool
         "changed": changed,
         "seconds": round(seconds, 3),
     }
+    if rows is not None:
+        record |= {"first_rankings": rows, "read_as": event.get("read_as", [])}
     lines = [
         ("store", store.location.url),
         ("rankings", f"{number(store.n_rankings)} of {number(store.n_items)} items"),
@@ -282,6 +297,10 @@ def _show_made(store: RankingStore, talk: Talk, seconds: float, *, changed: bool
     if rejected:
         reasons = ", ".join(f"{count} {reason}" for reason, count in event["rejected"].items())
         lines.append(("rejected", f"{number(rejected)} rows: {reasons} (plmix info --rejected lists them)"))
+    lines += [("read as", _read_as_line(source)) for source in event.get("read_as", [])[:_MOST_SOURCES]]
+    lines += [("first" if not place else "", row) for place, row in enumerate(rows or [])]
+    guesses = dict.fromkeys(guess for source in event.get("read_as", []) for guess in source["guesses"])
+    lines += [("guess", guess) for guess in guesses]
     lines += [("note", note) for note in event.get("notes", [])]
     if changed:
         rate = number(round(store.n_rankings / max(seconds, 1e-9)))
@@ -289,6 +308,15 @@ def _show_made(store: RankingStore, talk: Talk, seconds: float, *, changed: bool
     else:
         lines.append(("nothing to do", "the store already holds exactly this"))
     show(lines, record, **vars(talk))
+
+
+def _read_as_line(source: dict[str, Any]) -> str:
+    """How a text file was understood."""
+    sign = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "spaces"}.get(
+        source["delimiter"], source["delimiter"]
+    )
+    header = "with a header" if source["header"] else "without a header"
+    return f"{source['format']} (fields divided by {sign}, {header}): {source['name']}"
 
 
 def _event_line(event: dict[str, Any]) -> str:

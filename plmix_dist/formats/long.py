@@ -15,7 +15,7 @@ from plmix_dist.formats.labelled import refuse
 from plmix_dist.formats.raw_rows import BATCH_ROWS, UNRANKED, Failure, RawRows, integers_if_all
 from plmix_dist.formats.sniffing import header_reader
 from plmix_dist.formats.text_chunks import chunks
-from plmix_dist.formats.text_columns import read_columns
+from plmix_dist.formats.text_columns import by_runs, read_columns
 from plmix_dist.formats.write_delimited import write_rows
 
 if TYPE_CHECKING:
@@ -250,10 +250,12 @@ def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
 
 def _lines_of_columns(chunk: Chunk, header: Header, roles: dict[str, int]) -> LongLines | None:
     """The lines of a chunk by columns; None if a line is not accepted, or needs another reader."""
-    read = read_columns(chunk, header.delimiter, len(header.columns), set(roles.values()))
+    ids, coded = roles["id"], {place for role, place in roles.items() if role != "id"}
+    read = read_columns(chunk, header.delimiter, len(header.columns), coded - {ids}, {ids})
     if read is None:
         return None
-    columns = {role: read.coded[place] for role, place in roles.items()}
+    of_id = by_runs(read.plain[ids])
+    columns = {role: of_id if place == ids else read.coded[place] for role, place in roles.items()}
     ranks = columns["rank"]
     if any(text not in _NO_RANK and np.isnan(parse_weight(text)) for text in ranks.values):
         return None

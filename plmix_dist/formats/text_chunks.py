@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from plmix_dist.formats.sources import decode, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from plmix_dist.formats.sources import Slice
 
 CHUNK_BYTES = 1 << 20
+_LINE_FEED = ord("\n")
 
 
 @dataclass(frozen=True)
@@ -30,10 +36,16 @@ class Chunk:
     first_line: int
     data: bytes
 
+    @cached_property
+    def line_ends(self) -> NDArray[np.int64]:
+        """(n_lines,): the byte behind the last of each line, its line feed left out."""
+        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8) == _LINE_FEED)
+        return ends if self.data.endswith(b"\n") else np.append(ends, len(self.data))
+
     @property
     def n_lines(self) -> int:
         """The number of lines, blank ones included."""
-        return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
+        return len(self.line_ends)
 
     def lines(self) -> Iterator[tuple[int, str]]:
         r"""Number and text of each line, without line ends and blank lines.
@@ -70,9 +82,10 @@ def chunks(part: Slice) -> Iterator[Chunk]:
                 return
             if not data.endswith(b"\n"):
                 data += file.readline()
-            yield Chunk(part.file.url, number, data)
+            chunk = Chunk(part.file.url, number, data)
+            yield chunk
             position += len(data)
-            number += data.count(b"\n")
+            number += chunk.n_lines
 
 
 def lines(part: Slice) -> Iterator[tuple[int, str]]:

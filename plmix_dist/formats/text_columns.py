@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pc
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
 
 from plmix_dist.formats.notation import from_spreadsheet
 
@@ -92,19 +93,19 @@ def read_columns(
     >>> read_columns(Chunk("a.csv", 2, b'tea,"the ""best"" mate"\n'), ",", 2, {0, 1}) is None
     True
     """
-    if not delimiter.isascii() or not _plain_text(chunk.data, delimiter, n_columns):
+    if not delimiter.isascii() or not _is_plain(chunk, delimiter, n_columns):
         return None
     names = [str(place) for place in range(n_columns)]
     kinds = {str(place): pa.dictionary(pa.int32(), pa.string()) for place in coded}
     kinds |= {str(place): pa.string() for place in plain}
     try:
-        table = pc.read_csv(
+        table = arrow_csv.read_csv(
             pa.BufferReader(chunk.data),
-            pc.ReadOptions(use_threads=False, block_size=len(chunk.data) + 1, column_names=names),
-            pc.ParseOptions(
+            arrow_csv.ReadOptions(use_threads=False, block_size=len(chunk.data) + 1, column_names=names),
+            arrow_csv.ParseOptions(
                 delimiter=delimiter, quote_char='"' if b'"' in chunk.data else False, ignore_empty_lines=False
             ),
-            pc.ConvertOptions(check_utf8=False, column_types=kinds, include_columns=list(kinds)),
+            arrow_csv.ConvertOptions(check_utf8=False, column_types=kinds, include_columns=list(kinds)),
         )
     except pa.ArrowInvalid:  # a line with too few or too many fields
         return None
@@ -118,13 +119,14 @@ def read_columns(
     )
 
 
-def _plain_text(data: bytes, delimiter: str, n_columns: int) -> bool:
+def _is_plain(chunk: Chunk, delimiter: str, n_columns: int) -> bool:
     """Whether a chunk has none of the signs that the two readers treat differently."""
-    if data.count(b"\r") != data.count(b"\r\n") or data.startswith(_BYTE_ORDER_MARK):
+    data = chunk.data
+    if b"\r" in data and (data.count(b"\r") != data.count(b"\r\n") or b"\n\r\n" in data):
         return False
     if b'"' in data and not _quotes_enclose_fields(np.frombuffer(data, np.uint8), ord(delimiter)):
         return False
-    if data[:1] in (b"\r", b"\n") or b"\n\n" in data or b"\n\r\n" in data:
+    if data.startswith((_BYTE_ORDER_MARK, b"\r", b"\n")) or (np.diff(chunk.line_ends) == 1).any():
         return False
     if _blank_is_skipped(delimiter, n_columns) and _BLANK_LINE.search(data.removesuffix(b"\n")):
         return False
@@ -160,8 +162,27 @@ def _quotes_enclose_fields(data: NDArray[np.uint8], delimiter: int) -> bool:
 
 def _coded(column: pa.ChunkedArray) -> TextColumn:
     array = _one_array(column)
-    values = [from_spreadsheet(value.strip()) for value in array.dictionary.to_pylist()]
-    return TextColumn(array.indices.to_numpy(), values)
+    return TextColumn(array.indices.to_numpy(), _stripped(array.dictionary))
+
+
+def by_runs(column: pa.StringArray) -> TextColumn:
+    """A column of which equal values stand together, with one code per run.
+
+    Examples
+    --------
+    >>> runs = by_runs(pa.array(["a", "a", "b"]))
+    >>> runs.values, runs.codes.tolist()
+    (['a', 'b'], [0, 0, 1])
+    """
+    runs = pc.run_end_encode(column)
+    lengths = np.diff(runs.run_ends.to_numpy(), prepend=0)
+    return TextColumn(np.repeat(np.arange(len(lengths), dtype=np.int32), lengths), _stripped(runs.values))
+
+
+def _stripped(values: pa.StringArray) -> list[str]:
+    return [
+        from_spreadsheet(text) if text[:1] == "'" else text for text in map(str.strip, values.to_pylist())
+    ]
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
