@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import re
+import threading
 import time
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -19,6 +19,8 @@ EXIT_ERROR = 1
 EXIT_DAMAGED = 3
 EXIT_NOT_CONVERGED = 4
 EXIT_INTERRUPTED = 130
+# Verbs that write in parts say nothing before; most are done by then.
+_FIRST_LINE_SECONDS = 0.8
 
 
 def report_error(message: str) -> None:
@@ -88,7 +90,11 @@ def progress_bar(
     None
     """
     if as_json:
-        yield _json_progress(label)
+        lines = _JsonLines(label)
+        try:
+            yield lines
+        finally:
+            lines.timer.cancel()
         return
     if not shown or not at_terminal():
         yield None
@@ -102,26 +108,27 @@ def progress_bar(
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _json_progress(label: str) -> Callable[[int, int], None]:
-    """A function that prints a line of JSON about parts that are done: the first, the last, and one per second."""
-    say(json.dumps({"stage": label, "state": "begun"}))
-    begun = time.perf_counter()
-    latest = -math.inf
+class _JsonLines:
+    """Prints a line of JSON within the first second and one per second; nothing where everything is done before."""
 
-    def line(done: int, total: int) -> None:
-        nonlocal latest
-        seconds = time.perf_counter() - begun
-        if done < total and seconds - latest < 1:
-            return
-        latest = seconds
-        left = seconds * (total - done) / done if done else None
-        say(
-            json.dumps(
-                {"stage": label, "state": "running", "done": done, "total": total, "eta_seconds": left}
-            )
-        )
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._begun = self._latest = time.perf_counter()
+        self.timer = threading.Timer(_FIRST_LINE_SECONDS, self._say, [0, None])
+        self.timer.daemon = True
+        self.timer.start()
 
-    return line
+    def __call__(self, done: int, total: int) -> None:
+        now = time.perf_counter()
+        if now - self._latest >= 1:
+            self._latest = now
+            self._say(done, total)
+
+    def _say(self, done: int, total: int | None) -> None:
+        seconds = time.perf_counter() - self._begun
+        left = seconds * (total - done) / done if done and total is not None else None
+        record = {"stage": self._label, "state": "running", "done": done, "total": total, "eta_seconds": left}
+        say(json.dumps(record))
 
 
 def number(value: float) -> str:
