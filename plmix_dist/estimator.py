@@ -64,6 +64,10 @@ class PlackettLuceMixture(MixtureEstimator):
         ranks below the listed ones) or "absent" (it was not on offer). Needed if a row is shorter than the number of
         items. A store knows it. The argument of `fit` goes first. `score`, `predict` and all others remember what the
         fit used, so cross-validation works with short rows.
+    ties
+        How items that share a place are treated: "expand" (a ranking becomes its linear extensions, or 24 draws of
+        them), "marginal" (the exact sum over all orders), or "resample" (one order is drawn from the current fit in
+        every pass). See docs/ties-and-groups.md.
     embedding
         How a spectral start represents a ranking: "rank" (one number per item), "pairwise" (one number per pair of
         items, as in the paper; the SVD is dask-ml's), or "auto", which is "rank".
@@ -139,6 +143,7 @@ class PlackettLuceMixture(MixtureEstimator):
         alpha: float = 0.1,
         shares: ArrayLike | None = None,
         unranked: Unranked | None = None,
+        ties: Literal["expand", "marginal", "resample"] = "expand",
         embedding: Literal["auto", "pairwise", "rank"] = "auto",
         svd_rank: Literal["auto", "paper"] | int = "auto",
         link: Literal["logit", "probit"] = "logit",
@@ -158,6 +163,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self.alpha = alpha
         self.shares = shares
         self.unranked = unranked
+        self.ties = ties
         self.embedding = embedding
         self.svd_rank = svd_rank
         self.link = link
@@ -224,6 +230,7 @@ class PlackettLuceMixture(MixtureEstimator):
                 default_unranked=self.unranked,
                 sample_weight=sample_weight,
                 client=chosen,
+                ties=self.ties,
             )
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
             start = self._start(rankings)
@@ -259,6 +266,7 @@ class PlackettLuceMixture(MixtureEstimator):
             svd_rank=self.svd_rank,
             link=self.link,
             kernel=self.kernel,
+            ties=self.ties,
             seed=seed_of(self.random_state),
         )
 

@@ -307,9 +307,13 @@ def test_fit__no_estimate(tmp_path: Path, plmix: Callable[..., Said]) -> None:
 def test_fit__ties(tmp_path: Path, plmix: Callable[..., Said]) -> None:
     rows = [Ranking(((0, 1), (2,)), (), "absent", 1.0)]
     write_store(tmp_path / "store", [[block_of(rows, 3)]], item_names=["tea", "mate", "milk"])
-    said = plmix("fit", tmp_path / "store", "--components", 1, "--out", tmp_path / "model")
-    assert said.code == 1
-    assert "item 'mate' is tied with another, and ties cannot be fitted yet" in said.err
+    scores = []
+    for ties in ("expand", "marginal"):
+        model = tmp_path / ties
+        assert plmix("fit", tmp_path / "store", "--components", 1, "--ties", ties, "--out", model).code == 0
+        assert plmix("predict", model, tmp_path / "store", tmp_path / f"memberships-{ties}").code == 0
+        scores.append(json.loads(plmix("score", model, tmp_path / "store", "--json").out)["score"])
+    assert scores[0] < scores[1]  # the mean over two orders is less than their sum
 
 
 @pytest.mark.parametrize(

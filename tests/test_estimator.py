@@ -24,14 +24,13 @@ from plmix_dist import MixtureParams, PlackettLuceMixture
 from plmix_dist.engine import by_row
 from plmix_dist.errors import RankingError, SettingsError, StoreNotFoundError
 from plmix_dist.metrics import match_components, matched_distance
-from plmix_dist.rankings import Ranking, RankingBlock
+from plmix_dist.rankings import Ranking
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.store import RankingStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from distributed import Client
     from numpy.typing import NDArray
 
 TRUTH = np.random.default_rng(1).normal(0, 2, (2, 6))
@@ -535,32 +534,11 @@ def test_store__says_itself(store: RankingStore) -> None:
         PlackettLuceMixture(1).fit(store, n_items=9)
 
 
-def test_ties__refused_by_name(tmp_path: Path, client: Client) -> None:
-    rows = [slate([0, 1, 2], [])] * 20 + [Ranking(((3,), (4, 5), (0,)), (), "absent", 1.0)]
-    block = block_of(rows, 6)
-    message = "row 20: item '5' is tied with another, and ties cannot be fitted yet"
-    with pytest.raises(SettingsError, match=message):
-        PlackettLuceMixture(1).fit(block)
-    tied = write_store(tmp_path / "store", [[block]], leaf_rows=8, item_names=NAMES)
-    for where in (None, client):
-        with pytest.raises(SettingsError, match=r"^row 20: item 'juice' is tied with another"):
-            PlackettLuceMixture(1).fit(tied, client=where)
-
-
 def test_ties__at_the_end_are_none() -> None:
     tied = [Ranking(((0,), (1, 2)), (), "absent", 1.0), Ranking(((2,), (0, 1)), (), "absent", 1.0)]
     untied = [slate([0], [1, 2]), slate([2], [0, 1])]
     fits = [PlackettLuceMixture(1, random_state=0).fit(block_of(rows, 3)) for rows in (tied, untied)]
     assert same_fit(*fits, atol=0)
-
-
-def test_groups__refused(tmp_path: Path) -> None:
-    block = RankingBlock.from_rows([slate([0, 1], []), slate([1, 0], [])], n_items=2, groups=["ann", "bob"])
-    message = "rankings with groups cannot be fitted yet; leave the groups out"
-    with pytest.raises(SettingsError, match=message):
-        PlackettLuceMixture(1).fit(block)
-    with pytest.raises(SettingsError, match=message):
-        PlackettLuceMixture(1).fit(write_store(tmp_path / "store", [[block]]))
 
 
 def test_fit__no_rankings(tmp_path: Path) -> None:

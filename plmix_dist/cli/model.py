@@ -78,6 +78,13 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
     help="Similarity of rankings in a kernel start.",
 )
 @click.option(
+    "--ties",
+    type=click.Choice(["expand", "marginal", "resample"]),
+    default="expand",
+    show_default=True,
+    help="How items that share a place are treated.",
+)
+@click.option(
     "--alpha", type=float, default=0.1, show_default=True, help="Strength of the prior; 0 for none."
 )
 @click.option(
@@ -169,6 +176,7 @@ def score(model: str, store: str, *, executor: LazyExecutor, talk: Talk) -> None
 def predict(model: str, store: str, out: str, *, force: bool, executor: LazyExecutor, talk: Talk) -> None:
     """Write the membership of every ranking of STORE under MODEL to OUT, as Zarr arrays."""
     with progress_bar("predict", shown=talk.progress, as_json=talk.as_json) as progress:
+        from plmix_dist.estimator import PlackettLuceMixture
         from plmix_dist.mixture import MixtureParams
         from plmix_dist.prediction import write_predictions
         from plmix_dist.store import Location
@@ -176,7 +184,13 @@ def predict(model: str, store: str, out: str, *, force: bool, executor: LazyExec
 
         tell_if_interrupted(written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json"))
         written = write_predictions(
-            MixtureParams.load(model), store, out, overwrite=force, executor=executor, progress=progress
+            MixtureParams.load(model),
+            store,
+            out,
+            overwrite=force,
+            executor=executor,
+            ties=PlackettLuceMixture.load(model).ties,
+            progress=progress,
         )
     record = {
         "out": out,

@@ -25,6 +25,7 @@ from plmix_dist.kernels.compilation import (
     kernels_of_fit,
 )
 from plmix_dist.progress import stage_listener
+from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.solvers import LSR, M_STEPS, MM, MStep
 from plmix_dist.stages import Stages
 from plmix_dist.starts.make_starts import make_starts
@@ -174,7 +175,7 @@ def _candidates(
 
     After every stage distinct ones are left. At most n_init go on to data larger than the sample.
     """
-    made = make_starts(look.small_sample, settings.start, sample_fits.stages, client)
+    made = make_starts(extend_ties(look.small_sample).block, settings.start, sample_fits.stages, client)
     candidates = [
         Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts
     ]
@@ -219,6 +220,11 @@ def choose_m_step(settings: FitSettings, extent: Extent, n_items: int) -> MStep:
     numbers = settings.n_components * LSR.numbers(n_items)
     if settings.m_step != "auto":
         m_step = M_STEPS[settings.m_step]
+        if m_step is LSR and extent.tied:
+            raise SettingsError(
+                f'm_step="lsr" takes rankings without ties, and ties={settings.ties!r} keeps {extent.tied} ties; '
+                'choose m_step="mm", which ends at the same estimate, or ties="expand"'
+            )
         if settings.n_components * m_step.numbers(n_items) > MOST_NUMBERS:
             raise SettingsError(
                 f"m_step={m_step.name!r} sums {settings.n_components} x {n_items} x {n_items} numbers, more than a "
@@ -227,4 +233,4 @@ def choose_m_step(settings: FitSettings, extent: Extent, n_items: int) -> MStep:
         return m_step
     mean_listed = float(extent.listed / extent.rows)
     sparse = mean_listed <= min(_SHORT_RANKINGS, n_items / 4) and extent.below * 2 < extent.rows
-    return LSR if sparse and numbers <= MOST_NUMBERS // 8 else MM
+    return LSR if sparse and not extent.tied and numbers <= MOST_NUMBERS // 8 else MM

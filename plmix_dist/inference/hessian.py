@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from plmix_dist.data import as_rankings
+from plmix_dist.data import rankings_of_block
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.e_step import PassParams, e_step
@@ -121,7 +121,7 @@ class SampleHessian:
         # Threads of BLAS would compete with those of the pass, and change the last bits.
         with single_thread():
             rows = self._rows_for(point)
-            passes = ThreadedPasses(as_rankings(rows), residency="memory")
+            passes = ThreadedPasses(rankings_of_block(rows), residency="memory")
             answers = passes.run(
                 [Request(INFORMATION, point), Request(e_step(self.m_step), PassParams(point, None))]
             )
