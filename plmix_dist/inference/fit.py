@@ -10,6 +10,7 @@ import numpy as np
 
 from plmix_dist.engine.passes import make_passes
 from plmix_dist.errors import NotIdentifiedError, SettingsError
+from plmix_dist.inference.collapse import warn_of_collapsed
 from plmix_dist.inference.em import Em
 from plmix_dist.inference.existence import check_identified, check_maximum
 from plmix_dist.inference.look import take_look
@@ -45,6 +46,9 @@ logger = logging.getLogger("plmix_dist")
 
 # Up to this many listed items per ranking, comparisons are sparse and LSR's fewer passes outweigh their cost.
 _SHORT_RANKINGS = 12
+
+# The caller of the estimator's fit, which calls fit_mixture, which calls _fit, where warnings are given.
+_CALLERS_LINE = 4
 
 
 @dataclass(frozen=True)
@@ -117,9 +121,11 @@ def _fit(
     if settings.alpha == 0:
         ends = _with_maximum(passes, ends, rankings.item_names)
     best = best_of(ends)
+    run = ends.runs[best]
+    warn_of_collapsed(run.events, run.point.n_components, settings.n_components, stacklevel=_CALLERS_LINE)
     failed += failures_of("fit", ends.failed)
     began = {"stages": stages.records, "failed_starts": failed}
-    return Fit(ends.runs[best], em.m_step.name, about | candidates[best].about | began)
+    return Fit(run, em.m_step.name, about | candidates[best].about | began)
 
 
 def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str]) -> Ends:
@@ -159,13 +165,8 @@ def _compile_first(m_step: MStep, stages: Stages) -> None:
 
 
 def best_of(ends: Ends) -> int:
-    """The number of the run with the best objective; with the best likelihood where there is no objective."""
-
-    def reached(number: int) -> float:
-        run = ends.runs[number]
-        return run.log_likelihood if run.objective is None else run.objective
-
-    return max(ends.runs, key=reached)
+    """The number of the run with the best score."""
+    return max(ends.runs, key=lambda number: ends.runs[number].score)
 
 
 def _candidates(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plmix_dist.errors import CollapsedComponentWarning
 from plmix_dist.inference.algorithm import run
 from plmix_dist.inference.together import Together
 
@@ -103,26 +101,17 @@ def _n_numbers(em: Em, candidate: Candidate) -> int:
 
 
 class _Reporter:
-    """Hands on new records of fits that run together, and warns of components that collapsed."""
+    """Hands on new records of fits that run together."""
 
     def __init__(self, progress: Progress | None) -> None:
         self.progress = progress
-        self.n_told: dict[int, tuple[int, int]] = {}
+        self.n_told: dict[int, int] = {}
 
     def __call__(self, state: TogetherState) -> None:
         for number, own in enumerate(state.states):
             if own is None:
                 continue
-            n_records, n_events = self.n_told.get(number, (0, 0))
-            for record in own.history[n_records:]:
+            for record in own.history[self.n_told.get(number, 0) :]:
                 if self.progress is not None:
                     self.progress(record)
-            for event in own.events[n_events:]:
-                done = "seeded again" if event["action"] == "reseed" else "dropped"
-                which = f"iteration {event['iteration']}: component {event['component']}"
-                warnings.warn(
-                    f"{which} lost all its rankings and was {done}",
-                    CollapsedComponentWarning,
-                    stacklevel=2,
-                )
-            self.n_told[number] = (len(own.history), len(own.events))
+            self.n_told[number] = len(own.history)
