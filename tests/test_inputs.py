@@ -304,7 +304,7 @@ FROM_ONE = [[1, 2, 3], [3, 1, 2], [2, 1, 3]]
 def test_from_one__asked_about(make: Callable[[Any], Any]) -> None:
     message = (
         r"no row lists item 0: the items run from 1 to 3, .* subtract 1 from every item. If item 0 exists "
-        r"and was never listed, say n_items=4.* hand them in as text"
+        r"and was never listed, say n_items=4"
     )
     with dask.config.set(scheduler="synchronous"):
         with pytest.raises(RankingError, match=message):
@@ -320,9 +320,7 @@ def test_from_one__asked_about(make: Callable[[Any], Any]) -> None:
 
 
 def test_from_one__ids_and_ranks() -> None:
-    with pytest.raises(
-        RankingError, match="no row lists item 0: 3 different items were found, from 101 to 309"
-    ):
+    with pytest.raises(RankingError, match=r"run from 101 to 309, .* hand them in as text"):
         PlackettLuceMixture(1, unranked="absent").fit([[101, 205], [205, 309]])
     as_text = PlackettLuceMixture(1, unranked="absent").fit([["101", "205"], ["205", "309"]])
     assert as_text.item_names_ == ("101", "205", "309")

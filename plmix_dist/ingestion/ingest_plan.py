@@ -21,6 +21,7 @@ from plmix_dist.formats.sources import file_digest, find, find_sources
 from plmix_dist.formats.write_delimited import items_beside
 from plmix_dist.ingestion.scan import ScanTask, check_runs, counts_by_file, scan
 from plmix_dist.ingestion.source_parts import ArrayPart, FilePart, IngestPlan
+from plmix_dist.rankings.numbering import check_numbered_from_zero
 from plmix_dist.store import RejectedRows
 from plmix_dist.values import numbers, whole_number
 
@@ -90,7 +91,10 @@ def plan_array(
         raise IngestError(f"expected {len(source)} weights, one per row, but got shape {column.shape}")
     if known is None:
         if n_items is None:
-            n_items = 1 + max(run_all(runner, _largest, blocks, "largest-item", inputs=inputs), default=-1)
+            found = run_all(runner, _item_range, blocks, "largest-item", inputs=inputs)
+            n_items = 1 + max((largest for _, largest in found), default=-1)
+            smallest = min((smallest for smallest, _ in found if smallest >= 0), default=-1)
+            check_numbered_from_zero(smallest, n_items - 1, IngestError)
         check_memory(whole_number("n_items", n_items))
         known = checked_names([str(number) for number in range(n_items)], "the array")
     elif n_items is not None and n_items != len(known):
@@ -121,8 +125,10 @@ def _require_a_row_of_array(blocks: Sequence[RowBlock], names: tuple[str, ...]) 
     raise IngestError(_nothing_found("the array", first))
 
 
-def _largest(_: RowBlock, rows: NDArray[Any]) -> int:
-    return int(rows.max()) if rows.size else -1
+def _item_range(_: RowBlock, rows: NDArray[Any]) -> tuple[int, int]:
+    """The smallest and the largest item; -1 if no row has one."""
+    listed = rows[rows >= 0]
+    return (int(listed.min()), int(listed.max())) if listed.size else (-1, -1)
 
 
 def plan_files(
