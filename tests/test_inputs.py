@@ -140,9 +140,22 @@ class PolarsLike:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
+class SeriesLike:
+    """A column of lists of such a library."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._column.__arrow_c_stream__(requested_schema)
+
+
 def test_tables__by_arrows_protocol() -> None:
     table = pa.table(dict(zip(COLUMNS, zip(*padded(named(), None), strict=True), strict=True)))
     assert block_of(PolarsLike(table), unranked="below").equals(expected_block())
+    lists = pa.table({"ranking": pa.array(named(), pa.large_list(pa.string_view()))})
+    assert block_of(PolarsLike(lists), unranked="below").equals(expected_block())
+    assert block_of(SeriesLike(lists.column(0)), unranked="below").equals(expected_block())
 
 
 def test_fit__names_and_numbers_give_the_same_bits() -> None:
