@@ -8,7 +8,7 @@ import sys
 import click
 
 from plmix_dist import __version__
-from plmix_dist.cli.interruption import end_now, ended_soon, report_interruption
+from plmix_dist.cli.interruption import end_now, ended_soon, report_interruption, was_signalled
 from plmix_dist.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, report_error
 from plmix_dist.cli.streams import open_closed_streams
 from plmix_dist.errors import PlmixError
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     open_closed_streams()
     with ended_soon():
         code = _run(arguments)
-        if code == EXIT_INTERRUPTED and threads_left_alone():
+        if code == EXIT_INTERRUPTED and (was_signalled() or threads_left_alone()):
             end_now()
     sys.exit(code)
 

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 NOTHING_WRITTEN = "nothing was written; run the same command again to start over"
 # After Ctrl-C a verb has so many seconds to end in order. Whatever it writes survives a process that is killed.
-_GRACE_SECONDS = 1.5
+_GRACE_SECONDS = 1.2
 _SHOW_CURSOR = "\x1b[?25h"
 
 _what_is_left: list[Callable[[], str]] = []
 _said = threading.Event()
+_heard = threading.Event()
 
 
 def tell_if_interrupted(what: Callable[[], str]) -> None:
@@ -99,6 +100,7 @@ def ended_soon() -> Iterator[None]:
     """
     _what_is_left.clear()
     _said.clear()
+    _heard.clear()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -116,8 +118,26 @@ def ended_soon() -> Iterator[None]:
         os.close(told)
 
 
+def was_signalled() -> bool:
+    """Whether Ctrl-C was pressed since the verb began.
+
+    Examples
+    --------
+    >>> was_signalled()
+    False
+    """
+    return _heard.is_set()
+
+
 def end_now() -> NoReturn:
-    """End the process without waiting for threads that are inside compiled code."""
+    """End the process without waiting for threads that are inside compiled code, or for clusters.
+
+    Processes of a local cluster end when this one does.
+    """
+    with contextlib.suppress(Exception):
+        from multiprocessing import util
+
+        util._run_finalizers(0)  # type: ignore[attr-defined] # semaphores, of which a warning would tell otherwise
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -130,6 +150,7 @@ def _watch(heard: int, over: threading.Event) -> None:
         while (received := signals.read(1)) != bytes([signal.SIGINT]):
             if not received:
                 return
+        _heard.set()
         second = threading.Thread(target=_wait_for_second, args=(signals, over), daemon=True)
         second.start()
         second.join(_GRACE_SECONDS)

@@ -120,7 +120,7 @@ class _JsonLines:
 
     def __call__(self, done: int, total: int) -> None:
         now = time.perf_counter()
-        if now - self._latest >= 1:
+        if done < total and now - self._latest >= 1:
             self._latest = now
             self._say(done, total)
 
