@@ -161,6 +161,17 @@ def parse_weight(text: str | float | None) -> float:
         return float("nan")
 
 
+def decimal_hint(text: str) -> str:
+    """What to do about a number with a decimal comma; empty for other text.
+
+    Examples
+    --------
+    >>> decimal_hint("1,5"), decimal_hint("one")
+    ('; write a decimal point', '')
+    """
+    return "; write a decimal point" if "," in text and text.replace(",", "", 1).isdigit() else ""
+
+
 def number_text(weight: float) -> str:
     """A weight as text: counts without a decimal point, other numbers with all their digits.
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from plmix_dist.errors import IngestError
 from plmix_dist.formats import delimited
-from plmix_dist.formats.format import Format, ReadOptions, parse_weight, written_name
+from plmix_dist.formats.format import Format, ReadOptions, decimal_hint, parse_weight, written_name
+from plmix_dist.formats.items import shown
 from plmix_dist.formats.labelled import refuse
 from plmix_dist.formats.raw_rows import BATCH_ROWS, UNRANKED, Failure, RawRows, integers_if_all
 from plmix_dist.formats.sniffing import header_reader
@@ -310,7 +311,8 @@ class _LineBuilder:
         rank = parse_weight(text) if text not in _NO_RANK else float("nan")
         if np.isnan(rank) and text not in _NO_RANK:
             item = line[self.roles["item"]]
-            self.bad[len(self.numbers)] = ("bad-rank", f"the rank {text!r} of item {item!r} is not a number")
+            what = f"the rank {text!r} of item {shown(item)} is not a number{decimal_hint(text)}"
+            self.bad[len(self.numbers)] = ("bad-rank", what)
         self.values["rank"][-1] = rank
         said = line[self.roles["unranked"]] if "unranked" in self.roles else ""
         if said not in ("", *UNRANKED):

@@ -10,7 +10,8 @@ import pyarrow as pa
 from plmix_dist.errors import IngestError
 from plmix_dist.formats import delimited
 from plmix_dist.formats.delimited import Listed, Listing
-from plmix_dist.formats.format import COLUMN_NAMES, Format, ReadOptions, parse_weight
+from plmix_dist.formats.format import COLUMN_NAMES, Format, ReadOptions, decimal_hint, parse_weight
+from plmix_dist.formats.items import shown
 from plmix_dist.formats.labelled import refuse
 from plmix_dist.formats.sniffing import LABEL_ROLES, header_reader
 from plmix_dist.formats.sniffing.cells import MISSING
@@ -48,7 +49,7 @@ def _rank(cell: str) -> float:
     """The rank in a cell: NaN if the item is not ranked, infinity if the cell holds anything else."""
     if cell in NOT_RANKED:
         return float("nan")
-    rank = parse_weight(cell.replace(",", "."))
+    rank = parse_weight(cell)
     return rank if 0 < rank < float("inf") else float("inf")
 
 
@@ -56,7 +57,9 @@ def _of_fields(cells: list[str], names: list[str]) -> tuple[list[str], int, list
     ranks = [_rank(cell) for cell in cells]
     for cell, rank, name in zip(cells, ranks, names, strict=True):
         if rank == float("inf"):
-            raise IngestError(f"the rank {cell!r} of item {name!r} is not a positive number")
+            raise IngestError(
+                f"the rank {cell!r} of item {shown(name)} is not a positive number{decimal_hint(cell)}"
+            )
     order = sorted(
         (rank, place) for place, rank in enumerate(ranks) if rank == rank
     )  # NaN differs from itself

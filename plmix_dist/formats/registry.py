@@ -16,7 +16,7 @@ from plmix_dist.values import nearest, shown
 
 if TYPE_CHECKING:
     from plmix_dist.formats.format import Format, ReadOptions
-    from plmix_dist.formats.sources import SourceFile
+    from plmix_dist.formats.sources import Header, SourceFile
 
 FORMATS: dict[str, Format] = {entry.name: entry for entry in (PREFLIB, ORDERINGS, WIDE, RANKS, LONG, PARQUET)}
 
@@ -37,15 +37,19 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
-def detect(file: SourceFile, options: ReadOptions) -> Format:
-    """The format of a file, by its suffix and, for delimited text, by its first lines.
+def detect(file: SourceFile, options: ReadOptions) -> tuple[Format, Header]:
+    r"""The format of a file, by its suffix and, for delimited text, by its first lines; and its header.
 
     Examples
     --------
+    >>> import pathlib, tempfile
     >>> from plmix_dist.formats.format import ReadOptions
-    >>> from plmix_dist.formats.sources import SourceFile
-    >>> detect(SourceFile("votes.soi.gz", size=100), ReadOptions()).name
-    'preflib'
+    >>> from plmix_dist.formats.sources import find
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
+    >>> _ = path.write_text("first,second\ntea,mate\n")
+    >>> found, header = detect(find(str(path)), ReadOptions())
+    >>> found.name, header.columns
+    ('wide', ('first', 'second'))
     """
     candidates = [entry for entry in FORMATS.values() if file.name.lower().endswith(entry.suffixes)]
     if not candidates:
@@ -54,8 +58,9 @@ def detect(file: SourceFile, options: ReadOptions) -> Format:
             f"{file.url}: the format is not known from the name ({', '.join(known)}); name it with --format"
         )
     if len(candidates) == 1:
-        return candidates[0]
-    return FORMATS[sniff(file, options).format]
+        return candidates[0], candidates[0].read_header(file, options)
+    layout = sniff(file, options)
+    return FORMATS[layout.format], layout.header
 
 
 def format_of_target(target: str, name: str) -> Format:

@@ -154,8 +154,11 @@ def plan_files(
     sources: list[dict[str, Any]] = []
     headers: dict[str, Header] = {}
     for file in files:
-        kind = detect(file, options) if format_name == "auto" else format_named(format_name)
-        header = kind.read_header(file, options)
+        if format_name == "auto":
+            kind, header = detect(file, options)
+        else:
+            kind = format_named(format_name)
+            header = kind.read_header(file, options)
         headers[file.url] = header
         parts += [FilePart(part, kind.name, options) for part in kind.slices(file, header, options)]
         metadata = {key: value for key, value in header.metadata.items() if key == "preflib"}

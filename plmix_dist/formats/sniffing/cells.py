@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 # What stands for no item in a table of places.
 MISSING = frozenset({"", "NA", "NaN", "nan", "-1"})
 Kind = Literal["empty", "whole", "decimal", "text"]
+_NEARLY_ALL = 0.9
+_ARROW = re.compile(r"[^\s>]\s*>\s*[^\s>]")
 _WHOLE = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?")
 
@@ -24,6 +26,17 @@ def is_number(cell: str) -> bool:
     [True, True, True, False, False]
     """
     return bool(_NUMBER.fullmatch(cell)) and cell.isascii()
+
+
+def are_orderings(cells: Sequence[str]) -> bool:
+    """Whether nearly all cells are orderings such as `tea > mate`.
+
+    Examples
+    --------
+    >>> are_orderings(["tea > mate", "mate>tea"]), are_orderings(["<b>", "tea"])
+    (True, False)
+    """
+    return bool(cells) and sum(bool(_ARROW.search(cell)) for cell in cells) >= _NEARLY_ALL * len(cells)
 
 
 def counts_lines(cells: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import COLUMN_NAMES
-from plmix_dist.formats.sniffing.cells import MISSING, is_number
+from plmix_dist.formats.sniffing.cells import MISSING, are_orderings, counts_lines, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +66,12 @@ def has_header(first: Sequence[str], body: Sequence[Sequence[str]], url: str) ->
     cells = [cell for cell in first if cell not in MISSING]
     seen = {cell for row in body for cell in row} - MISSING
     words = [cell for cell in cells if cell.lower() in _ROLE_WORDS | RATING_WORDS and cell not in seen]
+    columns = list(zip(*(row for row in body if len(row) == len(first)), strict=True))
+    orderings = [place for place, column in enumerate(columns) if are_orderings(column)]
+    if orderings and not words:
+        return not any(are_orderings([first[place]]) for place in orderings), False
+    if columns and not first[0] and counts_lines(columns[0]):
+        return True, False  # line numbers, which have no name
     if words or (cells and all(is_place_name(cell) for cell in cells) and not seen.intersection(cells)):
         return True, False
     if any(map(is_number, cells)) and not all(map(is_number, cells)):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import ReadOptions, column_roles
-from plmix_dist.formats.sniffing.cells import counts_lines
+from plmix_dist.formats.sniffing.cells import are_orderings, counts_lines
 from plmix_dist.formats.sniffing.delimiter import sniff_delimiter
-from plmix_dist.formats.sniffing.header import RATING_WORDS, has_header
-from plmix_dist.formats.sniffing.places import ranks_or_places, refuse_foreign_columns
+from plmix_dist.formats.sniffing.header import RATING_WORDS, has_header, is_place_name
+from plmix_dist.formats.sniffing.places import ranks_or_places, refuse_foreign_columns, refuse_long_tables
 from plmix_dist.formats.sniffing.sample import read_sample, split_fields
 from plmix_dist.formats.sources import Header, SourceFile
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _REQUIRED = ("id", "item", "rank")
 LABEL_ROLES = ("weight", "id", "group", "unranked")
-_ARROWS = 0.9
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def sniff(file: SourceFile, options: ReadOptions, format_name: str | None = None
     named, guessed = _is_header(rows, options, sample.url)
     guesses = ("the first line names the columns (else say --no-header)",) if guessed else ()
     table = _table(rows, options, sample.url, named)
-    table = replace(table, guesses=guesses)
+    table = replace(table, guesses=(*guesses, *table.guesses))
     chosen, table = _layout(table, options, format_name)
     header = Header(
         body_offset=sample.second if named else sample.start,
@@ -173,7 +172,11 @@ def _without_unnamed(table: Table) -> Table:
 
 def _layout(table: Table, options: ReadOptions, wanted: str | None) -> tuple[str, Table]:
     """The format of a table, and the table with the roles of its columns. `wanted` is the user's choice."""
-    arrows = [place for place in table.values if _has_arrows(table.cells(place))]
+    arrows = [
+        place
+        for place in table.values
+        if not is_place_name(table.columns[place]) and are_orderings(table.cells(place))
+    ]
     if wanted in (None, "orderings"):
         if "ordering" in table.roles:
             return "orderings", table
@@ -191,16 +194,13 @@ def _layout(table: Table, options: ReadOptions, wanted: str | None) -> tuple[str
         raise IngestError(f"{table.url}: no column is left for the places of a ranking")
     if wanted is None:
         _refuse_ratings(table)
+        if not options.places:
+            refuse_long_tables(table)
         wanted, guess = ("wide", None) if options.places else ranks_or_places(table)
         table = replace(table, guesses=(*table.guesses, guess) if guess else table.guesses)
     if wanted == "wide" and not options.places:
         refuse_foreign_columns(table)
     return wanted, table
-
-
-def _has_arrows(cells: list[str]) -> bool:
-    """Whether nearly all cells are orderings such as `tea > mate`."""
-    return bool(cells) and sum(">" in cell for cell in cells) >= _ARROWS * len(cells)
 
 
 def _long(table: Table) -> Table:
