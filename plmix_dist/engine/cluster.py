@@ -106,8 +106,11 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         dashboard_address="127.0.0.1:0",
         loop=runner.loop,
     )
-    with cluster, Client(cluster, set_as_default=False) as client:
-        yield client
+    try:
+        with cluster, Client(cluster, set_as_default=False) as client:
+            yield client
+    finally:
+        runner.stop()
 
 
 def _loop_without_interruptions() -> Any:
