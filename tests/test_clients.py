@@ -176,6 +176,21 @@ def test_lazy_results__computed_where_dask_computes(
         assert set(used) == {default}
 
 
+def test_dask_array__held_by_a_cluster(cluster: LocalCluster, model: pl.PlackettLuceMixture) -> None:
+    with Client(cluster) as default:
+        held = da.from_array(ROWS, chunks=30).persist()
+        fitted = pl.PlackettLuceMixture(2, random_state=0).fit(held)
+        assert fitted.log_worths_.tobytes() == model.log_worths_.tobytes()
+        message = r"a cluster holds the Dask array \(it was persisted\), but this call runs in this process"
+        for call in (
+            lambda: pl.PlackettLuceMixture(2).fit(held, client=False),
+            lambda: model.score(held, client=False),
+        ):
+            with pytest.raises(SettingsError, match=message):
+                call()
+        assert default.status == "running"
+
+
 # --- inside a task ---------------------------------------------------------------------------------------
 
 

@@ -423,6 +423,16 @@ def test_unranked__a_store_knows(tmp_path: Path) -> None:
         fits[0].score(store, unranked="below")
 
 
+def test_categories__folds_without_an_item() -> None:
+    # "milk" is in one row. The fold that is fitted without this row still knows it.
+    kind = pd.CategoricalDtype(DRINKS)
+    table = pd.DataFrame(padded(named([[2, 0], *[[0, 1, 3], [3, 1], [1, 0]] * 3]), None)).astype(kind)
+    mixture = PlackettLuceMixture(1, unranked="below")
+    assert np.isfinite(cross_val_score(mixture, table, cv=KFold(5), error_score="raise")).all()
+    with pytest.raises(RankingError, match=r"row 0, column 0 \('0'\): there is no item 'milk'"):
+        cross_val_score(mixture, table.astype(object), cv=KFold(5), error_score="raise")
+
+
 @pytest.mark.parametrize("form", ["array", "ragged lists", "names", "pandas"])
 def test_unranked__cross_validation(form: str) -> None:
     forms: dict[str, Any] = {
