@@ -286,7 +286,7 @@ class PlackettLuceMixture(MixtureEstimator):
         check_target(Location.of(path), "model", overwrite=True)
         init_arrays = {name: value for name, value in self.init_.items() if isinstance(value, np.ndarray)}
         entries = {
-            "settings": {name: value for name, value in self.get_params().items() if _is_plain(value)},
+            "settings": self._plain_settings(),
             "fit": {name: getattr(self, f"{name}_") for name in _RESULTS},
             "history": self.history_,
             "events": self.events_,
@@ -294,6 +294,11 @@ class PlackettLuceMixture(MixtureEstimator):
         }
         arrays = {f"init_{name}": value for name, value in init_arrays.items()}
         self._mixture().save_with(path, {**(about or {}), **entries}, {"ghosts": self._ghosts, **arrays})
+
+    def _plain_settings(self) -> dict[str, Any]:
+        """The settings that JSON can hold."""
+        shares = {} if self.shares is None else {"shares": numbers("shares", self.shares).tolist()}
+        return {name: value for name, value in self.get_params().items() if _is_plain(value)} | shares
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | Location) -> Self:

@@ -135,6 +135,10 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def bic(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> float:
         """Bayesian information criterion on these rankings; lower is better.
 
+        It is d log(w) - 2 log-likelihood, where w is the total weight (with groups, the number of persons). Free
+        parameters are d = K (n_items - 1) log-worths and, unless `shares` are fixed, K - 1 shares, where K is the
+        number of components that are left. Every item of the model counts, even one that was never on offer.
+
         Examples
         --------
         >>> from plmix_dist import PlackettLuceMixture
@@ -149,6 +153,8 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     def aic(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> float:
         """Akaike information criterion on these rankings; lower is better.
+
+        It is 2 d - 2 log-likelihood, with d as for `bic`.
 
         Examples
         --------
@@ -194,8 +200,10 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         return MixtureParams(self.log_worths_, self.shares_, self.item_names_)
 
     def _n_parameters(self) -> int:
+        """Log-worths are free up to a constant per component; shares that are not fixed sum to one."""
         mixture = self._mixture()
-        return mixture.n_components * (mixture.n_items - 1) + mixture.n_components - 1
+        n_shares = mixture.n_components - 1 if getattr(self, "shares", None) is None else 0
+        return mixture.n_components * (mixture.n_items - 1) + n_shares
 
     @property
     def _ties(self) -> str:

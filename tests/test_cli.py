@@ -437,7 +437,9 @@ def test_error__names_of_files_cannot_steer(tmp_path: Path, plmix: Callable[...,
 def test_info__labels_of_rejected_rows_cannot_steer(
     tmp_path: Path, plmix: Callable[..., Said], form: list[str]
 ) -> None:
-    source = write(tmp_path / "a.csv", "p1,p2\ntea,mate\na\x1b[31m,a\x1b[31m\na\x9b31m,a\x9b31m\na\x7fb,a\x7fb\n")
+    source = write(
+        tmp_path / "a.csv", "p1,p2\ntea,mate\na\x1b[31m,a\x1b[31m\na\x9b31m,a\x9b31m\na\x7fb,a\x7fb\n"
+    )
     options = ("--on-error", "quarantine", "--unranked", "below")
     assert plmix("ingest", source, tmp_path / "store", *options).code == 0
     said = plmix("info", tmp_path / "store", "--rejected", *form)

@@ -249,6 +249,7 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
         kinds = ", ".join(f"{number(count)} {kind}" for kind, count in report["kinds"].items() if count)
         lines.append(("kinds", kinds))
         lines += _graph_lines(report["comparison_graph"])
+        lines += _identified_lines(report["identifiability"])
     lines += [("rejected", _rejected_line(row)) for row in report.get("rejected_rows", [])]
     show(lines, report, **vars(talk))
 
@@ -337,6 +338,14 @@ def _graph_lines(graph: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("comparisons", f"{graph['n_groups']} groups; the largest has {graph['largest_group']} items")]
     keys = ("never_offered", "never_above_another", "never_below_another")
     return lines + [(key.replace("_", " "), few(graph[key])) for key in keys if graph[key]]
+
+
+def _identified_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Which numbers of components the rankings identify."""
+    lines = [("identified", f"K <= {found['certain']} components, for all parameters")]
+    if found["generic"] > found["certain"]:
+        lines.append(("", f"K <= {number(found['generic'])} components, for almost all parameters"))
+    return [*lines, ("", f"no more: {found['why_no_more']}")]
 
 
 def _role(column: str) -> tuple[str, str]:
