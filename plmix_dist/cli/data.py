@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from plmix_dist.cli import plmix
-from plmix_dist.cli.interruption import tell_if_interrupted, written_so_far
+from plmix_dist.cli.interruption import file_written, tell_if_interrupted, written_so_far
 from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking, unranked_option
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
 from plmix_dist.errors import SettingsError
@@ -121,6 +121,7 @@ def export(store: str, target: str, *, format_name: str, force: bool, talk: Talk
     from plmix_dist.store import open_store
 
     opened = open_store(store)
+    tell_if_interrupted(file_written(target))
     with progress_bar("export", shown=talk.progress, as_json=talk.as_json):
         run(opened, target, format=format_name, overwrite=force)
     record = {"target": target, "n_rankings": opened.n_rankings}
