@@ -16,12 +16,13 @@ from plmix_dist.ratings import completion, rank_variance, shuffle
 from plmix_dist.ratings.completion import CompletionTask, complete, load_users, users_step
 from plmix_dist.ratings.equations import (
     Equations,
+    add_ridge,
     descend,
     equations_of,
+    gradient_of,
     groups,
     padded,
-    projected_gradient,
-    with_ridge,
+    projected,
 )
 from plmix_dist.ratings.leaf import RatingLeaf, leaf_name
 from plmix_dist.ratings.rank_variance import sum_completed_ranks, variances
@@ -203,7 +204,7 @@ def test_descend__ends_where_nonnegative_least_squares_ends() -> None:
     found = descend(equations, np.ones((20, 5)), n_rounds=2000)
     expected = np.array([nnls(table, target)[0] for table, target in zip(tables, targets, strict=True)])
     np.testing.assert_allclose(found, expected, atol=1e-8)
-    np.testing.assert_allclose(projected_gradient(equations, found), 0, atol=1e-7)
+    np.testing.assert_allclose(projected(gradient_of(equations, found), found), 0, atol=1e-7)
 
 
 def test_groups__every_rating_once_and_equations_by_definition() -> None:
@@ -214,7 +215,7 @@ def test_groups__every_rating_once_and_equations_by_definition() -> None:
     seen: dict[int, Equations] = {}
     for group in groups(leaf.bounds, leaf.items, leaf.ratings, N_ITEMS):
         assert (group.columns == N_ITEMS).sum() <= 0.1 * group.columns.size + len(group.rows)
-        ready = with_ridge(equations_of(group, padded(items)), RIDGE * group.counts.astype(float))
+        ready = add_ridge(equations_of(group, padded(items)), RIDGE * group.counts.astype(float))
         seen |= {int(row): Equations(ready.gram[n], ready.right[n]) for n, row in enumerate(group.rows)}
     assert sorted(seen) == [user for user in range(N_USERS) if user != 7]
     for user, found in seen.items():

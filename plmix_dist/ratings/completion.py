@@ -18,12 +18,13 @@ import numpy as np
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.ratings.equations import (
     Equations,
+    add_ridge,
     descend,
     equations_of,
+    gradient_of,
     groups,
     padded,
-    projected_gradient,
-    with_ridge,
+    projected,
 )
 from plmix_dist.ratings.filters import keep_enough
 from plmix_dist.ratings.leaf import RatingLeaf, load_leaf
@@ -263,13 +264,12 @@ def users_step(
     table = padded(items)
     objective = gradient = right = 0.0
     for group in groups(leaf.bounds, leaf.items, leaf.ratings, len(items)):
-        equations = with_ridge(equations_of(group, table), ridge * group.counts.astype(np.float64))
+        equations = add_ridge(equations_of(group, table), ridge * group.counts.astype(np.float64))
         found = descend(equations, users[group.rows], USER_ROUNDS)
         users[group.rows] = found
-        slope = projected_gradient(equations, found)
-        product = np.einsum("ijk,ik->ij", equations.gram, found)
-        objective += 0.5 * float((group.ratings**2).sum() + (found * (product - 2.0 * equations.right)).sum())
-        gradient += float((slope**2).sum())
+        slope = gradient_of(equations, found)
+        objective += 0.5 * float((group.ratings**2).sum() + (found * (slope - equations.right)).sum())
+        gradient += float((projected(slope, found) ** 2).sum())
         right += float((equations.right**2).sum())
     return objective, gradient, right
 
@@ -309,8 +309,8 @@ def _items_step(
         gram = np.empty((len(factors[block]), rank, rank))
         gram[:, rows, columns] = sums.gram[block]
         gram[:, columns, rows] = sums.gram[block]
-        equations = with_ridge(Equations(gram, sums.right[block]), ridges[block])
-        gradient += float((projected_gradient(equations, factors[block]) ** 2).sum())
+        equations = add_ridge(Equations(gram, sums.right[block]), ridges[block])
+        gradient += float((projected(gradient_of(equations, factors[block]), factors[block]) ** 2).sum())
         improved[block] = descend(equations, factors[block], ITEM_ROUNDS)
     right = sums.user_right + float((sums.right**2).sum())
     objective = float(sums.objective) + 0.5 * float((ridges[:, None] * factors**2).sum())

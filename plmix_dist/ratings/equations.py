@@ -101,23 +101,22 @@ def equations_of(group: Group, padded_factors: NDArray[np.float64]) -> Equations
     >>> found.gram[0].tolist(), found.right[0].tolist()
     ([[2.0, 2.0], [2.0, 4.0]], [8.0, 6.0])
     """
-    chosen = padded_factors[group.columns]
+    chosen = padded_factors.take(group.columns, axis=0)
     gram = np.matmul(chosen.transpose(0, 2, 1), chosen)
     return Equations(gram, np.matmul(group.ratings[:, None, :], chosen)[:, 0])
 
 
-def with_ridge(equations: Equations, ridges: NDArray[np.float64]) -> Equations:
-    """Equations with a ridge (n_rows,) added to the diagonal of each.
+def add_ridge(equations: Equations, ridges: NDArray[np.float64]) -> Equations:
+    """The same equations after a ridge (n_rows,) was added to the diagonal of each, in place.
 
     Examples
     --------
-    >>> with_ridge(Equations(np.ones((1, 2, 2)), np.ones((1, 2))), np.array([0.5])).gram.tolist()
+    >>> add_ridge(Equations(np.ones((1, 2, 2)), np.ones((1, 2))), np.array([0.5])).gram.tolist()
     [[[1.5, 1.0], [1.0, 1.5]]]
     """
-    gram = equations.gram.copy()
-    rank = gram.shape[1]
-    gram.reshape(len(gram), -1)[:, :: rank + 1] += ridges[:, None]
-    return equations._replace(gram=gram)
+    gram = equations.gram
+    gram.reshape(len(gram), -1)[:, :: gram.shape[1] + 1] += ridges[:, None]
+    return equations
 
 
 def descend(equations: Equations, factors: NDArray[np.float64], n_rounds: int) -> NDArray[np.float64]:
@@ -134,8 +133,7 @@ def descend(equations: Equations, factors: NDArray[np.float64], n_rounds: int) -
     gram, right = equations
     rank = gram.shape[1]
     diagonal = np.maximum(gram.reshape(len(gram), -1)[:, :: rank + 1], np.finfo(np.float64).tiny).T.copy()
-    current = np.asfortranarray(factors)
-    current = current.copy(order="F") if current is factors else current
+    current = np.array(factors, order="C")
     for _ in range(n_rounds):
         for place in range(rank):
             change = np.einsum("ij,ij->i", gram[:, place], current)
@@ -143,18 +141,29 @@ def descend(equations: Equations, factors: NDArray[np.float64], n_rounds: int) -
             change /= diagonal[place]
             np.subtract(current[:, place], change, out=change)
             np.maximum(change, 0.0, out=current[:, place])
-    return np.ascontiguousarray(current)
+    return current
 
 
-def projected_gradient(equations: Equations, factors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n_rows, rank): the gradient Gx - b; where a factor is zero, only as far as it asks for a larger one.
+def gradient_of(equations: Equations, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n_rows, rank): the gradient Gx - b.
 
     Examples
     --------
     >>> found = Equations(np.array([[[2.0, 0.0], [0.0, 2.0]]]), np.array([[4.0, -1.0]]))
-    >>> projected_gradient(found, np.array([[1.0, 0.0]])).tolist()
+    >>> gradient_of(found, np.array([[1.0, 0.0]])).tolist()
+    [[-2.0, 1.0]]
+    """
+    product: NDArray[np.float64] = np.matmul(equations.gram, factors[:, :, None])[:, :, 0]
+    return product - equations.right
+
+
+def projected(gradient: NDArray[np.float64], factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The gradient; where a factor is zero, only as far as it asks for a larger one.
+
+    Examples
+    --------
+    >>> projected(np.array([[-2.0, 1.0]]), np.array([[1.0, 0.0]])).tolist()
     [[-2.0, 0.0]]
     """
-    gradient = np.matmul(equations.gram, factors[:, :, None])[:, :, 0] - equations.right
-    projected: NDArray[np.float64] = np.where(factors > 0, gradient, np.minimum(gradient, 0.0))
-    return projected
+    steepest: NDArray[np.float64] = np.where(factors > 0, gradient, np.minimum(gradient, 0.0))
+    return steepest

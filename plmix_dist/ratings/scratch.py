@@ -169,7 +169,10 @@ def _threads_of(executor: Executor) -> int:
     n_threads: Any = getattr(executor, "n_threads", None)
     if n_threads is not None:
         return int(n_threads)
-    client: Any = getattr(executor, "client", None)
-    if client is not None:
+    asked: Any = getattr(
+        executor, "client_if_asked", None
+    )  # of an executor that may or may not have a cluster
+    client: Any = getattr(executor, "client", None) if asked is None else asked()
+    if client:
         return max(1, int(sum(client.nthreads().values())))
     return _THREADS_IF_UNKNOWN
