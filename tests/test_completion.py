@@ -64,7 +64,7 @@ def objective(ratings: NDArray[np.float64], users: NDArray[np.float64], items: N
 
 
 def prepared(folder: Path, ratings: NDArray[np.float64], n_leaves: int = 1, seed: int = 0) -> CompletionTask:
-    scratch = Scratch.below(Location.of(folder))
+    scratch = Scratch.beside(Location.of(folder / "store"))
     for leaf, rows in enumerate(np.array_split(ratings, n_leaves)):
         scratch.save(leaf_name(leaf), **as_leaf(rows)._asdict())
     return CompletionTask(
@@ -190,7 +190,7 @@ def test_completion__scratch_keeps_the_last_factors_only(tmp_path: Path) -> None
     task = prepared(tmp_path, ratings, 2)
     found = run(task, ratings, tol=1e-12, max_sweeps=5)
     assert not found.converged
-    assert sorted(path.name for path in tmp_path.glob("wip/*/factors-*")) == [
+    assert sorted(path.name for path in tmp_path.glob("store.scratch-*/factors-*")) == [
         "factors-000000-4.npz",
         "factors-000001-4.npz",
     ]

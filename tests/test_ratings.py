@@ -145,7 +145,7 @@ def test_filters__nothing_left_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(IngestError, match=r"12 items are left .* but 50 are needed"):
         pl.ingest_ratings(path, tmp_path / "s", n_items=50, client=False)
     assert not (tmp_path / "s" / "manifest.json").exists()
-    assert not list((tmp_path / "s").glob("wip/ratings-*"))
+    assert not list(tmp_path.glob("s.scratch-*"))
 
 
 def test_most_rated__items_and_counts(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_same_bytes__on_a_cluster(tmp_path: Path, client: Client, monkeypatch: p
     there = pl.ingest_ratings(path, tmp_path / "there", client=client, **settings)
     assert digest(here) == digest(there)
     assert here.manifest.history[0]["ratings"] == there.manifest.history[0]["ratings"]
-    assert not list((tmp_path / "there").glob("wip/*"))
+    assert not list(tmp_path.glob("*.scratch-*"))
 
 
 def test_same_job_twice__does_nothing(tmp_path: Path) -> None:
@@ -375,6 +375,8 @@ def test_same_job_twice__does_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "s" / "manifest.json").read_bytes() == before
     with pytest.raises(FileExistsError, match="already holds another store"):
         pl.ingest_ratings(path, tmp_path / "s", min_user_ratings=4, client=False)
+    other = pl.ingest_ratings(path, tmp_path / "s", min_user_ratings=4, overwrite=True, client=False)
+    assert rankings_of(other) == oracle(some_rows(), min_user=4)
 
 
 def test_several_files__later_files_win_equal_times(tmp_path: Path) -> None:
@@ -394,7 +396,7 @@ def test_remote_store__through_fsspec(tmp_path: Path, s3_bucket: dict[str, Any])
     place = Location.of("s3://rankings/ratings", s3_bucket)
     store = pl.ingest_ratings(write_csv(tmp_path / "r.csv", rows), place, client=False)
     assert rankings_of(store) == oracle(rows)
-    assert not [key for key in place.listing() if "wip" in key]
+    assert not [key for key in Location.of("s3://rankings", s3_bucket).listing() if "scratch" in key]
 
 
 CELLS = st.sampled_from(["1", "2", "ann", "", " b ", '"q,"', "5", "4.5", "x", "nan", "1e1", "=1", "a\tb"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plmix_dist.engine import executor_for, run_all
-from plmix_dist.errors import IngestError
+from plmix_dist.errors import IngestError, StoreExistsError
 from plmix_dist.formats.items import checked_names, natural_order
 from plmix_dist.formats.sources import file_digest, find, find_sources
 from plmix_dist.rankings.leaves import default_leaf_rows
@@ -29,7 +29,8 @@ from plmix_dist.store import (
 )
 from plmix_dist.store.arrays import CHUNK_BYTES
 from plmix_dist.store.manifest import MANIFEST
-from plmix_dist.values import seed_of, whole_number
+from plmix_dist.store.targets import HOW_TO_REPLACE
+from plmix_dist.values import seed_of, whole_number, yes_or_no
 
 if TYPE_CHECKING:
     import os
@@ -63,6 +64,7 @@ def ingest_ratings(
     columns: Mapping[str, str] | None = None,
     delimiter: str | None = None,
     random_state: RandomState = 0,
+    overwrite: bool = False,
     leaf_rows: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     client: ClientLike = None,
@@ -105,6 +107,8 @@ def ingest_ratings(
         The delimiter of text, such as "::"; by default it is found in the first line.
     random_state
         The seed of the completion's start.
+    overwrite
+        Replace a store that is there.
     client
         As in PlackettLuceMixture.fit: a Dask client, a cluster, or the address of a scheduler; None takes the active
         client if there is one; False stays in this process.
@@ -132,16 +136,16 @@ def ingest_ratings(
     leaf_rows = None if leaf_rows is None else whole_number("leaf_rows", leaf_rows, at_least=1)
     whole_number("chunk_bytes", chunk_bytes, at_least=1)
     location = Location.of(store)
-    check_output(location)
     runner = executor_for(executor or client)
     urls = find_sources(
         [*source] if isinstance(source, Iterable) and not isinstance(source, str) else [source]
     )
+    check_output(location, overwrite=yes_or_no("overwrite", overwrite), sources=urls)
     sources = _identities(urls, runner)
-    made = _made_before(location, settings, sources)
+    made = None if overwrite else _made_before(location, settings, sources)
     if made is not None:
         return made
-    scratch = Scratch.below(location)
+    scratch = Scratch.beside(location)
     try:
         read = _read(runner, scratch, urls, settings, progress)
         selection = select(runner, read.leaves, settings, progress)
@@ -155,7 +159,7 @@ def ingest_ratings(
             sources=sources,
             chunk_bytes=chunk_bytes,
         )
-        with WriteSession.begin(location, plan) as session:
+        with WriteSession.begin(location, plan, overwrite=overwrite) as session:
             _write(session, runner, read, selection.ranked, progress)
             return session.finalise({"paths": urls, **_report(read, selection)})
     finally:
@@ -186,13 +190,17 @@ def _identities(urls: list[str], runner: Executor) -> list[dict[str, Any]]:
 def _made_before(
     location: Location, settings: RatingSettings, sources: list[dict[str, Any]]
 ) -> RankingStore | None:
-    """The store, if it was made from the same ratings with the same settings."""
+    """The store, if it was made from the same ratings with the same settings; an error if there is another."""
     if not location.exists(MANIFEST):
         return None
     found = open_store(location)
     event = found.manifest.history[0]
     same = event["settings"] == settings.as_record() and event["sources"] == sources
-    return found if same else None
+    if not same:
+        raise StoreExistsError(
+            f"{location.url} already holds another store, of {found.n_rankings:,} rankings; {HOW_TO_REPLACE}"
+        )
+    return found
 
 
 def _read(

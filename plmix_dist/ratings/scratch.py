@@ -1,9 +1,10 @@
-"""Scratch files of a run, kept below the store so that all workers reach them, and sums over its leaves."""
+"""Scratch files of a run, kept beside the store so that all workers reach them, and sums over its leaves."""
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ class Scratch:
     --------
     >>> import tempfile
     >>> from plmix_dist.store import Location
-    >>> scratch = Scratch.below(Location.of(tempfile.mkdtemp()))
+    >>> scratch = Scratch.beside(Location.of(tempfile.mkdtemp() + "/store"))
     >>> scratch.save("a.npz", numbers=np.arange(3))
     >>> scratch.load("a.npz")["numbers"].tolist()
     [0, 1, 2]
@@ -45,12 +46,11 @@ class Scratch:
     """
 
     location: Location
-    folder: str
 
     @classmethod
-    def below(cls, location: Location) -> Scratch:
-        """A new folder in the part of a store that holds unfinished work."""
-        return cls(location, f"wip/ratings-{uuid.uuid4().hex[:12]}")
+    def beside(cls, store: Location) -> Scratch:
+        """A new folder beside a store, named after it. If a run is killed, its folder stays and may be removed."""
+        return cls(store.sibling(f".scratch-{uuid.uuid4().hex[:12]}"))
 
     def save(self, name: str, **arrays: NDArray[Any]) -> None:
         """Write arrays to a file."""
@@ -73,11 +73,10 @@ class Scratch:
 
     def write(self, name: str, data: bytes) -> None:
         """Write bytes to a file. On local disk they are not synced: a run that was stopped does not need them again."""
-        key = f"{self.folder}/{name}"
         if not self.location.is_local:
-            self.location.write_bytes(key, data)
+            self.location.write_bytes(name, data)
             return
-        path = self.location.local_path(key)
+        path = self.location.local_path(name)
         with writing_explained(str(path), len(data)):
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
@@ -89,29 +88,31 @@ class Scratch:
 
     def read(self, name: str) -> bytes:
         """The bytes of a file."""
-        return self.location.read_bytes(f"{self.folder}/{name}")
+        return self.location.read_bytes(name)
 
     def open_arrow(self, name: str) -> AbstractContextManager[Any]:
         """An Arrow file opened for reading parts of it: mapped into memory, or by ranges behind a URL."""
-        key = f"{self.folder}/{name}"
         if self.location.is_local:
-            opened: AbstractContextManager[Any] = pa.memory_map(str(self.location.local_path(key)))
+            opened: AbstractContextManager[Any] = pa.memory_map(str(self.location.local_path(name)))
             return opened
         import fsspec
 
         remote: AbstractContextManager[Any] = fsspec.open(
-            f"{self.location.url}/{key}", "rb", **self.location.storage_options
+            f"{self.location.url}/{name}", "rb", **self.location.storage_options
         )
         return remote
 
     def forget(self, *names: str) -> None:
         """Delete files that are no longer needed."""
         for name in names:
-            self.location.remove(f"{self.folder}/{name}")
+            self.location.remove(name)
 
     def remove(self) -> None:
         """Delete everything."""
-        self.location.remove(self.folder)
+        for name in self.location.listing():
+            self.location.remove(name)
+        if self.location.is_local:
+            shutil.rmtree(self.location.url, ignore_errors=True)
 
 
 @dataclass(frozen=True)
