@@ -24,6 +24,8 @@ NAMES = (
     "growth",
     "out_of_core",
     "large_n",
+    "arena",
+    "ties",
 )
 
 if __name__ == "__main__":

@@ -12,7 +12,12 @@ import pytest
 from fit_oracle import EXACT, block_of, exact_exp, exact_probability, exact_statistics, random_rows
 from numpy.testing import assert_allclose
 
+from benchmarks.arena import panel as benchmark_panel
+from benchmarks.arena import votes
+from plmix_dist import PlackettLuceMixture
+from plmix_dist.errors import NotIdentifiableWarning
 from plmix_dist.kernels import em_statistics, information, memberships_at, prepare, row_posteriors
+from plmix_dist.metrics import match_components, matched_distance
 from plmix_dist.rankings import RankingBlock
 
 if TYPE_CHECKING:
@@ -162,3 +167,90 @@ def test_information__groups_by_differences_of_the_gradient(seed: int) -> None:
     )
     found = information(block, prepare(given.log_worths, given.log_shares)).observed
     assert_allclose(found, differences, atol=2e-7 * np.abs(differences).max())
+
+
+# --- fits ------------------------------------------------------------------------------------------------------
+
+
+def test_fit__votes_of_an_arena() -> None:
+    # Pairs of models, ties and weights: with groups the components are found, vote by vote they are not.
+    given = votes(1_000, 20, n_models=12)
+    model = PlackettLuceMixture(3, random_state=0).fit(given.block)
+    assert model.converged_
+    assert matched_distance(model.log_worths_, given.log_worths) < 0.8
+    assert_allclose(model.shares_, [0.5, 0.3, 0.2], atol=0.06)
+    found = match_components(model.log_worths_, given.log_worths)[given.component] == model.predict(
+        given.block
+    )
+    assert found.mean() > 0.85
+    single = given.block.replace(groups=None)
+    with pytest.warns(NotIdentifiableWarning):
+        apart = PlackettLuceMixture(3, random_state=0, tol=1e-4).fit(single)
+    assert matched_distance(apart.log_worths_, given.log_worths) > 2.0
+
+
+def test_fit__criteria_count_persons() -> None:
+    given = benchmark_panel(60, 4)
+    model = PlackettLuceMixture(2, random_state=0).fit(given.block)
+    n_parameters = 2 * 9 + 1
+    assert model.score(given.block) == pytest.approx(model.log_likelihood_ / 60, rel=1e-12)
+    assert model.bic(given.block) == pytest.approx(
+        n_parameters * math.log(60) - 2 * model.log_likelihood_, rel=1e-12
+    )
+    assert model.shares_.sum() == pytest.approx(1.0)
+
+
+def test_fit__groups_of_one_row_are_no_groups() -> None:
+    block = benchmark_panel(200, 1).block
+    start = np.random.default_rng(0).standard_normal((2, 10))
+    grouped, single = (
+        PlackettLuceMixture(2, init=start, random_state=0).fit(each)
+        for each in (block, block.replace(groups=None))
+    )
+    assert_allclose(grouped.log_worths_, single.log_worths_, atol=1e-6)
+    assert grouped.log_likelihood_ == pytest.approx(single.log_likelihood_, rel=1e-10)
+
+
+def test_fit__three_copies_in_a_group_are_weight_three() -> None:
+    block = benchmark_panel(100, 2).block
+    weighted = block.replace(weights=np.tile([3.0, 1.0], 100))
+    copies = block.take(np.repeat(np.arange(200), np.tile([3, 1], 100)))
+    start = np.random.default_rng(1).standard_normal((2, 10))
+    one, other = (PlackettLuceMixture(2, init=start, random_state=0).fit(each) for each in (weighted, copies))
+    assert_allclose(one.log_worths_, other.log_worths_, atol=1e-6)
+    assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-10)
+
+
+def test_fit__ends_at_a_maximum() -> None:
+    # Newton steps are on: an independent optimiser gains next to nothing from there.
+    from scipy.optimize import minimize
+
+    given = benchmark_panel(150, 3, n_items=5)
+    block = given.block
+    model = PlackettLuceMixture(2, random_state=0).fit(block)
+    assert model.converged_
+    table = block.to_array()
+    person = np.arange(len(table)) // 3
+
+    def negative(flat: Table) -> float:
+        worths, odds, ghosts = flat[:10].reshape(2, 5), flat[10], flat[11:]
+        joint = np.empty((150, 2))
+        for k, own in enumerate(worths):
+            chances = np.zeros(len(table))
+            left = np.full(len(table), np.exp(own).sum())
+            for place in range(3):
+                chances += own[table[:, place]] - np.log(left)
+                left = left - np.exp(own[table[:, place]])
+            joint[:, k] = np.bincount(person, chances)
+        joint -= np.logaddexp(0, [-odds, odds])
+        prior = sum(
+            np.logaddexp(0, own - ghost).sum() + np.logaddexp(0, ghost - own).sum()
+            for own, ghost in zip(worths, ghosts, strict=True)
+        )
+        return float(-np.logaddexp(joint[:, 0], joint[:, 1]).sum() + model.alpha * prior)
+
+    start = np.concatenate(
+        [model.log_worths_.ravel(), [math.log(model.shares_[0] / model.shares_[1])], model._ghosts]
+    )
+    assert negative(start) == pytest.approx(-model.objective_, rel=1e-10)
+    assert negative(start) - minimize(negative, start, method="BFGS").fun < 1e-6 * len(table)
