@@ -85,7 +85,7 @@ def test_params__get_set_clone() -> None:
     params = model.get_params()
     assert set(params) == {
         "n_components", "m_step", "em", "init", "n_init", "alpha", "shares", "tol", "max_iter", "accelerate",
-        "unranked", "embedding", "svd_rank", "link", "kernel", "residency", "random_state", "progress",
+        "unranked", "ties", "embedding", "svd_rank", "link", "kernel", "residency", "random_state", "progress",
     }  # fmt: skip
     assert params["init"] is start
     copy = clone(model)
