@@ -11,6 +11,7 @@ from plmix_dist.cli import plmix
 from plmix_dist.cli.interruption import file_written, tell_if_interrupted, written_so_far
 from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking, unranked_option
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
+from plmix_dist.cli.ratings import ratings_options, refuse_ratings_options, run_ratings
 from plmix_dist.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 _MOST_SOURCES = 3
 
 
-def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
         "--format",
         "format_name",
         default="auto",
         show_default=True,
-        type=click.Choice(["auto", "preflib", "wide", "ranks", "long", "orderings", "parquet"]),
+        type=click.Choice(["auto", "preflib", "wide", "ranks", "long", "orderings", "parquet", *more]),
         help=words,
     )
 
@@ -38,7 +39,7 @@ def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @plmix.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("store", metavar="STORE")
-@_format_option("Format of the sources.")
+@_format_option("Format of the sources.", "ratings")
 @unranked_option
 @click.option(
     "--on-error",
@@ -50,7 +51,11 @@ def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., A
 @click.option("--merge", is_flag=True, help="Merge equal rows into one, with the sum of their weights.")
 @click.option("--append", is_flag=True, help="Add to an existing store.")
 @force_option
-@click.option("--items", metavar="FILE", help="Names of all items in order, one per line.")
+@click.option(
+    "--items",
+    metavar="FILE|N",
+    help="Names of all items in order, one per line; of ratings, the number of items to choose.",
+)
 @click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="The column of a role.")
 @click.option("--delimiter", help="Delimiter of text; default as the first lines show.")
 @click.option(
@@ -58,6 +63,7 @@ def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., A
     default=None,
     help="Whether the first line names the columns; default as the first lines show.",
 )
+@ratings_options
 @computing
 @talking
 def ingest(
@@ -76,11 +82,12 @@ def ingest(
     header: bool | None,
     executor: Executor,
     talk: Talk,
+    **ratings: Any,
 ) -> None:
     """Read rankings from files, globs or URLs into STORE.
 
     Roles of columns are id, item, rank, weight, group, ordering, items and unranked. Columns without a header are
-    numbered from 1: --no-header --column id=1.
+    numbered from 1: --no-header --column id=1. With --format ratings, the roles are user, item, rating and time.
     """
     from plmix_dist.formats.items import read_names
     from plmix_dist.ingestion import ingest as run
@@ -89,22 +96,24 @@ def ingest(
     begun, before = time.perf_counter(), _generation(store)
     _tell_of_store(store)
     with progress_bar("ingest", shown=talk.progress, as_json=talk.as_json) as progress:
-        made = run(
-            list(sources),
-            store,
-            format=format_name,
-            unranked=unranked,
-            on_error=on_error,
-            merge=merge,
-            append=append,
-            overwrite=force,
-            item_names=None if items is None else read_names(items),
-            columns=dict(_role(column) for column in columns),
-            delimiter=delimiter,
-            header=header,
-            executor=executor,
-            progress=progress,
-        )
+        common: dict[str, Any] = {
+            "unranked": unranked,
+            "on_error": on_error,
+            "merge": merge,
+            "append": append,
+            "overwrite": force,
+            "columns": dict(_role(column) for column in columns),
+            "delimiter": delimiter,
+            "header": header,
+            "executor": executor,
+            "progress": progress,
+        }
+        if format_name == "ratings":
+            made = run_ratings(list(sources), store, items=items, settings=ratings, **common)
+        else:
+            refuse_ratings_options(ratings)
+            names = None if items is None else read_names(items)
+            made = run(list(sources), store, format=format_name, item_names=names, **common)
     changed = force or made.manifest.generation != before
     _show_made(made, talk, time.perf_counter() - begun, changed=changed, rows=first_rankings(made))
 
