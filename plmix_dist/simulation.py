@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 # Entries per partition: a few megabytes, so that even small stores give work to several workers.
 PARTITION_ENTRIES = 1 << 22
+_MOST_RANKINGS = 10**12
 
 
 def simulate(
@@ -100,6 +101,8 @@ def simulate(
     [0.5, 0.5]
     """
     n_rankings = whole_number("n_rankings", n_rankings, at_least=1)
+    if n_rankings > _MOST_RANKINGS:
+        raise SettingsError(f"n_rankings is {n_rankings:,}, and a store holds at most {_MOST_RANKINGS:,}")
     n_components = whole_number("n_components", n_components, at_least=1)
     leaf_rows = None if leaf_rows is None else whole_number("leaf_rows", leaf_rows, at_least=1)
     differing = None if differing is None else whole_number("differing", differing)

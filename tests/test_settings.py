@@ -108,7 +108,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("random_state", 1.5, "but is 1.5 (float)"),
     ("random_state", "0", "but is '0' (str)"),
     ("random_state", True, "but is True (bool)"),
-    ("progress", 3, "progress must be a function or None, but is 3 (int)"),
+    ("progress", 3, "progress must be True, a function or None, but is 3 (int)"),
 ]
 
 

@@ -24,6 +24,8 @@ Result = TypeVar("Result")
 
 # Below this many tasks a local cluster takes longer to start than it saves.
 WORTH_A_CLUSTER = 4
+# A worker that has imported everything needs about this much.
+_LEAST_MEMORY = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         with connected(options.scheduler, **_security(options)) as client:
             yield client
         return
+    _check_memory_limit(options.memory_limit)
     runner = _loop_without_interruptions()
     cluster = LocalCluster(
         n_workers=options.workers or os.cpu_count() or 1,
@@ -111,6 +114,22 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
             yield client
     finally:
         runner.stop()
+
+
+def _check_memory_limit(limit: str | None) -> None:
+    """An error unless Dask understands this amount of memory."""
+    from dask.utils import parse_bytes
+
+    if limit is None or limit == "auto":
+        return
+    try:
+        understood = parse_bytes(limit)
+    except ValueError:
+        understood = 0
+    if understood < _LEAST_MEMORY:
+        raise SettingsError(
+            f"--memory-limit takes an amount of memory per worker such as 2GB, at least 200MB, but is {limit!r}"
+        )
 
 
 def _loop_without_interruptions() -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_REMOTE_LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "gcsfs", "google", "azure", "adlfs")
 _IN_THE_WAY = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG)
 
 
@@ -69,6 +70,8 @@ def writing_explained(path: str, n_bytes: int | Callable[[], str]) -> Iterator[N
                 f"cannot write {path}: {_reason(error)}; choose another place, or remove what is there"
             ) from error
         raise
+    except Exception as error:
+        raise _unreachable(path, error) from error
 
 
 @contextlib.contextmanager
@@ -98,6 +101,8 @@ def reading_permitted(path: str) -> Iterator[None]:
         if error.errno == errno.ELOOP:
             raise DamagedStoreError(f"{path} is a symbolic link, and links are not followed") from error
         raise
+    except Exception as error:
+        raise _unreachable(path, error) from error
 
 
 def read_file(path: Path, most: int | None = None) -> bytes:
@@ -179,6 +184,13 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _unreachable(path: str, error: Exception) -> Exception:
+    """What to say of an error of a library for remote storage, such as missing credentials; others stay as they are."""
+    if "://" not in path or type(error).__module__.split(".")[0] not in _REMOTE_LIBRARIES:
+        return error
+    return StoreAccessError(f"{path} cannot be reached: {error}; check the URL, the credentials and the network")
 
 
 def _reason(error: OSError) -> str:

@@ -18,7 +18,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from plmix_dist.errors import StoreError, StoreExistsError
+from plmix_dist.errors import SettingsError, StoreError, StoreExistsError
+from plmix_dist.store.access import reading_permitted
 from plmix_dist.store.lock import is_lock
 from plmix_dist.store.manifest import MANIFEST, PLAN
 from plmix_dist.store.models import MODEL
@@ -164,7 +165,8 @@ def check_apart(location: Location, source: str, what: str) -> None:
     """
     path = source.removeprefix("file://")
     if "://" not in path:
-        path = str(Path(path).expanduser().absolute())
+        with contextlib.suppress(RuntimeError):  # there is no such user; whoever reads the source will say so
+            path = str(Path(path).expanduser().absolute())
         target = os.path.realpath(location.url) if location.is_local else location.url
         path = str(Path(os.path.realpath(Path(path).parent)) / Path(path).name)
     else:
@@ -206,17 +208,20 @@ def check_file(path: str, *, overwrite: bool = False, sources: Iterable[str] = (
         folder = source if "://" in source else os.path.realpath(source)
         if (os.path.realpath(path) if local else path).startswith(f"{folder.rstrip('/')}/"):
             raise StoreExistsError(f"{path} is inside {source}, which is read; choose another path")
-    if overwrite:
-        return
-    if local:
-        there = Path(path).is_file()
-    else:
-        import fsspec
-
-        filesystem, name = fsspec.core.url_to_fs(path)
-        there = bool(filesystem.isfile(name))
-    if there:
+    there = Path(path).is_file() if local else _is_remote_file(path)
+    if there and not overwrite:
         raise StoreExistsError(f"{path} exists already; {HOW_TO_REPLACE}")
+
+
+def _is_remote_file(url: str) -> bool:
+    import fsspec
+
+    try:
+        filesystem, name = fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError) as error:
+        raise SettingsError(f"{url} cannot be reached: {error}; check the URL and its options") from error
+    with reading_permitted(url):
+        return bool(filesystem.isfile(name))
 
 
 def differences(mine: Mapping[str, Any], there: Mapping[str, Any]) -> str:
