@@ -231,7 +231,7 @@ def _refuse_ratings(table: Table) -> None:
     ]
     options = " ".join(f"--column {choice}" for choice in (*chosen, f"rank={name}"))
     raise IngestError(
-        f"{table.url}: the column {name!r} seems to hold ratings, of which the highest is the best. Ratings are not "
-        "read; turn them into ranks first (1 is the best, equal ratings are equal ranks). If they are ranks already, "
+        f"{table.url}: the column {name!r} seems to hold ratings, of which the highest is the best: say "
+        "--format ratings, and equal ratings become ties. If they are ranks (1 is the best), "
         f"say --format long {options}"
     )
