@@ -212,8 +212,8 @@ def refuse_long_tables(table: Table) -> None:
         options = " ".join(map(_option, ("id", "item", "rank"), names))
         raise IngestError(
             f"{table.url}: several lines have the same {names[0]!r}: if each line is one item of a ranking, and "
-            f"{names[2]!r} is its rank (1 is the best), say --format long {options}; if it is a rating, say --format ratings; if each "
-            "line is a ranking, say --format wide"
+            f"{names[2]!r} is its rank (1 is the best), say --format long {options}; if it is a rating, say "
+            "--format ratings; if each line is a ranking, say --format wide"
         )
 
 
