@@ -114,6 +114,7 @@ def fit(
     with fit_progress(talk, settings["tol"], settings["max_iter"]) as progress:
         if progress is not None:
             progress.stage({"stage": "open", "state": "begun"})
+        from plmix_dist.data import weight_of_memberships
         from plmix_dist.estimator import PlackettLuceMixture
         from plmix_dist.store import Location, check_target, open_store
 
@@ -129,7 +130,7 @@ def fit(
         model = PlackettLuceMixture(random_state=seed, progress=progress, **settings)
         _fit_without_warnings(model, opened, executor)
     model.save(folder, about={"job": job})
-    record = _fit_record(model, out, opened.total_weight, time.perf_counter() - begun)
+    record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
     lines = [*_fit_lines(model, record), *_truth_lines(model, store, record)]
     show(lines, record, **vars(talk))
     return 0 if model.converged_ else EXIT_NOT_CONVERGED
@@ -153,6 +154,7 @@ def _fit_without_warnings(model: PlackettLuceMixture, opened: RankingStore, exec
 def score(model: str, store: str, *, executor: LazyExecutor, talk: Talk) -> None:
     """Mean log-likelihood of the rankings of STORE under MODEL."""
     with progress_bar("score", shown=talk.progress, as_json=talk.as_json):
+        from plmix_dist.data import weight_of_memberships
         from plmix_dist.estimator import PlackettLuceMixture
         from plmix_dist.store import open_store
 
@@ -160,7 +162,7 @@ def score(model: str, store: str, *, executor: LazyExecutor, talk: Talk) -> None
         value = PlackettLuceMixture.load(model).score(opened, client=executor.client_if_asked())
     record = {
         "score": value,
-        "log_likelihood": value * opened.total_weight,
+        "log_likelihood": value * weight_of_memberships(opened),
         "total_weight": opened.total_weight,
     }
     show([("score", f"{value:.10g} mean log-likelihood per ranking")], record, **vars(talk))

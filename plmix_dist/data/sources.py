@@ -16,6 +16,7 @@ from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.engine.store_leaves import StoreLeaves
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.numbering import check_numbered_from_zero
 from plmix_dist.rankings.ranges import check_ranges
 from plmix_dist.rankings.tie_treatments import TIES
@@ -84,6 +85,20 @@ def rankings_of_block(block: RankingBlock) -> Rankings:
     2
     """
     return Rankings(BlockLeaves(block), block.n_items, tuple(map(str, range(block.n_items))))
+
+
+def weight_of_memberships(store: RankingStore) -> float:
+    """What a mean log-likelihood is divided by: the number of persons in a store with groups, else the total weight.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> weight_of_memberships(plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5))
+    100.0
+    """
+    if not any(name.startswith("groups") for name in StoreLeaves(store).columns):
+        return store.total_weight
+    return sum(membership_weight(block) for block in store.iter_leaves(labels=False))
 
 
 def _rankings_of(
