@@ -170,21 +170,25 @@ def best_of(ends: Ends) -> int:
 def _candidates(
     look: Look, settings: FitSettings, sample_fits: SampleFits, client: Client | None
 ) -> tuple[list[Candidate], dict[str, Any]]:
-    """Starts that have won their races, as near to the optimum as samples lead, and what is known about them.
+    """Starts as near to the optimum as samples lead, and what is known about them.
 
     After every stage distinct ones are left. At most n_init go on to data larger than the sample.
     """
     made = make_starts(look.small_sample, settings.start, sample_fits.stages, client)
-    candidates = [
-        Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts
-    ]
-    if made.uncertain:
-        candidates = sample_fits.race(look.small_sample, candidates)
-    if look.small_sample.n_rankings < look.sample.n_rankings:
-        candidates = sample_fits.on_small_sample(look.small_sample, candidates)
+    about = made.about
+    if made.searched:
+        mean_listed = look.extent.listed / look.extent.rows
+        candidates, found = sample_fits.search(look.sample, made.starts, settings.start, mean_listed)
+        about = about | {"search": found}
+    else:
+        candidates = [
+            Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts
+        ]
+        if look.small_sample.n_rankings < look.sample.n_rankings:
+            candidates = sample_fits.on_small_sample(look.small_sample, candidates)
     if look.share < 1:
         candidates = sample_fits.on_sample(look.sample, candidates)
-    return candidates, made.about
+    return candidates, about
 
 
 def em_for(settings: FitSettings, extent: Extent, rankings: Rankings) -> Em:

@@ -49,6 +49,7 @@ def run_to_ends(
     cuts: Sequence[tuple[int, int]] = (),
     n_kept: int | None = None,
     progress: Progress | None = None,
+    tell: bool = True,
 ) -> Ends:
     """Run all candidates to their ends; every pass over the data serves all that still run.
 
@@ -60,6 +61,8 @@ def run_to_ends(
         How many ends are kept, at most. Of ends that are the same optimum one is kept. None keeps all.
     progress
         Called with the record of every iteration.
+    tell
+        Whether to warn of components that collapsed.
     """
     fits = [replace(em, number=number) for number in range(len(candidates))]
     at_once = max(1, MOST_NUMBERS // (2 * max(_n_numbers(em, candidate) for candidate in candidates)))
@@ -70,7 +73,7 @@ def run_to_ends(
             for fit, candidate in zip(fits, candidates, strict=True)
         ]
     )
-    ended = run(passes, together, begin, _Reporter(progress))
+    ended = run(passes, together, begin, _Reporter(progress, tell))
     failed = {
         number: state.error
         for number, state in enumerate(ended.states)
@@ -105,8 +108,9 @@ def _n_numbers(em: Em, candidate: Candidate) -> int:
 class _Reporter:
     """Hands on new records of fits that run together, and warns of components that collapsed."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress | None, tell: bool) -> None:
         self.progress = progress
+        self.tell = tell
         self.n_told: dict[int, tuple[int, int]] = {}
 
     def __call__(self, state: TogetherState) -> None:
@@ -117,7 +121,7 @@ class _Reporter:
             for record in own.history[n_records:]:
                 if self.progress is not None:
                     self.progress(record)
-            for event in own.events[n_events:]:
+            for event in own.events[n_events:] if self.tell else ():
                 done = "seeded again" if event["action"] == "reseed" else "dropped"
                 which = f"iteration {event['iteration']}: component {event['component']}"
                 warnings.warn(
