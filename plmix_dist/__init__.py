@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from plmix_dist.inspection import info, verify
     from plmix_dist.mixture import MixtureParams
     from plmix_dist.rankings import Ranking, RankingBlock
+    from plmix_dist.ratings import ingest_ratings
     from plmix_dist.simulation import simulate
     from plmix_dist.spectral import SpectralPlackettLuce
     from plmix_dist.splitting import split
@@ -32,6 +33,7 @@ _HOME = {
     "export": "plmix_dist.exporting",
     "info": "plmix_dist.inspection",
     "ingest": "plmix_dist.ingestion",
+    "ingest_ratings": "plmix_dist.ratings",
     "open_store": "plmix_dist.store",
     "simulate": "plmix_dist.simulation",
     "split": "plmix_dist.splitting",
@@ -42,6 +44,7 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "PlackettLuceMixture",
     "SpectralPlackettLuce",
     "ingest",
+    "ingest_ratings",
     "export",
     "simulate",
     "split",

@@ -18,8 +18,10 @@ from plmix_dist.inference.fit import Fit, fit_mixture
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.mixture import MixtureParams, load_with
+from plmix_dist.progress import shown_progress
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store.location import Location
+from plmix_dist.store.targets import check_target
 from plmix_dist.values import nearest, numbers, seed_of, shown
 
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ class PlackettLuceMixture(MixtureEstimator):
         ranks below the listed ones) or "absent" (it was not on offer). Needed if a row is shorter than the number of
         items. A store knows it. The argument of `fit` goes first. `score`, `predict` and all others remember what the
         fit used, so cross-validation works with short rows.
+    ties
+        How items that share a place are treated: "expand" (a ranking becomes its linear extensions, or 24 draws of
+        them), "marginal" (the exact sum over all orders), or "resample" (one order is drawn from the current fit in
+        every pass). See docs/ties-and-groups.md.
     embedding
         How a spectral start represents a ranking: "rank" (one number per item), "pairwise" (one number per pair of
         items, as in the paper; the SVD is dask-ml's), or "auto", which is "rank".
@@ -87,7 +93,9 @@ class PlackettLuceMixture(MixtureEstimator):
         Seed of samples and random starts: a number from 0 on, a numpy RandomState or Generator, or None for another
         seed in every fit. Each fit draws one seed from a RandomState or Generator, so a second fit differs.
     progress
-        Called with the record of each iteration of the fit to all rows, the same as in `history_`.
+        None shows nothing; True prints text on stderr: each stage, one line per iteration, and about how long the fit
+        still takes. A function is called with the record of each iteration of the fit to all rows, the same as in
+        `history_`. An object that can be called and has a method `stage` also hears of stages (docs/fitting.md).
 
     Attributes
     ----------
@@ -135,6 +143,7 @@ class PlackettLuceMixture(MixtureEstimator):
         alpha: float = 0.1,
         shares: ArrayLike | None = None,
         unranked: Unranked | None = None,
+        ties: Literal["expand", "marginal", "resample"] = "expand",
         embedding: Literal["auto", "pairwise", "rank"] = "auto",
         svd_rank: Literal["auto", "paper"] | int = "auto",
         link: Literal["logit", "probit"] = "logit",
@@ -144,7 +153,7 @@ class PlackettLuceMixture(MixtureEstimator):
         accelerate: bool = True,
         residency: Residency = "auto",
         random_state: RandomState = None,
-        progress: Callable[[dict[str, Any]], None] | None = None,
+        progress: Callable[[dict[str, Any]], None] | bool | None = None,
     ) -> None:
         self.n_components = n_components
         self.m_step = m_step
@@ -154,6 +163,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self.alpha = alpha
         self.shares = shares
         self.unranked = unranked
+        self.ties = ties
         self.embedding = embedding
         self.svd_rank = svd_rank
         self.link = link
@@ -212,7 +222,7 @@ class PlackettLuceMixture(MixtureEstimator):
         """
         del y
         settings = self._settings()
-        with client_of(client) as chosen:
+        with shown_progress(self.progress, self.tol, self.max_iter) as progress, client_of(client) as chosen:
             rankings = as_rankings(
                 X,
                 n_items=n_items,
@@ -220,10 +230,11 @@ class PlackettLuceMixture(MixtureEstimator):
                 default_unranked=self.unranked,
                 sample_weight=sample_weight,
                 client=chosen,
+                ties=self.ties,
             )
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
             start = self._start(rankings)
-            fitted = fit_mixture(rankings, settings, start, chosen, self.progress)
+            fitted = fit_mixture(rankings, settings, start, chosen, progress)
         self._take(fitted, rankings.item_names)
         self.unranked_ = unranked or self.unranked
         if not self.converged_:
@@ -237,8 +248,8 @@ class PlackettLuceMixture(MixtureEstimator):
 
     def _settings(self) -> FitSettings:
         """The settings, checked."""
-        if self.progress is not None and not callable(self.progress):
-            raise SettingsError(f"progress must be a function or None, but is {shown(self.progress)}")
+        if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
+            raise SettingsError(f"progress must be True, a function or None, but is {shown(self.progress)}")
         return FitSettings(
             n_components=self.n_components,
             m_step=self.m_step,
@@ -255,24 +266,39 @@ class PlackettLuceMixture(MixtureEstimator):
             svd_rank=self.svd_rank,
             link=self.link,
             kernel=self.kernel,
+            ties=self.ties,
             seed=seed_of(self.random_state),
         )
 
-    def save(self, path: str | os.PathLike[str] | Location) -> None:
+    def save(self, path: str | os.PathLike[str] | Location, *, about: dict[str, Any] | None = None) -> None:
         """Write a folder of arrays and JSON that can be read without this package; nothing is pickled.
 
-        A model that is there stays whole until the new one is.
+        A model that is there is replaced, and stays whole until the new one is. Anything else that is there, such as a
+        store or other files, is an error.
+
+        Parameters
+        ----------
+        path
+            The folder or URL to write.
+        about
+            More entries for `model.json`.
         """
+        check_target(Location.of(path), "model", overwrite=True)
         init_arrays = {name: value for name, value in self.init_.items() if isinstance(value, np.ndarray)}
-        about = {
-            "settings": {name: value for name, value in self.get_params().items() if _is_plain(value)},
+        entries = {
+            "settings": self._plain_settings(),
             "fit": {name: getattr(self, f"{name}_") for name in _RESULTS},
             "history": self.history_,
             "events": self.events_,
             "init": {name: value for name, value in self.init_.items() if name not in init_arrays},
         }
         arrays = {f"init_{name}": value for name, value in init_arrays.items()}
-        self._mixture().save_with(path, about, {"ghosts": self._ghosts, **arrays})
+        self._mixture().save_with(path, {**(about or {}), **entries}, {"ghosts": self._ghosts, **arrays})
+
+    def _plain_settings(self) -> dict[str, Any]:
+        """The settings that JSON can hold."""
+        shares = {} if self.shares is None else {"shares": numbers("shares", self.shares).tolist()}
+        return {name: value for name, value in self.get_params().items() if _is_plain(value)} | shares
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | Location) -> Self:

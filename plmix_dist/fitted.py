@@ -15,6 +15,7 @@ from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.kernels import row_posteriors
 from plmix_dist.mixture import MixtureParams
 from plmix_dist.posteriors import components_of, log_likelihoods_of, prepared_of, probabilities_of
+from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.values import seed_of, whole_number
@@ -69,7 +70,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> model.predict_proba([[0, 1, 2]]).round(1).tolist()
         [[1.0, 0.0]]
         """
-        return self._by_row(X, unranked, client, probabilities_of(self._mixture()))
+        return self._by_row(X, unranked, client, probabilities_of(self._mixture(), self._ties))
 
     def predict(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> Any:
         """(n_rankings,): the most probable component of each ranking. Lazy as for `predict_proba`.
@@ -82,7 +83,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> model.predict([[0, 1, 2], [2, 1, 0]]).tolist()
         [0, 1]
         """
-        return self._by_row(X, unranked, client, components_of(self._mixture()))
+        return self._by_row(X, unranked, client, components_of(self._mixture(), self._ties))
 
     def fit_predict(self, X: Any, y: object = None, **options: Any) -> Any:
         """Fit, then predict the same rankings. The options are those of `fit`.
@@ -106,7 +107,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> np.exp(model.score_samples([[0, 1, 2], [2, 1, 0]])).round(1).tolist()
         [0.7, 0.2]
         """
-        return self._by_row(X, unranked, client, log_likelihoods_of(self._mixture()))
+        return self._by_row(X, unranked, client, log_likelihoods_of(self._mixture(), self._ties))
 
     def score(
         self,
@@ -134,6 +135,10 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def bic(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> float:
         """Bayesian information criterion on these rankings; lower is better.
 
+        It is d log(w) - 2 log-likelihood, where w is the total weight (with groups, the number of persons). Free
+        parameters are d = K (n_items - 1) log-worths and, unless `shares` are fixed, K - 1 shares, where K is the
+        number of components that are left. Every item of the model counts, even one that was never on offer.
+
         Examples
         --------
         >>> from plmix_dist import PlackettLuceMixture
@@ -148,6 +153,8 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     def aic(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> float:
         """Akaike information criterion on these rankings; lower is better.
+
+        It is 2 d - 2 log-likelihood, with d as for `bic`.
 
         Examples
         --------
@@ -193,18 +200,32 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         return MixtureParams(self.log_worths_, self.shares_, self.item_names_)
 
     def _n_parameters(self) -> int:
+        """Log-worths are free up to a constant per component; shares that are not fixed sum to one."""
         mixture = self._mixture()
-        return mixture.n_components * (mixture.n_items - 1) + mixture.n_components - 1
+        n_shares = mixture.n_components - 1 if getattr(self, "shares", None) is None else 0
+        return mixture.n_components * (mixture.n_items - 1) + n_shares
+
+    @property
+    def _ties(self) -> str:
+        """How ties are treated: as the settings say, or else as in PlackettLuceMixture."""
+        return str(getattr(self, "ties", "expand"))
 
     def _rankings(
-        self, X: Any, unranked: Unranked | None, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        unranked: Unranked | None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        ties: str = "marginal",
     ) -> Rankings:
+        """The rankings; row functions treat ties themselves, so that results are per ranking."""
         return as_rankings(
             X,
             unranked=unranked,
             default_unranked=getattr(self, "unranked_", None),
             sample_weight=sample_weight,
             item_names=self._mixture().item_names,
+            ties=ties,
         )
 
     def _by_row(self, X: Any, unranked: Unranked | None, client: ClientLike, function: RowFunction) -> Any:
@@ -217,7 +238,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         self, X: Any, sample_weight: ArrayLike | None, unranked: Unranked | None, client: ClientLike
     ) -> _Score:
         mixture = self._mixture()
-        rankings = self._rankings(X, unranked, sample_weight)
+        rankings = self._rankings(X, unranked, sample_weight, ties=self._ties)
         with client_of(client) as chosen:
             passes = make_passes(rankings, chosen, "store")
             (answer,) = passes.run([Request(_SCORE, (mixture.log_worths, mixture.log_shares))])
@@ -230,7 +251,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class _Score(NamedTuple):
-    """Sums over rows: log-likelihood and weight, both of shape ()."""
+    """Sums over rows: log-likelihood and weight (with groups, persons), both of shape ()."""
 
     log_likelihood: NDArray[np.float64]
     weight: NDArray[np.float64]
@@ -240,8 +261,8 @@ def _score_leaf(number: int, block: RankingBlock, params: Prepared) -> _Score:
     """Log-likelihood and weight of one leaf."""
     del number
     log_likelihood, _ = row_posteriors(block, params)
-    weights = block.row_weights
-    return _Score(np.array((weights * log_likelihood).sum()), np.array(weights.sum()))
+    total = np.array((block.row_weights * log_likelihood).sum())
+    return _Score(total, np.array(membership_weight(block)))
 
 
 _SCORE = Aggregation("score", leaf=_score_leaf, prepare=prepared_of)

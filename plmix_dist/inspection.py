@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plmix_dist.engine import run_all
+from plmix_dist.engine.tree import add_statistics
 from plmix_dist.rankings.comparison import Comparisons, add_comparisons, comparison_graph, comparisons
+from plmix_dist.rankings.identifiability import OrderedLengths, identifiability, ordered_lengths
 from plmix_dist.store import RankingStore, open_store, verify_partition, verify_top
 
 if TYPE_CHECKING:
@@ -55,7 +57,10 @@ def info(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """What is in a store: sizes, kinds of rankings, items, history and, with `graph`, the comparison graph.
+    """What is in a store: sizes, items, history and, with `graph`, what all rows show.
+
+    With `graph`, all rows are read for the kinds of rankings, the comparison graph, and "identifiability": the largest
+    numbers of components that the rankings identify, for all parameters ("certain") and for almost all ("generic").
 
     `client` is as in PlackettLuceMixture.fit.
 
@@ -64,8 +69,8 @@ def info(
     >>> import tempfile, plmix_dist
     >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=50, n_items=4)
     >>> found = info(store)
-    >>> found["kinds"]["full"], found["comparison_graph"]["n_groups"]
-    (50, 1)
+    >>> found["kinds"]["full"], found["comparison_graph"]["n_groups"], found["identifiability"]["certain"]
+    (50, 1, 2)
     """
     opened = _opened(store)
     manifest = opened.manifest
@@ -91,17 +96,34 @@ def info(
         report["comparison_graph"] = _described(
             comparison_graph(add_comparisons(part[1] for part in parts)), opened.item_names
         )
+        report["identifiability"] = _identified(reduce(add_statistics, (part[2] for part in parts)), opened)
     return report
 
 
-def _survey_partition(store: RankingStore, number: int) -> tuple[dict[str, int], Comparisons]:
-    """The number of rows of each kind in one partition, and its comparisons."""
+def _identified(lengths: OrderedLengths, store: RankingStore) -> dict[str, Any]:
+    """How many components the rankings identify, and why no more. There are never more than rankings."""
+    found = identifiability(lengths, store.n_items)
+    certain, generic = (min(most, store.n_rankings) for most in (found.certain, found.generic))
+    return {
+        "certain": certain,
+        "generic": generic,
+        "counts_like_items": found.counts_like,
+        "rankings": found.described,
+        "why_no_more": found.reason(generic + 1)
+        if generic == found.generic
+        else "there are no more rankings",
+    }
+
+
+def _survey_partition(store: RankingStore, number: int) -> tuple[dict[str, int], Comparisons, OrderedLengths]:
+    """The number of rows of each kind in one partition, its comparisons, and what its rows order."""
     kinds = dict.fromkeys(("full", "top-k", "subset", "slate", "tied", "weighted", "grouped"), 0)
     empty = np.zeros(0, np.int64)
     n_items = store.n_items
     found = [
         Comparisons(n_items, empty, np.zeros(n_items, np.int64), empty, empty, np.zeros(n_items, np.bool_))
     ]
+    lengths = []
     for block in store.partition(number):
         full, slate = block.n_ordered == block.n_items, block.n_ordered < block.n_listed
         kinds["full"] += int(full.sum())
@@ -113,7 +135,8 @@ def _survey_partition(store: RankingStore, number: int) -> tuple[dict[str, int],
         if block.tied is not None:
             kinds["tied"] += int(np.maximum.reduceat(block.tied, block.offsets[:-1]).sum())
         found.append(comparisons(block))
-    return kinds, add_comparisons(found)
+        lengths.append(ordered_lengths(block))
+    return kinds, add_comparisons(found), reduce(add_statistics, lengths)
 
 
 def _described(graph: ComparisonGraph, names: tuple[str, ...]) -> dict[str, Any]:

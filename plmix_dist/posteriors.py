@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plmix_dist.engine.by_row import RowFunction
 from plmix_dist.kernels import prepare, row_posteriors
+from plmix_dist.rankings.linear_extensions import extend_ties
+from plmix_dist.rankings.tie_treatments import TIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +22,11 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import RankingBlock
 
 
-def probabilities_of(mixture: MixtureParams) -> RowFunction:
+def probabilities_of(mixture: MixtureParams, ties: str = "marginal") -> RowFunction:
     """(n_rankings, n_components): the probability of each component for each ranking.
+
+    With ties="expand" the result of a ranking with ties is the mean over its linear extensions. Rankings of a group
+    have the probabilities of their person.
 
     Examples
     --------
@@ -31,10 +37,12 @@ def probabilities_of(mixture: MixtureParams) -> RowFunction:
     >>> rows_now(as_rankings([[0, 1]]), probabilities_of(mixture)).round(6).tolist()
     [[0.75, 0.25]]
     """
-    return RowFunction(_probabilities, _params(mixture), prepared_of, n_columns=mixture.n_components)
+    return RowFunction(
+        partial(_probabilities, ties), _params(mixture), prepared_of, n_columns=mixture.n_components
+    )
 
 
-def components_of(mixture: MixtureParams) -> RowFunction:
+def components_of(mixture: MixtureParams, ties: str = "marginal") -> RowFunction:
     """(n_rankings,): the most probable component of each ranking.
 
     Examples
@@ -46,11 +54,11 @@ def components_of(mixture: MixtureParams) -> RowFunction:
     >>> rows_now(as_rankings([[1, 0]]), components_of(mixture)).tolist()
     [1]
     """
-    return RowFunction(_components, _params(mixture), prepared_of, dtype=np.int64)
+    return RowFunction(partial(_components, ties), _params(mixture), prepared_of, dtype=np.int64)
 
 
-def log_likelihoods_of(mixture: MixtureParams) -> RowFunction:
-    """(n_rankings,): the log-likelihood of each ranking.
+def log_likelihoods_of(mixture: MixtureParams, ties: str = "marginal") -> RowFunction:
+    """(n_rankings,): the log-likelihood of each ranking; in a group, given the rankings of the person before it.
 
     Examples
     --------
@@ -61,7 +69,7 @@ def log_likelihoods_of(mixture: MixtureParams) -> RowFunction:
     >>> np.exp(rows_now(as_rankings([[0, 1]]), log_likelihoods_of(mixture))).round(6).tolist()
     [0.75]
     """
-    return RowFunction(_log_likelihoods, _params(mixture), prepared_of)
+    return RowFunction(partial(_log_likelihoods, ties), _params(mixture), prepared_of)
 
 
 def prepared_of(params: Sequence[NDArray[np.float64]]) -> Prepared:
@@ -79,14 +87,34 @@ def _params(mixture: MixtureParams) -> tuple[NDArray[np.float64], NDArray[np.flo
     return mixture.log_worths, mixture.log_shares
 
 
-def _probabilities(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
-    return row_posteriors(block, params)[1]
+def posteriors_by_ranking(
+    ties: str, block: RankingBlock, params: Prepared
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row, its ties treated.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import Ranking, RankingBlock
+    >>> block = RankingBlock.from_rows([Ranking(((0, 1), (2,)), (), "absent", 1.0)], n_items=3)
+    >>> params = prepared_of((np.zeros((1, 3)), np.zeros(1)))
+    >>> [np.exp(posteriors_by_ranking(ties, block, params)[0]).round(4).tolist() for ties in ("expand", "marginal")]
+    [[0.1667], [0.3333]]
+    """
+    if not TIES[ties].extends or not block.has_ties:
+        return row_posteriors(block, params)
+    extended = extend_ties(block)
+    logs, posteriors = row_posteriors(extended.block, params)
+    return extended.mean_by_row(logs), extended.mean_by_row(posteriors)
 
 
-def _components(block: RankingBlock, params: Prepared) -> NDArray[np.int64]:
-    most: NDArray[np.int64] = np.argmax(row_posteriors(block, params)[1], axis=1)
+def _probabilities(ties: str, block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
+    return posteriors_by_ranking(ties, block, params)[1]
+
+
+def _components(ties: str, block: RankingBlock, params: Prepared) -> NDArray[np.int64]:
+    most: NDArray[np.int64] = np.argmax(posteriors_by_ranking(ties, block, params)[1], axis=1)
     return most
 
 
-def _log_likelihoods(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
-    return row_posteriors(block, params)[0]
+def _log_likelihoods(ties: str, block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
+    return posteriors_by_ranking(ties, block, params)[0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from plmix_dist.data import as_rankings
 from plmix_dist.engine import run_all
 from plmix_dist.engine.by_row import rows_of_run, run_of_rows
+from plmix_dist.engine.store_leaves import StoreLeaves
 from plmix_dist.posteriors import probabilities_of
 from plmix_dist.store import (
     Location,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+    from plmix_dist.data import Rankings
     from plmix_dist.engine import Executor
     from plmix_dist.engine.by_row import RowRun
     from plmix_dist.engine.clients import ClientLike
@@ -47,6 +49,7 @@ def write_predictions(
     overwrite: bool = False,
     client: ClientLike = None,
     executor: Executor | None = None,
+    ties: str = "expand",
     progress: Callable[[int, int], None] | None = None,
 ) -> Written:
     """Write the probability of each component (`probabilities`) and the most probable one (`component`) of every row.
@@ -71,12 +74,16 @@ def write_predictions(
     rankings = as_rankings(opened, item_names=mixture.item_names)
     location = Location.of(out)
     check_target(location, "memberships", overwrite=overwrite, sources=[opened.location.url])
-    function = probabilities_of(mixture)
+    function = probabilities_of(mixture, ties)
     plan = MembershipPlan(
         rankings.n_rankings,
         mixture.n_components,
         min(memberships.CHUNK_ROWS, rankings.n_rankings),
-        {"model": _digest_of_mixture(mixture), "rankings": _digest_of_store(opened)},
+        {
+            "model": _digest_of_mixture(mixture),
+            "rankings": digest_of_store(opened),
+            **_treated(rankings, ties),
+        },
     )
     with MembershipSession.begin(location, plan, overwrite=overwrite) as session:
         tasks = [
@@ -110,12 +117,26 @@ def write_run(task: WriteTask) -> None:
     write_memberships(task.out, task.plan, task.first, rows)
 
 
+def _treated(rankings: Rankings, ties: str) -> dict[str, str]:
+    """How ties are treated, if there are any: a second run must have it in common with the first."""
+    source = rankings.source
+    return {"ties": ties} if isinstance(source, StoreLeaves) and "tied" in source.columns else {}
+
+
 def _digest_of_mixture(mixture: MixtureParams) -> str:
     """A digest of the parameters of a mixture."""
     parts = (npy_bytes(mixture.log_worths), npy_bytes(mixture.shares), repr(mixture.item_names).encode())
     return sha256(b"".join(parts))
 
 
-def _digest_of_store(store: RankingStore) -> str:
-    """A digest of all rows of a store."""
+def digest_of_store(store: RankingStore) -> str:
+    """A digest of all rows of a store.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=3, random_state=0)
+    >>> len(digest_of_store(store))
+    64
+    """
     return sha256(" ".join(part.index_sha256 for part in store.manifest.partitions).encode())

@@ -25,6 +25,7 @@ _RENEW_SECONDS = 0.25
 _LINE_WIDTH = 79
 
 _WORDS = {
+    "open": "opening the store",
     "compile": "compiling kernels, once per machine and version",
     "look": "look: one pass over all rankings",
     "embedding": "start: embedding",
@@ -121,8 +122,6 @@ class ProgressText:
     renewed
         Whether the last line is written again and again, with the seconds that have passed: on a terminal, and in a
         notebook. Otherwise every line is written once.
-    weight
-        The total weight, to print mean log-likelihoods; None prints sums.
 
     Examples
     --------
@@ -141,12 +140,11 @@ class ProgressText:
         write: Callable[[str], None],
         *,
         renewed: bool = False,
-        weight: float | None = None,
     ) -> None:
         self._left = left
         self._write = write
         self._renewed = renewed
-        self._weight = weight or 1.0
+        self._weight = 1.0
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._renewer: threading.Thread | None = None
@@ -159,9 +157,11 @@ class ProgressText:
         Parameters
         ----------
         event
-            "stage" is its name, "state" is "begun", "iteration" or "ended".
+            "stage" is its name, "state" is "begun", "iteration" or "ended". "weight" is the total weight, by which
+            log-likelihoods are divided from then on.
         """
         label = _WORDS.get(event["stage"], str(event["stage"]).replace("-", " "))
+        self._weight = event.get("weight", self._weight)
         with self._lock:
             if event["state"] == "begun":
                 self._label, self._begun = label, time.perf_counter()

@@ -22,6 +22,7 @@ from plmix_dist.store import (
     check_target,
     write_partition,
 )
+from plmix_dist.store.manifest import MANIFEST
 from plmix_dist.store.models import MODEL
 from plmix_dist.store.targets import HOW_TO_REPLACE
 from plmix_dist.values import seed_of, whole_number
@@ -120,7 +121,8 @@ def simulate(
     )
     check_output(location, overwrite=overwrite)
     beside = location.sibling(".truth")
-    _check_truth(beside, mixture, overwrite)
+    if overwrite or not location.exists(MANIFEST):  # otherwise the store itself is the same, or refused
+        _check_truth(beside, mixture, overwrite)
     with WriteSession.begin(location, plan, overwrite=overwrite) as session:
         if not session.already_done:
             about = {"simulated": {"seed": seed, "n_rankings": n_rankings}}

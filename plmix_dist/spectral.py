@@ -118,6 +118,7 @@ class SpectralPlackettLuce(MixtureEstimator):
                 default_unranked=self.unranked,
                 sample_weight=sample_weight,
                 client=chosen,
+                ties="expand",
             )
             check_memory(rankings.n_items, self.n_components)
             passes = make_passes(rankings, chosen, self.residency)

@@ -53,6 +53,12 @@ def fitted(tmp_path_factory: pytest.TempPathFactory, simulated: Path) -> Path:
     return path
 
 
+def iterations(text: str) -> list[dict[str, Any]]:
+    """The lines of JSON about iterations of the fit to all rows."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [line for line in lines if "stage" not in line]
+
+
 def lines_of(text: str) -> dict[str, str]:
     """`name  value` lines as a dictionary."""
     pairs = (line.split("  ", 1) for line in text.splitlines())
@@ -100,6 +106,7 @@ def test_fit__json(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) 
     )
     assert record == {
         "model": str(tmp_path / "model"),
+        "changed": True,
         "n_iter": model.n_iter_,
         "converged": True,
         "log_likelihood": model.log_likelihood_,
@@ -110,8 +117,11 @@ def test_fit__json(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) 
         "shares": model.shares_.tolist(),
         "events": [],
     }
-    # Every iteration was printed as a line of JSON, equal to its record in the model.
-    assert [json.loads(line) for line in said.err.splitlines()] == model.history_
+    # Every iteration was printed as a line of JSON, equal to its record in the model but for the time left.
+    printed = iterations(said.err)
+    assert [{**line, "eta_seconds": None} for line in printed] == [
+        {**line, "eta_seconds": None} for line in model.history_
+    ]
     # The verb gives the same as the estimator.
     same = PlackettLuceMixture(2, random_state=3).fit(simulated)
     assert np.array_equal(same.log_worths_, model.log_worths_)
@@ -127,14 +137,20 @@ def test_fit__lines_for_people(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     said = plmix("fit", simulated, "--components", 2, "--out", tmp_path / "model")
     history = PlackettLuceMixture.load(tmp_path / "model").history_
-    lines = said.err.splitlines()
+    # The last line of a terminal is renewed after a carriage return; what stays are whole lines.
+    kept = [line.rpartition("\r")[2].rstrip() for line in said.err.split("\n")]
+    lines = [line for line in kept if "rankings/s" in line]
     assert len(lines) == len(history)
+    stages = [line for line in kept if line and "rankings/s" not in line]
+    assert stages[0].startswith("opening the store, ")
+    assert stages[1].startswith("look: one pass over all rankings, ")
     for line, record in zip(lines, history, strict=True):
         words = line.split()
         assert words[0] == str(record["iteration"])
         assert words[1] == f"{record['log_likelihood'] / 1_500:.8f}"
         assert f"gradient {record['gradient']:.1e}" in line
-        assert line.endswith(record["step"] if record["taken"] else f"{record['step']}, not taken")
+        step = record["step"] if record["taken"] else f"{record['step']}, not taken"
+        assert re.search(rf"  {re.escape(step)}(, about \d+ (s|min) left)?$", line)
 
 
 def test_fit__quiet(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) -> None:
@@ -169,7 +185,7 @@ def test_fit__every_option(tmp_path: Path, simulated: Path, plmix: Callable[...,
                 "alpha": 0.25, "tol": 1e-3, "max_iter": 300, "accelerate": False, "residency": "store",
                 "random_state": 9}  # fmt: skip
     assert {name: settings[name] for name in expected} == expected
-    starts = {json.loads(line)["start"] for line in said.err.splitlines()}
+    starts = {line["start"] for line in iterations(said.err)}
     assert starts == {0, 1}
 
 
@@ -179,7 +195,7 @@ def test_fit__model_that_is_there(
     before = snapshot(fitted)
     said = plmix("fit", simulated, "--components", 2, "--out", fitted)
     assert said.code == 1
-    assert f"{fitted} already holds a model; choose another folder, or remove it first" in said.err
+    assert f"{fitted} already holds a model, and it does not say what it was fitted to" in said.err
     assert snapshot(fitted) == before
 
 
@@ -200,7 +216,7 @@ def test_fit__from_a_saved_model(
     )
     assert said.code == 0
     first = PlackettLuceMixture.load(fitted)
-    begun = json.loads(said.err.splitlines()[0])
+    begun = iterations(said.err)[0]
     assert begun["log_likelihood"] == pytest.approx(first.log_likelihood_, rel=1e-12)
     again = PlackettLuceMixture.load(tmp_path / "again")
     np.testing.assert_allclose(again.log_worths_, first.log_worths_, atol=1e-4)
@@ -259,7 +275,7 @@ def test_fit__component_that_collapses(tmp_path: Path, plmix: Callable[..., Said
     else:
         assert printed_json(said.out)["events"][0] == event
         # With --json, stderr must hold nothing but lines of JSON.
-        assert [json.loads(line)["iteration"] for line in said.err.splitlines()][:2] == [1, 2]
+        assert [line["iteration"] for line in iterations(said.err)][:2] == [1, 2]
 
 
 def test_fit__truth_of_another_size(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) -> None:
@@ -291,9 +307,13 @@ def test_fit__no_estimate(tmp_path: Path, plmix: Callable[..., Said]) -> None:
 def test_fit__ties(tmp_path: Path, plmix: Callable[..., Said]) -> None:
     rows = [Ranking(((0, 1), (2,)), (), "absent", 1.0)]
     write_store(tmp_path / "store", [[block_of(rows, 3)]], item_names=["tea", "mate", "milk"])
-    said = plmix("fit", tmp_path / "store", "--components", 1, "--out", tmp_path / "model")
-    assert said.code == 1
-    assert "item 'mate' is tied with another, and ties cannot be fitted yet" in said.err
+    scores = []
+    for ties in ("expand", "marginal"):
+        model = tmp_path / ties
+        assert plmix("fit", tmp_path / "store", "--components", 1, "--ties", ties, "--out", model).code == 0
+        assert plmix("predict", model, tmp_path / "store", tmp_path / f"memberships-{ties}").code == 0
+        scores.append(json.loads(plmix("score", model, tmp_path / "store", "--json").out)["score"])
+    assert scores[0] < scores[1]  # the mean over two orders is less than their sum
 
 
 @pytest.mark.parametrize(
@@ -405,7 +425,7 @@ def test_predict__arrays_that_are_there(
     assert snapshot(tmp_path / "out") == before
     said = plmix("predict", f"{simulated}.truth", simulated, tmp_path / "out")
     assert said.code == 1
-    assert f"{tmp_path / 'out'} already holds arrays; choose another path, or remove it first" in said.err
+    assert f"{tmp_path / 'out'} already holds memberships of another model or of other rankings" in said.err
     assert snapshot(tmp_path / "out") == before
 
 

@@ -436,10 +436,10 @@ def test_streams__any_line_on_a_terminal_that_is_gone(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("verb", "what"),
     [
-        ("ingest", "run the same command again to continue"),
-        ("simulate", "run the same command again to continue"),
-        ("split", "run the same command again to continue"),
-        ("predict", "run the same command again to continue"),
+        ("ingest", "what is finished of {} is kept; run the same command again to continue"),
+        ("simulate", "what is finished of {} is kept; run the same command again to continue"),
+        ("split", "parts that are finished are kept; run the same command again to continue"),
+        ("predict", "what is finished of {} is kept; run the same command again to continue"),
         ("export", "nothing was written; run the same command again to start over"),
         ("fit", "nothing was written; run the same command again to start over"),
     ],
@@ -463,7 +463,7 @@ def test_interrupted__says_what_is_true(
             patch.setattr(f"plmix_dist.{place}", interrupted)
         said = plmix(*command_of(verb, source, tmp_path / "root"))
     assert said.code == 130
-    assert said.err.strip() == f"plmix: error: interrupted; {what}"
+    assert said.err.strip() == f"plmix: error: interrupted; {what.format(tmp_path / 'root/out')}"
     if what.startswith("nothing"):
         assert snapshot(tmp_path / "root") == {}
     assert plmix(*command_of(verb, source, tmp_path / "root")).code == 0

@@ -51,7 +51,7 @@ def test_score__json_of_weighted_rows(tmp_path: Path, weighted: Path, plmix: Cal
         (
             LookupError("odd"),
             1,
-            "plmix: error: LookupError: odd (this should not happen; --debug shows where)\n",
+            "plmix: error: LookupError: odd (an error of plmix itself; --debug shows where)\n",
         ),
     ],
     ids=lambda value: type(value).__name__,

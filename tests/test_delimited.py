@@ -604,13 +604,13 @@ def test_columns__named_by_the_user(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"columns": {"id": "paper"}}, "there is no column 'paper' for the id; found: a, b"),
-        ({"format": "long"}, "no column holds the id, item, rank; found: a, b"),
-        ({"format": "orderings"}, "no column holds orderings; found: a, b"),
+        ({"columns": {"id": "paper"}}, "there is no column 'paper' for the id; found: first, second"),
+        ({"format": "long"}, "no column holds the id, item, rank; found: first, second"),
+        ({"format": "orderings"}, "no column holds orderings; found: first, second"),
     ],
 )
 def test_columns__not_there(tmp_path: Path, options: dict[str, Any], what: str) -> None:
-    source = write(tmp_path / "a.csv", "a,b\ntea,mate\n")
+    source = write(tmp_path / "a.csv", "first,second\ntea,mate\n")
     message = ingest_error(source, tmp_path / "store", **options)
     assert f"{source}: {what}" in message
 
@@ -622,7 +622,7 @@ def test_columns__none_left_for_places(tmp_path: Path) -> None:
 
 
 def test_columns__role_that_does_not_exist(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.csv", "a,b\ntea,mate\n")
+    source = write(tmp_path / "a.csv", "first,second\ntea,mate\n")
     with pytest.raises(SettingsError, match=r"there is no column role 'paper'; choose from id, item, rank"):
         ingest(source, tmp_path / "store", columns={"paper": "a"})
 
@@ -664,7 +664,7 @@ def test_names__of_absurd_length(tmp_path: Path) -> None:
 
 
 def test_names__quoted_field_over_two_lines(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.csv", 'a,b\ntea,mate\n"green\ntea",mate\n')
+    source = write(tmp_path / "a.csv", 'first,second\ntea,mate\n"green\ntea",mate\n')
     assert f"{source}, line 3: " in ingest_error(source, tmp_path / "store", unranked="below")
 
 
@@ -745,12 +745,12 @@ def test_items_beside__none_left_over_from_an_earlier_export(tmp_path: Path) -> 
         tmp_path / "second", [[RankingBlock.from_array([[1, 0, 2]])]], item_names=["ale", "mate", "tea"]
     )
     export(first, tmp_path / "a.csv")
-    export(second, tmp_path / "a.csv")
+    export(second, tmp_path / "a.csv", overwrite=True)
     assert ingest(tmp_path / "a.csv", tmp_path / "again").item_names == ("ale", "mate", "tea")
 
 
 def test_items_beside__item_that_it_does_not_name(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.csv", "a,b\ntea,mate\ntea,milk\n")
+    source = write(tmp_path / "a.csv", "first,second\ntea,mate\ntea,milk\n")
     write(tmp_path / "a.csv.items", "mate\ntea\n")
     message = ingest_error(source, tmp_path / "store")
     assert f"{source}, line 3: item 'milk' is not one of the 2 items" in message
@@ -765,7 +765,7 @@ def test_items_beside__item_that_it_does_not_name(tmp_path: Path) -> None:
     ],
 )
 def test_items_beside__not_fit_to_be_names(tmp_path: Path, text: str, what: str) -> None:
-    source = write(tmp_path / "a.csv", "a,b\ntea,mate\n")
+    source = write(tmp_path / "a.csv", "first,second\ntea,mate\n")
     write(tmp_path / "a.csv.items", text)
     assert f"{source}.items: {what}" in ingest_error(source, tmp_path / "store")
 

@@ -24,14 +24,13 @@ from plmix_dist import MixtureParams, PlackettLuceMixture
 from plmix_dist.engine import by_row
 from plmix_dist.errors import RankingError, SettingsError, StoreNotFoundError
 from plmix_dist.metrics import match_components, matched_distance
-from plmix_dist.rankings import Ranking, RankingBlock
+from plmix_dist.rankings import Ranking
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.store import RankingStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from distributed import Client
     from numpy.typing import NDArray
 
 TRUTH = np.random.default_rng(1).normal(0, 2, (2, 6))
@@ -86,7 +85,7 @@ def test_params__get_set_clone() -> None:
     params = model.get_params()
     assert set(params) == {
         "n_components", "m_step", "em", "init", "n_init", "alpha", "shares", "tol", "max_iter", "accelerate",
-        "embedding", "svd_rank", "link", "kernel", "residency", "random_state", "progress",
+        "unranked", "embedding", "svd_rank", "link", "kernel", "residency", "random_state", "progress",
     }  # fmt: skip
     assert params["init"] is start
     copy = clone(model)
@@ -535,18 +534,6 @@ def test_store__says_itself(store: RankingStore) -> None:
         PlackettLuceMixture(1).fit(store, n_items=9)
 
 
-def test_ties__refused_by_name(tmp_path: Path, client: Client) -> None:
-    rows = [slate([0, 1, 2], [])] * 20 + [Ranking(((3,), (4, 5), (0,)), (), "absent", 1.0)]
-    block = block_of(rows, 6)
-    message = "row 20: item '5' is tied with another, and ties cannot be fitted yet"
-    with pytest.raises(SettingsError, match=message):
-        PlackettLuceMixture(1).fit(block)
-    tied = write_store(tmp_path / "store", [[block]], leaf_rows=8, item_names=NAMES)
-    for where in (None, client):
-        with pytest.raises(SettingsError, match=r"^row 20: item 'juice' is tied with another"):
-            PlackettLuceMixture(1).fit(tied, client=where)
-
-
 def test_ties__at_the_end_are_none() -> None:
     tied = [Ranking(((0,), (1, 2)), (), "absent", 1.0), Ranking(((2,), (0, 1)), (), "absent", 1.0)]
     untied = [slate([0], [1, 2]), slate([2], [0, 1])]
@@ -554,19 +541,12 @@ def test_ties__at_the_end_are_none() -> None:
     assert same_fit(*fits, atol=0)
 
 
-def test_groups__refused(tmp_path: Path) -> None:
-    block = RankingBlock.from_rows([slate([0, 1], []), slate([1, 0], [])], n_items=2, groups=["ann", "bob"])
-    message = "rankings with groups cannot be fitted yet; leave the groups out"
-    with pytest.raises(SettingsError, match=message):
-        PlackettLuceMixture(1).fit(block)
-    with pytest.raises(SettingsError, match=message):
-        PlackettLuceMixture(1).fit(write_store(tmp_path / "store", [[block]]))
-
-
 def test_fit__no_rankings(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="there are no rankings"):
         PlackettLuceMixture(1).fit(np.empty((0, 3), int), n_items=3)
     with pytest.raises(StoreNotFoundError):
         PlackettLuceMixture(1).fit(tmp_path / "nothing")
-    with pytest.raises(RankingError, match="expected integer item numbers, but got float64"):
+    with pytest.raises(SettingsError, match="there are no rankings"):
+        PlackettLuceMixture(1).fit([])
+    with pytest.raises(RankingError, match=r"row 0, column 0: 0.5 is no item number"):
         PlackettLuceMixture(1).fit(np.array([[0.5, 1.0]]))

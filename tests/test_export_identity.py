@@ -181,6 +181,6 @@ def test_export__failure_leaves_the_target_as_it_was(tmp_path: Path) -> None:
     store = ingest(tmp_path / "a.csv", tmp_path / "store")
     (tmp_path / "b.csv").write_text("precious")
     with pytest.raises(IngestError, match="ties and slates do not fit"):
-        export(store, tmp_path / "b.csv", format="wide")
+        export(store, tmp_path / "b.csv", format="wide", overwrite=True)
     assert (tmp_path / "b.csv").read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv", "store"]

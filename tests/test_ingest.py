@@ -601,6 +601,17 @@ def test_array__items_that_never_occur(tmp_path: Path) -> None:
     assert named_rows(store) == [row("2", "0", "1", unranked="below")]
 
 
+def test_array__numbered_from_1_is_asked_about(tmp_path: Path) -> None:
+    table = np.array([[1, 2, 3], [3, 1, 2]])
+    for source in (table, da.from_array(table, chunks=1)):
+        message = ingest_error(source, tmp_path / "store")
+        assert "no row lists item 0: the items run from 1 to 3" in message
+        assert "subtract 1 from every item" in message
+        assert "say n_items=4" in message
+    store = ingest(table, tmp_path / "store", n_items=4, unranked="below")
+    assert named_rows(store) == [row("1", "2", "3", unranked="below"), row("3", "1", "2", unranked="below")]
+
+
 def test_array__unranked_is_never_guessed(tmp_path: Path) -> None:
     message = ingest_error(TABLE, tmp_path / "store")
     assert "row 1: lists 2 of 3 items, and nothing says" in message

@@ -606,7 +606,7 @@ def test_fit__component_dropped_while_newton_steps(monkeypatch: pytest.MonkeyPat
     # Curvature of three components must not be used for the two that are left.
     monkeypatch.setattr(collapse, "_MOST_RESEEDS", 0)
     monkeypatch.setattr("plmix_dist.inference.fit.NEWTON_AFTER", 0)
-    monkeypatch.setattr("plmix_dist.inference.newton._PAUSE", 1)
+    monkeypatch.setattr("plmix_dist.inference.newton._PAUSE", 0)
     block, truth = overlapping("full")
     # A component so small and so wrong that it vanishes within a few steps.
     start = MixtureParams.of(

@@ -268,7 +268,8 @@ def test_predict__killed_or_interrupted(
     _, errors = process.communicate("\n" * 100, timeout=60)
     if how == signal.SIGINT:
         assert process.returncode == 130
-        assert errors.strip() == "plmix: error: interrupted; run the same command again to continue"
+        kept = f"what is finished of {tmp_path / 'out'} is kept; run the same command again to continue"
+        assert errors.strip() == f"plmix: error: interrupted; {kept}"
     assert_unreadable(tmp_path / "out")
     assert write_predictions(mixture, store, tmp_path / "out").changed
     assert contents(tmp_path / "out") == undisturbed

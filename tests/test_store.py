@@ -551,7 +551,9 @@ def test_memberships__written_in_runs_of_rows(tmp_path: Path) -> None:
     assert group["probabilities"][:].tolist() == probabilities.tolist()
     assert group["component"][:].tolist() == [int(second > first) for first, second in probabilities.tolist()]
     with (
-        pytest.raises(StoreExistsError, match="a name with spaces already holds arrays"),
+        pytest.raises(
+            StoreExistsError, match="a name with spaces already holds memberships of another model"
+        ),
         MembershipSession.begin(place, MembershipPlan(8, 2, chunk_rows=3, of={"model": "b"})),
     ):
         pass

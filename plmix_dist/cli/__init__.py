@@ -8,8 +8,11 @@ import sys
 import click
 
 from plmix_dist import __version__
+from plmix_dist.cli.interruption import end_now, ended_soon, report_interruption, was_signalled
 from plmix_dist.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, report_error
 from plmix_dist.cli.streams import open_closed_streams
+from plmix_dist.errors import PlmixError
+from plmix_dist.interruption import threads_left_alone
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -28,11 +31,18 @@ def main(arguments: list[str] | None = None) -> None:
     ...
     SystemExit: 0
     """
-    from plmix_dist.errors import PlmixError
-
-    given = sys.argv[1:] if arguments is None else arguments
-    debug = "--debug" in given
     open_closed_streams()
+    with ended_soon():
+        code = _run(arguments)
+        if code == EXIT_INTERRUPTED and (was_signalled() or threads_left_alone()):
+            end_now()
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> int:
+    """Run a verb; gives its exit code."""
+    debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
+    code: object
     try:
         code = plmix.main(arguments, prog_name="plmix", standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -42,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
             error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        report_error(f"interrupted; {_what_now(given)}")
+        report_interruption()
         code = EXIT_INTERRUPTED
     except PlmixError as error:
         if debug:
@@ -58,21 +68,9 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
-        report_error(f"{type(error).__name__}: {error} (this should not happen; --debug shows where)")
+        report_error(f"{type(error).__name__}: {error} (an error of plmix itself; --debug shows where)")
         code = EXIT_ERROR
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-# These verbs write parts that a second run keeps; the others begin again.
-_CONTINUED = ("ingest", "simulate", "split", "predict", "compile")
-
-
-def _what_now(given: list[str]) -> str:
-    """What a user should know after an interruption."""
-    verb = next((argument for argument in given if argument in plmix.commands), None)
-    if verb in _CONTINUED:
-        return "run the same command again to continue"
-    return "nothing was written; run the same command again to start over"
+    return code if isinstance(code, int) else 0
 
 
 from plmix_dist.cli import compile as _compile  # noqa: E402, F401 - the verbs register themselves

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from plmix_dist.cli import plmix
+from plmix_dist.cli.interruption import tell_if_interrupted
 from plmix_dist.cli.options import talking
 from plmix_dist.cli.output import show, size
 from plmix_dist.errors import SettingsError
@@ -22,10 +23,16 @@ def compile_verb(*, talk: Talk) -> None:
     A first fit then starts without compiling. The cache is in PLMIX_CACHE_DIR or, if that is not set, in the user's
     cache folder. It serves one version of plmix and one type of processor.
     """
+    from plmix_dist.interruption import StoppableThreads
     from plmix_dist.kernels import cache_folder, compile_kernels
 
+    tell_if_interrupted(lambda: "kernels that are compiled are kept; run the same command again to continue")
     begun, folder = time.perf_counter(), cache_folder()
-    kernels = compile_kernels()
+    threads = StoppableThreads(1, "compile")  # an interruption does not wait for the compiler
+    try:
+        kernels = threads.submit(compile_kernels).result()
+    finally:
+        threads.stop(0.0)
     if not all(kernel.is_kept for kernel in kernels):
         raise SettingsError(
             f"compiled kernels cannot be written to {folder}; set PLMIX_CACHE_DIR to a folder that can be written"

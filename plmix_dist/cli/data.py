@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from plmix_dist.cli import plmix
-from plmix_dist.cli.options import Talk, computing, seed_option, talking, unranked_option
+from plmix_dist.cli.interruption import tell_if_interrupted, written_so_far
+from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking, unranked_option
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
 from plmix_dist.errors import SettingsError
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
 
+_MOST_SOURCES = 3
+
 
 def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
@@ -27,7 +30,7 @@ def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., A
         "format_name",
         default="auto",
         show_default=True,
-        type=click.Choice(["auto", "preflib", "wide", "long", "orderings", "parquet"]),
+        type=click.Choice(["auto", "preflib", "wide", "ranks", "long", "orderings", "parquet"]),
         help=words,
     )
 
@@ -46,9 +49,15 @@ def _format_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., A
 )
 @click.option("--merge", is_flag=True, help="Merge equal rows into one, with the sum of their weights.")
 @click.option("--append", is_flag=True, help="Add to an existing store.")
+@force_option
 @click.option("--items", metavar="FILE", help="Names of all items in order, one per line.")
 @click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="The column of a role.")
-@click.option("--delimiter", help="Delimiter of text.")
+@click.option("--delimiter", help="Delimiter of text; default as the first lines show.")
+@click.option(
+    "--header/--no-header",
+    default=None,
+    help="Whether the first line names the columns; default as the first lines show.",
+)
 @computing
 @talking
 def ingest(
@@ -60,21 +69,26 @@ def ingest(
     on_error: OnError,
     merge: bool,
     append: bool,
+    force: bool,
     items: str | None,
     columns: tuple[str, ...],
     delimiter: str | None,
+    header: bool | None,
     executor: Executor,
     talk: Talk,
 ) -> None:
     """Read rankings from files, globs or URLs into STORE.
 
-    Roles of columns are id, item, rank, weight, group, ordering, items and unranked.
+    Roles of columns are id, item, rank, weight, group, ordering, items and unranked. Columns without a header are
+    numbered from 1: --no-header --column id=1.
     """
     from plmix_dist.formats.items import read_names
     from plmix_dist.ingestion import ingest as run
+    from plmix_dist.ingestion.preview import first_rankings
 
     begun, before = time.perf_counter(), _generation(store)
-    with progress_bar("ingest", shown=talk.progress) as progress:
+    _tell_of_store(store)
+    with progress_bar("ingest", shown=talk.progress, as_json=talk.as_json) as progress:
         made = run(
             list(sources),
             store,
@@ -83,27 +97,32 @@ def ingest(
             on_error=on_error,
             merge=merge,
             append=append,
+            overwrite=force,
             item_names=None if items is None else read_names(items),
             columns=dict(_role(column) for column in columns),
             delimiter=delimiter,
+            header=header,
             executor=executor,
             progress=progress,
         )
-    _show_made(made, talk, time.perf_counter() - begun, changed=made.manifest.generation != before)
+    changed = force or made.manifest.generation != before
+    _show_made(made, talk, time.perf_counter() - begun, changed=changed, rows=first_rankings(made))
 
 
 @plmix.command()
 @click.argument("store")
 @click.argument("target")
 @_format_option("Format of the target; auto goes by its suffix, and writes text as orderings.")
+@force_option
 @talking
-def export(store: str, target: str, *, format_name: str, talk: Talk) -> None:
+def export(store: str, target: str, *, format_name: str, force: bool, talk: Talk) -> None:
     """Write STORE to TARGET as PrefLib, delimited text or Parquet."""
     from plmix_dist.exporting import export as run
     from plmix_dist.store import open_store
 
     opened = open_store(store)
-    run(opened, target, format=format_name)
+    with progress_bar("export", shown=talk.progress, as_json=talk.as_json):
+        run(opened, target, format=format_name, overwrite=force)
     record = {"target": target, "n_rankings": opened.n_rankings}
     show([("exported", f"{number(opened.n_rankings)} rankings to {target}")], record, **vars(talk))
 
@@ -120,35 +139,57 @@ def export(store: str, target: str, *, format_name: str, talk: Talk) -> None:
 )
 @click.option("--length", type=click.IntRange(1), help="Items each ranking lists; default all.")
 @unranked_option
+@force_option
 @seed_option
 @computing
 @talking
-def simulate(store: str, *, seed: int, executor: Executor, talk: Talk, **settings: Any) -> None:
+def simulate(store: str, *, seed: int, force: bool, executor: Executor, talk: Talk, **settings: Any) -> None:
     """Draw rankings from a random mixture into STORE, and save its parameters in STORE.truth."""
     from plmix_dist.simulation import simulate as run
 
     begun, before = time.perf_counter(), _generation(store)
-    with progress_bar("simulate", shown=talk.progress) as progress:
-        made = run(store, random_state=seed, executor=executor, progress=progress, **settings)
-    _show_made(made, talk, time.perf_counter() - begun, changed=made.manifest.generation != before)
+    _tell_of_store(store)
+    with progress_bar("simulate", shown=talk.progress, as_json=talk.as_json) as progress:
+        made = run(
+            store, random_state=seed, overwrite=force, executor=executor, progress=progress, **settings
+        )
+    changed = force or made.manifest.generation != before
+    _show_made(made, talk, time.perf_counter() - begun, changed=changed)
 
 
 @plmix.command()
 @click.argument("store")
 @click.argument("outs", nargs=-1, required=True, metavar="OUT...")
 @click.option("--shares", help="Share of each part, such as 0.8,0.2; default 0.8,0.2 or 0.64,0.16,0.2.")
+@force_option
 @seed_option
 @computing
 @talking
 def split(
-    store: str, outs: tuple[str, ...], *, shares: str | None, seed: int, executor: Executor, talk: Talk
+    store: str,
+    outs: tuple[str, ...],
+    *,
+    shares: str | None,
+    force: bool,
+    seed: int,
+    executor: Executor,
+    talk: Talk,
 ) -> None:
     """Divide the rankings of STORE at random into stores; an OUT that ends in .npy gets row weights instead."""
     from plmix_dist.splitting import split as run
 
     portions = None if shares is None else [_share(share) for share in shares.split(",")]
-    with progress_bar("split", shown=talk.progress) as progress:
-        parts = run(store, outs, shares=portions, random_state=seed, executor=executor, progress=progress)
+    tell_if_interrupted(lambda: "parts that are finished are kept; run the same command again to continue")
+    with progress_bar("split", shown=talk.progress, as_json=talk.as_json) as progress:
+        parts = run(
+            store,
+            outs,
+            shares=portions,
+            random_state=seed,
+            overwrite=force,
+            executor=executor,
+            progress=progress,
+        )
     lines, record = [], []
     for out, part in zip(outs, parts, strict=True):
         weight = None if isinstance(part, str) else part.total_weight
@@ -167,7 +208,7 @@ def verify(store: str, *, executor: Executor, talk: Talk) -> int:
     from plmix_dist.store import open_store
 
     opened = open_store(store)
-    with progress_bar("verify", shown=talk.progress) as progress:
+    with progress_bar("verify", shown=talk.progress, as_json=talk.as_json) as progress:
         damage = run(opened, executor=executor, progress=progress)
     record = {"store": store, "whole": not damage, "damage": [found._asdict() for found in damage]}
     lines = [(found.kind, f"{found.key}: {found.message}") for found in damage]
@@ -190,7 +231,7 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
     from plmix_dist.store import open_store
 
     opened = open_store(store)
-    with progress_bar("read", shown=talk.progress) as progress:
+    with progress_bar("read", shown=talk.progress, as_json=talk.as_json) as progress:
         report = run(opened, graph=graph, executor=executor, progress=progress)
     if rejected:
         report["rejected_rows"] = list(opened.rejected_rows())
@@ -208,8 +249,17 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
         kinds = ", ".join(f"{number(count)} {kind}" for kind, count in report["kinds"].items() if count)
         lines.append(("kinds", kinds))
         lines += _graph_lines(report["comparison_graph"])
+        lines += _identified_lines(report["identifiability"])
     lines += [("rejected", _rejected_line(row)) for row in report.get("rejected_rows", [])]
     show(lines, report, **vars(talk))
+
+
+def _tell_of_store(store: str) -> None:
+    """Set what is said if the writing of a store is interrupted."""
+    from plmix_dist.store import Location
+    from plmix_dist.store.manifest import MANIFEST, PLAN
+
+    tell_if_interrupted(written_so_far(Location.of(store), PLAN, MANIFEST))
 
 
 def _generation(store: str) -> int | None:
@@ -223,7 +273,9 @@ def _generation(store: str) -> int | None:
         return None
 
 
-def _show_made(store: RankingStore, talk: Talk, seconds: float, *, changed: bool) -> None:
+def _show_made(
+    store: RankingStore, talk: Talk, seconds: float, *, changed: bool, rows: list[str] | None = None
+) -> None:
     event = store.manifest.history[-1]
     rejected = sum(event["rejected"].values())
     record = {
@@ -236,6 +288,8 @@ def _show_made(store: RankingStore, talk: Talk, seconds: float, *, changed: bool
         "changed": changed,
         "seconds": round(seconds, 3),
     }
+    if rows is not None:
+        record |= {"first_rankings": rows, "read_as": event.get("read_as", [])}
     lines = [
         ("store", store.location.url),
         ("rankings", f"{number(store.n_rankings)} of {number(store.n_items)} items"),
@@ -244,6 +298,10 @@ def _show_made(store: RankingStore, talk: Talk, seconds: float, *, changed: bool
     if rejected:
         reasons = ", ".join(f"{count} {reason}" for reason, count in event["rejected"].items())
         lines.append(("rejected", f"{number(rejected)} rows: {reasons} (plmix info --rejected lists them)"))
+    lines += [("read as", _read_as_line(source)) for source in event.get("read_as", [])[:_MOST_SOURCES]]
+    lines += [("first" if not place else "", row) for place, row in enumerate(rows or [])]
+    guesses = dict.fromkeys(guess for source in event.get("read_as", []) for guess in source["guesses"])
+    lines += [("guess", guess) for guess in guesses]
     lines += [("note", note) for note in event.get("notes", [])]
     if changed:
         rate = number(round(store.n_rankings / max(seconds, 1e-9)))
@@ -251,6 +309,15 @@ def _show_made(store: RankingStore, talk: Talk, seconds: float, *, changed: bool
     else:
         lines.append(("nothing to do", "the store already holds exactly this"))
     show(lines, record, **vars(talk))
+
+
+def _read_as_line(source: dict[str, Any]) -> str:
+    """How a text file was understood."""
+    sign = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "spaces"}.get(
+        source["delimiter"], source["delimiter"]
+    )
+    header = "with a header" if source["header"] else "without a header"
+    return f"{source['format']} (fields divided by {sign}, {header}): {source['name']}"
 
 
 def _event_line(event: dict[str, Any]) -> str:
@@ -271,6 +338,14 @@ def _graph_lines(graph: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("comparisons", f"{graph['n_groups']} groups; the largest has {graph['largest_group']} items")]
     keys = ("never_offered", "never_above_another", "never_below_another")
     return lines + [(key.replace("_", " "), few(graph[key])) for key in keys if graph[key]]
+
+
+def _identified_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Which numbers of components the rankings identify."""
+    lines = [("identified", f"K <= {found['certain']} components, for all parameters")]
+    if found["generic"] > found["certain"]:
+        lines.append(("", f"K <= {number(found['generic'])} components, for almost all parameters"))
+    return [*lines, ("", f"no more: {found['why_no_more']}")]
 
 
 def _role(column: str) -> tuple[str, str]:

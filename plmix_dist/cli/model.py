@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from plmix_dist import __version__
 from plmix_dist.cli import plmix
-from plmix_dist.cli.options import Talk, computing, seed_option, talking
+from plmix_dist.cli.fit_progress import fit_progress
+from plmix_dist.cli.interruption import tell_if_interrupted, written_so_far
+from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
-from plmix_dist.cli.streams import at_terminal, say
-from plmix_dist.errors import StoreError, StoreExistsError, StoreNotFoundError
+from plmix_dist.errors import PlmixError, StoreError, StoreExistsError, StoreNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 
     from plmix_dist.engine import LazyExecutor
     from plmix_dist.estimator import PlackettLuceMixture
+    from plmix_dist.store import Location, RankingStore
 
 _ITEMS_SHOWN = 5
 
@@ -77,6 +78,13 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
     help="Similarity of rankings in a kernel start.",
 )
 @click.option(
+    "--ties",
+    type=click.Choice(["expand", "marginal", "resample"]),
+    default="expand",
+    show_default=True,
+    help="How items that share a place are treated.",
+)
+@click.option(
     "--alpha", type=float, default=0.1, show_default=True, help="Strength of the prior; 0 for none."
 )
 @click.option(
@@ -91,33 +99,50 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
 @click.option(
     "--residency", type=click.Choice(["auto", "memory", "store"]), default="auto", show_default=True
 )
+@force_option
 @seed_option
 @computing
 @talking
-def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, **settings: Any) -> int:
-    """Fit a mixture to STORE and save it; exit code 4 if it did not converge."""
-    from plmix_dist.errors import CollapsedComponentWarning, NotConvergedWarning
-    from plmix_dist.estimator import PlackettLuceMixture
-    from plmix_dist.store import Location, open_store
+def fit(
+    store: str, *, out: str, force: bool, seed: int, executor: LazyExecutor, talk: Talk, **settings: Any
+) -> int:
+    """Fit a mixture to STORE and save it; exit code 4 if it did not converge.
 
-    folder = Location.of(out)
-    if folder.exists("model.json"):
-        raise StoreExistsError(f"{out} already holds a model; choose another folder, or remove it first")
-    opened = open_store(store)
-    folder.check_writable()  # before hours of computing
+    A second run with the same rankings, settings and version does nothing.
+    """
     begun = time.perf_counter()
-    model = PlackettLuceMixture(
-        random_state=seed, progress=_iteration_lines(talk, opened.total_weight), **settings
-    )
-    with warnings.catch_warnings():
-        for said_in_the_result in (NotConvergedWarning, CollapsedComponentWarning):
-            warnings.simplefilter("ignore", said_in_the_result)
-        model.fit(opened, client=executor.client_if_asked())
-    model.save(folder)
+    with fit_progress(talk, settings["tol"], settings["max_iter"]) as progress:
+        if progress is not None:
+            progress.stage({"stage": "open", "state": "begun"})
+        from plmix_dist.estimator import PlackettLuceMixture
+        from plmix_dist.store import Location, check_target, open_store
+
+        folder, opened = Location.of(out), open_store(store)
+        tell_if_interrupted(written_so_far(folder, "wip/none", "model.json"))
+        check_target(folder, "model", overwrite=force, sources=[opened.location.url])
+        job = _job(opened, seed, settings)
+        if not force and _there_already(folder, job):
+            return _show_there_already(folder, out, talk)
+        folder.check_writable()  # before hours of computing
+        if progress is not None:
+            progress.stage({"stage": "open", "state": "ended", "weight": opened.total_weight})
+        model = PlackettLuceMixture(random_state=seed, progress=progress, **settings)
+        _fit_without_warnings(model, opened, executor)
+    model.save(folder, about={"job": job})
     record = _fit_record(model, out, opened.total_weight, time.perf_counter() - begun)
     lines = [*_fit_lines(model, record), *_truth_lines(model, store, record)]
     show(lines, record, **vars(talk))
     return 0 if model.converged_ else EXIT_NOT_CONVERGED
+
+
+def _fit_without_warnings(model: PlackettLuceMixture, opened: RankingStore, executor: LazyExecutor) -> None:
+    """Fit. What the result says need not be said by warnings."""
+    from plmix_dist.errors import CollapsedComponentWarning, NotConvergedWarning
+
+    with warnings.catch_warnings():
+        for said_in_the_result in (NotConvergedWarning, CollapsedComponentWarning):
+            warnings.simplefilter("ignore", said_in_the_result)
+        model.fit(opened, client=executor.client_if_asked())
 
 
 @plmix.command()
@@ -127,11 +152,12 @@ def fit(store: str, *, out: str, seed: int, executor: LazyExecutor, talk: Talk, 
 @talking
 def score(model: str, store: str, *, executor: LazyExecutor, talk: Talk) -> None:
     """Mean log-likelihood of the rankings of STORE under MODEL."""
-    from plmix_dist.estimator import PlackettLuceMixture
-    from plmix_dist.store import open_store
+    with progress_bar("score", shown=talk.progress, as_json=talk.as_json):
+        from plmix_dist.estimator import PlackettLuceMixture
+        from plmix_dist.store import open_store
 
-    opened = open_store(store)
-    value = PlackettLuceMixture.load(model).score(opened, client=executor.client_if_asked())
+        opened = open_store(store)
+        value = PlackettLuceMixture.load(model).score(opened, client=executor.client_if_asked())
     record = {
         "score": value,
         "log_likelihood": value * opened.total_weight,
@@ -144,16 +170,27 @@ def score(model: str, store: str, *, executor: LazyExecutor, talk: Talk) -> None
 @click.argument("model")
 @click.argument("store")
 @click.argument("out")
+@force_option
 @computing
 @talking
-def predict(model: str, store: str, out: str, *, executor: LazyExecutor, talk: Talk) -> None:
+def predict(model: str, store: str, out: str, *, force: bool, executor: LazyExecutor, talk: Talk) -> None:
     """Write the membership of every ranking of STORE under MODEL to OUT, as Zarr arrays."""
-    from plmix_dist.mixture import MixtureParams
-    from plmix_dist.prediction import write_predictions
+    with progress_bar("predict", shown=talk.progress, as_json=talk.as_json) as progress:
+        from plmix_dist.estimator import PlackettLuceMixture
+        from plmix_dist.mixture import MixtureParams
+        from plmix_dist.prediction import write_predictions
+        from plmix_dist.store import Location
+        from plmix_dist.store.targets import MEMBERSHIPS_PLAN
 
-    with progress_bar("predict", shown=talk.progress) as progress:
+        tell_if_interrupted(written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json"))
         written = write_predictions(
-            MixtureParams.load(model), store, out, executor=executor, progress=progress
+            MixtureParams.load(model),
+            store,
+            out,
+            overwrite=force,
+            executor=executor,
+            ties=PlackettLuceMixture.load(model).ties,
+            progress=progress,
         )
     record = {
         "out": out,
@@ -167,29 +204,61 @@ def predict(model: str, store: str, out: str, *, executor: LazyExecutor, talk: T
     show(lines, record, **vars(talk))
 
 
-def _iteration_lines(talk: Talk, total_weight: float) -> Callable[[dict[str, Any]], None] | None:
-    """A function that prints one line per iteration on stderr: JSON with --json, text on a terminal."""
-    if talk.quiet:
-        return None
+def _job(opened: RankingStore, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """What determines a fitted model: the rankings, the settings, the version."""
+    from plmix_dist.prediction import digest_of_store
+    from plmix_dist.store import Location
+    from plmix_dist.store.manifest import sha256
 
-    def line(record: dict[str, Any]) -> None:
-        if talk.as_json:
-            say(json.dumps(record))
-            return
-        change = "" if record["change"] is None else f"{record['change'] / total_weight:+.1e}"
-        step = record["step"] if record["taken"] else f"{record['step']}, not taken"
-        say(
-            f"{record['iteration']:>4}  {record['log_likelihood'] / total_weight:.8f}  {change:>8}  "
-            f"gradient {record['gradient']:.1e}  {record['rankings_per_second']:>12,.0f} rankings/s  {step}"
+    init = settings["init"]
+    if init not in ("spectral", "kernel", "random"):
+        with contextlib.suppress(PlmixError, OSError):  # what is wrong with it, the fit will say
+            init = f"{init} {sha256(Location.of(init).read_bytes('model.json'))[:12]}"
+    told = {name: value for name, value in settings.items() if name != "residency"}  # it changes no bit
+    return {
+        "rankings": sha256(f"{digest_of_store(opened)} {opened.item_names}".encode())[:16],
+        "version": __version__,
+        "seed": seed,
+        **told,
+        "init": init,
+    }
+
+
+def _there_already(folder: Location, job: dict[str, Any]) -> bool:
+    """Whether the model of this job is there; an error if another one is."""
+    from plmix_dist.store.models import MODEL, load_model
+    from plmix_dist.store.targets import HOW_TO_REPLACE, differences
+
+    if not folder.exists(MODEL):
+        return False
+    there = load_model(folder).record.get("job")
+    if not isinstance(there, dict):
+        raise StoreExistsError(
+            f"{folder.url} already holds a model, and it does not say what it was fitted to; {HOW_TO_REPLACE}"
         )
+    if there == job:
+        return True
+    raise StoreExistsError(
+        f"{folder.url} already holds another model ({differences(job, there)}); {HOW_TO_REPLACE}"
+    )
 
-    return line if talk.as_json or at_terminal() else None
+
+def _show_there_already(folder: Location, out: str, talk: Talk) -> int:
+    """Say that nothing is to be done; gives the exit code that the fit had."""
+    from plmix_dist.estimator import PlackettLuceMixture
+
+    model = PlackettLuceMixture.load(folder)
+    record = {"model": out, "changed": False, "converged": model.converged_, "n_iter": model.n_iter_}
+    words = f"{out} already holds this model: the same rankings, settings and version"
+    show([("nothing to do", words)], record, **vars(talk))
+    return 0 if model.converged_ else EXIT_NOT_CONVERGED
 
 
 def _fit_record(model: PlackettLuceMixture, out: str, total_weight: float, seconds: float) -> dict[str, Any]:
     """The result of a fit, for --json."""
     return {
         "model": out,
+        "changed": True,
         "n_iter": model.n_iter_,
         "converged": model.converged_,
         "log_likelihood": model.log_likelihood_,
@@ -228,7 +297,9 @@ def _start_line(init: dict[str, Any]) -> str:
     before = [stage for stage in init["stages"] if stage["stage"] != "fit"]
     seconds, passes = (sum(stage[what] for stage in before) for what in ("seconds", "passes"))
     rank = f" on {init['rank']} of {len(init['singular_values'])} singular vectors" if "rank" in init else ""
-    return f"{init['method']}{rank}, {seconds:.2f} s, {passes:.1f} passes over the rows"
+    search = init.get("search")
+    found = f"; best end found by {search['n_best']} of {search['n_starts']} starts" if search else ""
+    return f"{init['method']}{rank}, {seconds:.2f} s, {passes:.1f} passes over the rows{found}"
 
 
 def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> str:

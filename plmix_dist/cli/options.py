@@ -102,6 +102,9 @@ def computing(verb: Callable[..., Any]) -> Callable[..., Any]:
 seed_option = click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed."
 )
+force_option = click.option(
+    "--force", is_flag=True, help="Replace what is there, if it is a result of the same kind."
+)
 unranked_option = click.option(
     "--unranked",
     type=click.Choice(["below", "absent"]),

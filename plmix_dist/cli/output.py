@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import threading
+import time
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from plmix_dist.cli.streams import ForgivingStderr, at_terminal, print_result, say
@@ -17,6 +19,8 @@ EXIT_ERROR = 1
 EXIT_DAMAGED = 3
 EXIT_NOT_CONVERGED = 4
 EXIT_INTERRUPTED = 130
+# Verbs that write in parts say nothing before; most are done by then.
+_FIRST_LINE_SECONDS = 0.8
 
 
 def report_error(message: str) -> None:
@@ -74,8 +78,10 @@ def json_text(record: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def progress_bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr, if stderr is a terminal; gives the function to call with (done, total).
+def progress_bar(
+    label: str, *, shown: bool, as_json: bool = False
+) -> Iterator[Callable[[int, int], None] | None]:
+    """Progress on stderr: a bar on a terminal, or lines of JSON; gives the function to call with (done, total).
 
     Examples
     --------
@@ -83,6 +89,13 @@ def progress_bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], No
     ...     print(progress)
     None
     """
+    if as_json:
+        lines = _JsonLines(label)
+        try:
+            yield lines
+        finally:
+            lines.timer.cancel()
+        return
     if not shown or not at_terminal():
         yield None
         return
@@ -93,6 +106,29 @@ def progress_bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], No
     with Progress(*columns, console=Console(file=cast("IO[str]", ForgivingStderr())), transient=True) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class _JsonLines:
+    """Prints a line of JSON within the first second and one per second; nothing where everything is done before."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._begun = self._latest = time.perf_counter()
+        self.timer = threading.Timer(_FIRST_LINE_SECONDS, self._say, [0, None])
+        self.timer.daemon = True
+        self.timer.start()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.perf_counter()
+        if done < total and now - self._latest >= 1:
+            self._latest = now
+            self._say(done, total)
+
+    def _say(self, done: int, total: int | None) -> None:
+        seconds = time.perf_counter() - self._begun
+        left = seconds * (total - done) / done if done and total is not None else None
+        record = {"stage": self._label, "state": "running", "done": done, "total": total, "eta_seconds": left}
+        say(json.dumps(record))
 
 
 def number(value: float) -> str:

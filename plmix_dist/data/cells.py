@@ -107,6 +107,8 @@ def _of_table(table: NDArray[Any]) -> Cells:
 
 def _of_list(rows: Sequence[Any]) -> Cells:
     """The cells of a list of rows. Rows of numbers of one length take NumPy's short way."""
+    if not rows:
+        return Cells([], np.zeros(0, np.int64))
     first = next((row for row in rows if _is_row(row) and len(row)), None)
     if first is None:
         return _of_table(table_of(rows))

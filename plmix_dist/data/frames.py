@@ -95,7 +95,8 @@ def _of_arrow(source: Any) -> Frame:
     import pyarrow as pa
 
     if not (hasattr(source, "column_names") or hasattr(source, "columns")):  # a column, not a table
-        return Frame(("",), np.empty((0, 0)), pa.array(source).to_pylist())
+        column = pa.chunked_array(source) if hasattr(source, "__arrow_c_stream__") else pa.array(source)
+        return Frame(("",), np.empty((0, 0)), column.to_pylist())
     table = pa.table(source)
     columns = tuple(table.column_names)
     if len(columns) == 1 and isinstance(table.column(0).type, pa.ListType | pa.LargeListType):

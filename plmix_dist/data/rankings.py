@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plmix_dist.engine.block_leaves import BlockLeaves
 from plmix_dist.engine.leaf_source import LazyRows
-from plmix_dist.errors import SettingsError
+from plmix_dist.rankings.tie_treatments import MARGINAL
 from plmix_dist.rankings.ties import unorder_last_ties
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.engine.leaf_source import LeafSource, Leaves
     from plmix_dist.rankings import RankingBlock
+    from plmix_dist.rankings.tie_treatments import TieTreatment
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ class LeafRows:
 
 @dataclass(frozen=True)
 class UsableLeaves:
-    """Leaves as fits take them: with the user's weights, without rows of weight zero, ties checked.
+    """Leaves as fits take them: with the user's weights, without rows of weight zero, ties treated, groups numbered.
 
     This is what travels to a worker.
     """
 
     leaves: Leaves
-    item_names: tuple[str, ...]
     rows: LeafRows
+    ties: TieTreatment = MARGINAL
 
     def iter_leaves(
         self, start: int = 0, stop: int | None = None, *, labels: bool = True
@@ -61,28 +62,16 @@ class UsableLeaves:
         return (self._usable(block, leaf) for leaf, block in enumerate(blocks, start=start))
 
     def _usable(self, block: RankingBlock, leaf: int) -> RankingBlock:
+        if block.groups is not None:
+            # Numbers take less memory than labels. That of a group is its first row, which no other leaf has.
+            starts = np.where(block.group_starts, np.arange(block.n_rankings), 0)
+            block = block.replace(groups=self.rows.first_row(leaf) + np.maximum.accumulate(starts))
         weights = self.rows.weights_of(leaf)
-        kept = None
         if weights is not None:
             block = block.replace(weights=weights)
             if (weights == 0).any():
-                kept = np.flatnonzero(weights)
-                block = block.take(kept)
-        block = unorder_last_ties(block)
-        if block.has_ties:
-            self._refuse_ties(block, self.rows.first_row(leaf), kept)
-        return block
-
-    def _refuse_ties(self, block: RankingBlock, first_row: int, kept: NDArray[np.intp] | None) -> NoReturn:
-        """An error that names the first tie by its row in the user's data; `kept` has the rows that are left."""
-        assert block.tied is not None
-        entry = int(np.flatnonzero(block.tied)[0])
-        row = int(np.searchsorted(block.offsets, entry, side="right")) - 1
-        row = first_row + (row if kept is None else int(kept[row]))
-        raise SettingsError(
-            f"row {row}: item {self.item_names[int(block.items[entry])]!r} is tied with another, and "
-            "ties cannot be fitted yet; leave such rows out, or break the ties first"
-        )
+                block = block.take(np.flatnonzero(weights))
+        return self.ties.on_reading(unorder_last_ties(block))
 
 
 @dataclass(frozen=True)
@@ -103,6 +92,7 @@ class Rankings:
     n_items: int
     item_names: tuple[str, ...]
     weights: NDArray[np.float64] | None = None
+    ties: TieTreatment = MARGINAL
 
     @property
     def n_leaves(self) -> int:
@@ -149,11 +139,11 @@ class Rankings:
     ) -> Iterator[RankingBlock]:
         """The rows of each leaf in turn."""
         rows = self._leaf_rows(start, self.n_leaves if stop is None else stop)
-        return UsableLeaves(self.source, self.item_names, rows).iter_leaves(start, stop, labels=labels)
+        return UsableLeaves(self.source, rows, self.ties).iter_leaves(start, stop, labels=labels)
 
     def only(self, start: int, stop: int) -> UsableLeaves:
         """The leaves from `start` to `stop`, with rows and weights of no others."""
-        return UsableLeaves(self.source.only(start, stop), self.item_names, self._leaf_rows(start, stop))
+        return UsableLeaves(self.source.only(start, stop), self._leaf_rows(start, stop), self.ties)
 
     def lazy_rows(self, start: int, stop: int) -> LazyRows | None:
         """The rows of some leaves where a cluster has to compute them."""
@@ -161,7 +151,7 @@ class Rankings:
         if lazy is None:
             return None
         rows = self._leaf_rows(start, stop)
-        return LazyRows(lazy.array, partial(_usable_leaves, lazy.leaves_of, self.item_names, rows))
+        return LazyRows(lazy.array, partial(_usable_leaves, lazy.leaves_of, rows, self.ties))
 
     def _leaf_rows(self, start: int, stop: int) -> LeafRows:
         bounds = self.leaf_bounds[start : stop + 1]
@@ -171,9 +161,9 @@ class Rankings:
 
 def _usable_leaves(
     leaves_of: Callable[[NDArray[np.integer]], Leaves],
-    item_names: tuple[str, ...],
     leaf_rows: LeafRows,
+    ties: TieTreatment,
     rows: NDArray[np.integer],
 ) -> UsableLeaves:
     """From computed rows to leaves that fits take."""
-    return UsableLeaves(leaves_of(rows), item_names, leaf_rows)
+    return UsableLeaves(leaves_of(rows), leaf_rows, ties)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plmix_dist.data.rankings import Rankings
@@ -17,6 +18,7 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.numbering import check_numbered_from_zero
 from plmix_dist.rankings.ranges import check_ranges
+from plmix_dist.rankings.tie_treatments import TIES
 from plmix_dist.rankings.validate import check_rows
 from plmix_dist.store import RankingStore, open_store
 from plmix_dist.store.location import Location
@@ -38,6 +40,7 @@ def as_rankings(
     sample_weight: ArrayLike | None = None,
     item_names: tuple[str, ...] | None = None,
     client: Client | None = None,
+    ties: str = "marginal",
 ) -> Rankings:
     """Whatever the user gave, as leaves; an error that says what is wrong with it.
 
@@ -56,6 +59,8 @@ def as_rankings(
         Those of a fitted model: a source that names its items must use these names.
     client
         Where the largest item of a Dask array is looked for; None for threads of this process.
+    ties
+        How ties are treated: a name in `TIES`. "marginal" keeps them as they are.
 
     Examples
     --------
@@ -66,6 +71,30 @@ def as_rankings(
     """
     if isinstance(source, Rankings):
         return source
+    found = _rankings_of(source, n_items, unranked, default_unranked, sample_weight, item_names, client)
+    return replace(found, ties=TIES[ties])
+
+
+def rankings_of_block(block: RankingBlock) -> Rankings:
+    """A block that was checked before, such as a sample of rankings, as leaves; its ties stay as they are.
+
+    Examples
+    --------
+    >>> rankings_of_block(RankingBlock.from_array([[0, 1], [1, 0]])).n_rankings
+    2
+    """
+    return Rankings(BlockLeaves(block), block.n_items, tuple(map(str, range(block.n_items))))
+
+
+def _rankings_of(
+    source: Any,
+    n_items: int | None,
+    unranked: Unranked | None,
+    default_unranked: Unranked | None,
+    sample_weight: ArrayLike | None,
+    item_names: tuple[str, ...] | None,
+    client: Client | None,
+) -> Rankings:
     n_items = _checked_arguments(n_items, unranked, default_unranked)
     if isinstance(source, str | os.PathLike | Location):
         source = open_store(source)
@@ -106,8 +135,6 @@ def _block_of(
     check_memory(block.n_items)
     if block.n_rankings == 0:
         raise SettingsError("there are no rankings")
-    if block.groups is not None:
-        raise SettingsError(_NO_GROUPS)
     return block, names
 
 
@@ -120,9 +147,6 @@ def _checked_block(block: RankingBlock, n_items: int | None) -> RankingBlock:
     if block.n_rankings:
         check_total(block.total_weight)
     return block
-
-
-_NO_GROUPS = "rankings with groups cannot be fitted yet; leave the groups out"
 
 
 def _from_store(
@@ -143,8 +167,6 @@ def _from_store(
         )
     leaves = StoreLeaves(store)
     check_total(store.total_weight)
-    if any(name.startswith("groups") for name in leaves.columns):
-        raise SettingsError(_NO_GROUPS)
     weights = checked_weights(sample_weight, store.n_rankings)
     return Rankings(leaves, store.n_items, store.item_names, weights)
 

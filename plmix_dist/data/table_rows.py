@@ -110,15 +110,16 @@ def _check_zero(numbers: NDArray[Any], cells: Cells) -> None:
     present = numbers[numbers >= 0]
     if not len(present) or present.min() == 0:
         return
-    try:
-        check_numbered_from_zero(int(present.min()), int(present.max()), len(np.unique(present)))
-    except RankingError as error:
-        if cells.columns is None:
-            raise
-        raise RankingError(
-            f"{error}. If every column is an item and the cells are its ranks, hand in the orderings instead: "
+    ways_out = "If the numbers are ids, hand them in as text, and they become the names of the items"
+    if cells.columns is not None:
+        ways_out += (
+            ". If every column is an item and the cells are its ranks, hand in the orderings instead: "
             "numpy.argsort(table.to_numpy(), axis=1)"
-        ) from None
+        )
+    try:
+        check_numbered_from_zero(int(present.min()), int(present.max()))
+    except RankingError as error:
+        raise RankingError(f"{error}. {ways_out}") from None
 
 
 def _whole_numbers(values: NDArray[Any], cells: Cells) -> NDArray[Any]:

@@ -89,7 +89,7 @@ def chosen_place(given: ClientLike) -> Client | Cluster | str | None:
 def connected(place: Cluster | str, **security: Any) -> Iterator[Client]:
     """A client of a cluster or of the scheduler at an address, closed at the end; an error if nobody answers."""
     from distributed import Client
-    from distributed.comm import get_address_host
+    from distributed.comm.addressing import get_address_host
 
     try:
         if isinstance(place, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -95,6 +96,7 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         with connected(options.scheduler, **_security(options)) as client:
             yield client
         return
+    runner = _loop_without_interruptions()
     cluster = LocalCluster(
         n_workers=options.workers or os.cpu_count() or 1,
         threads_per_worker=options.threads or 1,
@@ -102,9 +104,29 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         host="127.0.0.1",
         # Any free port: two clusters on one machine are nothing unusual.
         dashboard_address="127.0.0.1:0",
+        loop=runner.loop,
     )
-    with cluster, Client(cluster, set_as_default=False) as client:
-        yield client
+    try:
+        with cluster, Client(cluster, set_as_default=False) as client:
+            yield client
+    finally:
+        runner.stop()
+
+
+def _loop_without_interruptions() -> Any:
+    """The event loop of a local cluster, in a thread that blocks SIGINT; processes that it starts block it too.
+
+    A terminal sends Ctrl-C to all processes. Workers would print what they were doing; this process closes them.
+    """
+    from distributed.utils import LoopRunner
+
+    runner = LoopRunner()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        runner.start()  # its thread inherits what is blocked here
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return runner
 
 
 def _security(options: ClusterOptions) -> dict[str, Any]:

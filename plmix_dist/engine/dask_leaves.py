@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -66,23 +67,26 @@ def item_range(array: Any, client: Client | None = None) -> tuple[int, int]:
     if client is None:
         import dask
 
-        smallest, largest = dask.compute(*ends, scheduler=_local_scheduler())  # type: ignore[attr-defined, no-untyped-call]
+        smallest, largest = dask.compute(*ends, scheduler=_local_scheduler(array))  # type: ignore[attr-defined, no-untyped-call]
     else:
         futures = submit(client, ends, optimize_graph=True)
         smallest, largest = results_of(client, futures, Job("the search for the largest item"))
     return (-int(smallest) if largest >= 0 else -1), int(largest)
 
 
-def _local_scheduler() -> Any:
+def _local_scheduler(array: Any) -> Any:
     """Dask's scheduler for this process: the one that the user has set, but never a cluster."""
     import dask
 
+    distributed: Any = sys.modules.get("distributed")
+    if distributed is not None and distributed.futures_of(array):
+        raise SettingsError(
+            "a cluster holds the Dask array (it was persisted), but this call runs in this process; pass the client of "
+            "that cluster, or call compute() on the array first"
+        )
     chosen = dask.config.get("scheduler", None)
-    return (
-        "threads"
-        if chosen is None or hasattr(chosen, "scheduler_info") or "distributed" in str(chosen)
-        else chosen
-    )
+    is_cluster = hasattr(chosen, "scheduler_info") or "distributed" in str(chosen)
+    return "threads" if chosen is None or is_cluster else chosen
 
 
 def _end_of_chunk(chunk: NDArray[Any], smallest: bool) -> NDArray[np.int64]:
@@ -166,7 +170,7 @@ class DaskLeaves:
         for first in range(start, end, _LEAVES_AT_ONCE):
             last = min(first + _LEAVES_AT_ONCE, end)
             array, leaves_of = self.lazy_rows(first, last)
-            rows = array.compute(scheduler=_local_scheduler())
+            rows = array.compute(scheduler=_local_scheduler(array))
             yield from leaves_of(rows).iter_leaves(first, last)
 
 

@@ -1,97 +1,83 @@
-"""Delimited text: what the formats orderings, wide and long share."""
+"""Reading delimited text: what the formats orderings, wide, ranks and long share."""
 
 from __future__ import annotations
 
-import csv
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
 
 from plmix_dist.errors import IngestError
-from plmix_dist.formats.format import ReadOptions, column_roles, number_text, parse_weight, written_name
-from plmix_dist.formats.items import natural_order
-from plmix_dist.formats.labelled import exists, labelled_rows, open_target, refuse, remove, survey
-from plmix_dist.formats.notation import from_spreadsheet, spreadsheet_safe
-from plmix_dist.formats.raw_rows import BATCH_ROWS, Failure, RowBuilder
-from plmix_dist.formats.sources import Header, Slice, SourceFile, decode, lines, reading, text_slices
+from plmix_dist.formats.format import parse_weight
+from plmix_dist.formats.raw_rows import BATCH_ROWS, UNRANKED, Failure, RawRows, RowBuilder, integers_if_all
+from plmix_dist.formats.sniffing.sample import split_fields
+from plmix_dist.formats.sources import text_slices
+from plmix_dist.formats.text_chunks import chunks
+from plmix_dist.formats.text_columns import read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plmix_dist.formats.labelled import LabelledRow, Survey
-    from plmix_dist.formats.raw_rows import RawRows
-    from plmix_dist.rankings import Unranked
-    from plmix_dist.store import RankingStore
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
-    # From the fields of a line: the listed items, how many of them are ordered, and which are tied.
-    Listing = Callable[[list[str]], tuple[list[str], int, list[bool] | None]]
+    from plmix_dist.formats.format import ReadOptions
+    from plmix_dist.formats.sources import Header, Slice, SourceFile
+    from plmix_dist.formats.text_chunks import Chunk
+    from plmix_dist.formats.text_columns import ChunkColumns, TextColumn
+    from plmix_dist.rankings import Unranked
 
 SUFFIXES = (".csv", ".tsv", ".txt")
-_LONGEST_LINE = 10_000_000
-csv.field_size_limit(_LONGEST_LINE)
 
 
-def read_header(file: SourceFile, options: ReadOptions) -> Header:
-    r"""The names of the columns, from the first line.
+class Listed(NamedTuple):
+    """The items of many rankings, as in RawRows."""
+
+    labels: pa.Array
+    n_listed: NDArray[np.int64]
+    n_ordered: NDArray[np.int64] | None = None
+    tied: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """How the items of a ranking are found in its line, for one line and for the columns of many lines.
+
+    Parameters
+    ----------
+    of_fields
+        From the fields of a line: the listed items, how many of them are ordered, and which are tied.
+    of_columns
+        The same for all lines of a chunk; None if only `of_fields` can tell.
+    coded, plain
+        The columns that `of_columns` needs, as `read_columns` gives them.
 
     Examples
     --------
-    >>> import tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
-    >>> _ = path.write_text("count,ordering\n3,tea coffee\n")
-    >>> read_header(SourceFile(str(path), path.stat().st_size), ReadOptions()).columns
-    ('count', 'ordering')
+    >>> Listing(lambda row: (row, len(row), None), lambda columns: None, coded=(0, 1)).of_fields(["tea", "mate"])
+    (['tea', 'mate'], 2, None)
     """
-    with reading(file.url) as stream:
-        raw = stream.readline(_LONGEST_LINE)
-    if not raw.strip():
-        raise IngestError(f"{file.url} is empty: its first line should name the columns")
-    text = decode(raw, file.url, 1)
-    try:
-        columns = _fields(text, delimiter_of(file, options))
-    except IngestError as error:
-        raise IngestError(f"{file.url}, line 1: {error}") from None
-    return Header(body_offset=len(raw), body_line=2, columns=tuple(column.strip() for column in columns))
+
+    of_fields: Callable[[list[str]], tuple[list[str], int, list[bool] | None]]
+    of_columns: Callable[[ChunkColumns], Listed | None]
+    coded: tuple[int, ...] = ()
+    plain: tuple[int, ...] = ()
 
 
-def delimiter_of(file: SourceFile, options: ReadOptions) -> str:
-    r"""The delimiter in the options; by default a tab for .tsv and a comma for all other files.
+def records(chunk: Chunk, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    r"""Line number and fields of each line of a chunk, without spaces around the fields.
 
     Examples
     --------
-    >>> delimiter_of(SourceFile("a.tsv", 0), ReadOptions()), delimiter_of(SourceFile("a.csv", 0), ReadOptions())
-    ('\t', ',')
-    """
-    return options.delimiter or ("\t" if file.name.lower().endswith(".tsv") else ",")
-
-
-def _fields(line: str, delimiter: str) -> list[str]:
-    """The fields of one line."""
-    reader = csv.reader([line.rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True)
-    try:
-        return next(reader, [])
-    except csv.Error as error:
-        raise IngestError(str(error)) from None
-
-
-def records(part: Slice, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
-    r"""Line number and fields of each line of a slice, without spaces around the fields.
-
-    Examples
-    --------
-    >>> import tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
-    >>> _ = path.write_text("count,ordering\n3, tea coffee\n")
-    >>> file = SourceFile(str(path), path.stat().st_size)
-    >>> list(records(Slice(file, Header(), 15, None, first_line=2), ReadOptions()))
+    >>> from plmix_dist.formats.text_chunks import Chunk
+    >>> list(records(Chunk("a.csv", 2, b"3, tea coffee\n"), ","))
     [(2, ['3', 'tea coffee'])]
     """
-    sign = delimiter_of(part.file, options)
-    for number, line in lines(part):
-        # Most lines have no quotes, and str.split is several times faster than the CSV parser.
+    for number, line in chunk.lines():
         try:
-            row = _fields(line, sign) if '"' in line else line.split(sign)
+            yield number, split_fields(line, delimiter)
         except IngestError as error:
-            raise IngestError(f"{part.file.url}, line {number}: {error}") from None
-        yield number, [from_spreadsheet(value.strip()) for value in row]
+            raise IngestError(f"{chunk.url}, line {number}: {error}") from None
 
 
 def slices_keeping(role: str) -> Callable[[SourceFile, Header, ReadOptions], list[Slice]]:
@@ -101,18 +87,19 @@ def slices_keeping(role: str) -> Callable[[SourceFile, Header, ReadOptions], lis
 
     Examples
     --------
-    >>> header = Header(columns=("ranking", "item", "rank"))
+    >>> from plmix_dist.formats import ReadOptions
+    >>> from plmix_dist.formats.sources import Header, SourceFile
+    >>> header = Header(columns=("ranking", "item", "rank"), roles={"id": 0, "item": 1, "rank": 2})
     >>> len(slices_keeping("id")(SourceFile("small.csv", 100), header, ReadOptions()))
     1
     """
 
     def cut(file: SourceFile, header: Header, options: ReadOptions) -> list[Slice]:
-        roles = column_roles(header.columns, options, file.url)
-        place = roles.get("group", roles.get(role))
-        if place is None:
+        del options
+        column = header.roles.get("group", header.roles.get(role))
+        if column is None:
             return text_slices(file, header)
-        sign, column = delimiter_of(file, options), place
-        return text_slices(file, header, key=lambda line: _field(line, sign, column))
+        return text_slices(file, header, key=lambda line: _field(line, header.delimiter, column))
 
     return cut
 
@@ -120,44 +107,84 @@ def slices_keeping(role: str) -> Callable[[SourceFile, Header, ReadOptions], lis
 def _field(line: str, delimiter: str, place: int) -> str:
     """One field of a line, or an empty string if the line does not have it."""
     try:
-        row = _fields(line, delimiter)
+        row = split_fields(line.rstrip("\r\n"), delimiter)
     except IngestError:
         return ""
-    return row[place].strip() if place < len(row) else ""
+    return row[place] if place < len(row) else ""
 
 
-def read_rows(
-    part: Slice, options: ReadOptions, roles: dict[str, int], listing: Listing
-) -> Iterator[RawRows]:
-    r"""Rankings of one line each.
+def read_rows(part: Slice, roles: dict[str, int], listing: Listing) -> Iterator[RawRows]:
+    r"""Rankings of one line each. Chunks are read by Arrow or, where it would read them differently, line by line.
 
     Parameters
     ----------
     roles
         The columns of weight, id, group and unranked, as far as the file has them.
     listing
-        Finds the items among the fields of a line.
+        Finds the items.
 
     Examples
     --------
     >>> import tempfile, pathlib
+    >>> from plmix_dist.formats.sources import Header, Slice, find
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
     >>> _ = path.write_text("count,ordering\n3,tea coffee\n")
-    >>> file = SourceFile(str(path), path.stat().st_size)
-    >>> part = Slice(file, read_header(file, ReadOptions()), 15, None, first_line=2)
-    >>> listing = lambda row: (row[1].split(), 2, None)
-    >>> [rows.labels.to_pylist() for rows in read_rows(part, ReadOptions(), {"weight": 0}, listing)]
+    >>> part = Slice(find(str(path)), Header(columns=("count", "ordering")), 15, None, first_line=2)
+    >>> listing = Listing(lambda row: (row[1].split(), 2, None), lambda columns: None)
+    >>> [rows.labels.to_pylist() for rows in read_rows(part, {"weight": 0}, listing)]
     [['tea', 'coffee']]
     """
+    for chunk in chunks(part):
+        rows = _rows_of_columns(chunk, part.header, roles, listing)
+        if rows is None:
+            yield from _rows_of_lines(chunk, part.header, roles, listing)
+        else:
+            yield rows
+
+
+def _rows_of_columns(chunk: Chunk, header: Header, roles: dict[str, int], listing: Listing) -> RawRows | None:
+    """The rows of a chunk by columns; None if one of its lines is not accepted, or needs another reader."""
+    wanted = {*listing.coded, *roles.values()}
+    columns = read_columns(chunk, header.delimiter, len(header.columns), wanted, listing.plain)
+    listed = None if columns is None else listing.of_columns(columns)
+    if columns is None or listed is None:
+        return None
+    labels = {role: columns.coded[place] for role, place in roles.items()}
+    n_rows = len(columns.lines)
+    unranked = np.full(n_rows, -1, np.int8)
+    if "unranked" in labels:
+        if not set(labels["unranked"].values) <= {"", *UNRANKED}:
+            return None
+        unranked = labels["unranked"].mapped(lambda said: UNRANKED.index(said) if said else -1, np.int8)
+    return RawRows(
+        labels=listed.labels,
+        n_listed=listed.n_listed,
+        n_ordered=listed.n_listed if listed.n_ordered is None else listed.n_ordered,
+        tied=listed.tied,
+        weights=labels["weight"].mapped(parse_weight, np.float64) if "weight" in labels else np.ones(n_rows),
+        ids=_label(labels.get("id")),
+        groups=_label(labels.get("group")),
+        lines=columns.lines,
+        unranked=unranked,
+    )
+
+
+def _label(column: TextColumn | None) -> Any:
+    return None if column is None else integers_if_all(column.mapped(str))
+
+
+def _rows_of_lines(
+    chunk: Chunk, header: Header, roles: dict[str, int], listing: Listing
+) -> Iterator[RawRows]:
     builder = RowBuilder()
-    n_columns = len(part.header.columns)
-    for number, row in records(part, options):
+    n_columns = len(header.columns)
+    for number, row in records(chunk, header.delimiter):
         try:
             if len(row) != n_columns:
                 raise IngestError(f"expected {n_columns} fields, but got {len(row)}")
-            labels, n_ordered, tied = listing(row)
+            labels, n_ordered, tied = listing.of_fields(row)
             said = row[roles["unranked"]] if "unranked" in roles else ""
-            if said not in ("", "below", "absent"):
+            if said not in ("", *UNRANKED):
                 raise IngestError(f"unranked is {said!r}, but should be below or absent")
         except IngestError as error:
             builder.fail(Failure(number, "syntax", str(error), text=" ".join(row)))
@@ -175,87 +202,3 @@ def read_rows(
         if len(builder) >= BATCH_ROWS:
             yield builder.take()
     yield builder.take()
-
-
-def write_rows(
-    store: RankingStore,
-    target: str,
-    names: Callable[[Survey], list[str]],
-    values: Callable[[LabelledRow], list[list[Any]]],
-    *,
-    always_weights: bool = False,
-    ids_are_values: bool = False,
-) -> None:
-    r"""Write a store as a table.
-
-    Parameters
-    ----------
-    names
-        Names of the columns that hold items.
-    values
-        The values of these columns for each line of a ranking.
-    always_weights
-        Whether to write weights that are all 1.
-    ids_are_values
-        Whether `values` includes the ids.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile, plmix_dist
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> store = plmix_dist.simulate(folder / "s", n_rankings=2, n_items=3)
-    >>> write_rows(store, f"{folder}/best.csv", lambda found: ["best"], lambda row: [[row.labels[0]]])
-    >>> (folder / "best.csv").read_text()
-    'best\n2\n1\n'
-    """
-    found = survey(store)
-    _refuse_names(store, target)
-    has_ids = found.has_ids and not ids_are_values
-    shown = [role for role, there in (("id", has_ids), ("group", found.has_groups)) if there]
-    shown += ["unranked"] if found.mixed_unranked else []
-    weighted = found.has_weights or always_weights
-    with open_target(target) as out:
-        table = csv.writer(
-            out, delimiter="\t" if target.removesuffix(".gz").endswith(".tsv") else ",", lineterminator="\n"
-        )
-        weight_name = [written_name("weight")] if weighted else []
-        table.writerow([*weight_name, *names(found), *(written_name(role) for role in shown)])
-        for row in labelled_rows(store, store.item_names):
-            weight = [number_text(row.weight)] if weighted else []
-            labels = [getattr(row, role) for role in shown]
-            for listed in values(row):
-                cells = [
-                    str(cell)
-                    for cell in (*weight, *listed, *("" if label is None else label for label in labels))
-                ]
-                if any("\n" in cell or "\r" in cell for cell in cells):
-                    refuse(target, "a label contains a line break", "Parquet")
-                table.writerow([spreadsheet_safe(cell) for cell in cells])
-        _write_items_beside(store, target, found)  # before the rows appear, which mean nothing without it
-
-
-def _refuse_names(store: RankingStore, target: str) -> None:
-    """An error if a name begins or ends with spaces, because reading text removes them."""
-    surrounded = next((name for name in store.item_names if name != name.strip()), None)
-    if surrounded is not None:
-        refuse(target, f"there are spaces around the item name {surrounded!r}", "Parquet")
-
-
-def _write_items_beside(store: RankingStore, target: str, found: Survey) -> None:
-    """Write `TARGET.items`, one name per line, if the rows alone do not give back all items in their order."""
-    if not all(found.items_seen) or list(store.item_names) != natural_order(store.item_names):
-        with open_target(items_beside(target)) as out:
-            out.writelines(f"{name}\n" for name in store.item_names)
-    elif exists(items_beside(target)):  # left by an earlier export; ingest would read it
-        remove(items_beside(target))
-
-
-def items_beside(target: str) -> str:
-    """The file beside a text source that names its items.
-
-    Examples
-    --------
-    >>> items_beside("votes.csv")
-    'votes.csv.items'
-    """
-    return f"{target}.items"

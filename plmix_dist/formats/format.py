@@ -16,11 +16,20 @@ if TYPE_CHECKING:
 
 # Column names that are recognised for each role. Export writes the first.
 COLUMN_NAMES: dict[str, tuple[str, ...]] = {
-    "id": ("ranking", "ranking_id", "id", "ballot", "ballot_id"),
-    "item": ("item", "item_id", "alternative", "candidate"),
+    "id": (
+        "ranking",
+        "ranking_id",
+        "id",
+        "ballot",
+        "ballot_id",
+        "respondent",
+        "respondent_id",
+        "participant_id",
+    ),
+    "item": ("item", "item_id", "itemid", "item_name", "alternative", "candidate", "movieid", "product_id"),
     "rank": ("rank", "place", "position"),
-    "weight": ("count", "weight"),
-    "group": ("group", "person", "voter", "user"),
+    "weight": ("count", "weight", "counts", "weights", "freq", "frequency"),
+    "group": ("group", "person", "voter", "user", "person_id", "voter_id", "user_id", "userid"),
     "ordering": ("ordering", "ranking_order", "order"),
     "items": ("items", "ranking_items"),
     "unranked": ("unranked",),
@@ -29,7 +38,9 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read text and tables: the delimiter, and the column name of each role.
+    """How to read text and tables: the delimiter, the column name of each role, whether the first line is a header.
+
+    What is None is found out from the data.
 
     Examples
     --------
@@ -39,6 +50,24 @@ class ReadOptions:
 
     delimiter: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+    header: bool | None = None
+
+    def as_settings(self) -> dict[str, object]:
+        """The options as part of the settings of a run. A header that is None is left out, as it always was.
+
+        Examples
+        --------
+        >>> ReadOptions().as_settings()
+        {'columns': {}, 'delimiter': None}
+        """
+        settings: dict[str, object] = {"columns": dict(self.columns), "delimiter": self.delimiter}
+        return settings if self.header is None else settings | {"header": self.header}
+
+    @property
+    def column_names(self) -> list[str]:
+        """All columns that the user named."""
+        named = [name for role, name in self.columns.items() if role != "places"]
+        return named + (self.places or [])
 
     @property
     def places(self) -> list[str] | None:
@@ -130,6 +159,17 @@ def parse_weight(text: str | float | None) -> float:
         return float("nan") if text is None or "_" in str(text) else float(text)
     except (TypeError, ValueError):
         return float("nan")
+
+
+def decimal_hint(text: str) -> str:
+    """What to do about a number with a decimal comma; empty for other text.
+
+    Examples
+    --------
+    >>> decimal_hint("1,5"), decimal_hint("one")
+    ('; write a decimal point', '')
+    """
+    return "; write a decimal point" if "," in text and text.replace(",", "", 1).isdigit() else ""
 
 
 def number_text(weight: float) -> str:

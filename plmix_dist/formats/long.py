@@ -10,9 +10,14 @@ import pyarrow as pa
 
 from plmix_dist.errors import IngestError
 from plmix_dist.formats import delimited
-from plmix_dist.formats.format import Format, ReadOptions, column_roles, parse_weight, written_name
+from plmix_dist.formats.format import Format, ReadOptions, decimal_hint, parse_weight, written_name
+from plmix_dist.formats.items import shown
 from plmix_dist.formats.labelled import refuse
 from plmix_dist.formats.raw_rows import BATCH_ROWS, UNRANKED, Failure, RawRows, integers_if_all
+from plmix_dist.formats.sniffing import header_reader
+from plmix_dist.formats.text_chunks import chunks
+from plmix_dist.formats.text_columns import by_runs, read_columns
+from plmix_dist.formats.write_delimited import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,11 +25,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.formats.labelled import LabelledRow
-    from plmix_dist.formats.sources import Slice
+    from plmix_dist.formats.sources import Header, Slice
+    from plmix_dist.formats.text_chunks import Chunk
+    from plmix_dist.formats.text_columns import TextColumn
     from plmix_dist.store import RankingStore
 
 REQUIRED = ("id", "item", "rank")
 _LABELS = ("weight", "group", "unranked")
+_NO_RANK = ("", "NA")
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class LongLines:
         """
         return LongLines(
             ids=np.concatenate([self.ids, others.ids]),
-            items=pa.concat_arrays([_plain(self.items), _plain(others.items)]),
+            items=_joined(self.items, others.items),
             ranks=np.concatenate([self.ranks, others.ranks]),
             numbers=np.concatenate([self.numbers, others.numbers]),
             labels={
@@ -178,14 +186,13 @@ def _rankings(lines: LongLines, starts: NDArray[np.int64]) -> RawRows:
     n_lines = len(lines)
     lengths = np.diff(np.append(starts, n_lines))
     row = np.repeat(np.arange(len(starts)), lengths)
-    # The sort is stable, so tied items keep their order. Lines without a rank (NaN) come last.
-    order = np.lexsort((lines.ranks, row))
-    ranked = lines.ranks[order]
+    order = _by_rank(lines.ranks, row)
+    ranked = lines.ranks if order is None else lines.ranks[order]
     tied = np.zeros(n_lines, np.bool_)
     tied[1:] = (ranked[1:] == ranked[:-1]) & (row[1:] == row[:-1])
     first = {name: lines.column(name)[starts] for name in ("id", *lines.labels)}
     rows = RawRows(
-        labels=lines.items.take(pa.array(order)),
+        labels=lines.items if order is None else lines.items.take(pa.array(order)),
         n_listed=lengths,
         n_ordered=np.bincount(row, weights=~np.isnan(lines.ranks), minlength=len(starts)).astype(np.int64),
         tied=tied if tied.any() else None,
@@ -197,6 +204,17 @@ def _rankings(lines: LongLines, starts: NDArray[np.int64]) -> RawRows:
     )
     rows.run_ids = first["id"]
     return rows.without(_bad_rankings(lines, row, first))
+
+
+def _by_rank(ranks: NDArray[np.float64], row: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The order of the lines of each ranking by rank; None if they are in this order already.
+
+    The sort is stable, so tied items keep their order. Lines without a rank (NaN) come last.
+    """
+    if ((ranks[1:] >= ranks[:-1]) | (row[1:] != row[:-1])).all():
+        return None
+    order: NDArray[np.int64] = np.lexsort((ranks, row))
+    return order
 
 
 def _bad_rankings(
@@ -220,28 +238,55 @@ def _bad_rankings(
 
 
 def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
-    """Rankings whose lines are consecutive."""
-    roles = _long_roles(part, options)
+    """Rankings whose lines are consecutive. Chunks are read by Arrow or, if it would differ, line by line."""
+    del options  # the header says which columns these are
+    roles = {role: part.header.roles[role] for role in (*REQUIRED, *_LABELS) if role in part.header.roles}
     rows = LongRows()
+    for chunk in chunks(part):
+        lines = _lines_of_columns(chunk, part.header, roles)
+        for some in _lines_one_by_one(chunk, part.header, roles) if lines is None else [lines]:
+            yield rows.add(some)
+    yield rows.add(_LineBuilder(roles).take(), last=True)
+
+
+def _lines_of_columns(chunk: Chunk, header: Header, roles: dict[str, int]) -> LongLines | None:
+    """The lines of a chunk by columns; None if a line is not accepted, or needs another reader."""
+    ids, coded = roles["id"], {place for role, place in roles.items() if role != "id"}
+    read = read_columns(chunk, header.delimiter, len(header.columns), coded - {ids}, {ids})
+    if read is None:
+        return None
+    of_id = by_runs(read.plain[ids])
+    columns = {role: of_id if place == ids else read.coded[place] for role, place in roles.items()}
+    ranks = columns["rank"]
+    if any(text not in _NO_RANK and np.isnan(parse_weight(text)) for text in ranks.values):
+        return None
+    if "unranked" in columns and not set(columns["unranked"].values) <= {"", *UNRANKED}:
+        return None
+    labels: dict[str, NDArray[Any]] = {}
+    if "weight" in columns:
+        labels["weight"] = columns["weight"].mapped(parse_weight, np.float64)
+    labels |= {role: columns[role].mapped(str) for role in ("group", "unranked") if role in columns}
+    return LongLines(
+        ids=columns["id"].mapped(str),
+        items=_dictionary(columns["item"]),
+        ranks=ranks.mapped(lambda text: np.nan if text in _NO_RANK else parse_weight(text), np.float64),
+        numbers=read.lines,
+        labels=labels,
+        bad={},
+    )
+
+
+def _dictionary(column: TextColumn) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(column.codes), pa.array(column.values, pa.string()))
+
+
+def _lines_one_by_one(chunk: Chunk, header: Header, roles: dict[str, int]) -> Iterator[LongLines]:
     batch = _LineBuilder(roles)
-    n_columns = len(part.header.columns)
-    for number, line in delimited.records(part, options):
-        batch.add(number, line, n_columns)
+    for number, line in delimited.records(chunk, header.delimiter):
+        batch.add(number, line, len(header.columns))
         if len(batch.numbers) >= BATCH_ROWS:
-            yield rows.add(batch.take())
-    yield rows.add(batch.take(), last=True)
-
-
-def _long_roles(part: Slice, options: ReadOptions) -> dict[str, int]:
-    """The columns of ranking id, item and rank, and of the labels that the table has."""
-    found = column_roles(part.header.columns, options, part.file.url)
-    missing = [role for role in REQUIRED if role not in found]
-    if missing:
-        raise IngestError(
-            f"{part.file.url}: no column holds the {', '.join(missing)}; found: {', '.join(part.header.columns)}. "
-            "Name the columns with --column, such as --column id=NAME"
-        )
-    return {role: found[role] for role in (*REQUIRED, *_LABELS) if role in found}
+            yield batch.take()
+    yield batch.take()
 
 
 class _LineBuilder:
@@ -263,10 +308,11 @@ class _LineBuilder:
         for role, place in self.roles.items():
             self.values[role].append(line[place])
         text = line[self.roles["rank"]]
-        rank = parse_weight(text) if text not in ("", "NA") else float("nan")
-        if np.isnan(rank) and text not in ("", "NA"):
+        rank = parse_weight(text) if text not in _NO_RANK else float("nan")
+        if np.isnan(rank) and text not in _NO_RANK:
             item = line[self.roles["item"]]
-            self.bad[len(self.numbers)] = ("bad-rank", f"the rank {text!r} of item {item!r} is not a number")
+            what = f"the rank {text!r} of item {shown(item)} is not a number{decimal_hint(text)}"
+            self.bad[len(self.numbers)] = ("bad-rank", what)
         self.values["rank"][-1] = rank
         said = line[self.roles["unranked"]] if "unranked" in self.roles else ""
         if said not in ("", *UNRANKED):
@@ -317,6 +363,13 @@ def _typed(labels: NDArray[Any]) -> NDArray[Any]:
     return np.array(integers_if_all(labels.tolist()))
 
 
+def _joined(first: pa.Array, second: pa.Array) -> pa.Array:
+    """Two columns as one, by codes if both are."""
+    if pa.types.is_dictionary(first.type) and first.type == second.type:
+        return pa.chunked_array([first, second]).unify_dictionaries().combine_chunks()
+    return pa.concat_arrays([_plain(first), _plain(second)])
+
+
 def _plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
@@ -335,7 +388,7 @@ def _write(store: RankingStore, target: str) -> None:
         count += 1
         return [[count if row.id is None else row.id, item, rank] for item, rank in _ranked(row)]
 
-    delimited.write_rows(
+    write_rows(
         store, target, lambda _: [written_name(role) for role in REQUIRED], values, ids_are_values=True
     )
 
@@ -354,7 +407,7 @@ def _ranked(row: LabelledRow) -> Iterator[tuple[str, int | str]]:
 LONG = Format(
     name="long",
     suffixes=delimited.SUFFIXES,
-    read_header=delimited.read_header,
+    read_header=header_reader("long"),
     slices=delimited.slices_keeping("id"),
     read=_read,
     write=_write,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plmix_dist.errors import IngestError
+import numpy as np
+import pyarrow as pa
+
 from plmix_dist.formats import delimited
-from plmix_dist.formats.format import Format, ReadOptions, column_roles, written_name
+from plmix_dist.formats.delimited import Listed, Listing
+from plmix_dist.formats.format import Format, ReadOptions, written_name
 from plmix_dist.formats.notation import format_ordering, parse_ordering
+from plmix_dist.formats.sniffing import LABEL_ROLES, header_reader
+from plmix_dist.formats.write_delimited import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,22 +21,62 @@ if TYPE_CHECKING:
     from plmix_dist.formats.sources import Slice
     from plmix_dist.store import RankingStore
 
+# By byte: what divides items (as `parse_ordering` has it), and what only `parse_ordering` can read.
+_DIVIDES = np.zeros(256, np.bool_)
+_DIVIDES[list(b" \t\n\v\f\r\x1c\x1d\x1e\x1f,>")] = True
+_MARKS = np.zeros(256, np.bool_)
+_MARKS[list(b'{}|"')] = True
+_APOSTROPHE = ord("'")
+
 
 def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
     """Rows of `ordering`, with optional columns for weight, id, group and unranked."""
-    roles = column_roles(part.header.columns, options, part.file.url)
-    if "ordering" not in roles:
-        raise IngestError(
-            f"{part.file.url}: no column holds orderings; found: {', '.join(part.header.columns)}. "
-            "Name it 'ordering', or name the column with --column ordering=NAME"
-        )
-    column = roles["ordering"]
-    return delimited.read_rows(part, options, roles, lambda row: parse_ordering(row[column]))
+    del options  # the header says which columns these are
+    roles = {role: place for role, place in part.header.roles.items() if role in LABEL_ROLES}
+    column = part.header.roles["ordering"]
+    listing = Listing(
+        of_fields=lambda row: parse_ordering(row[column]),
+        of_columns=lambda columns: _listed(columns.plain[column]),
+        plain=(column,),
+    )
+    return delimited.read_rows(part, roles, listing)
+
+
+def _listed(orderings: pa.StringArray) -> Listed | None:
+    """The items of all orderings; None if one of them has ties, a slate, or white space beyond ASCII."""
+    _, offsets, data = orderings.buffers()
+    first = orderings.offset
+    ends = np.frombuffer(offsets, np.int32)[first : first + len(orderings) + 1]
+    text = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] if data else np.empty(0, np.uint8)
+    ends = ends - ends[0]
+    within = ~_DIVIDES[text]
+    if _MARKS[text].any() or _begins_with_apostrophe(text, ends):
+        return None
+    begins = within.copy()
+    begins[1:] &= ~within[:-1]
+    rows = ends[:-1][ends[:-1] < ends[1:]]
+    begins[rows] = within[rows]  # the last item of a row is not continued by the next row
+    starts = np.flatnonzero(begins)
+    # The items one after another, without what divides them, are the buffer of an array of strings.
+    bounds = np.append(np.flatnonzero(begins[within]), np.count_nonzero(within)).astype(np.int32)
+    names = pa.StringArray.from_buffers(len(starts), pa.py_buffer(bounds), pa.py_buffer(text[within]))
+    labels = names.dictionary_encode()
+    if any(name.split() != [name] for name in labels.dictionary.to_pylist()):
+        return None
+    return Listed(labels, np.diff(np.searchsorted(starts, ends)))
+
+
+def _begins_with_apostrophe(text: np.ndarray, ends: np.ndarray) -> bool:
+    """Whether a cell begins with an apostrophe, which may protect it from spreadsheets, perhaps behind blanks."""
+    if not (text == _APOSTROPHE).any():
+        return False
+    rows = ends[:-1][ends[:-1] < ends[1:]]
+    return bool((_DIVIDES[text[rows]] | (text[rows] == _APOSTROPHE)).any())
 
 
 def _write(store: RankingStore, target: str) -> None:
     """Write `count,ordering`, and columns for ids, groups and unranked if the rows have them."""
-    delimited.write_rows(
+    write_rows(
         store,
         target,
         names=lambda _: [written_name("ordering")],
@@ -43,7 +88,7 @@ def _write(store: RankingStore, target: str) -> None:
 ORDERINGS = Format(
     name="orderings",
     suffixes=delimited.SUFFIXES,
-    read_header=delimited.read_header,
+    read_header=header_reader("orderings"),
     slices=delimited.slices_keeping("group"),
     read=_read,
     write=_write,

@@ -11,7 +11,8 @@ from plmix_dist.formats.format import Format, ReadOptions, number_text, parse_we
 from plmix_dist.formats.labelled import labelled_rows, open_target, refuse, survey
 from plmix_dist.formats.notation import parse_ordering, tie_groups
 from plmix_dist.formats.raw_rows import BATCH_ROWS, Failure, RowBuilder
-from plmix_dist.formats.sources import BLANKS, Header, Slice, SourceFile, decode, lines, reading, text_slices
+from plmix_dist.formats.sources import BLANKS, Header, Slice, SourceFile, decode, reading, text_slices
+from plmix_dist.formats.text_chunks import lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,20 +49,8 @@ def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
     separator, kind = part.header.metadata["separator"], part.header.metadata["kind"]
     builder = RowBuilder()
     for number, line in lines(part):
-        count, found, order = line.partition(separator)
         try:
-            if not found:
-                raise IngestError(f"expected 'count{separator} order', but got {line[:60]!r}")
-            weight = parse_weight(count)
-            if not weight.is_integer():
-                raise IngestError(f"the count {count.strip()!r} is not a whole number")
-            if _EMPTY_PLACE.search(order) and order.strip():
-                raise IngestError(f"a place of {order.strip()[:60]!r} is empty")
-            labels, n_ordered, tied = parse_ordering(order)
-            if n_ordered < len(labels):
-                raise IngestError("'|' has no meaning in PrefLib files")
-            if tied is not None and kind in ("soc", "soi"):
-                raise IngestError(f"items are tied, but .{kind} promises orders without ties")
+            weight, labels, tied = _row(line, separator, kind)
         except IngestError as error:
             builder.fail(Failure(number, "syntax", str(error), text=line))
         else:
@@ -72,6 +61,24 @@ def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
         if len(builder) >= BATCH_ROWS:
             yield builder.take()
     yield builder.take()
+
+
+def _row(line: str, separator: str, kind: str) -> tuple[float, list[str], list[bool] | None]:
+    """Count, items and ties of a line."""
+    count, found, order = line.partition(separator)
+    if not found:
+        raise IngestError(f"expected 'count{separator} order', but got {line[:60]!r}")
+    weight = parse_weight(count)
+    if not weight.is_integer():
+        raise IngestError(f"the count {count.strip()!r} is not a whole number")
+    if _EMPTY_PLACE.search(order) and order.strip():
+        raise IngestError(f"a place of {order.strip()[:60]!r} is empty")
+    labels, n_ordered, tied = parse_ordering(order)
+    if n_ordered < len(labels):
+        raise IngestError("'|' has no meaning in PrefLib files")
+    if tied is not None and kind in ("soc", "soi"):
+        raise IngestError(f"items are tied, but .{kind} promises orders without ties")
+    return weight, labels, tied
 
 
 def _write(store: RankingStore, target: str) -> None:

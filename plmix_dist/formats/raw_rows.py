@@ -266,22 +266,20 @@ class RowBuilder:
         return rows
 
 
-def integers_if_all(labels: Sequence[Any]) -> list[int] | list[str]:
+def integers_if_all(labels: Sequence[str] | NDArray[Any]) -> NDArray[np.int64] | list[str]:
     """Labels as integers if each is written exactly as its integer is, otherwise as text.
 
     Examples
     --------
-    >>> integers_if_all(["7", "12"]), integers_if_all(["007", "12"])
+    >>> integers_if_all(["7", "12"]).tolist(), integers_if_all(["007", "12"])
     ([7, 12], ['007', '12'])
     """
+    column = pa.array(labels, pa.string())
     try:
-        numbers = [int(label) for label in labels]
-    except (TypeError, ValueError):
-        return [str(label) for label in labels]
-    # int() also reads "007" and "+7", which would be written back as "7".
-    if all(
-        str(number) == str(label) and -(2**63) <= number < 2**63
-        for number, label in zip(numbers, labels, strict=True)
-    ):
-        return numbers
-    return [str(label) for label in labels]
+        numbers = column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    # "007" and "+7" would be written back as "7".
+    if not numbers.cast(pa.string()).equals(column):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return np.asarray(numbers, np.int64)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError, SettingsError
-from plmix_dist.formats.format import Format, ReadOptions, column_roles
-from plmix_dist.formats.long import LONG, REQUIRED
+from plmix_dist.formats.long import LONG
 from plmix_dist.formats.orderings import ORDERINGS
 from plmix_dist.formats.parquet import PARQUET
 from plmix_dist.formats.preflib import PREFLIB
+from plmix_dist.formats.ranks import RANKS
+from plmix_dist.formats.sniffing import sniff
 from plmix_dist.formats.wide import WIDE
 from plmix_dist.values import nearest, shown
 
 if TYPE_CHECKING:
-    from plmix_dist.formats.sources import SourceFile
+    from plmix_dist.formats.format import Format, ReadOptions
+    from plmix_dist.formats.sources import Header, SourceFile
 
-FORMATS: dict[str, Format] = {entry.name: entry for entry in (PREFLIB, ORDERINGS, WIDE, LONG, PARQUET)}
+FORMATS: dict[str, Format] = {entry.name: entry for entry in (PREFLIB, ORDERINGS, WIDE, RANKS, LONG, PARQUET)}
 
 
 def format_named(name: str) -> Format:
@@ -35,14 +37,19 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
-def detect(file: SourceFile, options: ReadOptions) -> Format:
-    """The format of a file, by its suffix and, for delimited text, by its column names.
+def detect(file: SourceFile, options: ReadOptions) -> tuple[Format, Header]:
+    r"""The format of a file, by its suffix and, for delimited text, by its first lines; and its header.
 
     Examples
     --------
-    >>> from plmix_dist.formats.sources import SourceFile
-    >>> detect(SourceFile("votes.soi.gz", size=100), ReadOptions()).name
-    'preflib'
+    >>> import pathlib, tempfile
+    >>> from plmix_dist.formats.format import ReadOptions
+    >>> from plmix_dist.formats.sources import find
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
+    >>> _ = path.write_text("first,second\ntea,mate\n")
+    >>> found, header = detect(find(str(path)), ReadOptions())
+    >>> found.name, header.columns
+    ('wide', ('first', 'second'))
     """
     candidates = [entry for entry in FORMATS.values() if file.name.lower().endswith(entry.suffixes)]
     if not candidates:
@@ -51,11 +58,9 @@ def detect(file: SourceFile, options: ReadOptions) -> Format:
             f"{file.url}: the format is not known from the name ({', '.join(known)}); name it with --format"
         )
     if len(candidates) == 1:
-        return candidates[0]
-    roles = column_roles(WIDE.read_header(file, options).columns, options, file.url)
-    if "ordering" in roles:
-        return ORDERINGS
-    return LONG if all(role in roles for role in REQUIRED) else WIDE
+        return candidates[0], candidates[0].read_header(file, options)
+    layout = sniff(file, options)
+    return FORMATS[layout.format], layout.header
 
 
 def format_of_target(target: str, name: str) -> Format:

@@ -63,8 +63,16 @@ class Header:
     ----------
     body_offset, body_line
         The byte and the line where the rows begin.
-    columns
-        Names of the columns.
+    columns, delimiter
+        Names of the columns of a table, and the sign between its fields.
+    roles
+        The number of the column of each role.
+    has_names
+        Whether the first line named the columns.
+    ignored
+        Columns that hold nothing about rankings, such as line numbers.
+    guesses
+        How the table was understood where the file does not say it, in sentences for the user.
     item_names, item_labels
         Names of all items, and their labels in the rows if these differ.
     unranked
@@ -85,6 +93,11 @@ class Header:
     body_offset: int = 0
     body_line: int = 1
     columns: tuple[str, ...] = ()
+    delimiter: str = ","
+    roles: dict[str, int] = field(default_factory=dict)
+    has_names: bool = True
+    ignored: tuple[int, ...] = ()
+    guesses: tuple[str, ...] = ()
     item_names: tuple[str, ...] | None = None
     item_labels: tuple[str, ...] | None = None
     unranked: Unranked | None = None
@@ -226,31 +239,6 @@ def reading(url: str, *, decompress: bool = True) -> Iterator[IO[bytes]]:
     """
     with reading_explained(url), open_bytes(url, decompress=decompress) as file:
         yield file
-
-
-def lines(part: Slice) -> Iterator[tuple[int, str]]:
-    r"""Number and text of each line of a slice, without line ends and blank lines.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
-    >>> _ = path.write_text("tea\n\ncoffee\n")
-    >>> list(lines(Slice(find(str(path)), Header(), start=0, stop=None)))
-    [(1, 'tea'), (3, 'coffee')]
-    """
-    with reading(part.file.url) as file:
-        file.seek(part.start)
-        position, number = part.start, part.first_line
-        while part.stop is None or position < part.stop:
-            raw = file.readline()
-            if not raw:
-                return
-            position += len(raw)
-            text = decode(raw, part.file.url, number).rstrip("\r\n")
-            if text.strip():
-                yield number, text
-            number += 1
 
 
 @contextlib.contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from plmix_dist.errors import CollapsedComponentWarning
 from plmix_dist.inference.point import Point
 from plmix_dist.rankings.randomness import generator
 
@@ -66,17 +68,13 @@ def mend_collapsed(
     >>> np.exp(mended.point.log_shares).tolist()
     [0.5, 0.5]
     """
-    collapsed = collapsed_components(point)
-    if not len(collapsed):
+    if not has_collapsed(point):
         return None
-    component = int(collapsed[0])
     n_reseeds = sum(event["action"] == "reseed" for event in events)
-    action = "reseed" if n_reseeds < _MOST_RESEEDS else "drop"
-    event = {"iteration": iteration, "component": component, "action": action}
-    if action == "drop":
-        keep = np.arange(point.n_components) != component
-        shares = np.exp(point.log_shares[keep])
-        return Mended(Point(point.log_worths[keep], point.ghosts[keep], np.log(shares / shares.sum())), event)
+    if n_reseeds >= _MOST_RESEEDS:
+        return drop_collapsed(point, iteration)
+    component = int(collapsed_components(point)[0])
+    event = {"iteration": iteration, "component": component, "action": "reseed"}
     largest = int(np.argmax(point.log_shares))
     log_worths, ghosts, shares = point.log_worths.copy(), point.ghosts.copy(), np.exp(point.log_shares)
     log_worths[component] = log_worths[largest] + _draw(key, n_reseeds, log_worths.shape[1])
@@ -84,6 +82,47 @@ def mend_collapsed(
     ghosts[component] = ghosts[largest]
     shares[component] = shares[largest] = shares[largest] / 2
     return Mended(Point(log_worths, ghosts, np.log(shares / shares.sum())), event)
+
+
+def drop_collapsed(point: Point, iteration: int) -> Mended:
+    """The point without the first component that has collapsed.
+
+    Examples
+    --------
+    >>> drop_collapsed(Point.start(np.zeros((2, 3)), np.array([1.0, 0.0])), iteration=7).point.n_components
+    1
+    """
+    component = int(collapsed_components(point)[0])
+    keep = np.arange(point.n_components) != component
+    shares = np.exp(point.log_shares[keep])
+    left = Point(point.log_worths[keep], point.ghosts[keep], np.log(shares / shares.sum()))
+    return Mended(left, {"iteration": iteration, "component": component, "action": "drop"})
+
+
+def warn_of_collapsed(
+    events: Sequence[dict[str, Any]], n_left: int, n_components: int, stacklevel: int
+) -> None:
+    """One warning for all components that collapsed in a finished fit, with the number left and that asked for.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     warn_of_collapsed([{"iteration": 7, "component": 1, "action": "drop"}], 2, 3, stacklevel=2)
+    >>> print(said[0].message)
+    components lost all their rankings (1 dropped): 2 of 3 components are left; choose fewer, or a smaller alpha
+    """
+    n_seeded = sum(event["action"] == "reseed" for event in events)
+    counts = {"seeded again": n_seeded, "dropped": n_components - n_left}
+    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if said:
+        warnings.warn(
+            f"components lost all their rankings ({said}): {n_left} of {n_components} components are left; choose "
+            "fewer, or a smaller alpha",
+            CollapsedComponentWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def _draw(key: tuple[int, int], n_before: int, n_items: int) -> NDArray[np.float64]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from plmix_dist.errors import FitError, NotIdentifiedError
-from plmix_dist.inference.collapse import has_collapsed, mend_collapsed
+from plmix_dist.inference.collapse import drop_collapsed, has_collapsed, mend_collapsed
 from plmix_dist.inference.e_step import em_request
 from plmix_dist.inference.fixed_point import Evaluation, Good, Iteration, Rules, advance
 from plmix_dist.inference.point import Point
+from plmix_dist.solvers.ghost import largest_log_prior
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +53,8 @@ class EmState(NamedTuple):
     events
         Components that collapsed.
     best
-        The best point before a component was seeded again, with as many components as there are now: seeding lowers
-        the objective, and a fit never returns a point worse than one it has taken.
+        The best point before a component was seeded again or dropped: seeding lowers the objective, and a fit never
+        returns a point worse than one it has taken.
     error
         Why the fit cannot go on; None as long as it can.
     """
@@ -68,13 +69,14 @@ class EmState(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """Where one start ended. With an error, everything else is what was known before it."""
+    """Where one start ended. Compare starts by `score`: their numbers of components may differ."""
 
     point: Point
     converged: bool
     n_iterations: int
     log_likelihood: float
     objective: float | None
+    score: float
     gradient: float | None
     history: list[dict[str, Any]]
     events: list[dict[str, Any]]
@@ -156,20 +158,30 @@ class Em:
         return self._advanced(state, evaluation)
 
     def score(self, state: EmState) -> float | None:
-        """The objective of the best point so far; its log-likelihood where there is no objective."""
+        """The score of the best point so far."""
         if state.error is not None:
             return None
-        known = [good.evaluation for good in (state.iteration.good, state.best) if good is not None]
+        known = [good for good in (state.iteration.good, state.best) if good is not None]
         if state.inner is not None:
-            known.append(state.inner.outer)
-        return max(
-            (each.details["log_likelihood"] if each.objective is None else each.objective for each in known),
-            default=None,
-        )
+            known.append(Good(state.iteration.point, state.inner.outer))
+        return max((self._score_of(good) for good in known), default=None)
+
+    def _score_of(self, good: Good) -> float:
+        """The objective, as it compares with that of other numbers of components; else the log-likelihood.
+
+        Each component adds its log-prior, which is negative, so an objective rises when a component is dropped. But a
+        mixture of fewer components is also one of all components in which those dropped have share zero and worths
+        at the maximum of the prior. So log-priors are measured from their maximum: a dropped component adds zero.
+        """
+        objective = good.evaluation.objective
+        if objective is None:
+            return float(good.evaluation.details["log_likelihood"])
+        n_components, n_items = good.point.log_worths.shape
+        return float(objective - n_components * largest_log_prior(n_items, self.alpha))
 
     def result(self, state: EmState) -> Run:
         """Where a fit that has ended, or that nobody asks on, stands."""
-        end, newton = _better(state.iteration.best, state.best), state.iteration.newton
+        end, newton = self._better(state.iteration.best, state.best), state.iteration.newton
         point, evaluation = end
         converged = state.iteration.ended == "converged"
         return Run(
@@ -178,6 +190,7 @@ class Em:
             n_iterations=len(state.history),
             log_likelihood=float(evaluation.details["log_likelihood"]),
             objective=evaluation.objective,
+            score=self._score_of(end),
             gradient=evaluation.residual if evaluation.objective is not None else None,
             history=list(state.history),
             events=list(state.events),
@@ -228,20 +241,27 @@ class Em:
         state = state._replace(iteration=iteration, history=(*state.history, numbered))
         if iteration.ended is None or self.fixed_shares or len(state.history) >= self.max_iter:
             return state
+        best: Good | None = self._better(iteration.best, state.best)
         mended = mend_collapsed(
             iteration.best.point, state.events, len(state.history), (self.seed, self.number)
         )
         if mended is None:
-            return state
+            if best is None or not has_collapsed(best.point):
+                return state
+            # Seeding again has led to a lower end: back to the better point, without the component that collapsed.
+            mended, best = drop_collapsed(best.point, len(state.history)), None
         newton = iteration.newton
         if newton is not None and self.newton is not None:
             newton = self.newton.rest(newton)
-        best = _better(iteration.best, state.best)
         return state._replace(
-            iteration=Iteration.start(mended.point, newton),
-            events=(*state.events, mended.event),
-            best=best if best.point.n_components == mended.point.n_components else None,
+            iteration=Iteration.start(mended.point, newton), events=(*state.events, mended.event), best=best
         )
+
+    def _better(self, one: Good, other: Good | None) -> Good:
+        """The point with the higher score; the first where there is no objective."""
+        if other is None or one.evaluation.objective is None or other.evaluation.objective is None:
+            return one
+        return other if self._score_of(other) > self._score_of(one) else one
 
     def evaluation(
         self,
@@ -292,13 +312,6 @@ class Em:
                     f"component {component} has no maximum-likelihood estimate: its log-worths diverge ({so_far}). "
                     "Choose alpha > 0, or fewer components"
                 )
-
-
-def _better(one: Good, other: Good | None) -> Good:
-    """The point with the higher objective; the first where that cannot be told."""
-    if other is None or one.evaluation.objective is None or other.evaluation.objective is None:
-        return one
-    return other if other.evaluation.objective > one.evaluation.objective else one
 
 
 def _flat_gradient(

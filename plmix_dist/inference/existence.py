@@ -10,6 +10,7 @@ from plmix_dist.engine.request import Aggregation, Finish, Request
 from plmix_dist.errors import NotIdentifiedError
 from plmix_dist.kernels import Prepared, pairwise_wins, prepare, row_posteriors
 from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
+from plmix_dist.rankings.linear_extensions import extend_ties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +94,9 @@ def _prepare_point(point: Point) -> Prepared:
 
 def _leaf_beaten(number: int, block: RankingBlock, params: Prepared) -> _Beaten:
     del number
-    return _Beaten(pairwise_wins(block, row_posteriors(block, params)[1]))
+    extended = extend_ties(block)
+    posteriors = row_posteriors(block, params)[1]
+    return _Beaten(pairwise_wins(extended.block, posteriors[extended.row]))
 
 
 def _leaf_score(number: int, block: RankingBlock, params: Prepared) -> _Score:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plmix_dist.engine.passes import make_passes
-from plmix_dist.errors import NotIdentifiedError, SettingsError
+from plmix_dist.errors import NotIdentifiedError, OptimumFoundOnceWarning, SettingsError
+from plmix_dist.inference.collapse import warn_of_collapsed
 from plmix_dist.inference.em import Em
 from plmix_dist.inference.existence import check_identified, check_maximum
 from plmix_dist.inference.look import take_look
@@ -25,6 +27,7 @@ from plmix_dist.kernels.compilation import (
     kernels_of_fit,
 )
 from plmix_dist.progress import stage_listener
+from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.solvers import LSR, M_STEPS, MM, MStep
 from plmix_dist.stages import Stages
 from plmix_dist.starts.make_starts import make_starts
@@ -44,6 +47,9 @@ logger = logging.getLogger("plmix_dist")
 
 # Up to this many listed items per ranking, comparisons are sparse and LSR's fewer passes outweigh their cost.
 _SHORT_RANKINGS = 12
+
+# The caller of the estimator's fit, which calls fit_mixture, which calls _fit, where warnings are given.
+_CALLERS_LINE = 4
 
 
 @dataclass(frozen=True)
@@ -116,9 +122,23 @@ def _fit(
     if settings.alpha == 0:
         ends = _with_maximum(passes, ends, rankings.item_names)
     best = best_of(ends)
+    run = ends.runs[best]
+    warn_of_collapsed(run.events, run.point.n_components, settings.n_components, stacklevel=_CALLERS_LINE)
     failed += failures_of("fit", ends.failed)
     began = {"stages": stages.records, "failed_starts": failed}
-    return Fit(ends.runs[best], em.m_step.name, about | candidates[best].about | began)
+    _warn_if_found_once(about.get("search"))
+    return Fit(run, em.m_step.name, about | candidates[best].about | began)
+
+
+def _warn_if_found_once(search: dict[str, int] | None) -> None:
+    """Say that the optimum may not be the best one, if no other start ended there."""
+    if search is not None and search["n_best"] == 1 and search["n_starts"] > 1:
+        warnings.warn(
+            f"of {search['n_starts']} starts, one ended at the best optimum found, so there may be a better one; fit "
+            "again with another random_state or a larger n_init, or choose fewer components",
+            OptimumFoundOnceWarning,
+            stacklevel=_CALLERS_LINE + 1,
+        )
 
 
 def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str]) -> Ends:
@@ -158,13 +178,8 @@ def _compile_first(m_step: MStep, stages: Stages) -> None:
 
 
 def best_of(ends: Ends) -> int:
-    """The number of the run with the best objective; with the best likelihood where there is no objective."""
-
-    def reached(number: int) -> float:
-        run = ends.runs[number]
-        return run.log_likelihood if run.objective is None else run.objective
-
-    return max(ends.runs, key=reached)
+    """The number of the run with the best score."""
+    return max(ends.runs, key=lambda number: ends.runs[number].score)
 
 
 def _candidates(
@@ -174,7 +189,7 @@ def _candidates(
 
     After every stage distinct ones are left. At most n_init go on to data larger than the sample.
     """
-    made = make_starts(look.small_sample, settings.start, sample_fits.stages, client)
+    made = make_starts(extend_ties(look.small_sample).block, settings.start, sample_fits.stages, client)
     about = made.about
     if made.searched:
         mean_listed = look.extent.listed / look.extent.rows
@@ -223,6 +238,11 @@ def choose_m_step(settings: FitSettings, extent: Extent, n_items: int) -> MStep:
     numbers = settings.n_components * LSR.numbers(n_items)
     if settings.m_step != "auto":
         m_step = M_STEPS[settings.m_step]
+        if m_step is LSR and extent.tied:
+            raise SettingsError(
+                f'm_step="lsr" takes rankings without ties, and ties={settings.ties!r} keeps {extent.tied} ties; '
+                'choose m_step="mm", which ends at the same estimate, or ties="expand"'
+            )
         if settings.n_components * m_step.numbers(n_items) > MOST_NUMBERS:
             raise SettingsError(
                 f"m_step={m_step.name!r} sums {settings.n_components} x {n_items} x {n_items} numbers, more than a "
@@ -231,4 +251,4 @@ def choose_m_step(settings: FitSettings, extent: Extent, n_items: int) -> MStep:
         return m_step
     mean_listed = float(extent.listed / extent.rows)
     sparse = mean_listed <= min(_SHORT_RANKINGS, n_items / 4) and extent.below * 2 < extent.rows
-    return LSR if sparse and numbers <= MOST_NUMBERS // 8 else MM
+    return LSR if sparse and not extent.tied and numbers <= MOST_NUMBERS // 8 else MM

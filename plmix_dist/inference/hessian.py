@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from plmix_dist.data import as_rankings
+from plmix_dist.data import rankings_of_block
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.e_step import PassParams, e_step
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _MOST_PARAMETERS = 1_500
 # Rows times parameters squared: about a second of one core.
 _MOST_WORK = 1e10
+# Up to so much work, and on all rows, a Hessian costs about as much as a pass.
+_LITTLE_WORK = 1e7
 # No parameter moves further than this in one step: beyond, second derivatives here say little about there.
 _LONGEST_STEP = 1.5
 # Where an item's expected wins in a sample are less than this share of those in all rows, the sample has not seen it.
@@ -74,6 +76,8 @@ class Hessian(NamedTuple):
     scale : (n_parameters,)
         Expected wins of these rows, divided by their weight, with those of the prior: to be compared with those of all
         rows.
+    cheap
+        Whether it is that of all rows and costs about as much as a pass, so that every step can have its own.
     """
 
     observed: NDArray[np.float64]
@@ -82,6 +86,7 @@ class Hessian(NamedTuple):
     weight: float
     doubt: float
     scale: NDArray[np.float64]
+    cheap: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class SampleHessian:
         # Threads of BLAS would compete with those of the pass, and change the last bits.
         with single_thread():
             rows = self._rows_for(point)
-            passes = ThreadedPasses(as_rankings(rows), residency="memory")
+            passes = ThreadedPasses(rankings_of_block(rows), residency="memory")
             answers = passes.run(
                 [Request(INFORMATION, point), Request(e_step(self.m_step), PassParams(point, None))]
             )
@@ -133,13 +138,15 @@ class SampleHessian:
         weight = membership_weight(rows)
         scale, alpha = 1 / weight, self.alpha / self.weight
         with_prior = _with_prior(scale * observed, point, alpha)
+        doubt = self._doubt(rows, point)
         return Hessian(
             observed=_stiffened(with_prior, point),
             complete=_with_prior(_all_components(scale * complete, point), point, alpha),
             free=self._free(point),
             weight=weight,
-            doubt=self._doubt(rows, point),
+            doubt=doubt,
             scale=_scale_of(sums, point, alpha, weight),
+            cheap=doubt == 0 and rows.n_rankings * point.n_parameters**2 <= _LITTLE_WORK,
         )
 
     def step(

@@ -29,12 +29,13 @@ _MOST_BLOCKS = 64
 
 
 class Extent(NamedTuple):
-    """Sums over rows: weight (with groups, persons), rows, listed items, and rows whose unlisted items rank below."""
+    """Sums over rows: weight (with groups, persons), rows, listed items, rows with unlisted items below, ties."""
 
     weight: float
     rows: int
     listed: int
     below: int
+    tied: int = 0
 
 
 class Look(NamedTuple):
@@ -92,7 +93,7 @@ def take_look(passes: Passes, rankings: Rankings, seed: int) -> Look:
     >>> from plmix_dist.engine.threaded import ThreadedPasses
     >>> rankings = as_rankings([[0, 1], [1, 0]])
     >>> take_look(ThreadedPasses(rankings), rankings, seed=0).extent
-    Extent(weight=2.0, rows=2, listed=4, below=0)
+    Extent(weight=2.0, rows=2, listed=4, below=0, tied=0)
     """
     most_rows = min(_SAMPLE_ROWS, _MOST_LISTED / rankings.mean_listed)
     share = min(1.0, most_rows / rankings.n_weighted)
@@ -106,11 +107,17 @@ def take_look(passes: Passes, rankings: Rankings, seed: int) -> Look:
 
 
 def _look_at_leaf(number: int, block: RankingBlock, draw: _Draw) -> _Part:
-    extent = Extent(membership_weight(block), block.n_rankings, len(block.items), int(block.below.sum()))
+    extent = Extent(
+        membership_weight(block), block.n_rankings, len(block.items), int(block.below.sum()), _n_tied(block)
+    )
     if not math.isfinite(extent.weight):
         raise NonFiniteError("the weights are not finite")
     sampled = sample_rows(block.replace(ids=None), draw.share, generator(draw.seed, "sample", number))
     return _Part(extent, (sampled,))
+
+
+def _n_tied(block: RankingBlock) -> int:
+    return 0 if block.tied is None else int(block.tied.sum())
 
 
 def _combine(left: _Part, right: _Part) -> _Part:

@@ -100,7 +100,8 @@ class Newton:
         )
         if n_poor >= _MOST_POOR:
             return self.rest(state), None
-        if state.hessian is None or _is_stale(state):
+        # On few rows an old Hessian saves nothing, and where components are hardly identified it leads astray.
+        if state.hessian is None or state.hessian.cheap or _is_stale(state):
             state = state._replace(hessian=self.sample.at(point), gradients=gradients[-1:], is_new=True)
         assert state.hessian is not None
         found = self.sample.step(state.hessian, point, evaluation, state.damping)

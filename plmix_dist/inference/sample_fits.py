@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plmix_dist.data import as_rankings
+from plmix_dist.data import rankings_of_block
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.hessian import SampleHessian
 from plmix_dist.inference.newton import Newton
@@ -117,7 +117,7 @@ class SampleFits(NamedTuple):
         part_em = part_of(em, part, _SAMPLE_TOLERANCE, max_iter or em.max_iter)
         if newton_after is not None:
             part_em = with_newton(part_em, part, newton_after)
-        passes = ThreadedPasses(as_rankings(part))
+        passes = ThreadedPasses(rankings_of_block(part))
         try:
             runs, failed = run_to_ends(
                 passes, part_em, candidates, cuts=cuts, n_kept=n_kept, progress=self.stages.iteration

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.data import as_rankings
+from plmix_dist.data import rankings_of_block
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.errors import FitError
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.starts_to_ends import Candidate, failures_of, run_to_ends
+from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.starts.proposals import BATCH, Mixture, Proposer, handfuls, random_worths
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Found(NamedTuple):
 
 
 def budget_of(n_rankings: int, listed: float, n_components: int) -> float:
-    """What a search may cost on data of so many rows, which list so many items: items times components times iterations.
+    """What a search may cost, in items times components times iterations, on rows that list so many items in total.
 
     Examples
     --------
@@ -135,7 +136,9 @@ def search(
     >>> search(em, rows, [], StartSettings(2), budget=1e9, is_part=False).about
     {'n_starts': 4, 'n_best': 4, 'n_ends': 1}
     """
-    proposer, passes = Proposer(rows, settings), ThreadedPasses(as_rankings(rows))
+    # Starts are made from single rankings without ties.
+    proposer = Proposer(extend_ties(rows).block.replace(groups=None), settings)
+    passes = ThreadedPasses(rankings_of_block(rows))
     per_iteration = len(rows.items) * settings.n_components + _PER_ITERATION
     ends: list[End] = []
     failed: list[dict[str, Any]] = []
@@ -176,15 +179,14 @@ def _ends_of(
     """Where starts ended, with how many iterations each took, and records of those that failed."""
     candidates = [Candidate(Point.start(start.log_worths, start.shares), start.about) for start in starts]
     try:
-        runs, failed = run_to_ends(passes, em, candidates, progress=progress, tell=False)
+        runs, failed = run_to_ends(passes, em, candidates, progress=progress)
     except FitError:
         if last_hope:
             raise
         return [], []
     ends = []
     for number, run in sorted(runs.items()):
-        reached = run.log_likelihood if run.objective is None else run.objective
-        end = End(Candidate(run.point, candidates[number].about, None), reached / em.weight)
+        end = End(Candidate(run.point, candidates[number].about), run.score / em.weight)
         ends.append((end, run.n_iterations))
     return ends, failures_of("search", failed)
 
@@ -195,7 +197,9 @@ def _is_settled(ends: Sequence[End], best_before: float) -> bool:
     if len(ends) == n_best:
         return True
     tried_enough = len(ends) >= _MANY_TRIED or n_best >= _MOST * len(ends)
-    return n_best >= _OFTEN_ENOUGH and tried_enough and max(end.score for end in ends) < best_before + SAME_END
+    return (
+        n_best >= _OFTEN_ENOUGH and tried_enough and max(end.score for end in ends) < best_before + SAME_END
+    )
 
 
 def _n_best(ends: Sequence[End]) -> int:

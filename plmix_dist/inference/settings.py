@@ -9,6 +9,7 @@ import numpy as np
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings.ranges import LARGEST_WEIGHT
+from plmix_dist.rankings.tie_treatments import TIES
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.starts.start_settings import StartSettings
 from plmix_dist.values import one_of, real_number, whole_number, yes_or_no
@@ -40,12 +41,14 @@ class FitSettings:
     svd_rank: Any = "auto"
     link: str = "logit"
     kernel: str = "kendall"
+    ties: str = "expand"
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse settings of a wrong type or out of range."""
         self.start  # noqa: B018 - refuses what concerns the start
         one_of("m_step", self.m_step, ("auto", *M_STEPS))
+        one_of("ties", self.ties, tuple(TIES))
         one_of("em", self.em, ("fused", "exact"))
         one_of("residency", self.residency, ("auto", "memory", "store"))
         whole_number("max_iter", self.max_iter, at_least=1)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plmix_dist.errors import CollapsedComponentWarning
 from plmix_dist.inference.algorithm import run
 from plmix_dist.inference.together import Together
 
@@ -49,7 +47,6 @@ def run_to_ends(
     cuts: Sequence[tuple[int, int]] = (),
     n_kept: int | None = None,
     progress: Progress | None = None,
-    tell: bool = True,
 ) -> Ends:
     """Run all candidates to their ends; every pass over the data serves all that still run.
 
@@ -61,8 +58,6 @@ def run_to_ends(
         How many ends are kept, at most. Of ends that are the same optimum one is kept. None keeps all.
     progress
         Called with the record of every iteration.
-    tell
-        Whether to warn of components that collapsed.
     """
     fits = [replace(em, number=number) for number in range(len(candidates))]
     at_once = max(1, MOST_NUMBERS // (2 * max(_n_numbers(em, candidate) for candidate in candidates)))
@@ -73,7 +68,7 @@ def run_to_ends(
             for fit, candidate in zip(fits, candidates, strict=True)
         ]
     )
-    ended = run(passes, together, begin, _Reporter(progress, tell))
+    ended = run(passes, together, begin, _Reporter(progress))
     failed = {
         number: state.error
         for number, state in enumerate(ended.states)
@@ -106,27 +101,17 @@ def _n_numbers(em: Em, candidate: Candidate) -> int:
 
 
 class _Reporter:
-    """Hands on new records of fits that run together, and warns of components that collapsed."""
+    """Hands on new records of fits that run together."""
 
-    def __init__(self, progress: Progress | None, tell: bool) -> None:
+    def __init__(self, progress: Progress | None) -> None:
         self.progress = progress
-        self.tell = tell
-        self.n_told: dict[int, tuple[int, int]] = {}
+        self.n_told: dict[int, int] = {}
 
     def __call__(self, state: TogetherState) -> None:
         for number, own in enumerate(state.states):
             if own is None:
                 continue
-            n_records, n_events = self.n_told.get(number, (0, 0))
-            for record in own.history[n_records:]:
+            for record in own.history[self.n_told.get(number, 0) :]:
                 if self.progress is not None:
                     self.progress(record)
-            for event in own.events[n_events:] if self.tell else ():
-                done = "seeded again" if event["action"] == "reseed" else "dropped"
-                which = f"iteration {event['iteration']}: component {event['component']}"
-                warnings.warn(
-                    f"{which} lost all its rankings and was {done}",
-                    CollapsedComponentWarning,
-                    stacklevel=2,
-                )
-            self.n_told[number] = (len(own.history), len(own.events))
+            self.n_told[number] = len(own.history)

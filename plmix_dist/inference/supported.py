@@ -40,7 +40,9 @@ def check_supported(sample: RankingBlock, n_components: int, *, all_rows: bool) 
     if n_components == 1:
         return
     if all_rows:
-        _refuse_too_many(sample, n_components)
+        _refuse_too_many(sample.replace(groups=None), n_components)
+    if not sample.group_starts.all():
+        return  # what is known holds for one ranking per person; several rankings tell more
     found = identifiability(ordered_lengths(sample), sample.n_items)
     status = found.status(n_components)
     if status in ("identifiable", "generic"):

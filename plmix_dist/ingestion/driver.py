@@ -58,6 +58,7 @@ def ingest(
     weights: ArrayLike | None = None,
     columns: Mapping[str, str] | None = None,
     delimiter: str | None = None,
+    header: bool | None = None,
     leaf_rows: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     client: ClientLike = None,
@@ -77,7 +78,7 @@ def ingest(
     store
         Path or URL of the store to make or, with `append`, to add to.
     format
-        "auto" by suffix and columns, or "preflib", "orderings", "wide", "long", "parquet".
+        "auto" by suffix and first lines, or "preflib", "orderings", "wide", "ranks", "long", "parquet".
     unranked
         What unlisted items mean: "below" (on offer, ranked below) or "absent" (not on offer). Needed if
         the source does not say it; PrefLib .soi and .toi default to "below".
@@ -98,7 +99,10 @@ def ingest(
     columns
         The column name of each role, such as ``{"id": "ballot", "rank": "choice"}``.
     delimiter
-        The delimiter of text; by default a comma, or a tab for .tsv.
+        The delimiter of text; by default a comma, semicolon or tab, as the first lines show.
+    header
+        Whether the first line of text names the columns. By default the first lines show it; if they do not, this is an
+        error. Columns without names are numbered from 1.
     client
         As in PlackettLuceMixture.fit: a Dask client, a cluster, or the address of a scheduler; None takes the active
         client if there is one; False stays in this process.
@@ -112,7 +116,7 @@ def ingest(
     >>> store.item_names, store.total_weight
     (('coffee', 'tea'), 5.0)
     """
-    _check_settings(on_error, unranked, delimiter, columns)
+    _check_settings(on_error, unranked, columns)
     yes_or_no("merge", merge)
     yes_or_no("append", append)
     yes_or_no("overwrite", overwrite)
@@ -125,7 +129,7 @@ def ingest(
     # Before the sources are read.
     check_output(location, append=append, overwrite=overwrite, sources=_paths_of(source))
     target = open_store(location) if append else None
-    options = ReadOptions(delimiter, dict(columns or {}))
+    options = _read_options(delimiter, columns, header)
     runner = executor_for(executor or client)
     known = known_names(item_names, target)
     if is_array(source):
@@ -143,7 +147,7 @@ def ingest(
         list(work.item_names),
         leaf_rows or default_leaf_rows(len(work.item_names)),
         n_partitions=len(work.parts),
-        settings=asdict(rules) | {"columns": dict(options.columns), "delimiter": delimiter},
+        settings=asdict(rules) | options.as_settings(),
         sources=work.sources,
         chunk_bytes=chunk_bytes,
     )
@@ -155,7 +159,7 @@ def ingest(
         except (IngestError, RankingError):
             session.abandon()  # the source is wrong, so no second run can continue
             raise
-        return session.finalise({"paths": work.paths, "notes": notes})
+        return session.finalise({"paths": work.paths, "notes": notes, "read_as": work.read_as})
 
 
 def _paths_of(source: Any) -> list[str]:
@@ -167,13 +171,10 @@ def _paths_of(source: Any) -> list[str]:
 def _check_settings(
     on_error: OnError,
     unranked: Unranked | None,
-    delimiter: str | None,
     columns: Mapping[str, str] | None,
 ) -> None:
     """An error for settings that are not allowed."""
     one_of("on_error", on_error, ("raise", "drop", "quarantine"))
-    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
-        raise SettingsError(f"the delimiter must be one character, but is {shown(delimiter)}")
     if unranked is not None:
         one_of("unranked", unranked, ("below", "absent"))
     if columns is not None and not (
@@ -185,6 +186,23 @@ def _check_settings(
     unknown = sorted(set(columns or {}) - set(roles))
     if unknown:
         raise SettingsError(f"there is no column role {unknown[0]!r}; choose from {', '.join(roles)}")
+
+
+def _read_options(
+    delimiter: str | None, columns: Mapping[str, str] | None, header: bool | None
+) -> ReadOptions:
+    """How to read text, after a check."""
+    if delimiter == "\\t":  # as people type a tab on a command line
+        delimiter = "\t"
+    if delimiter is not None and (
+        not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n'
+    ):
+        raise SettingsError(
+            f"the delimiter must be one character, no quote and no line end, but is {shown(delimiter)}"
+        )
+    if header is not None:
+        yes_or_no("header", header)
+    return ReadOptions(delimiter, dict(columns or {}), None if header is None else bool(header))
 
 
 def _write_partitions(

@@ -13,13 +13,15 @@ from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.formats import detect, format_named
 from plmix_dist.formats.arrays import check_array, describe_array, read_array
-from plmix_dist.formats.delimited import SUFFIXES, items_beside
+from plmix_dist.formats.delimited import SUFFIXES
 from plmix_dist.formats.encoder import Encoder
 from plmix_dist.formats.items import checked_names, label_problem, natural_order, read_names
 from plmix_dist.formats.labelled import exists
 from plmix_dist.formats.sources import file_digest, find, find_sources
+from plmix_dist.formats.write_delimited import items_beside
 from plmix_dist.ingestion.scan import ScanTask, check_runs, counts_by_file, scan
 from plmix_dist.ingestion.source_parts import ArrayPart, FilePart, IngestPlan
+from plmix_dist.rankings.numbering import check_numbered_from_zero
 from plmix_dist.store import RejectedRows
 from plmix_dist.values import numbers, whole_number
 
@@ -89,7 +91,10 @@ def plan_array(
         raise IngestError(f"expected {len(source)} weights, one per row, but got shape {column.shape}")
     if known is None:
         if n_items is None:
-            n_items = 1 + max(run_all(runner, _largest, blocks, "largest-item", inputs=inputs), default=-1)
+            found = run_all(runner, _item_range, blocks, "largest-item", inputs=inputs)
+            n_items = 1 + max((largest for _, largest in found), default=-1)
+            smallest = min((smallest for smallest, _ in found if smallest >= 0), default=-1)
+            check_numbered_from_zero(smallest, n_items - 1, IngestError)
         check_memory(whole_number("n_items", n_items))
         known = checked_names([str(number) for number in range(n_items)], "the array")
     elif n_items is not None and n_items != len(known):
@@ -120,8 +125,10 @@ def _require_a_row_of_array(blocks: Sequence[RowBlock], names: tuple[str, ...]) 
     raise IngestError(_nothing_found("the array", first))
 
 
-def _largest(_: RowBlock, rows: NDArray[Any]) -> int:
-    return int(rows.max()) if rows.size else -1
+def _item_range(_: RowBlock, rows: NDArray[Any]) -> tuple[int, int]:
+    """The smallest and the largest item; -1 if no row has one."""
+    listed = rows[rows >= 0]
+    return (int(listed.min()), int(listed.max())) if listed.size else (-1, -1)
 
 
 def plan_files(
@@ -147,8 +154,11 @@ def plan_files(
     sources: list[dict[str, Any]] = []
     headers: dict[str, Header] = {}
     for file in files:
-        kind = detect(file, options) if format_name == "auto" else format_named(format_name)
-        header = kind.read_header(file, options)
+        if format_name == "auto":
+            kind, header = detect(file, options)
+        else:
+            kind = format_named(format_name)
+            header = kind.read_header(file, options)
         headers[file.url] = header
         parts += [FilePart(part, kind.name, options) for part in kind.slices(file, header, options)]
         metadata = {key: value for key, value in header.metadata.items() if key == "preflib"}
@@ -174,7 +184,22 @@ def plan_files(
         counts=counts_by_file(parts, scans),
         ids=_kind_of_labels("id", [found.ids for found in scans]),
         groups=_kind_of_labels("group", [found.groups for found in scans]),
+        read_as=[
+            {"name": source["name"], "format": source["format"], **_understood(headers[file.url])}
+            for file, source in zip(files, sources, strict=True)
+            if headers[file.url].columns and source["format"] != "parquet"
+        ],
     )
+
+
+def _understood(header: Header) -> dict[str, Any]:
+    """How a text table was understood."""
+    return {
+        "delimiter": header.delimiter,
+        "header": header.has_names,
+        "columns": {role: header.columns[place] for role, place in header.roles.items()},
+        "guesses": list(header.guesses),
+    }
 
 
 def _require_a_row(parts: list[FilePart], paths: list[str]) -> None:

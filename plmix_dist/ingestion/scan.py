@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plmix_dist.errors import IngestError, visible
+from plmix_dist.formats.raw_rows import integers_if_all
 from plmix_dist.interruption import check_stopped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.ingestion.source_parts import FilePart, LabelKind
+
+# A whole number as integers_if_all takes it. At most 19 digits fit into 64 bits.
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 @dataclass(frozen=True)
@@ -89,17 +94,25 @@ def scan(task: ScanTask) -> Scan:
 
 
 def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
-    """(n_labels,): one number per label: the label itself if it is a number, otherwise a digest of its text.
+    """(n_labels,): one number per label: its value if it is written as a whole number, otherwise a digest of its text.
 
     Examples
     --------
-    >>> numbered(np.array([7, 8])).tolist()
-    [7, 8]
+    >>> numbered(np.array([7, 8])).tolist(), numbered(np.array(["7", "b"], object))[0].tolist()
+    ([7, 8], 7)
     """
     if labels.dtype.kind == "i":
         return labels.astype(np.int64)
-    digests = (hashlib.blake2b(str(label).encode(), digest_size=8).digest() for label in labels.tolist())
-    return np.frombuffer(b"".join(digests), np.int64)
+    whole = integers_if_all([str(label) for label in labels])
+    if not isinstance(whole, list):
+        return whole
+    return np.array([_number_of(label) for label in whole], np.int64)
+
+
+def _number_of(label: str) -> int:
+    if _WHOLE.fullmatch(label) and -(2**63) <= int(label) < 2**63:
+        return int(label)
+    return int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def check_runs(parts: list[FilePart], scans: list[Scan]) -> None:

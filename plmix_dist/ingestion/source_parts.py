@@ -114,6 +114,8 @@ class IngestPlan:
         The number of rows and the total weight found in each file.
     ids, groups
         Of what kind these labels are.
+    read_as
+        How each text file was understood, for the user.
 
     Examples
     --------
@@ -129,3 +131,4 @@ class IngestPlan:
     counts: dict[str, tuple[int, float]] = field(default_factory=dict)
     ids: LabelKind = "none"
     groups: LabelKind = "none"
+    read_as: list[dict[str, Any]] = field(default_factory=list)

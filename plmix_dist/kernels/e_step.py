@@ -16,6 +16,7 @@ from plmix_dist.kernels.memberships import Memberships, memberships, shares_by_r
 from plmix_dist.kernels.posteriors import single_posteriors
 from plmix_dist.kernels.row_logs import row_logs
 from plmix_dist.kernels.tied_rows import TiedRows
+from plmix_dist.rankings.ties import unorder_last_ties
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,6 +52,7 @@ def em_statistics(
     """
     if block.groups is None and not block.has_ties:
         return row_statistics(block, current, frozen, with_rates=with_rates)
+    block = unorder_last_ties(block)
     ties = TiedRows.of(block)
     at = memberships_at(block, frozen or current, ties)
     log_likelihood = float((at.weights * at.log_likelihoods).sum())
@@ -85,6 +87,7 @@ def component_logs(
     >>> np.exp(component_logs(block, prepare(np.zeros((1, 3)), np.zeros(1)))).round(6).tolist()
     [[0.333333]]
     """
+    block = unorder_last_ties(block)
     ties = ties or TiedRows.of(block)
     logs = row_logs(block, params)
     if ties is not None:
@@ -128,6 +131,7 @@ def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.fl
     """
     if block.groups is None and not block.has_ties:
         return single_posteriors(block, params)
+    block = unorder_last_ties(block)
     logs = component_logs(block, params)
     at = memberships(block, logs, params)
     if block.groups is None:

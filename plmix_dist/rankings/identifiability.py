@@ -110,7 +110,7 @@ class Identifiability(NamedTuple):
         >>> from plmix_dist.rankings import RankingBlock
         >>> found = identifiability(ordered_lengths(RankingBlock.from_array([[0, 1, 2, 3, 4]])), n_items=5)
         >>> print(found.reason(3))
-        the rankings order all 5 items, and K components need at least 2 K = 6 (Zhao, Piech & Xia 2016)
+        the rankings order all 5 items, and 3 components need 8 for almost all parameters (Zhao, Piech & Xia 2016)
         """
         status = self.status(n_components)
         if n_components == 1:
@@ -119,9 +119,10 @@ class Identifiability(NamedTuple):
             return f"{self.described}, and two components need no more than that ({_sources(self)})"
         if status == "generic":
             return f"{self.described}, enough for almost all parameters of {self.generic:,} components ({_SOURCES})"
-        if status == "not identifiable":
-            return f"{self.described}, and K components need at least 2 K = {2 * n_components} ({_sources(self)})"
-        return f"{self.described}, and there is no proof for {n_components} components from these ({_sources(self)})"
+        needed = f"{n_components} components need {_items_needed(n_components)} for almost all parameters"
+        if n_components == 2:
+            needed = f"2 components need {_FEWEST_FOR_TWO}"
+        return f"{self.described}, and {needed} ({_sources(self)})"
 
 
 _SOURCES = "Zhao, Piech & Xia 2016"
@@ -227,6 +228,12 @@ def _described(firsts: int, orders: int, parts: int, slates: int, n_items: int) 
     elif orders > 2:
         given.append(f"order at most {orders} of {n_items} items")
     return f"the rankings {' or '.join(given) or 'order nothing'}"
+
+
+def _items_needed(n_components: int) -> int:
+    """The fewest items of full rankings that identify so many components for almost all parameters."""
+    half = next(half for half in range(2, _LONGEST) if factorial(half) >= n_components)
+    return 2 * half + 2
 
 
 def _sources(found: Identifiability) -> str:

@@ -5,6 +5,7 @@ The ghost's log-worth is free and part of the parameters. With alpha > 0 the est
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,17 @@ def log_prior(log_worths: NDArray[np.float64], ghost: float, alpha: float) -> fl
         return 0.0
     difference = log_worths - ghost
     return float(-alpha * (np.logaddexp(0, -difference) + np.logaddexp(0, difference)).sum())
+
+
+def largest_log_prior(n_items: int, alpha: float) -> float:
+    """The maximum of `log_prior`: all items have the worth of the ghost.
+
+    Examples
+    --------
+    >>> largest_log_prior(2, 0.5) == log_prior(np.zeros(2), 0.0, 0.5)
+    True
+    """
+    return -2 * alpha * n_items * math.log(2)
 
 
 def probabilities_against_ghost(

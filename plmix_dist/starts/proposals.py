@@ -1,4 +1,4 @@
-"""Further starts for a search: random log-worths, handfuls of rankings, and the best end with components seeded again."""
+"""Further starts for a search: random log-worths, handfuls of rankings, and the best end, partly seeded again."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from plmix_dist.starts.clusters import cluster_rows
 from plmix_dist.starts.least_squares import least_squares
 from plmix_dist.starts.one_model import fit_one_model
 from plmix_dist.starts.pairs import PairRows, pair_frequencies
+from plmix_dist.starts.persons import PersonRows
 from plmix_dist.starts.places import PlaceRows
 from plmix_dist.starts.svd_rank import rank_above_noise, rank_of_paper
 
@@ -108,11 +109,11 @@ class SpectralStarter:
         self.sample = sample
         self.settings = settings
         self.stages = stages
-        self.rows: PlaceRows | PairRows
+        self.rows: PlaceRows | PersonRows | PairRows
         n_values = settings.n_components + 2
         if settings.chosen_embedding == "rank":
             with stages.stage("embedding", share=1):
-                places = self.rows = PlaceRows(sample)
+                places = self.rows = _embedded(sample)
             with stages.stage("svd", share=1):
                 self.svd = place_directions(places, n_values)
         else:
@@ -171,13 +172,23 @@ class SpectralStarter:
         with self.stages.stage("k-means", share=1):
             points = _projected(self.rows, self.svd.vectors[:, :rank])
             rng = generator(settings.seed, "k-means", attempt)
-            labels = cluster_rows(points, sample.row_weights, settings.n_components, rng)
+            if isinstance(self.rows, PersonRows):
+                persons = cluster_rows(points, self.rows.weights, settings.n_components, rng)
+                labels = persons[self.rows.person]
+            else:
+                labels = cluster_rows(points, sample.row_weights, settings.n_components, rng)
         with self.stages.stage("worths", share=1):
             log_worths, shares = cluster_worths(sample, labels, settings)
         return SpectralStart(log_worths, shares, labels, *self.svd, rank, settings.chosen_embedding)
 
 
-def place_directions(rows: PlaceRows, n_values: int) -> Svd:
+def _embedded(sample: RankingBlock) -> PlaceRows | PersonRows:
+    """The rank embedding of rankings or, where there are groups, of persons."""
+    rows = PlaceRows(sample)
+    return rows if sample.groups is None else PersonRows(rows, sample)
+
+
+def place_directions(rows: PlaceRows | PersonRows, n_values: int) -> Svd:
     """Singular values and vectors of the rank embedding; rows are multiplied by the square root of their weights.
 
     Parameters
@@ -212,7 +223,7 @@ def _from_gram(gram: NDArray[np.float64], n_values: int) -> Svd:
     return Svd(values, with_fixed_signs(vectors[:, ::-1][:, :n_values]))
 
 
-def _lanczos(rows: PlaceRows, n_values: int) -> Svd:
+def _lanczos(rows: PlaceRows | PersonRows, n_values: int) -> Svd:
     """Eigenvectors of the Gram matrix for many items; only products with sparse rows are computed."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
@@ -271,10 +282,10 @@ def pair_directions(rows: PairRows, n_values: int, seed: int, client: Client | N
     return Svd(found.singular_values[:n_values], found.vectors[:, :n_values])
 
 
-def _projected(rows: PlaceRows | PairRows, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _projected(rows: PlaceRows | PersonRows | PairRows, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     """(n_rankings, n_vectors): the embedding times the vectors."""
     with single_thread():
-        if isinstance(rows, PlaceRows):
+        if not isinstance(rows, PairRows):
             return rows.times(vectors)
         maker = RowMaker(rows.dense, rows.shape)
         return np.asarray(np.tensordot(maker, vectors, axes=((1,), (0,))))  # type: ignore[call-overload]

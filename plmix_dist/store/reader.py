@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.store.manifest import Manifest, PartitionIndex
 
-LABEL_COLUMNS = frozenset(name for name in COLUMNS if name.startswith(("ids", "groups")))
+LABEL_COLUMNS = frozenset(name for name in COLUMNS if name.startswith("ids"))
 
 
 class RankingStore:
@@ -124,7 +124,7 @@ class RankingStore:
         return self._open(partition).index
 
     def leaves(self, start: int, stop: int, *, labels: bool = True) -> RankingBlock:
-        """The rows of leaves `start` to `stop` (exclusive) as one block; without ids and groups unless `labels`.
+        """The rows of leaves `start` to `stop` (exclusive) as one block; without ids unless `labels`.
 
         Examples
         --------
