@@ -12,7 +12,7 @@ import pytest
 from ingest_helpers import labels_of, named_rows, row, write
 
 from plmix_dist import ingest
-from plmix_dist.formats import delimited, long, parquet, preflib
+from plmix_dist.formats import delimited, long, parquet, preflib, text_chunks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,7 @@ def small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Batches of so many rows, as rows come from files of gigabytes."""
     for module in (delimited, long, parquet, preflib):
         monkeypatch.setattr(module, "BATCH_ROWS", request.param)
+    monkeypatch.setattr(text_chunks, "CHUNK_BYTES", 10 * request.param)
     return int(request.param)
 
 

@@ -314,3 +314,21 @@ def test_fit__lsr_needs_rows_without_ties() -> None:
     with pytest.raises(SettingsError, match='m_step="lsr" takes rankings without ties'):
         PlackettLuceMixture(1, ties="marginal", m_step="lsr").fit(block_of(rows, 5))
     assert PlackettLuceMixture(1, ties="expand", m_step="lsr").fit(block_of(rows, 5)).converged_
+
+
+def test_fit__resample_settles_near_the_exact_fit(tmp_path: Path, client: Client) -> None:
+    rows, _ = rounded_rankings(5, 400, 5, 2)
+    store = write_store(tmp_path / "store", [[block_of(rows, 5)]], leaf_rows=100)
+    exact = PlackettLuceMixture(2, ties="marginal", random_state=0).fit(store, client=False)
+    here, there = (
+        PlackettLuceMixture(2, ties="resample", init=exact, random_state=3).fit(store, client=where)
+        for where in (False, client)
+    )
+    assert here.log_worths_.tobytes() == there.log_worths_.tobytes()
+    assert here.converged_
+    assert {record["step"] for record in here.history_} == {"burn-in", "resample"}
+    # It scores like the exact sum over orders, and ends below its maximum, by little.
+    assert exact.objective_ - 0.01 * len(rows) < here.objective_ <= exact.objective_
+    assert here.score(store) * len(rows) == pytest.approx(here.log_likelihood_, rel=1e-11)
+    again = PlackettLuceMixture(2, ties="resample", init=exact, random_state=4)
+    assert again.fit(store, client=False).log_worths_.tobytes() != here.log_worths_.tobytes()

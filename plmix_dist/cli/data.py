@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from plmix_dist.cli import plmix
-from plmix_dist.cli.interruption import tell_if_interrupted, written_so_far
+from plmix_dist.cli.interruption import file_written, tell_if_interrupted, written_so_far
 from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking, unranked_option
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
 from plmix_dist.errors import SettingsError
@@ -121,6 +121,7 @@ def export(store: str, target: str, *, format_name: str, force: bool, talk: Talk
     from plmix_dist.store import open_store
 
     opened = open_store(store)
+    tell_if_interrupted(file_written(target))
     with progress_bar("export", shown=talk.progress, as_json=talk.as_json):
         run(opened, target, format=format_name, overwrite=force)
     record = {"target": target, "n_rankings": opened.n_rankings}
@@ -179,6 +180,7 @@ def split(
     from plmix_dist.splitting import split as run
 
     portions = None if shares is None else [_share(share) for share in shares.split(",")]
+    there = all(_is_finished(out) for out in outs)
     tell_if_interrupted(lambda: "parts that are finished are kept; run the same command again to continue")
     with progress_bar("split", shown=talk.progress, as_json=talk.as_json) as progress:
         parts = run(
@@ -190,12 +192,16 @@ def split(
             executor=executor,
             progress=progress,
         )
+    if there and not force:
+        words = "the parts are there already, and hold exactly this"
+        show([("nothing to do", words)], {"parts": list(outs), "changed": False}, **vars(talk))
+        return
     lines, record = [], []
     for out, part in zip(outs, parts, strict=True):
         weight = None if isinstance(part, str) else part.total_weight
         lines.append((out, "row weights" if weight is None else f"{number(weight)} of the weight"))
         record.append({"out": out, "total_weight": weight})
-    show(lines, {"parts": record}, **vars(talk))
+    show(lines, {"parts": record, "changed": True}, **vars(talk))
 
 
 @plmix.command()
@@ -252,6 +258,13 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
         lines += _identified_lines(report["identifiability"])
     lines += [("rejected", _rejected_line(row)) for row in report.get("rejected_rows", [])]
     show(lines, report, **vars(talk))
+
+
+def _is_finished(part: str) -> bool:
+    """Whether a part of a split is there. One that is not the same is an error later."""
+    from plmix_dist.formats.labelled import exists
+
+    return exists(part) if part.endswith(".npy") else _generation(part) is not None
 
 
 def _tell_of_store(store: str) -> None:

@@ -69,6 +69,29 @@ def written_so_far(location: Location, plan: str, mark: str) -> Callable[[], str
     return words
 
 
+def file_written(path: str) -> Callable[[], str]:
+    """What to say of a file that appears when it is complete.
+
+    Parameters
+    ----------
+    path
+        The file, on local disk or behind a URL.
+
+    Examples
+    --------
+    >>> file_written("/nowhere/votes.csv")()
+    'nothing was written; run the same command again to start over'
+    """
+
+    def stamp() -> int | None:
+        with contextlib.suppress(OSError):
+            return os.stat(path).st_mtime_ns  # noqa: PTH116 - a URL is no path, and has no stamp
+        return None
+
+    before = stamp()
+    return lambda: NOTHING_WRITTEN if stamp() == before else f"but {path} is complete"
+
+
 def report_interruption() -> None:
     """Say that the verb was interrupted, once.
 

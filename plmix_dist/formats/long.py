@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 REQUIRED = ("id", "item", "rank")
 _LABELS = ("weight", "group", "unranked")
 _NO_RANK = ("", "NA")
+_MOST_PADDING = 4
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,17 @@ def _by_rank(ranks: NDArray[np.float64], row: NDArray[np.int64]) -> NDArray[np.i
     """
     if ((ranks[1:] >= ranks[:-1]) | (row[1:] != row[:-1])).all():
         return None
-    order: NDArray[np.int64] = np.lexsort((ranks, row))
+    lengths = np.bincount(row)
+    longest = int(lengths.max())
+    if longest * len(lengths) > _MOST_PADDING * len(ranks):
+        by_sorting: NDArray[np.int64] = np.lexsort((ranks, row))
+        return by_sorting
+    # One row per ranking, padded with NaN: many short sorts are faster than a long one.
+    listed = np.arange(longest) < lengths[:, np.newaxis]
+    padded = np.full(listed.shape, np.nan)
+    padded[listed] = ranks
+    starts = np.cumsum(lengths) - lengths
+    order: NDArray[np.int64] = (starts[:, np.newaxis] + np.argsort(padded, axis=1, kind="stable"))[listed]
     return order
 
 

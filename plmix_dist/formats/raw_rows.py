@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 UNRANKED: tuple[Unranked, ...] = ("absent", "below")
 BATCH_ROWS = 1 << 16
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 
 
 class Failure(NamedTuple):
@@ -275,6 +277,8 @@ def integers_if_all(labels: Sequence[str] | NDArray[Any]) -> NDArray[np.int64] |
     ([7, 12], ['007', '12'])
     """
     column = pa.array(labels, pa.string())
+    if len(column) and not _WHOLE.fullmatch(column[0].as_py()):
+        return column.to_pylist()  # type: ignore[no-any-return]
     try:
         numbers = column.cast(pa.int64())
     except pa.ArrowInvalid:

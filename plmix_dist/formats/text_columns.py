@@ -124,7 +124,7 @@ def _is_plain(chunk: Chunk, delimiter: str, n_columns: int) -> bool:
     data = chunk.data
     if b"\r" in data and (data.count(b"\r") != data.count(b"\r\n") or b"\n\r\n" in data):
         return False
-    if b'"' in data and not _quotes_enclose_fields(np.frombuffer(data, np.uint8), ord(delimiter)):
+    if b'"' in data and not _quotes_enclose_fields(chunk, ord(delimiter)):
         return False
     if data.startswith((_BYTE_ORDER_MARK, b"\r", b"\n")) or (np.diff(chunk.line_ends) == 1).any():
         return False
@@ -143,18 +143,18 @@ def _blank_is_skipped(delimiter: str, n_columns: int) -> bool:
     return n_columns == 1 or delimiter.isspace()
 
 
-def _quotes_enclose_fields(data: NDArray[np.uint8], delimiter: int) -> bool:
+def _quotes_enclose_fields(chunk: Chunk, delimiter: int) -> bool:
     """Whether quotes come in pairs that enclose whole fields of one line, and none is within a field."""
+    data = np.frombuffer(chunk.data, np.uint8)
     quotes = np.flatnonzero(data == _QUOTE)
     opening, closing = quotes[::2], quotes[1::2]
     if len(opening) != len(closing):
         return False
     padded = np.concatenate([[_LINE_END], data, [_LINE_END]])
     before, after = padded[opening], padded[closing + 2]
-    line_ends = np.flatnonzero(data == _LINE_END)
-    same_line = np.searchsorted(line_ends, opening) == np.searchsorted(line_ends, closing)
+    opened_at_line_ends = np.searchsorted(quotes, chunk.line_ends) % 2
     return bool(
-        same_line.all()
+        not opened_at_line_ends.any()
         and ((before == delimiter) | (before == _LINE_END)).all()
         and ((after == delimiter) | (after == _LINE_END) | (after == _RETURN)).all()
     )

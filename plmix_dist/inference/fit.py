@@ -16,6 +16,7 @@ from plmix_dist.inference.em import Em
 from plmix_dist.inference.existence import check_identified, check_maximum
 from plmix_dist.inference.look import take_look
 from plmix_dist.inference.point import Point
+from plmix_dist.inference.resampling import run_resampled
 from plmix_dist.inference.sample_fits import NEWTON_AFTER, SampleFits, halving, with_newton
 from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, Ends, failures_of, run_to_ends
 from plmix_dist.inference.supported import check_supported
@@ -28,6 +29,7 @@ from plmix_dist.kernels.compilation import (
 )
 from plmix_dist.progress import stage_listener
 from plmix_dist.rankings.linear_extensions import extend_ties
+from plmix_dist.rankings.tie_treatments import TIES
 from plmix_dist.solvers import LSR, M_STEPS, MM, MStep
 from plmix_dist.stages import Stages
 from plmix_dist.starts.make_starts import make_starts
@@ -111,13 +113,16 @@ def _fit(
         candidates, about = [Candidate(given._replace(log_shares=shares), {"method": "given"})], {}
     with stages.stage("fit") as record:
         n_before = passes.n_passes
-        ends = run_to_ends(
-            passes,
-            with_newton(em, look.sample, NEWTON_AFTER),
-            candidates,
-            cuts=halving(len(candidates), settings.n_init),
-            progress=progress,
-        )
+        if TIES[settings.ties].redraws and look.extent.tied:
+            ends = run_resampled(passes, em, candidates[: settings.n_init], progress)
+        else:
+            ends = run_to_ends(
+                passes,
+                with_newton(em, look.sample, NEWTON_AFTER),
+                candidates,
+                cuts=halving(len(candidates), settings.n_init),
+                progress=progress,
+            )
         record["passes"] = passes.n_passes - n_before
     if settings.alpha == 0:
         ends = _with_maximum(passes, ends, rankings.item_names)

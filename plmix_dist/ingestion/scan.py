@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # A whole number as integers_if_all takes it. At most 19 digits fit into 64 bits.
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_BEGINS_NUMBERS = frozenset("-0123456789")
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _number_of(label: str) -> int:
-    if _WHOLE.fullmatch(label) and -(2**63) <= int(label) < 2**63:
+    if label[:1] in _BEGINS_NUMBERS and _WHOLE.fullmatch(label) and -(2**63) <= int(label) < 2**63:
         return int(label)
     return int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8).digest(), "little", signed=True)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.tied_integral import tie_by_integral
-from plmix_dist.kernels.tied_sets import TieSums, tie_by_subsets
+from plmix_dist.kernels.tied_integral import draw_order_by_integral, tie_by_integral
+from plmix_dist.kernels.tied_sets import TieSums, draw_order_by_subsets, tie_by_subsets
 from plmix_dist.rankings.ties import unorder_last_ties
 
 if TYPE_CHECKING:
@@ -133,6 +133,37 @@ class TiedRows:
         for rows, unlisted in self._unlisted():
             expected_wins += np.einsum("ri,rk->ki", unlisted, share[rows] * whole[rows]) * worths.T
         return log_likelihood, wins, expected_wins
+
+    def drawn(
+        self, params: Prepared, components: NDArray[np.int64], rng: np.random.Generator
+    ) -> NDArray[np.unsignedinteger]:
+        """(n_entries,): the items of all rows, tied ones in an order that is drawn given the component of each row.
+
+        Parameters
+        ----------
+        components : (n_rows,)
+        rng
+            Draws two numbers per place, and one per item.
+        """
+        worths, items = _worths(params), self.block.items
+        of_items = worths[items.astype(np.intp)]
+        rest = self._worth_after(of_items, worths)[np.arange(len(self.row)), components[self.row]]
+        own = of_items[np.arange(len(items)), components[self.block.row_of_item()]]
+        uniforms, of_place = rng.random(len(items)), rng.random((2, len(self.starts)))
+        found = items.copy()
+        for size in np.unique(self.sizes[self.sizes > 1]).tolist():
+            chosen = np.flatnonzero(self.sizes == size)
+            at_once = _cases_at_once(size)
+            for begin in range(0, len(chosen), at_once):
+                places = chosen[begin : begin + at_once]
+                entries = self.starts[places] + np.arange(size)[:, None]
+                if size <= MOST_BY_SUBSETS:
+                    order = draw_order_by_subsets(own[entries], rest[places], uniforms[entries])
+                else:
+                    random = np.concatenate([uniforms[entries], of_place[:, places]])
+                    order = draw_order_by_integral(own[entries], rest[places], random)
+                found[entries] = items[np.take_along_axis(entries, order, axis=0)]
+        return found
 
     def _places(self, params: Prepared) -> PlaceSums:
         """The sums over the orders of every place."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from plmix_dist.engine.tree import TreeSum
 from plmix_dist.single_thread import single_thread
+from plmix_dist.store.access import writing_explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +72,20 @@ class Scratch:
         return list(json.loads(self.read(name)))
 
     def write(self, name: str, data: bytes) -> None:
-        """Write bytes to a file."""
-        self.location.write_bytes(f"{self.folder}/{name}", data)
+        """Write bytes to a file. On local disk they are not synced: a run that was stopped does not need them again."""
+        key = f"{self.folder}/{name}"
+        if not self.location.is_local:
+            self.location.write_bytes(key, data)
+            return
+        path = self.location.local_path(key)
+        with writing_explained(str(path), len(data)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+            try:
+                draft.write_bytes(data)
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
 
     def read(self, name: str) -> bytes:
         """The bytes of a file."""
