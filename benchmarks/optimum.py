@@ -133,6 +133,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
                 "short": max(0.0, best[case.name] - reached),
                 "seconds": seconds,
                 "components": len(model.shares_),
+                "search": model.init_["search"],
             }
         )
         best[case.name] = max(best[case.name], reached)

@@ -101,6 +101,10 @@ class NotIdentifiableWarning(UserWarning):
     """The data do not identify so many components: other parameters may give the same probabilities."""
 
 
+class OptimumFoundOnceWarning(UserWarning):
+    """Of the starts of a search, only one reached the best optimum that was found: there may be better ones."""
+
+
 class StartWarning(UserWarning):
     """A start was made, but the user should know something about it."""
 

@@ -299,7 +299,9 @@ def _start_line(init: dict[str, Any]) -> str:
     before = [stage for stage in init["stages"] if stage["stage"] != "fit"]
     seconds, passes = (sum(stage[what] for stage in before) for what in ("seconds", "passes"))
     rank = f" on {init['rank']} of {len(init['singular_values'])} singular vectors" if "rank" in init else ""
-    return f"{init['method']}{rank}, {seconds:.2f} s, {passes:.1f} passes over the rows"
+    search = init.get("search")
+    found = f"; best end found by {search['n_best']} of {search['n_starts']} starts" if search else ""
+    return f"{init['method']}{rank}, {seconds:.2f} s, {passes:.1f} passes over the rows{found}"
 
 
 def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plmix_dist.engine.passes import make_passes
-from plmix_dist.errors import NotIdentifiedError, SettingsError
+from plmix_dist.errors import NotIdentifiedError, OptimumFoundOnceWarning, SettingsError
 from plmix_dist.inference.collapse import warn_of_collapsed
 from plmix_dist.inference.em import Em
 from plmix_dist.inference.existence import check_identified, check_maximum
@@ -130,7 +131,19 @@ def _fit(
     warn_of_collapsed(run.events, run.point.n_components, settings.n_components, stacklevel=_CALLERS_LINE)
     failed += failures_of("fit", ends.failed)
     began = {"stages": stages.records, "failed_starts": failed}
+    _warn_if_found_once(about.get("search"))
     return Fit(run, em.m_step.name, about | candidates[best].about | began)
+
+
+def _warn_if_found_once(search: dict[str, int] | None) -> None:
+    """Say that the optimum may not be the best one, if no other start ended there."""
+    if search is not None and search["n_best"] == 1 and search["n_starts"] > 1:
+        warnings.warn(
+            f"of {search['n_starts']} starts, one ended at the best optimum found, so there may be a better one; fit "
+            "again with another random_state or a larger n_init, or choose fewer components",
+            OptimumFoundOnceWarning,
+            stacklevel=_CALLERS_LINE + 1,
+        )
 
 
 def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str]) -> Ends:
@@ -177,21 +190,25 @@ def best_of(ends: Ends) -> int:
 def _candidates(
     look: Look, settings: FitSettings, sample_fits: SampleFits, client: Client | None
 ) -> tuple[list[Candidate], dict[str, Any]]:
-    """Starts that have won their races, as near to the optimum as samples lead, and what is known about them.
+    """Starts as near to the optimum as samples lead, and what is known about them.
 
     After every stage distinct ones are left. At most n_init go on to data larger than the sample.
     """
     made = make_starts(extend_ties(look.small_sample).block, settings.start, sample_fits.stages, client)
-    candidates = [
-        Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts
-    ]
-    if made.uncertain:
-        candidates = sample_fits.race(look.small_sample, candidates)
-    if look.small_sample.n_rankings < look.sample.n_rankings:
-        candidates = sample_fits.on_small_sample(look.small_sample, candidates)
+    about = made.about
+    if made.searched:
+        mean_listed = look.extent.listed / look.extent.rows
+        candidates, found = sample_fits.search(look.sample, made.starts, settings.start, mean_listed)
+        about = about | {"search": found}
+    else:
+        candidates = [
+            Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts
+        ]
+        if look.small_sample.n_rankings < look.sample.n_rankings:
+            candidates = sample_fits.on_small_sample(look.small_sample, candidates)
     if look.share < 1:
         candidates = sample_fits.on_sample(look.sample, candidates)
-    return candidates, made.about
+    return candidates, about
 
 
 def em_for(settings: FitSettings, extent: Extent, rankings: Rankings) -> Em:

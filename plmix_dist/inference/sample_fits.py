@@ -1,4 +1,4 @@
-"""Fits to a part of the rows, in this process: races between starts, and most of the way at little cost."""
+"""Fits to a part of the rows, in this process: the search for an optimum, and most of the way to it at little cost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from plmix_dist.data import rankings_of_block
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.hessian import SampleHessian
 from plmix_dist.inference.newton import Newton
+from plmix_dist.inference.search import MOST_ITERATIONS, TOLERANCE, budget_of, search
 from plmix_dist.inference.starts_to_ends import Candidate, failures_of, run_to_ends
 from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.randomness import generator
-from plmix_dist.rankings.sampling import thinned
-from plmix_dist.solvers import LOG_LIKELIHOOD
+from plmix_dist.rankings.sampling import sample_rows
+from plmix_dist.solvers import LOG_LIKELIHOOD, MM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,14 +23,11 @@ if TYPE_CHECKING:
     from plmix_dist.inference.em import Em
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.stages import Stages
+    from plmix_dist.starts.make_starts import Start
+    from plmix_dist.starts.start_settings import StartSettings
 
-# A race is run on this many rankings, which list at most so many items, but on at most a quarter of all rankings, as
-# long as some thousands are left.
-_RACE_ROWS = 10_000
-_RACE_LISTED = 1 << 19
-_RACE_SHARE = 0.25
-_FEWEST_RACE_ROWS = 2_000
-_RACE_CUTS = ((10, 8), (20, 4))
+# A search runs on rows that list at most so many items, after equal rows were merged.
+_SEARCH_LISTED = 1 << 18
 _ALPHA_OF_PARTS = 0.1
 # The optimum of a sample is uncertain by about one over its size; there is no use in going on further than that.
 _SAMPLE_TOLERANCE = 1e-4
@@ -59,15 +57,34 @@ class SampleFits(NamedTuple):
     stages: Stages
     failed: list[dict[str, Any]]
 
-    def race(self, sample: RankingBlock, candidates: list[Candidate]) -> list[Candidate]:
-        """The few candidates that lead after some passes over a part of a sample."""
-        n_rankings = max(self.em.n_rankings, self.em.weight)
-        short_enough = _RACE_LISTED * sample.n_rankings / max(1, len(sample.items))
-        n_raced = max(min(_RACE_ROWS, short_enough, _RACE_SHARE * n_rankings), _FEWEST_RACE_ROWS)
-        part = thinned(sample, n_raced, generator(self.em.seed, "race"))
-        cuts = [(rounds, max(n_kept, self.n_init)) for rounds, n_kept in _RACE_CUTS]
-        with self.stages.stage("race", n_starts=len(candidates)) as record:
-            return self._run(record, part, candidates, cuts, n_kept=cuts[-1][1], max_iter=cuts[-1][0])
+    def search(
+        self, sample: RankingBlock, starts: Sequence[Start], settings: StartSettings, mean_listed: float
+    ) -> tuple[list[Candidate], dict[str, int]]:
+        """The best ends that a search finds on a sample, or on a part of it, and how often it found the best."""
+        em = self.em
+        merged = merge_if_short(sample)
+        n_searched = _SEARCH_LISTED * merged.n_rankings / max(1, len(merged.items))
+        rows = merged
+        if n_searched < merged.n_rankings:
+            share = n_searched / merged.n_rankings
+            rows = merge_if_short(sample_rows(sample, share, generator(em.seed, "search")))
+        # MM and LSR have the same optima; passes with LSR's rates cost more than its fewer iterations save here.
+        m_step = MM if em.m_step.objective is LOG_LIKELIHOOD else em.m_step
+        fused = replace(em, kind="fused", m_step=m_step)
+        with self.stages.stage("search") as record:
+            found = search(
+                part_of(fused, rows, TOLERANCE, MOST_ITERATIONS),
+                rows,
+                starts,
+                settings,
+                budget_of(em.n_rankings, em.n_rankings * mean_listed, settings.n_components),
+                is_part=rows is not merged or sample.n_rankings < em.n_rankings,
+                progress=self.stages.iteration,
+            )
+            passes = found.n_passes * rows.n_rankings / em.n_rankings
+            record |= {"rows": rows.n_rankings, "n_starts": found.about["n_starts"], "passes": passes}
+        self.failed.extend(found.failed)
+        return found.rivals, found.about
 
     def on_small_sample(self, sample: RankingBlock, candidates: list[Candidate]) -> list[Candidate]:
         """The candidates taken some way on a small sample, and the best of them kept."""

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 # Hard clusters overstate differences between items, so the log-worths are shrunk to at most this standard deviation.
 _MOST_SPREAD = 1.0
-# With at most this many components, the spectral start led to the best optimum on all data that were tried.
-_FEW_COMPONENTS = 3
-# A race has at most this many random starts (or n_init), and spectral starts with at most this many ranks.
-_MOST_RANDOM = 16
+# A search begins with spectral starts on at most this many ranks.
 _MOST_RANKS = 4
 
 
@@ -55,26 +52,26 @@ class Starts(NamedTuple):
     ----------
     starts
         The starts.
-    uncertain
-        Whether a race must choose among them, because the spectral start may be wrong.
+    searched
+        Whether a search begins with them. If not, they are all there are.
     about
         What is known about all of them, such as singular values. It becomes part of `init_`.
 
     Examples
     --------
-    >>> Starts([], uncertain=False, about={}).uncertain
+    >>> Starts([], searched=False, about={}).searched
     False
     """
 
     starts: list[Start]
-    uncertain: bool
+    searched: bool
     about: dict[str, Any]
 
 
 def make_starts(
     sample: RankingBlock, settings: StartSettings, stages: Stages, client: Client | None = None
 ) -> Starts:
-    """n_init starts, or more starts for a race if the spectral start is uncertain.
+    """n_init starts, or the spectral starts that a search begins with.
 
     Examples
     --------
@@ -83,32 +80,28 @@ def make_starts(
     >>> from plmix_dist.starts.start_settings import StartSettings
     >>> sample = RankingBlock.from_array([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10)
     >>> made = make_starts(sample, StartSettings(2), Stages())
-    >>> [start.about for start in made.starts], made.uncertain
-    ([{'method': 'spectral', 'rank': 1}], False)
+    >>> [start.about for start in made.starts], made.searched
+    ([{'method': 'spectral', 'rank': 1}], True)
     """
     if settings.init == "random":
-        return Starts(_with_random([], settings.n_init, settings, sample.n_items), uncertain=False, about={})
+        return Starts(_with_random([], settings.n_init, settings, sample.n_items), searched=False, about={})
     if settings.init == "kernel":
         log_worths, shares, about = sdp_start(sample, settings, stages)
         start = _clustered(log_worths, shares, settings, {"method": "kernel"})
         starts = _with_random([start], settings.n_init, settings, sample.n_items)
-        return Starts(starts, uncertain=False, about=about)
+        return Starts(starts, searched=False, about=about)
     return _spectral_starts(SpectralStarter(sample, settings, stages, client))
 
 
 def _spectral_starts(starter: SpectralStarter) -> Starts:
-    """Spectral starts on one rank or several, and random starts."""
+    """Spectral starts on one rank or several; one component has a single optimum, and needs one start."""
     settings = starter.settings
     starts = [
         _clustered(made.log_worths, made.shares, settings, {"method": "spectral", "rank": made.rank})
         for made in map(starter.start, starter.ranks_to_try(_MOST_RANKS))
     ]
     about = {"embedding": settings.chosen_embedding, **starter.svd._asdict()}
-    uncertain = not (starter.is_certain or settings.n_components <= _FEW_COMPONENTS)
-    n_starts = settings.n_init
-    if uncertain:
-        n_starts = len(starts) + max(settings.n_init, min(2 * settings.n_components, _MOST_RANDOM))
-    return Starts(_with_random(starts, n_starts, settings, starter.sample.n_items), uncertain, about)
+    return Starts(starts, searched=settings.n_components > 1, about=about)
 
 
 def random_start(settings: StartSettings, n_items: int, number: int) -> Start:
