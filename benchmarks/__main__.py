@@ -24,6 +24,7 @@ NAMES = (
     "growth",
     "out_of_core",
     "large_n",
+    "ratings",
     "arena",
     "ties",
 )

@@ -304,3 +304,22 @@ def test_pipeline__negative_ratings_are_refused(tmp_path: Path) -> None:
         IngestError, match="ratings are below zero, but completion needs ratings from zero on; add a"
     ):
         pl.ingest_ratings(path, tmp_path / "s", complete=2, client=False)
+
+
+def test_one_blas_thread__holds_until_the_last_thread_leaves() -> None:
+    import scipy.linalg  # noqa: F401 - its BLAS is limited too
+    from threadpoolctl import threadpool_info
+
+    from plmix_dist.ratings.blas import one_blas_thread
+
+    def most() -> int:
+        return max(library["num_threads"] for library in threadpool_info())
+
+    before = most()
+    first, second = one_blas_thread(), one_blas_thread()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert most() == 1
+    second.__exit__(None, None, None)
+    assert most() == before

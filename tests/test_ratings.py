@@ -436,3 +436,77 @@ def test_history__is_plain_json(tmp_path: Path) -> None:
     event = json.loads((tmp_path / "s" / "manifest.json").read_text())["history"][0]
     assert event["settings"]["format"] == "ratings"
     assert event["notes"][0].startswith(f"{counts_of(store)['used']:,} of ")
+
+
+def plmix(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
+    from plmix_dist.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, words), "--workers", "0"])
+    said = capsys.readouterr()
+    code = ended.value.code
+    return (code if isinstance(code, int) else 0), said.out, said.err
+
+
+def test_command_line__ties_and_completion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = some_rows()
+    path = write_csv(tmp_path / "r.csv", rows)
+    code, out, err = plmix(
+        capsys, "ingest", path, tmp_path / "s", "--format", "ratings", "--min-user-ratings", 4, "--json"
+    )
+    assert code == 0, err
+    assert rankings_of(pl.open_store(tmp_path / "s")) == oracle(rows, min_user=4)
+    assert json.loads(out)["n_rankings"] == len(oracle(rows, min_user=4))
+    options = ("--format", "ratings", "--complete", 3, "--items", 5, "--max-sweeps", 4)
+    code, out, err = plmix(capsys, "ingest", path, tmp_path / "c", *options)
+    assert code == 0, err
+    assert "not converged after 4 sweeps" in out
+    made = pl.open_store(tmp_path / "c")
+    assert (made.n_items, made.n_rankings) == (5, len({row[0] for row in rows}))
+    code, out, err = plmix(capsys, "ingest", path, tmp_path / "c", *options)
+    assert (code, "nothing to do" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--complete", 3), "--complete is for ratings; add --format ratings"),
+        (
+            ("--format", "ratings", "--items", "names.txt"),
+            "--items is the number of items to choose, but is 'names.txt'",
+        ),
+        (("--format", "ratings", "--merge"), "--merge is not for ratings; leave it out"),
+        (("--format", "ratings", "--column", "rank=rating"), "no column role 'rank' in ratings"),
+    ],
+)
+def test_command_line__options_that_do_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[Any, ...], words: str
+) -> None:
+    path = write_csv(tmp_path / "r.csv", some_rows())
+    code, _, err = plmix(capsys, "ingest", path, tmp_path / "s", *options)
+    assert code == 1
+    assert words in err
+    assert not (tmp_path / "s").exists()
+
+
+def test_interrupted__the_same_command_ends_with_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from plmix_dist.ratings import driver
+
+    small_pieces(monkeypatch, 64, 1 << 20, 1 << 20)
+    path = write_csv(tmp_path / "r.csv", some_rows(n_users=60))
+    whole = pl.ingest_ratings(path, tmp_path / "whole", client=False)
+    written = driver._write_leaf
+
+    def stopped(task: Any) -> int:
+        if task.partition.number == 2:
+            raise KeyboardInterrupt
+        return written(task)
+
+    monkeypatch.setattr(driver, "_write_leaf", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        pl.ingest_ratings(path, tmp_path / "s", executor=ThreadedExecutor(1))
+    assert not list(tmp_path.glob("s.scratch-*"))
+    monkeypatch.setattr(driver, "_write_leaf", written)
+    assert digest(pl.ingest_ratings(path, tmp_path / "s", client=False)) == digest(whole)
