@@ -1,4 +1,4 @@
-"""BLAS limited to one thread while any thread of this process computes here: it then neither changes bits nor competes."""
+"""BLAS limited to one thread as long as any thread of this process computes here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _state: dict[str, Any] = {"inside": 0, "limit": None}
 def one_blas_thread() -> Iterator[None]:
     """As `single_thread`, but for several threads at once: the first sets the limit, the last lifts it.
 
-    The limit holds for the whole process. If every thread set and lifted its own, the first to end would lift it for all.
+    The limit holds for the whole process. If every thread set and lifted its own, the first to end would lift that of
+    all others.
 
     Examples
     --------
