@@ -291,8 +291,8 @@ def arrays(rng: random.Random, folder: Path) -> str:
         check_rows_of(store.block())
         return "stored"
     model = PlackettLuceMixture(2, random_state=0, max_iter=20).fit(given, **options)
-    if isinstance(given, np.ndarray) and "sample_weight" not in options:
-        n_items, said = int(options.get("n_items") or given.max() + 1), options.get("unranked", "absent")
+    if isinstance(given, np.ndarray) and given.dtype.kind in "iu" and "sample_weight" not in options:
+        n_items, said = int(options.get("n_items") or int(given.max()) + 1), options.get("unranked", "absent")
         rows = [Ranking(tuple((int(item),) for item in row if item >= 0), (), said, 1.0) for row in given]
         rows = [row._replace(unranked="absent") if len(row.ordered) == n_items else row for row in rows]
         expect_likelihood(model, rows, n_items)

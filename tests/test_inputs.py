@@ -122,6 +122,12 @@ def test_numbers__every_form_gives_the_same_rows(make: Callable[[], Any], unrank
     assert block_of(make(), unranked=unranked).equals(expected_block(rows, unranked=unranked))
 
 
+@pytest.mark.parametrize("kind", ["u1", "u8", "i1", ">i4", "f2", "f4", ">f8", "O", "U3"])
+def test_numbers__of_any_type(kind: str) -> None:
+    rows = [[3, 0, 1, 2], [0, 1, 2, 3], [2, 3, 0, 1]]
+    assert block_of(np.array(rows, kind)).equals(expected_block(rows, unranked="absent"))
+
+
 def test_polars() -> None:
     polars = pytest.importorskip("polars")
     columns = dict(zip(COLUMNS, zip(*padded(named(), None), strict=True), strict=True))
@@ -228,6 +234,7 @@ TABLE = pd.DataFrame({"first": ["tea", "mate"], "second": [None, "tea"], "third"
         (np.array([["tea", "mate"], ["tea", np.nan]]), r"row 1, column 1: the text 'nan' is most likely a missing"),
         (np.array([[0.0, 1.0], [0.5, 1.0]]), r"row 1, column 0: 0.5 is no item number; items are whole numbers"),
         ([[0, 1, None], [0, 1.5]], r"row 1, column 1: expected an item's name or.* but got 1.5"),
+        (np.array([[0, 1], [2, -1]]).astype(np.uint64), r"row 1, column 1: 18446744073709551615 is no item number"),
         (np.array([[0.0, np.inf]]), r"row 0, column 1: inf is no item number"),
         (np.array([[b"tea", b"mate"]]), r"expected item names or integer item numbers, but got \|S4"),
         ([[0, 1], [-3, 1]], r"row 1: item -3 is out of range; items are numbered from 0"),

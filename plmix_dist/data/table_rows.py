@@ -68,7 +68,10 @@ def _block(
     """A block of item numbers, -1 where a cell is missing. Every row is checked."""
     listed = numbers >= 0
     n_listed = _row_lengths(numbers, listed, cells)
-    largest = int(numbers.max(initial=-1))
+    largest = int(numbers.max()) if numbers.size else -1
+    if largest >= _LARGEST:
+        place = cells.place(int(np.flatnonzero(numbers == largest)[0]))
+        raise RankingError(f"{place}: {largest} is no item number; items are numbered from 0")
     n_items = largest + 1 if n_items is None else n_items
     block = RankingBlock(
         items=numbers[listed].astype(item_dtype(max(n_items, largest + 1))),
@@ -126,6 +129,7 @@ def _whole_numbers(values: NDArray[Any], cells: Cells) -> NDArray[Any]:
     """Integers as they are; floats as integers, where NaN is a missing cell."""
     if values.dtype.kind != "f":
         return values
+    values = values.astype(np.float64)  # half precision has no room for the numbers below
     missing = np.isnan(values)
     filled = np.where(missing, _MISSING, values)
     bad = np.flatnonzero((filled != np.floor(filled)) | (np.abs(filled) > _LARGEST))
