@@ -137,6 +137,22 @@ def complete(
         How many ratings each item has.
     tol, max_sweeps
         Stop when the residual is at most `tol`, or after so many sweeps.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from plmix_dist.engine import executor_for
+    >>> from plmix_dist.ratings.leaf import leaf_name
+    >>> from plmix_dist.ratings.scratch import Scratch
+    >>> from plmix_dist.store import Location
+    >>> scratch = Scratch.beside(Location.of(tempfile.mkdtemp() + "/store"))
+    >>> bounds, items, ratings = np.array([0, 2, 4, 5]), np.array([0, 1, 0, 1, 0]), np.array([4.0, 2.0, 2.0, 1.0, 3.0])
+    >>> scratch.save(leaf_name(0), bounds=bounds, items=items, ratings=ratings)
+    >>> task = CompletionTask(scratch, 1, np.ones(2, bool), 1, rank=1, ridge=1e-6, mean=2.4, seed=0)
+    >>> found = complete(executor_for(False), task, np.array([3, 2]), tol=1e-6, max_sweeps=100)
+    >>> users = load_users(scratch, 0, found.sweep)  # the last user did not rate the second item
+    >>> (users @ found.item_factors.T).round(2).tolist()
+    [[4.0, 2.0], [2.0, 1.0], [3.0, 1.5]]
     """
     prepare = partial(_write_used_leaf, task)
     sum_over_leaves(executor, prepare, task.n_leaves, "ratings-used")

@@ -89,6 +89,20 @@ def enough_ratings(
         Which items are kept.
     counts
         Their ratings.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from plmix_dist.engine import executor_for
+    >>> from plmix_dist.ratings.leaf import leaf_name
+    >>> from plmix_dist.ratings.scratch import Scratch
+    >>> from plmix_dist.store import Location
+    >>> scratch = Scratch.beside(Location.of(tempfile.mkdtemp() + "/store"))
+    >>> bounds, items = np.array([0, 2, 4, 5]), np.array([0, 1, 0, 1, 2])
+    >>> scratch.save(leaf_name(0), bounds=bounds, items=items, ratings=np.ones(5))
+    >>> keep, counts = enough_ratings(executor_for(False), scratch, 1, n_items=3, min_user=2, min_item=2)
+    >>> keep.tolist(), counts.n_users, counts.n_of_dropped_items
+    ([True, True, False], 2, 1)
     """
     keep = np.ones(n_items, np.bool_)
     while True:

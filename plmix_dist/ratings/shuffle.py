@@ -127,7 +127,24 @@ def n_leaves_for(n_rows: int) -> int:
 
 
 def rows_of_leaf(scratch: Scratch, files: list[str], leaf: int, n_leaves: int) -> pa.Table:
-    """All rows of the users of a leaf, in the order of the files."""
+    r"""All rows of the users of a leaf, in the order of the files.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from plmix_dist.ratings.layout import plan_parts
+    >>> from plmix_dist.ratings.scratch import Scratch
+    >>> from plmix_dist.ratings.settings import RatingSettings
+    >>> from plmix_dist.store import Location
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "ratings.csv"
+    >>> _ = path.write_text("user,item,rating\nann,tea,5\nbob,tea,3\nann,mate,4\n")
+    >>> scratch = Scratch.beside(Location.of(path.parent / "store"))
+    >>> (part,) = plan_parts([str(path)], RatingSettings())
+    >>> found = shuffle_part(ShuffleTask(part, scratch, "raise"))
+    >>> rows = rows_of_leaf(scratch, found.files, leaf=0, n_leaves=1)
+    >>> sorted(zip(rows["user"].to_pylist(), rows["item"].to_pylist(), rows["line"].to_pylist()))
+    [('ann', 'mate', 4), ('ann', 'tea', 2), ('bob', 'tea', 3)]
+    """
     share = N_HASHES // n_leaves
     tables: list[pa.Table] = []
     for name in files:
