@@ -198,7 +198,7 @@ def _read_options(
         not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n'
     ):
         raise SettingsError(
-            f"the delimiter must be one character, no quote and no line end, but is {shown(delimiter)}"
+            f"the delimiter must be one character, but is {shown(delimiter)}; quotes and line ends are no delimiters"
         )
     if header is not None:
         yes_or_no("header", header)
