@@ -149,8 +149,12 @@ def _loop_without_interruptions() -> Any:
 
 
 def _security(options: ClusterOptions) -> dict[str, Any]:
-    if options.tls_ca is None:
+    given = [options.tls_ca, options.tls_cert, options.tls_key]
+    encrypted = options.scheduler is not None and options.scheduler.startswith("tls://")
+    if not any(given) and not encrypted:
         return {}
+    if not all(given):
+        raise SettingsError("an encrypted connection needs --tls-ca, --tls-cert and --tls-key, all of them")
     from distributed import Security
 
     security = Security(

@@ -190,7 +190,9 @@ def _unreachable(path: str, error: Exception) -> Exception:
     """What to say of an error of a library for remote storage, such as missing credentials; others stay as they are."""
     if "://" not in path or type(error).__module__.split(".")[0] not in _REMOTE_LIBRARIES:
         return error
-    return StoreAccessError(f"{path} cannot be reached: {error}; check the URL, the credentials and the network")
+    return StoreAccessError(
+        f"{path} cannot be reached: {error}; check the URL, the credentials and the network"
+    )
 
 
 def _reason(error: OSError) -> str:
