@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from plmix_dist import PlackettLuceMixture
-from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.data import as_rankings
+from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.errors import OptimumFoundOnceWarning
 from plmix_dist.inference import Em, Point
 from plmix_dist.inference import search as search_module
@@ -39,7 +39,9 @@ def ends_of_random_starts(block, n_components, n_starts):
     rng = np.random.default_rng(99)
     candidates = [
         Candidate(
-            Point.start(rng.standard_normal((n_components, block.n_items)), np.full(n_components, 1 / n_components)),
+            Point.start(
+                rng.standard_normal((n_components, block.n_items)), np.full(n_components, 1 / n_components)
+            ),
             {},
         )
         for _ in range(n_starts)
@@ -126,12 +128,16 @@ def test_n_init_distinct_ends_go_on():
 
 def test_the_same_search_twice_gives_the_same_bits():
     block = simulated(2, n_components=3, m=200)
-    one, other = (search(em_on(block), block, [], StartSettings(3), budget=1e8, is_part=False) for _ in range(2))
+    one, other = (
+        search(em_on(block), block, [], StartSettings(3), budget=1e8, is_part=False) for _ in range(2)
+    )
     assert one.about == other.about
     np.testing.assert_array_equal(one.rivals[0].point.log_worths, other.rivals[0].point.log_worths)
 
 
-@pytest.mark.parametrize("make", sorted(set(BATCH), key=lambda make: make.__name__), ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", sorted(set(BATCH), key=lambda make: make.__name__), ids=lambda make: make.__name__
+)
 @pytest.mark.parametrize("n_left", [2, 4])
 def test_proposals_have_all_components_and_fixed_shares_where_asked(make, n_left):
     block = simulated(0, n_components=4, m=60)
@@ -144,7 +150,9 @@ def test_proposals_have_all_components_and_fixed_shares_where_asked(make, n_left
     fixed = np.array([0.4, 0.3, 0.2, 0.1])
     held = make(Proposer(block, StartSettings(4, shares=fixed)), best, 5)
     np.testing.assert_array_equal(held.shares, fixed)
-    np.testing.assert_array_equal(make(Proposer(block, StartSettings(4)), best, 5).log_worths, free.log_worths)
+    np.testing.assert_array_equal(
+        make(Proposer(block, StartSettings(4)), best, 5).log_worths, free.log_worths
+    )
 
 
 def test_a_start_that_varies_the_best_end_keeps_the_other_components():
