@@ -16,6 +16,7 @@ NAMES = (
     "scheduling",
     "start",
     "random_against_spectral",
+    "prior",
     "real_data",
     "paper_em_lsr",
     "fits",

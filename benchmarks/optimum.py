@@ -123,7 +123,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
             warnings.simplefilter("ignore")
             begun = time.perf_counter()
             model = pl.PlackettLuceMixture(
-                case.n_components, random_state=0, max_iter=2_000, tol=1e-5 if tiny else 1e-8
+                case.n_components, alpha=0.1, random_state=0, max_iter=2_000, tol=1e-5 if tiny else 1e-8
             ).fit(block)
             seconds = time.perf_counter() - begun
         reached = model.objective_ / block.total_weight

@@ -55,8 +55,9 @@ class PlackettLuceMixture(MixtureEstimator):
     n_init
         How many starts run to convergence. They share each pass. The one with the best objective is kept.
     alpha
-        Strength of the prior: every item has this many wins and losses against a ghost item, in every component. 0
-        gives the exact maximum-likelihood estimate, which may not exist.
+        Strength of the prior: every item has this many wins and losses against a ghost item, in every component. The
+        default predicts well from small data and changes nothing on large data (docs/fitting.md). 0 gives the exact
+        maximum-likelihood estimate, which may not exist.
     shares
         Fixed mixing shares, or None to estimate them.
     unranked
@@ -140,7 +141,7 @@ class PlackettLuceMixture(MixtureEstimator):
         em: Literal["fused", "exact"] = "fused",
         init: Any = "spectral",
         n_init: int = 1,
-        alpha: float = 0.1,
+        alpha: float = 1.0,
         shares: ArrayLike | None = None,
         unranked: Unranked | None = None,
         ties: Literal["expand", "marginal", "resample"] = "expand",

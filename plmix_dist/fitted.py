@@ -126,7 +126,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
         >>> model = PlackettLuceMixture(n_components=2, random_state=1).fit(rankings)
         >>> round(model.score(rankings), 1)
-        -0.6
+        -0.7
         """
         del y
         total = self._total_score(X, sample_weight, unranked, client)

@@ -393,7 +393,7 @@ def test_save__read_with_numpy_and_json(tmp_path: Path, model: PlackettLuceMixtu
     about = json.loads((tmp_path / "model/model.json").read_text())
     assert about["format"] == "plmix-model"
     assert about["item_names"] == NAMES
-    assert about["settings"]["alpha"] == 0.1
+    assert about["settings"]["alpha"] == 1.0
     assert about["fit"]["converged"] is True
     assert about["fit"]["log_likelihood"] == model.log_likelihood_
     assert len(about["history"]) == model.n_iter_

@@ -85,7 +85,7 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
     help="How items that share a place are treated.",
 )
 @click.option(
-    "--alpha", type=float, default=0.1, show_default=True, help="Strength of the prior; 0 for none."
+    "--alpha", type=float, default=1.0, show_default=True, help="Strength of the prior; 0 for none."
 )
 @click.option(
     "--tol",

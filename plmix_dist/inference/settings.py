@@ -30,7 +30,7 @@ class FitSettings:
     m_step: str = "auto"
     em: Literal["fused", "exact"] = "fused"
     n_init: int = 1
-    alpha: float = 0.1
+    alpha: float = 1.0
     shares: NDArray[np.float64] | None = None
     tol: float = 1e-8
     max_iter: int = 500
