@@ -102,7 +102,7 @@ def drop_collapsed(point: Point, iteration: int) -> Mended:
 def warn_of_collapsed(
     events: Sequence[dict[str, Any]], n_left: int, n_components: int, stacklevel: int
 ) -> None:
-    """One warning for all components that collapsed in a finished fit, with the number left and that asked for.
+    """One warning if a finished fit has fewer components left than were asked for.
 
     Examples
     --------
@@ -113,16 +113,16 @@ def warn_of_collapsed(
     >>> print(said[0].message)
     components lost all their rankings (1 dropped): 2 of 3 components are left; choose fewer, or a smaller alpha
     """
+    if n_left == n_components:
+        return  # a component that was seeded again and holds its own is no reason to worry
     n_seeded = sum(event["action"] == "reseed" for event in events)
-    counts = {"seeded again": n_seeded, "dropped": n_components - n_left}
-    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    if said:
-        warnings.warn(
-            f"components lost all their rankings ({said}): {n_left} of {n_components} components are left; choose "
-            "fewer, or a smaller alpha",
-            CollapsedComponentWarning,
-            stacklevel=stacklevel + 1,
-        )
+    seeded = f"{n_seeded} seeded again, " if n_seeded else ""
+    warnings.warn(
+        f"components lost all their rankings ({seeded}{n_components - n_left} dropped): {n_left} of {n_components} "
+        "components are left; choose fewer, or a smaller alpha",
+        CollapsedComponentWarning,
+        stacklevel=stacklevel + 1,
+    )
 
 
 def _draw(key: tuple[int, int], n_before: int, n_items: int) -> NDArray[np.float64]:
