@@ -15,6 +15,7 @@ from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.e_step import PassParams, e_step
 from plmix_dist.kernels import Information, Prepared, information, prepare
 from plmix_dist.rankings.groups import membership_weight, n_memberships
+from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.sampling import sample_rows
@@ -115,11 +116,12 @@ class SampleHessian:
 
     @cached_property
     def _merged(self) -> RankingBlock:
-        return merge_if_short(self.rows)
+        # With ties, the Hessian of the linear extensions: near enough for steps that go by the exact gradient.
+        return merge_if_short(extend_ties(self.rows).block)
 
     def suits(self, point: Point) -> bool:
-        """Whether a matrix of all parameters is small enough to pay; rows with ties have no Hessian here."""
-        return point.n_parameters <= _MOST_PARAMETERS and not self.rows.has_ties
+        """Whether a matrix of all parameters is small enough to pay."""
+        return point.n_parameters <= _MOST_PARAMETERS
 
     def at(self, point: Point) -> Hessian:
         """The Hessian at a point."""

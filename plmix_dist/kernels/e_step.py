@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.kernels.prepared import Prepared
+    from plmix_dist.kernels.tied_rows import PlaceSums
     from plmix_dist.rankings import RankingBlock
 
 
@@ -54,18 +55,21 @@ def em_statistics(
         return row_statistics(block, current, frozen, with_rates=with_rates)
     block = unorder_last_ties(block)
     ties = TiedRows.of(block)
-    at = memberships_at(block, frozen or current, ties)
+    here = None if ties is None else ties.places(current)
+    at_frozen = here if frozen is None or ties is None else ties.places(frozen)
+    logs = _logs(block, frozen or current, ties, at_frozen)
+    at = memberships(block, logs, frozen or current)
     log_likelihood = float((at.weights * at.log_likelihoods).sum())
     posteriors = at.by_row
     shares = (at.weights[:, None] * at.posteriors).sum(axis=0)
-    if ties is None:
+    if ties is None or here is None:
         sums = statistics_at(block, current, posteriors, log_likelihood, with_rates=with_rates)
         return sums._replace(shares=shares)
     if with_rates:
         raise SettingsError('rates are not computed for rows with ties; choose m_step="mm", or ties="expand"')
     plain = np.setdiff1d(np.arange(block.n_rankings), ties.numbers)
     sums = statistics_at(block.take(plain), current, posteriors[plain], log_likelihood)
-    expected_log_likelihood, wins, expected_wins = ties.sums(current, posteriors[ties.numbers])
+    expected_log_likelihood, wins, expected_wins = ties.sums(current, here, posteriors[ties.numbers])
     return sums._replace(
         shares=shares,
         expected_log_likelihood=sums.expected_log_likelihood + expected_log_likelihood,
@@ -74,9 +78,7 @@ def em_statistics(
     )
 
 
-def component_logs(
-    block: RankingBlock, params: Prepared, ties: TiedRows | None = None
-) -> NDArray[np.float64]:
+def component_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
     """(n_rankings, n_components): log Pr(row | component), summed over the orders of tied items.
 
     Examples
@@ -88,14 +90,20 @@ def component_logs(
     [[0.333333]]
     """
     block = unorder_last_ties(block)
-    ties = ties or TiedRows.of(block)
+    ties = TiedRows.of(block)
+    return _logs(block, params, ties, None if ties is None else ties.places(params))
+
+
+def _logs(
+    block: RankingBlock, params: Prepared, ties: TiedRows | None, at: PlaceSums | None
+) -> NDArray[np.float64]:
     logs = row_logs(block, params)
-    if ties is not None:
-        logs[ties.numbers] = ties.logs(params)
+    if ties is not None and at is not None:
+        logs[ties.numbers] = ties.logs(at)
     return logs
 
 
-def memberships_at(block: RankingBlock, params: Prepared, ties: TiedRows | None = None) -> Memberships:
+def memberships_at(block: RankingBlock, params: Prepared) -> Memberships:
     """The membership of every person of a block at given parameters.
 
     Examples
@@ -107,7 +115,7 @@ def memberships_at(block: RankingBlock, params: Prepared, ties: TiedRows | None 
     >>> memberships_at(block, params).posteriors.round(6).tolist()
     [[0.9, 0.1]]
     """
-    return memberships(block, component_logs(block, params, ties), params)
+    return memberships(block, component_logs(block, params), params)
 
 
 def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

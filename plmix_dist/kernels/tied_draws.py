@@ -32,7 +32,7 @@ def draw_extensions(
     """
     block = unorder_last_ties(block)
     ties = TiedRows.of(block)
-    at = memberships_at(block, params, ties)
+    at = memberships_at(block, params)
     log_likelihood = float((at.weights * at.log_likelihoods).sum())
     if ties is None:
         return block.replace(tied=None), log_likelihood

@@ -99,25 +99,28 @@ class TiedRows:
         first_place = np.searchsorted(row, np.arange(rows.n_rankings + 1))
         return cls(rows, numbers, starts, sizes, row, first_place)
 
-    def logs(self, params: Prepared) -> NDArray[np.float64]:
+    def logs(self, at: PlaceSums) -> NDArray[np.float64]:
         """(n_rows, n_components): log Pr(row | component)."""
-        return np.add.reduceat(self._places(params).logs, self.first_place[:-1], axis=0)
+        return np.add.reduceat(at.logs, self.first_place[:-1], axis=0)
 
     def sums(
-        self, params: Prepared, posteriors: NDArray[np.float64]
+        self, params: Prepared, at: PlaceSums, posteriors: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Expected log-likelihood (n_components,), wins and expected wins (n_components, n_items) of all rows.
 
         Parameters
         ----------
+        params
+            The parameters.
+        at
+            What `places` gives for them.
         posteriors : (n_rows, n_components)
             Those of the rows with ties.
         """
         block = self.block
         owner, items = block.row_of_item(), block.items.astype(np.intp)
-        at = self._places(params)
         share = block.row_weights[:, None] * posteriors
-        log_likelihood = (share * np.add.reduceat(at.logs, self.first_place[:-1], axis=0)).sum(axis=0)
+        log_likelihood = (share * self.logs(at)).sum(axis=0)
         before, whole = self._offers_before(at.offers)
         worths = _worths(params)
         # Each entry was on offer at all places before its own, and at its own.
@@ -165,7 +168,7 @@ class TiedRows:
                 found[entries] = items[np.take_along_axis(entries, order, axis=0)]
         return found
 
-    def _places(self, params: Prepared) -> PlaceSums:
+    def places(self, params: Prepared) -> PlaceSums:
         """The sums over the orders of every place."""
         worths = _worths(params)
         n_components = params.n_components
