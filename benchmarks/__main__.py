@@ -7,6 +7,7 @@ import sys
 
 NAMES = (
     "startup",
+    "interrupt",
     "codecs",
     "store",
     "ingest",
