@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fit_oracle import EXACT, block_of, exact_exp, exact_probability, exact_statistics, random_rows
 from numpy.testing import assert_allclose
+from oracle import write_store
 
 from benchmarks.arena import panel as benchmark_panel
 from benchmarks.arena import votes
@@ -21,6 +22,8 @@ from plmix_dist.metrics import match_components, matched_distance
 from plmix_dist.rankings import RankingBlock
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import Ranking
@@ -254,3 +257,21 @@ def test_fit__ends_at_a_maximum() -> None:
     )
     assert negative(start) == pytest.approx(-model.objective_, rel=1e-10)
     assert negative(start) - minimize(negative, start, method="BFGS").fun < 1e-6 * len(table)
+
+
+def test_store__labels_of_any_kind_and_rows_without_weight(tmp_path: Path) -> None:
+    given = benchmark_panel(90, 3)
+    start = np.random.default_rng(2).standard_normal((2, 10))
+    fits = []
+    for number, labels in enumerate((np.arange(270) // 3, [f"person {row // 3}" for row in range(270)])):
+        block = RankingBlock.from_rows(list(given.block.rows()), n_items=10, groups=list(labels))
+        store = write_store(tmp_path / str(number), [[block[:120]], [block[120:]]], leaf_rows=31)
+        fits.append(PlackettLuceMixture(2, init=start, random_state=0).fit(store, client=False))
+        # The last person of a leaf and the first of the next stay two persons, in samples too.
+        assert fits[-1].score(store) * 90 == pytest.approx(fits[-1].log_likelihood_, rel=1e-12)
+    assert fits[0].log_worths_.tobytes() == fits[1].log_worths_.tobytes()
+    # A person of whom no row has a weight is not there.
+    weights = np.repeat(np.arange(90) < 60, 3).astype(float)
+    fewer = PlackettLuceMixture(2, init=start, random_state=0).fit(given.block, sample_weight=weights)
+    first = PlackettLuceMixture(2, init=start, random_state=0).fit(given.block[:180])
+    assert_allclose(fewer.log_worths_, first.log_worths_, atol=1e-6)

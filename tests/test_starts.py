@@ -759,7 +759,7 @@ def test_take_look__same_sample(
         found = take_look(passes, rankings, 3)
         assert found.sample.equals(expected.sample)
         assert (found.extent, found.share) == (expected.extent, expected.share)
-    assert expected.extent == (50_000, 50_000, 250_000, 0)
+    assert expected.extent == (50_000, 50_000, 250_000, 0, 0)
     assert expected.sample.n_rankings == pytest.approx(20_000, abs=13)  # a row more or less a leaf
     assert not take_look(ways[0], rankings, 4).sample.equals(expected.sample)
 

@@ -126,8 +126,15 @@ class Rankings:
 
     @property
     def decoded_bytes(self) -> float:
-        """Bytes of all rows as blocks in memory; 0 where they are in memory already."""
-        return self.source.decoded_bytes
+        """Bytes of all rows as blocks in memory; 0 where they are in memory already.
+
+        Where ties become linear extensions, the first leaf tells how much larger blocks get.
+        """
+        as_stored = self.source.decoded_bytes
+        if not as_stored or not self.ties.extends or "tied" not in getattr(self.source, "columns", ()):
+            return as_stored
+        leaf = unorder_last_ties(next(iter(self.source.iter_leaves(0, 1, labels=False))))
+        return as_stored * self.ties.on_reading(leaf).nbytes / leaf.nbytes
 
     @property
     def is_lazy(self) -> bool:
