@@ -53,7 +53,8 @@ class PlackettLuceMixture(MixtureEstimator):
         similarity of partial rankings and semidefinite programming. "random" draws log-worths. Or a fitted model, the
         path of one, or an array (n_components, n_items) of log-worths.
     n_init
-        How many starts run to convergence. They share each pass. The one with the best objective is kept.
+        How many starts run to convergence on all rows; after a search, at most so many ends that differ. They share
+        each pass. The one with the best objective is kept.
     alpha
         Strength of the prior: every item has this many wins and losses against a ghost item, in every component. The
         default predicts well from small data and changes nothing on large data (docs/fitting.md). 0 gives the exact

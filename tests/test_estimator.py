@@ -457,7 +457,9 @@ def test_warm_start__from_the_end(model: PlackettLuceMixture, store: RankingStor
 
 def test_n_init__keeps_the_best(store: RankingStore) -> None:
     heard: list[dict[str, Any]] = []
-    model = PlackettLuceMixture(3, n_init=4, random_state=1, max_iter=3_000, progress=heard.append).fit(store)
+    model = PlackettLuceMixture(
+        3, init="random", n_init=4, random_state=1, max_iter=3_000, progress=heard.append
+    ).fit(store)
     ends = {record["start"]: record["objective"] for record in heard if record["taken"]}
     assert sorted(ends) == [0, 1, 2, 3]
     assert len({round(objective, 3) for objective in ends.values()}) > 1, (

@@ -55,7 +55,7 @@ def ends_of_random_starts(block, n_components, n_starts):
 def test_a_default_fit_ends_no_lower_than_the_best_of_many_random_starts(seed):
     block = simulated(seed, n_components=4, m=300, length=4, unranked="below")
     best = max(ends_of_random_starts(block, 4, 16))
-    model = PlackettLuceMixture(4, random_state=0, max_iter=2000, tol=1e-6).fit(block)
+    model = PlackettLuceMixture(4, alpha=0.1, random_state=0, max_iter=2000, tol=1e-6).fit(block)
     assert model.objective_ / block.total_weight > best - SAME_END
 
 

@@ -152,7 +152,7 @@ def search(
             best_before = max((end.score for end in ends), default=-math.inf)
             ends += [end for end, _ in new]
             spent += per_iteration * sum(n_iterations for _, n_iterations in new)
-            if spent >= budget or _is_settled(ends, best_before):
+            if n_starts >= settings.n_init and (spent >= budget or _is_settled(ends, best_before)):
                 break
             leaders = _distinct(ends, 2)
             # Variations of the runner-up too: what lies between the two may be better than both.
