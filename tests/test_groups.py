@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from decimal import Decimal, localcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -275,3 +275,14 @@ def test_store__labels_of_any_kind_and_rows_without_weight(tmp_path: Path) -> No
     fewer = PlackettLuceMixture(2, init=start, random_state=0).fit(given.block, sample_weight=weights)
     first = PlackettLuceMixture(2, init=start, random_state=0).fit(given.block[:180])
     assert_allclose(fewer.log_worths_, first.log_worths_, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"embedding": "pairwise"}, {"init": "kernel"}, {"em": "exact"}, {"alpha": 0}]
+)
+def test_fit__other_ways_end_at_the_same_maximum(settings: dict[str, Any]) -> None:
+    block = benchmark_panel(150, 5).block
+    alpha = settings.get("alpha", 0.1)
+    model = PlackettLuceMixture(2, random_state=0, **settings).fit(block)
+    usual = PlackettLuceMixture(2, random_state=0, alpha=alpha, n_init=4).fit(block)
+    assert model.objective_ == pytest.approx(usual.objective_, rel=1e-7)

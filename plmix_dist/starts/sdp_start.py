@@ -38,6 +38,8 @@ def sdp_start(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
     """Log-worths (n_components, n_items), shares (n_components,), and a record of the relaxation.
 
+    Rankings are clustered one by one, also those of one person.
+
     Examples
     --------
     >>> from plmix_dist.rankings import RankingBlock
@@ -79,8 +81,8 @@ def sdp_start(
 
 
 def _thinned(block: RankingBlock, n_rankings: int, rng: np.random.Generator) -> RankingBlock:
-    """About this many rankings; equal rows are merged into one row with their total weight."""
-    return merge_equal_rows(thinned(block, n_rankings, rng))
+    """About this many rankings; equal rows are merged into one row with their total weight. Groups are left out."""
+    return merge_equal_rows(thinned(block, n_rankings, rng).replace(groups=None))
 
 
 def _all_offered(block: RankingBlock) -> bool:
