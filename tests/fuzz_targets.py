@@ -120,9 +120,12 @@ def readers(rng: random.Random, folder: Path) -> str:
     store = ingest(source, folder / "store", **options)
     rejected = list(store.rejected_rows())
     n_in = rows_in(source, changed)
+    if not all(read["header"] for read in store.manifest.history[-1]["read_as"]):
+        n_in = None if n_in is None else n_in + 1  # the header was damaged, and is now a row
     expect(n_in is None or n_in == store.n_rankings + len(rejected),
            f"{n_in} rows in, {store.n_rankings} stored, {len(rejected)} reported")  # fmt: skip
-    expect(options["on_error"] != "raise" or not rejected, "rows were rejected in silence")
+    wrong = [bad for bad in rejected if bad["reason"] != "zero-count"]
+    expect(options["on_error"] != "raise" or not wrong, "rows were rejected in silence")
     check_rows_of(open_store(folder / "store").block())
     return "read"
 
@@ -139,7 +142,7 @@ def rows_in(source: Path, data: bytes) -> int | None:
     if "long" in source.name:
         return None
     if "csv" in source.name or "tsv" in source.name:
-        return sum(bool(line.strip()) for line in lines[1:])
+        return sum(bool(line.strip()) for line in lines) - 1  # the header, perhaps behind blank lines
     if text.startswith("#"):
         body = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
     else:

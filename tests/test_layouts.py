@@ -44,6 +44,7 @@ READ: dict[str, tuple[str, str, list[Ranking]]] = {
     "bom, no header": ("\ufefftea,mate\nmate,tea\n", "wide", PAIR),
     "delimiters at the end": ("first,second,\ntea,mate,\nmate,tea,\n", "wide", PAIR),
     "delimiters at the end of rows": ("first,second\ntea,mate,\nmate,tea,\n", "wide", PAIR),
+    "delimiters at the end, no header": ("tea,mate,\nmate,tea,\n", "wide", PAIR),
     "blanks": (" first , second \n tea , mate\nmate ,tea\n", "wide", PAIR),
     "empty lines": ("\n\nfirst,second\n\ntea,mate\n\n\nmate,tea\n\n", "wide", PAIR),
     "ordinals": ("1st choice,2nd choice\ntea,mate\nmate,tea\n", "wide", PAIR),
@@ -71,6 +72,31 @@ def test_table__understood(tmp_path: Path, text: str, form: str, expected: list[
     assert named_rows(store) == expected
     [understood] = store.manifest.history[-1]["read_as"]
     assert understood["format"] == form
+
+
+@pytest.mark.promise(20)
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("first,second\ntea,mate\nfirst,second\nmate,tea\n", None),
+        ("ordering\ntea mate\n ordering\nmate tea\n", None),
+        ("count,ordering\n1,tea mate\ncount,ordering\n1,mate tea\n", None),
+        ("tea,mate\n1,2\ntea,mate\n2,1\n", None),
+        ("id,item,rank\n7,tea,1\n7,mate,2\nid,item,rank\n8,mate,1\n8,tea,2\n", [7, 8]),
+    ],
+)
+def test_table__header_again_where_files_were_joined(
+    tmp_path: Path, text: str, ids: list[int] | None
+) -> None:
+    source = write(tmp_path / "a.csv", text)
+    options = {"format": "ranks"} if text.startswith("tea") else {}
+    message = ingest_error(source, tmp_path / "store", **options)
+    assert f"line {4 if ids else 3}: " in message
+    assert "the line repeats the header" in message
+    store = ingest(source, tmp_path / "store", on_error="drop", **options)
+    assert [ranking.ordered for ranking in named_rows(store)] == [ranking.ordered for ranking in PAIR]
+    assert len(rejected(store)) == 1
+    assert ids is None or sorted(map(str, labels_of(store, "ids") or [])) == ["7", "8"]
 
 
 def test_table__column_without_a_name_holds_ids(tmp_path: Path) -> None:
@@ -237,6 +263,11 @@ REFUSED: dict[str, tuple[str, str, dict[str, list[Ranking] | None]]] = {
     "zeros for empty places": (
         "p1,p2,p3\n2,1,0\n3,0,0\n1,2,3\n",
         "0 seems to stand for places without an item (2, 1, 0); leave such places empty",
+        {},
+    ),
+    "a header among the rows": (
+        "mate,tea\nfirst,second\ntea,mate\n",
+        "the line 'first,second' names columns but is not the first line",
         {},
     ),
     "one column": ("tea mate\nmate tea\ntea mate\n", "there is one column only", {}),

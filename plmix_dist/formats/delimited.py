@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
+import pyarrow.compute as pc
 
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import parse_weight
@@ -146,8 +147,10 @@ def _rows_of_columns(chunk: Chunk, header: Header, roles: dict[str, int], listin
     """The rows of a chunk by columns; None if one of its lines is not accepted, or needs another reader."""
     wanted = {*listing.coded, *roles.values()}
     columns = read_columns(chunk, header.delimiter, len(header.columns), wanted, listing.plain)
-    listed = None if columns is None else listing.of_columns(columns)
-    if columns is None or listed is None:
+    if columns is None or may_repeat_header(columns, header):
+        return None
+    listed = listing.of_columns(columns)
+    if listed is None:
         return None
     labels = {role: columns.coded[place] for role, place in roles.items()}
     n_rows = len(columns.lines)
@@ -169,6 +172,39 @@ def _rows_of_columns(chunk: Chunk, header: Header, roles: dict[str, int], listin
     )
 
 
+def repeats_header(row: list[str], header: Header) -> bool:
+    """Whether the fields of a line are the names of the columns, as where files were joined.
+
+    Examples
+    --------
+    >>> from plmix_dist.formats.sources import Header
+    >>> repeats_header(["first", "second"], Header(columns=("first", "second")))
+    True
+    """
+    return header.has_names and tuple(row) == header.columns
+
+
+def may_repeat_header(columns: ChunkColumns, header: Header) -> bool:
+    """Whether a line of a chunk may repeat the header; only reading line by line can tell.
+
+    Examples
+    --------
+    >>> from plmix_dist.formats.sources import Header
+    >>> from plmix_dist.formats.text_chunks import Chunk
+    >>> columns = read_columns(Chunk("a.csv", 2, b"tea,mate"), ",", 2, {0, 1})
+    >>> may_repeat_header(columns, Header(columns=("first", "second")))
+    False
+    """
+    if not header.has_names:
+        return False
+    if columns.coded:
+        return all(header.columns[place] in column.values for place, column in columns.coded.items())
+    return any(
+        pc.any(pc.equal(pc.utf8_trim_whitespace(column), header.columns[place])).as_py()
+        for place, column in columns.plain.items()
+    )
+
+
 def _label(column: TextColumn | None) -> Any:
     return None if column is None else integers_if_all(column.mapped(str))
 
@@ -182,6 +218,8 @@ def _rows_of_lines(
         try:
             if len(row) != n_columns:
                 raise IngestError(f"expected {n_columns} fields, but got {len(row)}")
+            if repeats_header(row, header):
+                raise IngestError("the line repeats the header")
             labels, n_ordered, tied = listing.of_fields(row)
             said = row[roles["unranked"]] if "unranked" in roles else ""
             if said not in ("", *UNRANKED):

@@ -264,7 +264,7 @@ def _lines_of_columns(chunk: Chunk, header: Header, roles: dict[str, int]) -> Lo
     """The lines of a chunk by columns; None if a line is not accepted, or needs another reader."""
     ids, coded = roles["id"], {place for role, place in roles.items() if role != "id"}
     read = read_columns(chunk, header.delimiter, len(header.columns), coded - {ids}, {ids})
-    if read is None:
+    if read is None or delimited.may_repeat_header(read, header):
         return None
     of_id = by_runs(read.plain[ids])
     columns = {role: of_id if place == ids else read.coded[place] for role, place in roles.items()}
@@ -294,7 +294,7 @@ def _dictionary(column: TextColumn) -> pa.DictionaryArray:
 def _lines_one_by_one(chunk: Chunk, header: Header, roles: dict[str, int]) -> Iterator[LongLines]:
     batch = _LineBuilder(roles)
     for number, line in delimited.records(chunk, header.delimiter):
-        batch.add(number, line, len(header.columns))
+        batch.add(number, line, header)
         if len(batch.numbers) >= BATCH_ROWS:
             yield batch.take()
     yield batch.take()
@@ -312,7 +312,11 @@ class _LineBuilder:
         self.values: dict[str, list[Any]] = {role: [] for role in self.roles}
         self.bad: dict[int, tuple[str, str]] = {}
 
-    def add(self, number: int, line: list[str], n_columns: int) -> None:
+    def add(self, number: int, line: list[str], header: Header) -> None:
+        n_columns = len(header.columns)
+        repeated = delimited.repeats_header(line, header)
+        if repeated:
+            self.bad[len(self.numbers)] = ("syntax", "the line repeats the header")
         if len(line) != n_columns:
             self.bad[len(self.numbers)] = ("syntax", f"expected {n_columns} fields, but got {len(line)}")
             line = (line + [""] * n_columns)[:n_columns]
@@ -320,7 +324,7 @@ class _LineBuilder:
             self.values[role].append(line[place])
         text = line[self.roles["rank"]]
         rank = parse_weight(text) if text not in _NO_RANK else float("nan")
-        if np.isnan(rank) and text not in _NO_RANK:
+        if np.isnan(rank) and text not in _NO_RANK and not repeated:
             item = line[self.roles["item"]]
             what = f"the rank {text!r} of item {shown(item)} is not a number{decimal_hint(text)}"
             self.bad[len(self.numbers)] = ("bad-rank", what)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import COLUMN_NAMES
-from plmix_dist.formats.sniffing.cells import MISSING, are_orderings, counts_lines, is_number
+from plmix_dist.formats.sniffing.cells import MISSING, are_orderings, counts_lines, is_number, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,14 +65,16 @@ def has_header(first: Sequence[str], body: Sequence[Sequence[str]], url: str) ->
     """
     cells = [cell for cell in first if cell not in MISSING]
     seen = {cell for row in body for cell in row} - MISSING
-    words = [cell for cell in cells if cell.lower() in _ROLE_WORDS | RATING_WORDS and cell not in seen]
+    # Where files were joined, the header comes again.
+    elsewhere = {cell for row in body if list(row) != list(first) for cell in row}
+    words = [cell for cell in cells if cell.lower() in _ROLE_WORDS | RATING_WORDS and cell not in elsewhere]
     columns = list(zip(*(row for row in body if len(row) == len(first)), strict=True))
     orderings = [place for place, column in enumerate(columns) if are_orderings(column)]
     if orderings and not words:
         return not any(are_orderings([first[place]]) for place in orderings), False
     if columns and not first[0] and counts_lines(columns[0]):
         return True, False  # line numbers, which have no name
-    if words or (cells and all(is_place_name(cell) for cell in cells) and not seen.intersection(cells)):
+    if words or (cells and all(is_place_name(cell) for cell in cells) and not elsewhere.intersection(cells)):
         return True, False
     if any(map(is_number, cells)) and not all(map(is_number, cells)):
         return _by_kinds(first, body, seen, url)
@@ -97,11 +99,12 @@ def _of_names(
     first: Sequence[str], body: Sequence[Sequence[str]], seen: set[str], url: str
 ) -> tuple[bool, bool]:
     """For a first line of names."""
+    rows = [row for row in body if len(row) == len(first) and list(row) != list(first)]
+    kinds = [kind_of(column) for column in zip(*rows, strict=True)]
+    if any(kind in ("whole", "decimal") and cell for cell, kind in zip(first, kinds, strict=False)):
+        return True, False
     if seen.intersection(cell for cell in first if cell):
         return False, False
-    columns = list(zip(*(row for row in body if len(row) == len(first)), strict=True))
-    if any(column and all(cell in MISSING or is_number(cell) for cell in column) for column in columns):
-        return True, False
     return _by_novelty(first, body, url)
 
 

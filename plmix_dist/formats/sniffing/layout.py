@@ -10,7 +10,12 @@ from plmix_dist.formats.format import ReadOptions, column_roles
 from plmix_dist.formats.sniffing.cells import are_orderings, counts_lines
 from plmix_dist.formats.sniffing.delimiter import sniff_delimiter
 from plmix_dist.formats.sniffing.header import RATING_WORDS, has_header, is_place_name
-from plmix_dist.formats.sniffing.places import ranks_or_places, refuse_foreign_columns, refuse_long_tables
+from plmix_dist.formats.sniffing.places import (
+    ranks_or_places,
+    refuse_foreign_columns,
+    refuse_header_below,
+    refuse_long_tables,
+)
 from plmix_dist.formats.sniffing.sample import read_sample, split_fields
 from plmix_dist.formats.sources import Header, SourceFile
 
@@ -199,6 +204,7 @@ def _layout(table: Table, options: ReadOptions, wanted: str | None) -> tuple[str
         wanted, guess = ("wide", None) if options.places else ranks_or_places(table)
         table = replace(table, guesses=(*table.guesses, guess) if guess else table.guesses)
     if wanted == "wide" and not options.places:
+        refuse_header_below(table)
         refuse_foreign_columns(table)
     return wanted, table
 

@@ -98,6 +98,26 @@ def _refuse_one_column(table: Table, names: list[str], rows: list[list[str]]) ->
         )
 
 
+def refuse_header_below(table: Table) -> None:
+    """An error if a line below the first has the names of places, as where the lines of a file were sorted.
+
+    Examples
+    --------
+    >>> from plmix_dist.formats.sniffing.layout import Table
+    >>> refuse_header_below(Table("a.csv", ("1", "2"), [["ale", "tea"], ["first", "second"], ["tea", "ale"]], {}))
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.IngestError: a.csv: the line 'first,second' names columns but is not the first line; ...
+    """
+    for row in table.body:
+        cells = [cell for cell in row if cell not in MISSING]
+        if len(cells) > 1 and all(map(is_place_name, cells)) and tuple(row) != table.columns:
+            raise IngestError(
+                f"{table.url}: the line {','.join(row[:6])!r} names columns but is not the first line; move it there, "
+                "or remove it"
+            )
+
+
 def refuse_foreign_columns(table: Table) -> None:
     """An error if a column of a table of places does not hold items as the other columns do.
 
