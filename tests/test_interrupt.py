@@ -18,6 +18,7 @@ from oracle import snapshot
 import plmix_dist
 from plmix_dist import PlackettLuceMixture, interruption
 from plmix_dist.engine import executor
+from plmix_dist.engine.distributed import DistributedPasses
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.interruption import StoppableThreads, Stopped, check_stopped, threads_left_alone
@@ -249,6 +250,60 @@ def test_python__next_fit_on_the_cluster_works(place: Path, client: Client) -> N
     again = PlackettLuceMixture(2, random_state=0).fit(place / "store", client=client)
     here = PlackettLuceMixture(2, random_state=0).fit(place / "store", client=False)
     assert np.array_equal(again.log_worths_, here.log_worths_)
+
+
+def test_cluster__workers_are_free_soon(client: Client) -> None:
+    # A pass that would take a quarter of an hour: without an end of its tasks, no worker would be free for others.
+    passes = DistributedPasses(_local_source(), client, residency="store")  # type: ignore[arg-type]
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        while not any(client.processing().values()):
+            time.sleep(0.1)
+        time.sleep(0.5)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        passes.run([Request(Aggregation("rows", leaf=lambda number, block, params: block.n_rankings))])
+    workers = list(client.scheduler_info()["workers"])
+    free = [client.submit(abs, -1, workers=[worker], pure=False) for worker in workers]
+    assert client.gather(free) == [1] * len(workers)
+    deadline = time.monotonic() + HANGS
+    while any(client.run(_n_executing).values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _n_executing(dask_worker: Any) -> int:
+    return int(dask_worker.state.executing_count)
+
+
+def _local_source() -> Any:
+    """Many slow leaves, of a class that travels to workers as it is."""
+    from plmix_dist.rankings import RankingBlock
+
+    class Slow:
+        n_leaves = 10_000
+        n_entries = 10_000_000
+        n_rankings = 20_000
+        decoded_bytes = 0.0
+        leaf_bounds = np.arange(0, 20_002, 2)
+
+        def only(self, start: int, stop: int) -> Slow:
+            return self
+
+        def lazy_rows(self, start: int, stop: int) -> None:
+            return None
+
+        def iter_leaves(self, start: int, stop: int, *, labels: bool = True) -> Iterator[Any]:
+            block = RankingBlock.from_array([[0, 1], [1, 0]])
+            for _ in range(start, stop):
+                time.sleep(0.1)
+                yield block
+
+    return Slow()
 
 
 class _ManyLeaves:

@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from plmix_dist.interruption import Stopped
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -43,13 +45,18 @@ class TaskThreads:
 
     def __init__(self, report_every: float) -> None:
         self._worker = _this_worker()
+        self._task: Any = None if self._worker is None else self._worker.get_current_task()
         self._report_every = report_every
         self._next_report = time.monotonic() + report_every
         self.n_threads: int = os.cpu_count() or 1 if self._worker is None else self._worker.state.nthreads
         self.pool = _pool_of(self._worker or type(self), self.n_threads)
 
     def beat(self) -> None:
-        """Tell clients that this task is at work, unless it has just done so."""
+        """Tell clients that this task is at work, unless it has just done so. A task that was cancelled ends here."""
+        if self._worker is not None:
+            task = self._worker.state.tasks.get(self._task)
+            if task is None or task.state == "cancelled":
+                raise Stopped
         now = time.monotonic()
         if self._worker is not None and now >= self._next_report:
             self._next_report = now + self._report_every
