@@ -282,7 +282,6 @@ def test_store__labels_of_any_kind_and_rows_without_weight(tmp_path: Path) -> No
 )
 def test_fit__other_ways_end_at_the_same_maximum(settings: dict[str, Any]) -> None:
     block = benchmark_panel(150, 5).block
-    alpha = settings.get("alpha", 0.1)
     model = PlackettLuceMixture(2, random_state=0, **settings).fit(block)
-    usual = PlackettLuceMixture(2, random_state=0, alpha=alpha, n_init=4).fit(block)
+    usual = PlackettLuceMixture(2, random_state=0, alpha=model.alpha, n_init=4).fit(block)
     assert model.objective_ == pytest.approx(usual.objective_, rel=1e-7)
