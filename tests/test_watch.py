@@ -14,6 +14,7 @@ from plmix_dist.engine.job import Job
 from plmix_dist.engine.waiting import Patience
 from plmix_dist.engine.watch import Watch, WorkersReplacedError
 from plmix_dist.errors import ClusterError
+from plmix_dist.interruption import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +182,8 @@ def test_reports__as_often_as_asked_and_no_more(monkeypatch: pytest.MonkeyPatch)
     now, told = [100.0], []
     worker = SimpleNamespace(
         address="tcp://a:1",
-        state=SimpleNamespace(nthreads=3),
+        state=SimpleNamespace(nthreads=3, tasks={"sum-1": SimpleNamespace(state="executing")}),
+        get_current_task=lambda: "sum-1",
         log_event=lambda topic, event: told.append((now[0], topic, event["worker"])),
     )
     owner = type("Owner", (), {})  # pools are kept by owner, which must be weakly referable
@@ -195,3 +197,6 @@ def test_reports__as_often_as_asked_and_no_more(monkeypatch: pytest.MonkeyPatch)
         now[0] = float(second)
         threads.beat()
     assert told == [(float(when), worker_threads.REPORTS, "tcp://a:1") for when in (105, 110, 115, 120)]
+    worker.state.tasks["sum-1"].state = "cancelled"
+    with pytest.raises(Stopped):
+        threads.beat()
