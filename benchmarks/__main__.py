@@ -29,6 +29,7 @@ NAMES = (
     "ratings",
     "arena",
     "ties",
+    "mixed_lengths",
 )
 
 if __name__ == "__main__":
