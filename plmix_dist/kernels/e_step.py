@@ -1,6 +1,6 @@
 """The E-step of a block with any kind of row: groups share a membership, ties are summed over.
 
-Without groups and ties this is one fused kernel (`em_pass.py`). With them it has three parts: the log-probability of
+Without groups, ties and shares by person this is one fused kernel (`em_pass.py`). With them it has three parts: the log-probability of
 each row under each component, the membership of each person, and the sums at these memberships.
 """
 
@@ -34,7 +34,8 @@ def em_statistics(
     Parameters
     ----------
     block
-        The rankings. Rows of a group share one membership. A row with ties is the set of all its orders.
+        The rankings. Rows of a group share one membership. A row with ties is the set of all its orders. Persons may
+        have shares of their own (`log_shares`).
     current
         The parameters.
     frozen
@@ -51,7 +52,7 @@ def em_statistics(
     >>> found.wins.tolist(), found.expected_wins.round(3).tolist()
     ([[1.0, 1.0, 0.0]], [[1.167, 0.25, 0.583]])
     """
-    if block.groups is None and not block.has_ties:
+    if _is_plain(block):
         return row_statistics(block, current, frozen, with_rates=with_rates)
     block = unorder_last_ties(block)
     ties = TiedRows.of(block)
@@ -76,6 +77,11 @@ def em_statistics(
         wins=sums.wins + wins,
         expected_wins=sums.expected_wins + expected_wins,
     )
+
+
+def _is_plain(block: RankingBlock) -> bool:
+    """Whether the fused kernel can take it: no groups, no ties, the same shares for all rows."""
+    return block.groups is None and block.log_shares is None and not block.has_ties
 
 
 def component_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
@@ -137,7 +143,7 @@ def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.fl
     >>> np.exp(logs).round(6).tolist(), posteriors.round(6).tolist()
     ([0.5, 0.625], [[0.9, 0.1], [0.9, 0.1]])
     """
-    if block.groups is None and not block.has_ties:
+    if _is_plain(block):
         return single_posteriors(block, params)
     block = unorder_last_ties(block)
     logs = component_logs(block, params)

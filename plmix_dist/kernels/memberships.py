@@ -51,7 +51,7 @@ def memberships(block: RankingBlock, logs: NDArray[np.float64], params: Prepared
     logs : (n_rankings, n_components)
         log Pr(row | component).
     params
-        The parameters; only the shares are used.
+        The parameters; only the shares are used, and these only if the block has none of its own.
 
     Examples
     --------
@@ -64,12 +64,12 @@ def memberships(block: RankingBlock, logs: NDArray[np.float64], params: Prepared
     ([0.34, 0.5], [[0.941, 0.059], [0.2, 0.8]])
     """
     if block.groups is None:
-        joint, weights = logs + log_shares_of(params), block.row_weights
+        joint, weights = logs + log_shares_by_person(block, params), block.row_weights
         person = np.arange(block.n_rankings)
     else:
         person = person_of_row(block)
         added = np.add.reduceat(block.row_weights[:, None] * logs, np.flatnonzero(block.group_starts), axis=0)
-        joint, weights = added + log_shares_of(params), np.ones(len(added))
+        joint, weights = added + log_shares_by_person(block, params), np.ones(len(added))
     log_likelihoods, posteriors = normalised(joint)
     return Memberships(log_likelihoods, weights, posteriors, person)
 
@@ -89,7 +89,8 @@ def shares_by_row(block: RankingBlock, logs: NDArray[np.float64], params: Prepar
     starts = np.flatnonzero(block.group_starts)
     n_rows = np.diff(np.append(starts, block.n_rankings))
     weights, found = block.row_weights, np.zeros(block.n_rankings)
-    joint = np.tile(log_shares_of(params), (len(starts), 1))
+    log_shares = log_shares_by_person(block, params)
+    joint = np.broadcast_to(log_shares, (len(starts), params.n_components)).copy()
     before = np.zeros(len(starts))
     for place in range(int(n_rows.max(initial=0))):
         persons = np.flatnonzero(n_rows > place)
@@ -114,6 +115,26 @@ def normalised(joint: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray
     shares = np.exp(joint - largest[:, None])
     total = shares.sum(axis=1)
     return largest + np.log(total), shares / total[:, None]
+
+
+def log_shares_by_person(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
+    """The log-shares of parameters (n_components,), or those of each person of a block (n_persons, n_components).
+
+    Examples
+    --------
+    >>> from plmix_dist.kernels import prepare
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> params = prepare(np.zeros((2, 2)), np.log([0.25, 0.75]))
+    >>> block = RankingBlock.from_array([[0, 1]])
+    >>> np.exp(log_shares_by_person(block, params)).round(12).tolist()
+    [0.25, 0.75]
+    >>> own = block.replace(log_shares=np.log([[0.5, 0.5]]))
+    >>> np.exp(log_shares_by_person(own, params)).round(12).tolist()
+    [[0.5, 0.5]]
+    """
+    if block.log_shares is None:
+        return log_shares_of(params)
+    return block.log_shares if block.groups is None else block.log_shares[block.group_starts]
 
 
 def log_shares_of(params: Prepared) -> NDArray[np.float64]:

@@ -74,6 +74,10 @@ class RankingBlock:
     ids, groups : (n_rankings,) or None
         One label per ranking; one label per person who gave several rankings. Rows of one group
         are consecutive.
+    covariates : (n_rankings, n_columns) or None
+        Columns of the person who gave each ranking, on which shares depend. They are not stored.
+    log_shares : (n_rankings, n_components) or None
+        The person's own log-shares, made from covariates during a pass; None if all persons have the mixture's.
 
     Examples
     --------
@@ -93,6 +97,8 @@ class RankingBlock:
     weights: NDArray[np.float64] | None = None
     ids: Labels | None = None
     groups: Labels | None = None
+    covariates: NDArray[np.float64] | None = None
+    log_shares: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         # Kernels take integers of Python, not of NumPy.
@@ -249,6 +255,8 @@ class RankingBlock:
             weights=None if self.weights is None else self.weights[rows],
             ids=None if self.ids is None else self.ids[rows],
             groups=None if self.groups is None else self.groups[rows],
+            covariates=None if self.covariates is None else self.covariates[rows],
+            log_shares=None if self.log_shares is None else self.log_shares[rows],
         )
 
     def replace(self, **changes: Any) -> RankingBlock:
@@ -475,4 +483,6 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
         weights=joined("weights", 1.0),
         ids=joined_labels([block.ids for block in blocks if block.n_rankings]),
         groups=joined_labels([block.groups for block in blocks if block.n_rankings]),
+        covariates=joined("covariates"),
+        log_shares=joined("log_shares"),
     )
