@@ -1,4 +1,4 @@
-"""Rankings: leaves of a store, a Dask array or a block, with the user's weights, as fits take them."""
+"""Rankings: leaves of a store, a Dask array or a block, with the user's weights and covariates, as fits take them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plmix_dist.data.covariates import check_persons
 from plmix_dist.engine.block_leaves import BlockLeaves
 from plmix_dist.engine.leaf_source import LazyRows
 from plmix_dist.rankings.tie_treatments import MARGINAL
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LeafRows:
-    """Where each leaf of a run begins and, if the user gave weights, the weights of its rows."""
+    """Where each leaf of a run begins and, if the user gave them, weights and covariates of its rows."""
 
     bounds: NDArray[np.int64]
     first_leaf: int
     weights: NDArray[np.float64] | None
+    covariates: NDArray[np.float64] | None = None
 
     def first_row(self, leaf: int) -> int:
         """The number of the first row of a leaf in the whole source."""
@@ -37,15 +39,20 @@ class LeafRows:
 
     def weights_of(self, leaf: int) -> NDArray[np.float64] | None:
         """The weights that the user gave to the rows of a leaf."""
-        if self.weights is None:
-            return None
+        return None if self.weights is None else self.weights[self._rows_of(leaf)]
+
+    def covariates_of(self, leaf: int) -> NDArray[np.float64] | None:
+        """The covariates that the user gave to the rows of a leaf."""
+        return None if self.covariates is None else self.covariates[self._rows_of(leaf)]
+
+    def _rows_of(self, leaf: int) -> slice:
         first, last = self.bounds[leaf - self.first_leaf : leaf - self.first_leaf + 2] - self.bounds[0]
-        return self.weights[first:last]
+        return slice(first, last)
 
 
 @dataclass(frozen=True)
 class UsableLeaves:
-    """Leaves as fits take them: with the user's weights, without rows of weight zero, ties treated, groups numbered.
+    """Leaves as fits take them: the user's weights and covariates, no rows of weight zero, ties treated, groups numbered.
 
     This is what travels to a worker.
     """
@@ -66,6 +73,11 @@ class UsableLeaves:
             # Numbers take less memory than labels. That of a group is its first row, which no other leaf has.
             starts = np.where(block.group_starts, np.arange(block.n_rankings), 0)
             block = block.replace(groups=self.rows.first_row(leaf) + np.maximum.accumulate(starts))
+        covariates = self.rows.covariates_of(leaf)
+        if covariates is not None:
+            if block.groups is not None:
+                check_persons(covariates, block.group_starts, self.rows.first_row(leaf))
+            block = block.replace(covariates=covariates)
         weights = self.rows.weights_of(leaf)
         if weights is not None:
             block = block.replace(weights=weights)
@@ -93,6 +105,7 @@ class Rankings:
     item_names: tuple[str, ...]
     weights: NDArray[np.float64] | None = None
     ties: TieTreatment = MARGINAL
+    covariates: NDArray[np.float64] | None = None
 
     @property
     def n_leaves(self) -> int:
@@ -163,7 +176,8 @@ class Rankings:
     def _leaf_rows(self, start: int, stop: int) -> LeafRows:
         bounds = self.leaf_bounds[start : stop + 1]
         weights = None if self.weights is None else self.weights[bounds[0] : bounds[-1]]
-        return LeafRows(bounds, start, weights)
+        covariates = None if self.covariates is None else self.covariates[bounds[0] : bounds[-1]]
+        return LeafRows(bounds, start, weights, covariates)
 
 
 def _usable_leaves(

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from plmix_dist.data.covariates import checked_covariates
 from plmix_dist.data.rankings import Rankings
 from plmix_dist.data.sample_weights import check_total, checked_weights
 from plmix_dist.data.table_rows import block_of_table
@@ -42,6 +43,7 @@ def as_rankings(
     item_names: tuple[str, ...] | None = None,
     client: Client | None = None,
     ties: str = "marginal",
+    covariates: ArrayLike | None = None,
 ) -> Rankings:
     """Whatever the user gave, as leaves; an error that says what is wrong with it.
 
@@ -62,6 +64,8 @@ def as_rankings(
         Where the largest item of a Dask array is looked for; None for threads of this process.
     ties
         How ties are treated: a name in `TIES`. "marginal" keeps them as they are.
+    covariates : (n_rankings, n_columns)
+        Columns of the person who gave each ranking.
 
     Examples
     --------
@@ -73,7 +77,7 @@ def as_rankings(
     if isinstance(source, Rankings):
         return source
     found = _rankings_of(source, n_items, unranked, default_unranked, sample_weight, item_names, client)
-    return replace(found, ties=TIES[ties])
+    return replace(found, ties=TIES[ties], covariates=checked_covariates(covariates, found.n_rankings))
 
 
 def rankings_of_block(block: RankingBlock) -> Rankings:

@@ -1,7 +1,7 @@
 """The E-step of a block with any kind of row: groups share a membership, ties are summed over.
 
-Without groups, ties and shares by person this is one fused kernel (`em_pass.py`). With them it has three parts: the log-probability of
-each row under each component, the membership of each person, and the sums at these memberships.
+Without groups, ties and shares by person this is one fused kernel (`em_pass.py`). With them it has three parts: the
+log-probability of each row under each component, the membership of each person, and the sums at these memberships.
 """
 
 from __future__ import annotations
