@@ -186,7 +186,7 @@ def test_fit__every_option(tmp_path: Path, simulated: Path, plmix: Callable[...,
                 "random_state": 9}  # fmt: skip
     assert {name: settings[name] for name in expected} == expected
     starts = {line["start"] for line in iterations(said.err)}
-    assert starts == {0, 1}
+    assert starts in ({0}, {0, 1})  # as many as ends of the search differ
 
 
 def test_fit__model_that_is_there(
