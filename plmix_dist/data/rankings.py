@@ -52,9 +52,9 @@ class LeafRows:
 
 @dataclass(frozen=True)
 class UsableLeaves:
-    """Leaves as fits take them: the user's weights and covariates, no rows of weight zero, ties treated, groups numbered.
+    """Leaves as fits take them: with the user's weights and covariates, ties treated, groups numbered.
 
-    This is what travels to a worker.
+    Rows of weight zero are left out. This is what travels to a worker.
     """
 
     leaves: Leaves

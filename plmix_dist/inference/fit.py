@@ -12,6 +12,7 @@ import numpy as np
 from plmix_dist.engine.passes import make_passes
 from plmix_dist.errors import NotIdentifiedError, OptimumFoundOnceWarning, SettingsError
 from plmix_dist.inference.collapse import warn_of_collapsed
+from plmix_dist.inference.covariates import run_with_covariates
 from plmix_dist.inference.em import Em
 from plmix_dist.inference.existence import check_identified, check_maximum
 from plmix_dist.inference.look import take_look
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from distributed import Client
+    from numpy.typing import NDArray
 
     from plmix_dist.data import Rankings
     from plmix_dist.engine.passes import Passes
@@ -56,11 +58,12 @@ _CALLERS_LINE = 4
 
 @dataclass(frozen=True)
 class Fit:
-    """A finished fit: the best run, the M-step, and where it began, with what each stage cost."""
+    """A finished fit: the best run, the M-step, where it began, what each stage cost, coefficients of covariates."""
 
     run: Run
     m_step: str
     init: dict[str, Any]
+    share_coefficients: NDArray[np.float64] | None = None
 
 
 def fit_mixture(
@@ -130,9 +133,15 @@ def _fit(
     run = ends.runs[best]
     warn_of_collapsed(run.events, run.point.n_components, settings.n_components, stacklevel=_CALLERS_LINE)
     failed += failures_of("fit", ends.failed)
+    coefficients = None
+    if rankings.covariates is not None:
+        with stages.stage("covariates") as record:
+            n_before = passes.n_passes
+            run, coefficients = run_with_covariates(passes, em, run, rankings.covariates, progress)
+            record["passes"] = passes.n_passes - n_before
     began = {"stages": stages.records, "failed_starts": failed}
     _warn_if_found_once(about.get("search"))
-    return Fit(run, em.m_step.name, about | candidates[best].about | began)
+    return Fit(run, em.m_step.name, about | candidates[best].about | began, coefficients)
 
 
 def _warn_if_found_once(search: dict[str, int] | None) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from plmix_dist import errors
 from plmix_dist.errors import DamagedStoreError, FitError
 from plmix_dist.inference.anderson import AndersonMemory
+from plmix_dist.inference.covariates import CovariateState, SharePoint
 from plmix_dist.inference.em import EmState, Inner
 from plmix_dist.inference.fixed_point import Evaluation, Good, Iteration
 from plmix_dist.inference.hessian import Hessian
@@ -28,6 +29,7 @@ Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | 
 # To make the states of another algorithm savable, add their classes here.
 _CLASSES: tuple[Any, ...] = (
     AndersonMemory,
+    CovariateState,
     EmState,
     Evaluation,
     Good,
@@ -36,6 +38,7 @@ _CLASSES: tuple[Any, ...] = (
     Iteration,
     NewtonState,
     Point,
+    SharePoint,
     TogetherState,
 )
 _BY_NAME = {known.__name__: known for known in _CLASSES}
