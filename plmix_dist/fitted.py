@@ -14,8 +14,16 @@ from plmix_dist.engine.passes import make_passes
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.kernels import row_posteriors
 from plmix_dist.mixture import MixtureParams
-from plmix_dist.posteriors import components_of, log_likelihoods_of, prepared_of, probabilities_of
+from plmix_dist.posteriors import (
+    check_columns,
+    components_of,
+    log_likelihoods_of,
+    prepared_of,
+    probabilities_of,
+    with_own_shares,
+)
 from plmix_dist.rankings.groups import membership_weight
+from plmix_dist.rankings.person_shares import with_person_shares
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.values import seed_of, whole_number
@@ -33,8 +41,9 @@ if TYPE_CHECKING:
 class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     """The base class of estimators of a mixture. After `fit` they have `log_worths_`, `shares_` and `item_names_`.
 
-    X, `unranked` and `client` are as in PlackettLuceMixture.fit. All other methods remember what `unranked` was in the
-    fit, unless they are told otherwise. Item names are looked up in `item_names_`; an unknown name is an error.
+    X, `unranked`, `client` and `membership_covariates` are as in PlackettLuceMixture.fit. All other methods remember
+    what `unranked` was in the fit, unless they are told otherwise. Item names are looked up in `item_names_`; an
+    unknown name is an error.
 
     Examples
     --------
@@ -56,7 +65,14 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         """Fit the mixture; every estimator has its own way."""
         raise NotImplementedError
 
-    def predict_proba(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> Any:
+    def predict_proba(
+        self,
+        X: Any,
+        *,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
+    ) -> Any:
         """(n_rankings, n_components): the probability of each component for each ranking.
 
         The result is a NumPy array for rows in memory. For stores and Dask arrays it is a lazy Dask array, which is
@@ -70,9 +86,17 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> model.predict_proba([[0, 1, 2]]).round(1).tolist()
         [[1.0, 0.0]]
         """
-        return self._by_row(X, unranked, client, probabilities_of(self._mixture(), self._ties))
+        function = probabilities_of(self._mixture(), self._ties)
+        return self._by_person(X, unranked, client, function, membership_covariates)
 
-    def predict(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> Any:
+    def predict(
+        self,
+        X: Any,
+        *,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
+    ) -> Any:
         """(n_rankings,): the most probable component of each ranking. Lazy as for `predict_proba`.
 
         Examples
@@ -83,7 +107,8 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> model.predict([[0, 1, 2], [2, 1, 0]]).tolist()
         [0, 1]
         """
-        return self._by_row(X, unranked, client, components_of(self._mixture(), self._ties))
+        function = components_of(self._mixture(), self._ties)
+        return self._by_person(X, unranked, client, function, membership_covariates)
 
     def fit_predict(self, X: Any, y: object = None, **options: Any) -> Any:
         """Fit, then predict the same rankings. The options are those of `fit`.
@@ -94,9 +119,19 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> PlackettLuceMixture(2, random_state=1).fit_predict([[0, 1, 2]] * 3 + [[2, 1, 0]]).tolist()
         [0, 0, 0, 1]
         """
-        return self.fit(X, y, **options).predict(X, client=options.get("client"))
+        covariates = options.get("membership_covariates")
+        return self.fit(X, y, **options).predict(
+            X, client=options.get("client"), membership_covariates=covariates
+        )
 
-    def score_samples(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> Any:
+    def score_samples(
+        self,
+        X: Any,
+        *,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
+    ) -> Any:
         """(n_rankings,): the log-likelihood of each ranking. Lazy as for `predict_proba`.
 
         Examples
@@ -107,7 +142,8 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> np.exp(model.score_samples([[0, 1, 2], [2, 1, 0]])).round(1).tolist()
         [0.7, 0.2]
         """
-        return self._by_row(X, unranked, client, log_likelihoods_of(self._mixture(), self._ties))
+        function = log_likelihoods_of(self._mixture(), self._ties)
+        return self._by_person(X, unranked, client, function, membership_covariates)
 
     def score(
         self,
@@ -117,6 +153,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         unranked: Unranked | None = None,
         client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
     ) -> float:
         """The log-likelihood divided by total weight.
 
@@ -129,15 +166,23 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         -0.7
         """
         del y
-        total = self._total_score(X, sample_weight, unranked, client)
+        total = self._total_score(X, sample_weight, unranked, client, membership_covariates)
         return float(total.log_likelihood / total.weight)
 
-    def bic(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> float:
+    def bic(
+        self,
+        X: Any,
+        *,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
+    ) -> float:
         """Bayesian information criterion on these rankings; lower is better.
 
         It is d log(w) - 2 log-likelihood, where w is the total weight (with groups, the number of persons). Free
         parameters are d = K (n_items - 1) log-worths and, unless `shares` are fixed, K - 1 shares, where K is the
-        number of components that are left. Every item of the model counts, even one that was never on offer.
+        number of components that are left. Shares that depend on covariates have K - 1 coefficients per column, and
+        K - 1 intercepts. Every item of the model counts, even one that was never on offer.
 
         Examples
         --------
@@ -148,10 +193,17 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> model.bic(rankings) < one.bic(rankings)
         True
         """
-        total = self._total_score(X, None, unranked, client)
+        total = self._total_score(X, None, unranked, client, membership_covariates)
         return float(self._n_parameters() * np.log(total.weight) - 2 * total.log_likelihood)
 
-    def aic(self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None) -> float:
+    def aic(
+        self,
+        X: Any,
+        *,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
+    ) -> float:
         """Akaike information criterion on these rankings; lower is better.
 
         It is 2 d - 2 log-likelihood, with d as for `bic`.
@@ -165,7 +217,8 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         >>> model.aic(rankings) < one.aic(rankings)
         True
         """
-        return float(2 * (self._n_parameters() - self._total_score(X, None, unranked, client).log_likelihood))
+        total = self._total_score(X, None, unranked, client, membership_covariates)
+        return float(2 * (self._n_parameters() - total.log_likelihood))
 
     def sample(
         self, n: int = 1, random_state: RandomState = None
@@ -201,9 +254,15 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _n_parameters(self) -> int:
         """Log-worths are free up to a constant per component; shares that are not fixed sum to one."""
-        mixture = self._mixture()
+        mixture, coefficients = self._mixture(), self._coefficients
         n_shares = mixture.n_components - 1 if getattr(self, "shares", None) is None else 0
-        return mixture.n_components * (mixture.n_items - 1) + n_shares
+        n_per_component = 1 if coefficients is None else coefficients.shape[1]
+        return mixture.n_components * (mixture.n_items - 1) + n_shares * n_per_component
+
+    @property
+    def _coefficients(self) -> NDArray[np.float64] | None:
+        """(n_components, n_columns + 1): what shares depend on; None if all persons have the same shares."""
+        return getattr(self, "share_coefficients_", None)
 
     @property
     def _ties(self) -> str:
@@ -217,6 +276,7 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         *,
         ties: str = "marginal",
+        covariates: ArrayLike | None = None,
     ) -> Rankings:
         """The rankings; row functions treat ties themselves, so that results are per ranking."""
         return as_rankings(
@@ -226,22 +286,41 @@ class MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             sample_weight=sample_weight,
             item_names=self._mixture().item_names,
             ties=ties,
+            covariates=covariates,
         )
 
     def _by_row(self, X: Any, unranked: Unranked | None, client: ClientLike, function: RowFunction) -> Any:
-        rankings = self._rankings(X, unranked)
-        if rankings.is_lazy:
-            return rows_lazily(rankings, function)
-        return rows_now(rankings, function, client)
+        return _rows_of(self._rankings(X, unranked), function, client)
+
+    def _by_person(
+        self,
+        X: Any,
+        unranked: Unranked | None,
+        client: ClientLike,
+        function: RowFunction,
+        covariates: ArrayLike | None,
+    ) -> Any:
+        """The same, with each person's own shares if shares depend on covariates."""
+        rankings = self._rankings(X, unranked, covariates=covariates)
+        coefficients = check_columns(self._coefficients, rankings.covariates)
+        if coefficients is not None:
+            function = with_own_shares(function, coefficients)
+        return _rows_of(rankings, function, client)
 
     def _total_score(
-        self, X: Any, sample_weight: ArrayLike | None, unranked: Unranked | None, client: ClientLike
+        self,
+        X: Any,
+        sample_weight: ArrayLike | None,
+        unranked: Unranked | None,
+        client: ClientLike,
+        covariates: ArrayLike | None = None,
     ) -> _Score:
         mixture = self._mixture()
-        rankings = self._rankings(X, unranked, sample_weight, ties=self._ties)
+        rankings = self._rankings(X, unranked, sample_weight, ties=self._ties, covariates=covariates)
+        coefficients = check_columns(self._coefficients, rankings.covariates)
         with client_of(client) as chosen:
             passes = make_passes(rankings, chosen, "store")
-            (answer,) = passes.run([Request(_SCORE, (mixture.log_worths, mixture.log_shares))])
+            (answer,) = passes.run([Request(_SCORE, (mixture.log_worths, mixture.log_shares, coefficients))])
             passes.release()
         if answer.error is not None:
             raise answer.error
@@ -257,12 +336,29 @@ class _Score(NamedTuple):
     weight: NDArray[np.float64]
 
 
-def _score_leaf(number: int, block: RankingBlock, params: Prepared) -> _Score:
+def _rows_of(rankings: Rankings, function: RowFunction, client: ClientLike) -> Any:
+    return rows_lazily(rankings, function) if rankings.is_lazy else rows_now(rankings, function, client)
+
+
+class _ScoreParams(NamedTuple):
+    """Parameters for kernels, and coefficients of shares if they depend on covariates."""
+
+    prepared: Prepared
+    coefficients: NDArray[np.float64] | None
+
+
+def _prepare_score(params: Any) -> _ScoreParams:
+    return _ScoreParams(prepared_of(params[:2]), params[2])
+
+
+def _score_leaf(number: int, block: RankingBlock, params: _ScoreParams) -> _Score:
     """Log-likelihood and weight of one leaf."""
     del number
-    log_likelihood, _ = row_posteriors(block, params)
+    if params.coefficients is not None:
+        block = with_person_shares(block, params.coefficients)
+    log_likelihood, _ = row_posteriors(block, params.prepared)
     total = np.array((block.row_weights * log_likelihood).sum())
     return _Score(total, np.array(membership_weight(block)))
 
 
-_SCORE = Aggregation("score", leaf=_score_leaf, prepare=prepared_of)
+_SCORE = Aggregation("score", leaf=_score_leaf, prepare=_prepare_score)
