@@ -73,18 +73,63 @@ def information(block: RankingBlock, params: Prepared) -> Information:
     >>> information(block, prepare(np.zeros((1, 2)), np.zeros(1))).complete.tolist()
     [[[0.25, -0.25], [-0.25, 0.25]]]
     """
+    persons = None if block.groups is None else memberships(block, row_logs(block, params), params)
+    given = None if persons is None else persons.by_row
+    posteriors, scores, complete = choice_sums(block, params, given)
+    if persons is not None:  # the score of a person is the sum of those of the rows
+        scores *= block.row_weights[:, None, None]
+        scores = np.add.reduceat(scores, np.flatnonzero(block.group_starts), axis=0)
+        observed = _observed(scores, persons.posteriors, persons.weights, complete, params)
+        return Information(observed, complete)
+    return Information(_observed(scores, posteriors, block.row_weights, complete, params), complete)
+
+
+class ChoiceSums(NamedTuple):
+    """What the choices of a block give.
+
+    Parameters
+    ----------
+    posteriors : (n_rankings, n_components)
+    scores : (n_rankings, n_components, n_items)
+        q_k s_k of each row, not weighted.
+    complete : (n_components, n_items, n_items)
+        The sum of w q_k C_k.
+    """
+
+    posteriors: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    complete: NDArray[np.float64]
+
+
+def choice_sums(
+    block: RankingBlock, params: Prepared, posteriors: NDArray[np.float64] | None = None
+) -> ChoiceSums:
+    """Scores of rows and variances of choices, at given posteriors or at those of the parameters.
+
+    Parameters
+    ----------
+    block
+        Rankings without ties. Groups are not looked at.
+    posteriors : (n_rankings, n_components)
+        None for those of each row alone.
+
+    Examples
+    --------
+    >>> from plmix_dist.kernels import prepare
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> choice_sums(RankingBlock.from_array([[1, 0]]), prepare(np.zeros((1, 2)), np.zeros(1))).scores.tolist()
+    [[[-0.5, 0.5]]]
+    """
     n_items, n_components = params.n_items, params.n_components
     padded = -(-n_items // 4) * 4
     own = np.zeros((n_components, n_items))
     shared = np.zeros((n_components, n_items, padded))
     scores = np.zeros((block.n_rankings, n_components, n_items))
     workspace = Workspace.of_thread()
-    persons = None if block.groups is None else memberships(block, row_logs(block, params), params)
     rows = rows_of(block, params.width, workspace)
-    if persons is None:
-        posteriors = np.ascontiguousarray(padded_posteriors(rows, params, workspace)[1][:, :n_components])
-    else:
-        posteriors = persons.by_row
+    if posteriors is None:
+        posteriors = padded_posteriors(rows, params, workspace)[1][:, :n_components]
+    posteriors = np.ascontiguousarray(posteriors)
     places = workspace.empty("places", padded)
     _add_information(
         pointers(rows),
@@ -92,13 +137,7 @@ def information(block: RankingBlock, params: Prepared) -> Information:
         pointers(slots_for(rows, params, workspace)),
         pointers(InformationSums(posteriors, own, shared, scores, places, padded)),
     )
-    complete = _complete(own, shared[:, :, :n_items], params)
-    if persons is not None:  # the score of a person is the sum of those of the rows
-        scores *= block.row_weights[:, None, None]
-        scores = np.add.reduceat(scores, np.flatnonzero(block.group_starts), axis=0)
-        observed = _observed(scores, persons.posteriors, persons.weights, complete, params)
-        return Information(observed, complete)
-    return Information(_observed(scores, posteriors, block.row_weights, complete, params), complete)
+    return ChoiceSums(posteriors, scores, _complete(own, shared[:, :, :n_items], params))
 
 
 def _observed(
