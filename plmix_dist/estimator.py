@@ -104,6 +104,10 @@ class PlackettLuceMixture(MixtureEstimator):
     log_worths_ : (n_components, n_items)
         Rows have mean zero. Components are in canonical order, largest share first.
     shares_ : (n_components,)
+        With covariates of persons: the mean over persons.
+    share_coefficients_ : (n_components, n_columns + 1)
+        Intercept and coefficients of each component, if the fit had `membership_covariates`; otherwise None. Those of
+        the first component are 0.
     item_names_ : (n_items,)
     unranked_
         What unlisted items meant in the fit, for arrays.
@@ -186,6 +190,7 @@ class PlackettLuceMixture(MixtureEstimator):
         n_items: int | None = None,
         unranked: Unranked | None = None,
         client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
     ) -> Self:
         """Fit the mixture.
 
@@ -209,6 +214,9 @@ class PlackettLuceMixture(MixtureEstimator):
             A Dask client; a cluster or the address of a scheduler, to which the fit connects; None, which takes the
             active client if there is one, and otherwise threads of this process; or False, which always stays in this
             process. Inside a Dask task, None means threads.
+        membership_covariates : (n_rankings, n_columns)
+            Columns of the person who gave each ranking. The shares then depend on them, by a multinomial logit with an
+            intercept (docs/covariates.md). Rankings of one person (group) have the same values.
 
         Examples
         --------
@@ -224,6 +232,8 @@ class PlackettLuceMixture(MixtureEstimator):
         """
         del y
         settings = self._settings()
+        if membership_covariates is not None:
+            self._check_covariates_allowed()
         with shown_progress(self.progress, self.tol, self.max_iter) as progress, client_of(client) as chosen:
             rankings = as_rankings(
                 X,
@@ -233,6 +243,7 @@ class PlackettLuceMixture(MixtureEstimator):
                 sample_weight=sample_weight,
                 client=chosen,
                 ties=self.ties,
+                covariates=membership_covariates,
             )
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
             start = self._start(rankings)
@@ -247,6 +258,17 @@ class PlackettLuceMixture(MixtureEstimator):
                 stacklevel=2,
             )
         return self
+
+    def _check_covariates_allowed(self) -> None:
+        """An error for settings that do not go together with covariates."""
+        if self.shares is not None:
+            raise SettingsError(
+                "shares are fixed, so they cannot depend on membership_covariates; leave one of them out"
+            )
+        if self.ties == "resample":
+            raise SettingsError(
+                'ties="resample" cannot be fitted with membership_covariates; choose ties="marginal", which is exact'
+            )
 
     def _settings(self) -> FitSettings:
         """The settings, checked."""
@@ -295,6 +317,8 @@ class PlackettLuceMixture(MixtureEstimator):
             "init": {name: value for name, value in self.init_.items() if name not in init_arrays},
         }
         arrays = {f"init_{name}": value for name, value in init_arrays.items()}
+        if self.share_coefficients_ is not None:
+            arrays["share_coefficients"] = self.share_coefficients_
         self._mixture().save_with(path, {**(about or {}), **entries}, {"ghosts": self._ghosts, **arrays})
 
     def _plain_settings(self) -> dict[str, Any]:
@@ -330,6 +354,7 @@ class PlackettLuceMixture(MixtureEstimator):
                 f"the model at {Location.of(path).url} cannot be read: ghosts of shape {model._ghosts.shape}, "
                 f"{mixture.n_components} components; fit and save it again"
             )
+        model.share_coefficients_ = _share_coefficients(path, arrays, mixture.n_components)
         init_arrays = {
             name.removeprefix("init_"): arrays[name] for name in arrays if name.startswith("init_")
         }
@@ -394,6 +419,11 @@ class PlackettLuceMixture(MixtureEstimator):
         shares = np.exp(run.point.log_shares)
         mixture, order = MixtureParams.ordered(run.point.log_worths, shares / shares.sum(), item_names)
         self._ghosts = run.point.ghosts[order]
+        coefficients = fitted.share_coefficients
+        self.share_coefficients_: NDArray[np.float64] | None = None
+        if coefficients is not None:
+            # The component with the largest mean share is the reference.
+            self.share_coefficients_ = coefficients[order] - coefficients[order[0]]
         self._set_mixture(mixture)
         self.n_iter_ = run.n_iterations
         self.converged_ = run.converged
@@ -415,6 +445,17 @@ def _part(path: Any, about: dict[str, Any], name: str, kind: type) -> Any:
             f"where {kind.__name__} is expected"
         )
     return part
+
+
+def _share_coefficients(path: Any, arrays: dict[str, Any], n_components: int) -> NDArray[np.float64] | None:
+    """The coefficients of a saved model; None if its shares depend on nothing."""
+    found: NDArray[np.float64] | None = arrays.get("share_coefficients")
+    if found is not None and (found.ndim != 2 or len(found) != n_components or not found.shape[1]):
+        raise DamagedStoreError(
+            f"the model at {Location.of(path).url} cannot be read: share_coefficients of shape {found.shape}, "
+            f"{n_components} components; fit and save it again"
+        )
+    return found
 
 
 _RESULTS = ("n_iter", "converged", "log_likelihood", "objective", "gradient_norm", "m_step", "unranked")

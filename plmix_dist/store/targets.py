@@ -42,7 +42,7 @@ _FILES: dict[Kind, re.Pattern[str]] = {
         r"manifest\.json(\..*\.tmp)?|zarr\.json|partitions(/zarr\.json|/p\d{6,}(/.*)?)?|wip(/.*)?"
     ),
     "model": re.compile(
-        r"(model\.json|(log_worths|shares|ghosts|init_\w+)(\.[0-9a-f]{12})?\.npy)(\.[0-9a-f]{32}\.tmp)?|wip(/.*)?"
+        r"(model\.json|(log_worths|shares|ghosts|share_coefficients|init_\w+)(\.[0-9a-f]{12})?\.npy)(\.[0-9a-f]{32}\.tmp)?|wip(/.*)?"
     ),
     "memberships": re.compile(r"zarr\.json|(probabilities|component)(/zarr\.json.*|/c(/.*)?)?|wip(/.*)?"),
 }
