@@ -1,13 +1,20 @@
-"""Distances between two fits. Components are matched first, because their order has no meaning."""
+"""Comparisons of fits and predictions: distances, orders, partitions, log-loss, calibration, two models side by side.
+
+Components are matched before they are compared, because their order has no meaning.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from plmix_dist.choices.calibration import Calibration, binned
+from plmix_dist.choices.tables import table_of
 from plmix_dist.errors import SettingsError
+from plmix_dist.mixture import MixtureParams
+from plmix_dist.values import numbers, shown, whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -34,9 +41,7 @@ def match_components(log_worths: ArrayLike, reference: ArrayLike) -> NDArray[np.
             f"cannot match components of shapes {found.shape} and {wanted.shape}; both fits need the same numbers of "
             "components and items"
         )
-    costs = ((wanted[:, None, :] - found[None, :, :]) ** 2).sum(axis=2)
-    matched: NDArray[np.int64] = linear_sum_assignment(costs)[1]
-    return matched
+    return _matched(found, wanted)[1]
 
 
 def matched_distance(log_worths: ArrayLike, reference: ArrayLike) -> float:
@@ -53,6 +58,264 @@ def matched_distance(log_worths: ArrayLike, reference: ArrayLike) -> float:
     """
     order = match_components(log_worths, reference)
     return float(np.linalg.norm(_centred(log_worths)[order] - _centred(reference)))
+
+
+def kendall_tau(first: ArrayLike, second: ArrayLike) -> float:
+    """Kendall's tau-b of two orders of the same items: 1 if they agree on all pairs, -1 if on none.
+
+    Parameters
+    ----------
+    first, second : (n_items,)
+        Worths or log-worths of both, or expected ranks of both. Equal numbers are ties. The result is NaN if all numbers
+        of one are equal.
+
+    Examples
+    --------
+    >>> round(kendall_tau([3, 2, 1], [3, 1, 2]), 4)
+    0.3333
+    """
+    one, other = numbers("first", first), numbers("second", second)
+    if one.ndim != 1 or one.shape != other.shape:
+        raise SettingsError(
+            f"expected one number per item of both orders, but got shapes {one.shape} and {other.shape}"
+        )
+    if len(one) < 2:
+        raise SettingsError("an order of one item has no pairs; Kendall's tau needs two items or more")
+    if (one == one[0]).all() or (other == other[0]).all():
+        return float("nan")
+    from scipy.stats import kendalltau
+
+    return float(kendalltau(one, other).statistic)
+
+
+def matched_taus(log_worths: ArrayLike, reference: ArrayLike) -> NDArray[np.float64]:
+    """(n_components,): Kendall's tau between each component of the reference and its matching component.
+
+    Parameters
+    ----------
+    log_worths, reference : (n_components, n_items)
+
+    Examples
+    --------
+    >>> matched_taus([[0, 1, 2], [2, 1, 0]], [[5, 3, 0], [0, 3, 5]]).tolist()
+    [1.0, 1.0]
+    """
+    order = match_components(log_worths, reference)
+    table, wanted = _centred(log_worths), _centred(reference)
+    return np.array([kendall_tau(table[mine], line) for mine, line in zip(order, wanted, strict=True)])
+
+
+def adjusted_rand_index(first: Any, second: Any, *, weights: ArrayLike | None = None) -> float:
+    """The adjusted Rand index of two partitions: 1 if they are the same, near 0 if they are unrelated.
+
+    Parameters
+    ----------
+    first, second : (n_rankings,)
+        Components or other labels, such as `predict` gives. Dask arrays are computed.
+    weights : (n_rankings,)
+        Counts: a ranking of weight w stands for w rankings.
+
+    Examples
+    --------
+    >>> adjusted_rand_index([0, 0, 1, 1], [1, 1, 0, 0])
+    1.0
+    """
+    one, other = np.asarray(first), np.asarray(second)
+    if one.ndim != 1 or one.shape != other.shape:
+        raise SettingsError(f"expected two labels per ranking, but got shapes {one.shape} and {other.shape}")
+    weight = _weights(weights, len(one))
+    rows, columns = (np.unique(labels, return_inverse=True)[1] for labels in (one, other))
+    n_columns = int(columns.max(initial=-1)) + 1
+    table = np.bincount(rows * n_columns + columns, weight, (int(rows.max(initial=-1)) + 1) * n_columns)
+    table = table.reshape(-1, max(n_columns, 1))
+    together, in_first, in_second, total = (
+        float((sums * (sums - 1) / 2).sum())
+        for sums in (table, table.sum(axis=1), table.sum(axis=0), table.sum(keepdims=True))
+    )
+    by_chance = in_first * in_second / total if total else 0.0
+    largest = (in_first + in_second) / 2
+    return 1.0 if largest == by_chance else (together - by_chance) / (largest - by_chance)
+
+
+def log_loss(probabilities: Any, outcomes: Any, *, weights: ArrayLike | None = None) -> float:
+    """The mean of minus the logarithm of the probability of what came true. Infinite if that had probability 0.
+
+    Parameters
+    ----------
+    probabilities : (n_cases, n_outcomes)
+        Memberships from `predict_proba`, or choices from `choice_probabilities`. Dask arrays are computed.
+    outcomes : (n_cases,)
+        The true component, or the item that was chosen, by number.
+    weights : (n_cases,)
+
+    Examples
+    --------
+    >>> round(log_loss([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)
+    0.4904
+    """
+    return calibration(probabilities, outcomes, weights=weights, n_bins=1).mean_log_loss
+
+
+def calibration(
+    probabilities: Any, outcomes: Any, *, weights: ArrayLike | None = None, n_bins: int = 10
+) -> Calibration:
+    """How often what was predicted with probability p came true, by bins of p.
+
+    Every pair of a case and a possible outcome is one event. Predictions are calibrated if frequency and mean
+    probability agree in every bin.
+
+    Parameters
+    ----------
+    probabilities : (n_cases, n_outcomes)
+        Memberships from `predict_proba`, or choices from `choice_probabilities`. Dask arrays are computed.
+    outcomes : (n_cases,)
+        The true component, or the item that was chosen, by number.
+    weights : (n_cases,)
+    n_bins
+        The number of bins of equal width.
+
+    Returns
+    -------
+    calibration
+        With `table()`, `error` (mean absolute difference), `brier` and `mean_log_loss`.
+
+    Examples
+    --------
+    >>> found = calibration([[0.75, 0.25]] * 4, [0, 0, 0, 1], n_bins=4)
+    >>> found.frequency.tolist(), found.error
+    ([nan, 0.25, nan, 0.75], 0.0)
+    """
+    table = numbers("probabilities", np.asarray(probabilities))
+    happened = np.asarray(outcomes)
+    whole_number("n_bins", n_bins, at_least=1)
+    if table.ndim != 2 or happened.shape != table.shape[:1]:
+        raise SettingsError(
+            f"expected probabilities (cases, outcomes) and one outcome per case, but got shapes {table.shape} and "
+            f"{happened.shape}"
+        )
+    if happened.dtype.kind not in "iu" or not ((happened >= 0) & (happened < table.shape[1])).all():
+        raise SettingsError(
+            f"outcomes must be whole numbers from 0 to {table.shape[1] - 1}, one column of the probabilities each, but "
+            f"are {shown(happened)} with values from {happened.min()} to {happened.max()}"
+        )
+    if not ((table >= -1e-9) & (table <= 1 + 1e-9)).all():
+        raise SettingsError("probabilities must be numbers from 0 to 1; leave out rows that have NaN")
+    return binned(
+        np.clip(table, 0.0, 1.0),
+        happened.astype(np.int64),
+        weights=_weights(weights, len(table)),
+        n_bins=int(n_bins),
+    )
+
+
+def compare_models(first: Any, second: Any, *, table: str = "auto") -> Any:
+    """Two models side by side, components matched: one row per component.
+
+    Items are matched by name. If one model has more components, some of its components stay without a match.
+
+    Parameters
+    ----------
+    first, second
+        Fitted estimators or `MixtureParams`, of the same items.
+    table
+        "auto", "pandas", "arrow" or "dict".
+
+    Returns
+    -------
+    table
+        Columns `first` and `second` (numbers of components; -1 without a match), `first share`, `second share`,
+        `distance` (norm of the difference of centred log-worths), `kendall tau`, `first choice` and `second choice`
+        (the items of the largest worth), `total variation` (of the choices from all items). NaN or "" without a match.
+
+    Examples
+    --------
+    >>> one = MixtureParams.of([[2, 0, 1], [0, 3, 1]], [0.6, 0.4], ["tea", "mate", "milk"])
+    >>> other = MixtureParams.of([[3, 0, 1], [2, 0, 1]], [0.7, 0.3], ["mate", "tea", "milk"])
+    >>> found = compare_models(one, other, table="dict")
+    >>> found["first"].tolist(), found["second"].tolist(), found["kendall tau"].round(2).tolist()
+    ([0, 1], [1, 0], [-1.0, 1.0])
+    """
+    one, other = _mixture_of("first", first), _mixture_of("second", second)
+    if sorted(one.item_names) != sorted(other.item_names):
+        here, there = set(one.item_names) - set(other.item_names), set(other.item_names) - set(one.item_names)
+        raise SettingsError(
+            f"the models have different items: {len(here)} of the first alone ({_some(here)}), {len(there)} of the "
+            f"second alone ({_some(there)})"
+        )
+    order = [other.item_names.index(name) for name in one.item_names]
+    mine, theirs = _centred(one.log_worths), _centred(other.log_worths[:, order])
+    matched = dict(zip(*(side.tolist() for side in _matched(theirs, mine)), strict=True))
+    rows = [_compared(one, other, mine, theirs, number, matched.get(number)) for number in range(len(mine))]
+    unmatched = sorted(set(range(len(theirs))) - set(matched.values()))
+    rows += [_compared(one, other, mine, theirs, None, number) for number in unmatched]
+    return table_of({name: [row[name] for row in rows] for name in rows[0]}, table)
+
+
+def _compared(
+    one: MixtureParams,
+    other: MixtureParams,
+    mine: NDArray[np.float64],
+    theirs: NDArray[np.float64],
+    first: int | None,
+    second: int | None,
+) -> dict[str, Any]:
+    """A row of the comparison; None for a component that has no match."""
+    nothing = float("nan")
+    names = one.item_names
+    row: dict[str, Any] = {
+        "first": -1 if first is None else first,
+        "second": -1 if second is None else second,
+        "first share": nothing if first is None else one.shares[first],
+        "second share": nothing if second is None else other.shares[second],
+        "distance": nothing,
+        "kendall tau": nothing,
+        "total variation": nothing,
+        "first choice": "" if first is None else names[int(mine[first].argmax())],
+        "second choice": "" if second is None else names[int(theirs[second].argmax())],
+    }
+    if first is not None and second is not None:
+        choices = [np.exp(logs - np.logaddexp.reduce(logs)) for logs in (mine[first], theirs[second])]
+        row["distance"] = float(np.linalg.norm(mine[first] - theirs[second]))
+        row["total variation"] = float(np.abs(choices[0] - choices[1]).sum() / 2)
+        if len(names) > 1:
+            row["kendall tau"] = kendall_tau(mine[first], theirs[second])
+    return row
+
+
+def _mixture_of(argument: str, model: Any) -> MixtureParams:
+    if isinstance(model, MixtureParams):
+        return model
+    if not hasattr(model, "log_worths_"):
+        raise SettingsError(f"{argument} must be a fitted estimator or MixtureParams, but is {shown(model)}")
+    return MixtureParams(np.asarray(model.log_worths_), np.asarray(model.shares_), tuple(model.item_names_))
+
+
+def _matched(
+    found: NDArray[np.float64], wanted: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Components of `wanted` and the matching ones of `found`; as many as the smaller of both has."""
+    costs = ((wanted[:, None, :] - found[None, :, :]) ** 2).sum(axis=2)
+    rows, columns = linear_sum_assignment(costs)
+    return rows, columns
+
+
+def _weights(weights: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
+    found = np.ones(n_rows) if weights is None else numbers("weights", weights)
+    if (
+        found.shape != (n_rows,)
+        or not (found >= 0).all()
+        or not np.isfinite(found).all()
+        or not found.sum() > 0
+    ):
+        raise SettingsError(
+            f"weights must be {n_rows} numbers from 0 on, not all zero, but are {shown(weights)}"
+        )
+    return found
+
+
+def _some(names: set[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(map(repr, listed[:3])) + (", ..." if len(listed) > 3 else "")
 
 
 def _centred(log_worths: ArrayLike) -> NDArray[np.float64]:
