@@ -209,7 +209,7 @@ class Em:
         found = self.evaluation(inner.iteration.point, summary, steps, {}, share_gradient=False)
         iteration, record = advance(inner.iteration, found, self.inner_rules)
         if record["taken"]:
-            self._refuse_divergence(inner.iteration.point, found.next)
+            self.refuse_divergence(inner.iteration.point, found.next)
         if iteration.ended is None:
             return state._replace(inner=inner._replace(iteration=iteration))
         solved = iteration.best.point
@@ -236,7 +236,7 @@ class Em:
         )
         iteration, record = advance(state.iteration, evaluation, rules)
         if record["taken"]:
-            self._refuse_divergence(state.iteration.point, evaluation.next)
+            self.refuse_divergence(state.iteration.point, evaluation.next)
         numbered = {"iteration": len(state.history) + 1, "start": self.number} | record
         state = state._replace(iteration=iteration, history=(*state.history, numbered))
         if iteration.ended is None or self.fixed_shares or len(state.history) >= self.max_iter:
@@ -300,8 +300,17 @@ class Em:
             details=details,
         )
 
-    def _refuse_divergence(self, point: Point, after: Point) -> None:
-        """Without a prior a component may have no maximum; its log-worths then diverge, step after step."""
+    def refuse_divergence(self, point: Point, after: Point) -> None:
+        """An error if log-worths diverge: without a prior a component may have no maximum.
+
+        Examples
+        --------
+        >>> from plmix_dist.solvers import MM
+        >>> point, after = (Point.start(np.array([[far, -far]]), np.ones(1)) for far in (1.0, 400.0))
+        >>> Em(MM, alpha=0.0, weight=1.0, n_rankings=1).refuse_divergence(point, after)
+        Traceback (most recent call last):
+        plmix_dist.errors.NotIdentifiedError: component 0 has no maximum-likelihood estimate: ...
+        """
         if self.alpha:
             return
         for component, log_worths in enumerate(after.log_worths):

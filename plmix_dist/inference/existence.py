@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from plmix_dist.engine.request import Aggregation, Finish, Request
 from plmix_dist.errors import NotIdentifiedError
 from plmix_dist.kernels import Prepared, pairwise_wins, prepare, row_posteriors
 from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
 from plmix_dist.rankings.linear_extensions import extend_ties
+from plmix_dist.rankings.ties import unorder_last_ties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +37,8 @@ _ROUNDING = 1e-12
 
 def _leaf_comparisons(number: int, block: RankingBlock, params: None) -> Comparisons:
     del number, params
-    return comparisons(block)
+    # Ties that are left in a fit are summed over: extensions have none.
+    return comparisons(block, ties_compare=False)
 
 
 def _combine(left: Comparisons, right: Comparisons) -> Comparisons:
@@ -96,7 +99,30 @@ def _leaf_beaten(number: int, block: RankingBlock, params: Prepared) -> _Beaten:
     del number
     extended = extend_ties(block)
     posteriors = row_posteriors(block, params)[1]
-    return _Beaten(pairwise_wins(extended.block, posteriors[extended.row]))
+    wins = pairwise_wins(extended.block, posteriors[extended.row])
+    return _Beaten(wins - _within_ties(unorder_last_ties(block), posteriors))
+
+
+def _within_ties(block: RankingBlock, posteriors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n_components, n_items, n_items): what wins over tied items add: in half of the extensions, each over each.
+
+    They are no comparisons: the sum over all orders says nothing about which of the tied items is above.
+    """
+    wins = np.zeros((posteriors.shape[1], block.n_items, block.n_items))
+    if block.tied is None:
+        return wins
+    place = np.cumsum(~block.tied) - 1
+    tied = np.flatnonzero(np.bincount(place)[place] > 1)
+    items = block.items[tied].astype(np.int64)
+    by_place = csr_array(
+        (np.ones(len(tied)), (place[tied], items)), shape=(int(place[-1]) + 1, block.n_items)
+    )
+    row = block.row_of_item()[np.flatnonzero(~block.tied)]
+    for component, posterior in enumerate(posteriors.T):
+        weights = 0.5 * (block.row_weights * posterior)[row]
+        wins[component] = (by_place.T @ by_place.multiply(weights[:, None])).toarray()
+        np.fill_diagonal(wins[component], 0.0)
+    return wins
 
 
 def _leaf_score(number: int, block: RankingBlock, params: Prepared) -> _Score:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plmix_dist.engine.request import Aggregation, Request
-from plmix_dist.errors import FitError, NonFiniteError
+from plmix_dist.errors import FitError, NonFiniteError, NotIdentifiedError
 from plmix_dist.inference.algorithm import run
 from plmix_dist.inference.e_step import em_request
 from plmix_dist.inference.em import Run
@@ -175,6 +175,10 @@ class ResampledEm:
             return state._replace(
                 error=NonFiniteError(f"iteration {len(state.history)}: a component has lost all its rankings")
             )
+        try:
+            self.em.refuse_divergence(evaluation.next, evaluation.next)
+        except NotIdentifiedError as error:
+            return state._replace(error=NotIdentifiedError(f"iteration {len(state.history)}, {error}"))
         return self._averaged(state)
 
     def score(self, state: ResampleState) -> float | None:
@@ -191,13 +195,21 @@ class ResampledEm:
         ended = "exhausted" if n_passes >= self.em.max_iter else None
         if n_averaged % _WINDOW == 0:
             mean = total / n_averaged
-            moved = float(np.abs(mean - state.earlier).max())
+            moved = self._moved(state, mean)
             if n_averaged > _WINDOW and moved <= max(_SETTLED, _SETTLED_SHARE / np.sqrt(self.em.weight)):
                 ended = "settled"
             state = state._replace(earlier=mean)
         if ended is None:
             return state
         return state._replace(ended=ended, point=state.point.like(total / n_averaged))
+
+    def _moved(self, state: ResampleState, mean: NDArray[np.float64]) -> float:
+        """How far the average has moved: its largest entry. Without a prior ghosts drift and mean nothing."""
+        moves = np.abs(mean - state.earlier)
+        if self.em.alpha == 0:
+            n_worths = state.point.log_worths.size
+            moves[n_worths : n_worths + state.point.n_components] = 0.0
+        return float(moves.max())
 
     def _result(self, state: ResampleState, evaluation: Any) -> Run:
         return Run(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from plmix_dist.rankings.ties import unorder_last_ties
@@ -54,16 +54,29 @@ class Comparisons:
     offered: NDArray[np.bool_]
 
 
-def comparisons(block: RankingBlock) -> Comparisons:
+def comparisons(block: RankingBlock, *, ties_compare: bool = True) -> Comparisons:
     """The comparisons in the rows of a block.
+
+    Parameters
+    ----------
+    ties_compare
+        Whether tied items count as above each other, as in linear extensions. If all orders are summed over, a tie says
+        nothing about which of its items is above: its items are above what comes after them, and that is all.
 
     Examples
     --------
-    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> from plmix_dist.rankings.block import Ranking, RankingBlock
     >>> comparisons(RankingBlock.from_array([[1, 0]], n_items=3, unranked="below")).rows_ending.tolist()
     [1, 0, 0]
+    >>> block = RankingBlock.from_rows([Ranking(((0, 1), (2,)), (), "absent", 1.0)], n_items=3)
+    >>> comparisons(block, ties_compare=False).pairs.tolist()  # 0 above 2, 1 above 2
+    [2, 5]
     """
     block = unorder_last_ties(block)
+    if not ties_compare and block.tied is not None and block.n_rankings:
+        tied_rows = np.logical_or.reduceat(block.tied, block.offsets[:-1])
+        others = comparisons(block.take(np.flatnonzero(~tied_rows)).replace(tied=None))
+        return add_comparisons([others, _of_places(block.take(np.flatnonzero(tied_rows)))])
     n_items = block.n_items
     row, place = block.row_of_item(), block.place_of_item()
     items = block.items.astype(np.int64)
@@ -83,6 +96,36 @@ def comparisons(block: RankingBlock) -> Comparisons:
         n_items=n_items,
         pairs=np.unique(np.concatenate(pairs)),
         rows_ending=np.bincount(last[topk], minlength=n_items),
+        listed=listed,
+        listed_rows=listed_rows,
+        offered=(np.bincount(items, minlength=n_items) > 0) | bool(block.below.any()),
+    )
+
+
+def _of_places(block: RankingBlock) -> Comparisons:
+    """The comparisons in rows with ties, each item of a place above each of the next place."""
+    assert block.tied is not None
+    n_items, items = block.n_items, block.items.astype(np.int64)
+    row, entry = block.row_of_item(), np.arange(len(items))
+    ordered = block.place_of_item() < block.n_ordered[row]
+    # Items that are on offer but not ordered are the last place of their row.
+    unordered_follow = ~ordered & (block.place_of_item() > block.n_ordered[row])
+    place = np.cumsum(~(block.tied | unordered_follow)) - 1
+    first_place = place[block.offsets[:-1]]
+    holds = csr_array((np.ones(len(items)), (place, items)), shape=(int(place[-1]) + 1, n_items))
+    above = np.setdiff1d(np.arange(holds.shape[0] - 1), first_place - 1)
+    winners, losers = (holds[above].T @ holds[above + 1]).nonzero()
+    # Every item of the last place of a top-k row is above the unlisted items, as if each ended a row of its own.
+    last_place = place[block.offsets[:-1] + np.maximum(block.n_ordered, 1) - 1]
+    ends = entry[block.below[row] & (place == last_place[row])]
+    n_listed = block.n_listed[row[ends]].astype(np.int64)
+    whole_row = np.arange(n_listed.sum()) - np.repeat(np.cumsum(n_listed) - n_listed, n_listed)
+    of_row = items[whole_row + np.repeat(block.offsets[row[ends]], n_listed)]
+    listed, listed_rows = np.unique(np.repeat(items[ends], n_listed) * n_items + of_row, return_counts=True)
+    return Comparisons(
+        n_items=n_items,
+        pairs=np.unique(winners.astype(np.int64) * n_items + losers),
+        rows_ending=np.bincount(items[ends], minlength=n_items),
         listed=listed,
         listed_rows=listed_rows,
         offered=(np.bincount(items, minlength=n_items) > 0) | bool(block.below.any()),
