@@ -106,7 +106,7 @@ def data_of(case: Case) -> RankingBlock:
     """The rankings of a case."""
     if case.source is not None:
         with tempfile.TemporaryDirectory() as folder:
-            return pl.ingest(DATA / case.source, Path(folder) / "s").block().replace(ids=None)
+            return pl.ingest(DATA / case.source, Path(folder) / "s", unranked="below").block().replace(ids=None)
     rng = np.random.default_rng(1_000 + case.seed)
     n_items = case.n_items
     truth = rng.normal(0, case.spread, (1, n_items)).repeat(case.n_components, axis=0)
