@@ -22,6 +22,7 @@ from plmix_dist.progress import shown_progress
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store.location import Location
 from plmix_dist.store.targets import check_target
+from plmix_dist.uncertainty.standard_errors import standard_errors
 from plmix_dist.values import nearest, numbers, seed_of, shown
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from plmix_dist.engine.clients import ClientLike
     from plmix_dist.engine.residency import Residency
     from plmix_dist.rankings import Unranked
+    from plmix_dist.uncertainty.results import StandardErrors
     from plmix_dist.values import RandomState
 
 
@@ -258,6 +260,37 @@ class PlackettLuceMixture(MixtureEstimator):
                 stacklevel=2,
             )
         return self
+
+    def standard_errors(
+        self,
+        X: Any,
+        *,
+        kind: Literal["information", "sandwich"] = "information",
+        sample_weight: ArrayLike | None = None,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+    ) -> StandardErrors:
+        """Standard errors of centred log-worths and shares, from the observed information (docs/uncertainty.md).
+
+        Parameters
+        ----------
+        X
+            The rankings of the fit.
+        kind
+            "information", or "sandwich", which holds also if the model does not; with groups it is clustered by group.
+        sample_weight, unranked, client
+            As in `fit`.
+
+        Examples
+        --------
+        >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
+        >>> model = PlackettLuceMixture(n_components=1, alpha=0.0).fit(rankings)
+        >>> model.standard_errors(rankings).log_worths.round(3).tolist()  # half of sqrt(1/30 + 1/10)
+        [[0.183, 0.183]]
+        """
+        return standard_errors(
+            self, X, kind=kind, sample_weight=sample_weight, unranked=unranked, client=client
+        )
 
     def _check_covariates_allowed(self) -> None:
         """An error for settings that do not go together with covariates."""

@@ -1,0 +1,335 @@
+"""StandardErrors: covariances of centred log-worths and shares, and what follows by the delta method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import expit, logit, ndtri
+
+from plmix_dist.errors import SettingsError
+from plmix_dist.uncertainty.quasi_variances import quasi_variances
+from plmix_dist.values import real_number, whole_number
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from plmix_dist.mixture import MixtureParams
+    from plmix_dist.uncertainty.quasi_variances import QuasiVariances
+
+# A quantity has no standard error if a singular direction moves it by this, where the largest move is 1.
+_MOVED = 1e-6
+# Numbers of a covariance matrix that is put together from blocks.
+_MOST_NUMBERS = 1 << 27
+
+
+class Unidentified(NamedTuple):
+    """Parameters about which the rankings say nothing.
+
+    Parameters
+    ----------
+    component
+        The component; None for the shares.
+    items
+        Names of the items. All of them may be moved together against the others.
+    """
+
+    component: int | None
+    items: tuple[str, ...]
+
+
+class Estimates(NamedTuple):
+    """Values and their standard errors, of the same shape."""
+
+    values: NDArray[np.float64]
+    standard_errors: NDArray[np.float64]
+
+
+class Interval(NamedTuple):
+    """Lower and upper ends of log-worths (n_components, n_items) and of shares (n_components,)."""
+
+    log_worths: tuple[NDArray[np.float64], NDArray[np.float64]]
+    shares: tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class StandardErrors:
+    """How sure a fit is of its parameters.
+
+    Parameters
+    ----------
+    mixture
+        The parameters.
+    blocks, blind : tuple of (d, d) and (d, n_singular)
+        Covariances, and directions in which the information is singular: of all centred log-worths and shares
+        together, or of each component and then of the shares.
+    unidentified
+        Parameters about which the rankings say nothing. Without a prior they have no standard error (NaN). With a
+        prior the standard error is that of the prior.
+    kind
+        "information" or "sandwich".
+    n_sampled
+        How many rankings have ties with more than 24 orders: their second derivatives are estimated from 24 draws.
+
+    Examples
+    --------
+    >>> from plmix_dist import PlackettLuceMixture
+    >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
+    >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+    >>> errors.log_worths.shape, errors.shares.tolist(), errors.covariance.shape
+    ((1, 3), [0.0], (4, 4))
+    """
+
+    mixture: MixtureParams
+    blocks: tuple[NDArray[np.float64], ...]
+    blind: tuple[NDArray[np.float64], ...]
+    unidentified: tuple[Unidentified, ...]
+    kind: str
+    n_sampled: int
+
+    @property
+    def joint(self) -> bool:
+        """Whether covariances between components are known; otherwise they are taken as zero."""
+        return len(self.blocks) == 1
+
+    @cached_property
+    def log_worths(self) -> NDArray[np.float64]:
+        """(n_components, n_items): standard errors of the centred log-worths."""
+        return self._roots[: self._n_worths].reshape(self.mixture.log_worths.shape)
+
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """(n_components,): standard errors of the shares; 0 if these were fixed."""
+        return self._roots[self._n_worths :]
+
+    @cached_property
+    def covariance(self) -> NDArray[np.float64]:
+        """(d, d), d = n_components * n_items + n_components: of centred log-worths by component, then of shares."""
+        size = self._n_worths + self.mixture.n_components
+        if size**2 > _MOST_NUMBERS:
+            raise SettingsError(
+                f"the covariance of {size} parameters has {size**2} numbers; use `blocks`, one per component"
+            )
+        whole, first = np.zeros((size, size)), 0
+        for block, blind in zip(self.blocks, self.blind, strict=True):
+            place = slice(first, first + len(block))
+            whole[place, place] = block
+            lost = first + np.flatnonzero(_moved(blind))
+            whole[lost, :] = whole[:, lost] = np.nan
+            first += len(block)
+        return whole
+
+    def intervals(self, level: float = 0.95) -> Interval:
+        """Intervals by the normal distribution; those of shares on the scale of logits.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
+        >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+        >>> lower, upper = errors.intervals(0.9).log_worths
+        >>> bool((lower < upper).all())
+        True
+        """
+        factor = float(ndtri((1 + checked_level(level)) / 2))
+        worths, shares = self.mixture.log_worths, self.mixture.shares
+        spread = factor * self.log_worths
+        with np.errstate(divide="ignore", invalid="ignore"):
+            on_logits = np.where(self.shares > 0, factor * self.shares / (shares * (1 - shares)), 0.0)
+            centre = logit(shares)
+            ends = expit(centre - on_logits), expit(centre + on_logits)
+        unknown = np.isnan(self.shares)
+        low, high = (np.where(unknown, np.nan, end) for end in ends)
+        return Interval((worths - spread, worths + spread), (low, high))
+
+    def differences(self, component: int = 0) -> Estimates:
+        """(n_items, n_items): log-worth of item i less that of item j in a component, and their standard errors.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
+        >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+        >>> found = errors.differences()
+        >>> found.values.round(3)[0, 1], found.standard_errors.round(3)[0, 1]  # log(3), sqrt(1/30 + 1/10)
+        (1.099, 0.365)
+        """
+        component = self._component(component)
+        worths = self.mixture.log_worths[component]
+        block, blind = self._of_component(component)
+        variances = _differences(block)
+        variances[_moved_differences(blind)] = np.nan
+        with np.errstate(invalid="ignore"):
+            return Estimates(worths[:, None] - worths[None, :], np.sqrt(variances))
+
+    def pairwise_probabilities(self, component: int | None = None) -> Estimates:
+        """(n_items, n_items): the probability that item i ranks before item j, and their standard errors.
+
+        Parameters
+        ----------
+        component
+            A component; None for the mixture.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
+        >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+        >>> found = errors.pairwise_probabilities()
+        >>> found.values.round(3)[0, 1], found.standard_errors.round(4)[0, 1]  # 3/4, sqrt(3/4 1/4 / 40)
+        (0.75, 0.0685)
+        """
+        if component is not None:
+            values, errors = self.differences(component)
+            chances = expit(values)
+            return Estimates(chances, chances * (1 - chances) * errors)
+        worths, shares = self.mixture.log_worths, self.mixture.shares
+        chances = expit(worths[:, :, None] - worths[:, None, :])
+        slopes = shares[:, None, None] * chances * (1 - chances)
+        values = np.tensordot(shares, chances, 1)
+        np.fill_diagonal(values, 0.5)
+        with np.errstate(invalid="ignore"):
+            errors = np.sqrt(self._mixture_variances(chances, slopes))
+        return Estimates(values, errors)
+
+    def linear(self, weights: ArrayLike) -> float:
+        """The standard error of a linear combination of centred log-worths, component by component, and shares.
+
+        Parameters
+        ----------
+        weights : (n_components * n_items + n_components,)
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
+        >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+        >>> round(errors.linear([1, -1, 0]), 3)
+        0.365
+        """
+        given = np.asarray(weights, np.float64)
+        size = self._n_worths + self.mixture.n_components
+        if given.shape != (size,):
+            raise SettingsError(
+                f"weights must have one number for each of {self._n_worths} log-worths and "
+                f"{self.mixture.n_components} shares, {size} in all, but have shape {given.shape}"
+            )
+        variance, first = 0.0, 0
+        for block, blind in zip(self.blocks, self.blind, strict=True):
+            own = given[first : first + len(block)]
+            if np.linalg.norm(own @ blind) > _MOVED * np.abs(own).max(initial=0.0):
+                return float("nan")
+            variance += float(own @ block @ own)
+            first += len(block)
+        return float(np.sqrt(max(variance, 0.0)))
+
+    def quasi_variances(self, component: int = 0) -> QuasiVariances:
+        """One number per item, so that the variance of a difference of log-worths is nearly the sum of two of them.
+
+        They are those of qvcalc in R (Firth and de Menezes 2004), for comparison intervals in plots.
+
+        Examples
+        --------
+        >>> from plmix_dist import PlackettLuceMixture
+        >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
+        >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+        >>> errors.quasi_variances().values.shape
+        (3,)
+        """
+        block, blind = self._of_component(self._component(component))
+        if _moved_differences(blind).any():
+            block = np.full_like(block, np.nan)
+        return quasi_variances(block)
+
+    @property
+    def _n_worths(self) -> int:
+        return int(self.mixture.log_worths.size)
+
+    @cached_property
+    def _roots(self) -> NDArray[np.float64]:
+        variances = np.concatenate([np.diag(block) for block in self.blocks])
+        roots: NDArray[np.float64] = np.sqrt(np.maximum(variances, 0.0))
+        roots[np.concatenate([_moved(blind) for blind in self.blind])] = np.nan
+        return roots
+
+    def _component(self, component: int) -> int:
+        number = whole_number("component", component)
+        if number >= self.mixture.n_components:
+            raise SettingsError(
+                f"component must be below {self.mixture.n_components}, the number of components, but is {number}"
+            )
+        return number
+
+    def _of_component(self, component: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The covariance of the log-worths of a component, and what singular directions do to them."""
+        if not self.joint:
+            return self.blocks[component], self.blind[component]
+        n_items = self.mixture.n_items
+        place = slice(component * n_items, (component + 1) * n_items)
+        return self.blocks[0][place, place], self.blind[0][place]
+
+    def _mixture_variances(
+        self, chances: NDArray[np.float64], slopes: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """(n_items, n_items): variances of pairwise probabilities of the mixture."""
+        n_components, n_items = self.mixture.log_worths.shape
+        of_shares = self.blocks[-1][-n_components:, -n_components:]
+        variances: NDArray[np.float64] = np.einsum("kij,kl,lij->ij", chances, of_shares, chances)
+        for k in range(n_components):
+            for other in range(n_components) if self.joint else (k,):
+                block = self._of_component(k)[0] if other == k else self._between(k, other)
+                variances += slopes[k] * slopes[other] * _differences(block)
+            if self.joint:
+                with_shares = self.blocks[0][k * n_items : (k + 1) * n_items, -n_components:]
+                moves = with_shares[:, None, :] - with_shares[None, :, :]
+                variances += 2 * slopes[k] * np.einsum("ijl,lij->ij", moves, chances)
+        lost = np.zeros((n_items, n_items))
+        for k in range(n_components):
+            blind = self._of_component(k)[1]
+            lost = lost + slopes[k] * _moved_differences(blind)
+        lost_shares = _moved(self.blind[-1][-n_components:])
+        lost = lost + np.tensordot(lost_shares * 1.0, chances, 1)
+        variances[lost > _MOVED] = np.nan
+        np.fill_diagonal(variances, 0.0)
+        return np.where(np.isnan(variances), np.nan, np.maximum(variances, 0.0))
+
+    def _between(self, k: int, other: int) -> NDArray[np.float64]:
+        n_items = self.mixture.n_items
+        return self.blocks[0][k * n_items : (k + 1) * n_items, other * n_items : (other + 1) * n_items]
+
+
+def checked_level(level: float) -> float:
+    """The level of an interval, checked.
+
+    Examples
+    --------
+    >>> checked_level(0.95)
+    0.95
+    """
+    value = real_number("level", level)
+    if not 0 < value < 1:
+        raise SettingsError(f"level must lie between 0 and 1, but is {value:g}; 0.95 gives 95 % intervals")
+    return value
+
+
+def _differences(block: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, n): the covariance of the differences i - j, from that of two vectors (n, n)."""
+    diagonal = np.diag(block)
+    found: NDArray[np.float64] = diagonal[:, None] + diagonal[None, :] - block - block.T
+    return found
+
+
+def _moved(blind: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(d,): which quantities singular directions move."""
+    moved: NDArray[np.bool_] = np.linalg.norm(blind, axis=1) > _MOVED
+    return moved
+
+
+def _moved_differences(blind: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(n, n): which differences singular directions move."""
+    moved = np.zeros((len(blind), len(blind)), bool)
+    for column in blind.T:
+        moved |= np.abs(column[:, None] - column[None, :]) > _MOVED
+    return moved

@@ -1,0 +1,377 @@
+"""Standard errors of a fitted mixture from its observed information (Louis 1982), over all rows in one pass."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.data import as_rankings
+from plmix_dist.engine.clients import client_of
+from plmix_dist.engine.passes import make_passes
+from plmix_dist.engine.request import Request
+from plmix_dist.errors import NonFiniteError, NotConvergedWarning, NotIdentifiableWarning, SettingsError
+from plmix_dist.single_thread import single_thread
+from plmix_dist.uncertainty.curvature import invert
+from plmix_dist.uncertainty.information import MixturePoint, information_pass
+from plmix_dist.uncertainty.layout import Layout
+from plmix_dist.uncertainty.results import StandardErrors, Unidentified
+from plmix_dist.values import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from plmix_dist.data import Rankings
+    from plmix_dist.engine.clients import ClientLike
+    from plmix_dist.engine.passes import Passes
+    from plmix_dist.mixture import MixtureParams
+    from plmix_dist.rankings import Unranked
+    from plmix_dist.uncertainty.information import InformationTotals
+
+KINDS = ("information", "sandwich")
+# Up to this many log-worths, ghosts and shares, all covariances are computed; beyond, those within components.
+MOST_PARAMETERS = 2_000
+# Up to this many items, the covariances within a component are computed.
+MOST_ITEMS = 4_000
+# An estimate that would move by more than this many standard errors is not at its maximum.
+_FAR = 0.25
+# An item takes part in a direction if it moves by this, where the largest move is 1.
+_TAKES_PART = 1e-3
+_MOST_NAMES = 8
+
+
+class FittedPoint(NamedTuple):
+    """What is known of a fit.
+
+    Parameters
+    ----------
+    mixture
+        The parameters.
+    ghosts : (n_components,)
+        Log-worths of the ghosts of the prior.
+    alpha
+        Strength of the prior.
+    free_shares
+        Whether shares were estimated.
+    ties
+        How ties are treated.
+    """
+
+    mixture: MixtureParams
+    ghosts: NDArray[np.float64]
+    alpha: float
+    free_shares: bool
+    ties: str
+
+    @classmethod
+    def of(cls, model: Any, what: str) -> FittedPoint:
+        """What is known of a fitted model; an error for one that is no maximum of a likelihood."""
+        mixture = model._mixture()
+        if not hasattr(model, "_ghosts"):
+            raise SettingsError(
+                f"{what} are those of a maximum of the likelihood, and {type(model).__name__} is none; fit a "
+                "PlackettLuceMixture, with init=model to begin there"
+            )
+        if getattr(model, "share_coefficients_", None) is not None:
+            raise SettingsError(
+                f"{what} are not computed for shares that depend on membership_covariates; fit without these"
+            )
+        return cls(mixture, model._ghosts, float(model.alpha), model.shares is None, model.ties)
+
+    @property
+    def has_free_shares(self) -> bool:
+        """Whether shares are parameters: one share alone is not."""
+        return self.free_shares and self.mixture.n_components > 1
+
+    @property
+    def layout(self) -> Layout:
+        """The order of all parameters."""
+        n_components, n_items = self.mixture.log_worths.shape
+        return Layout(n_components, n_items, self.alpha > 0, self.has_free_shares)
+
+
+class Solved(NamedTuple):
+    """One block of parameters.
+
+    Parameters
+    ----------
+    covariance, blind
+        As in `StandardErrors`.
+    inverse, layout
+        The inverse of the information in all parameters of the block, and their order.
+    step : (layout.size,)
+        Newton's step: where the maximum of these rankings is.
+    singular : (layout.size, n)
+        Directions about which the rankings say nothing.
+    """
+
+    covariance: NDArray[np.float64]
+    blind: NDArray[np.float64]
+    inverse: NDArray[np.float64]
+    layout: Layout
+    step: NDArray[np.float64]
+    singular: NDArray[np.float64]
+
+
+def standard_errors(
+    model: Any,
+    X: Any,
+    *,
+    kind: str = "information",
+    sample_weight: ArrayLike | None = None,
+    unranked: Unranked | None = None,
+    client: ClientLike = None,
+) -> StandardErrors:
+    """Standard errors of a fitted mixture; the same as `model.standard_errors(X)`.
+
+    Parameters
+    ----------
+    model
+        A fitted PlackettLuceMixture.
+    X
+        The rankings that it was fitted to.
+    kind
+        "information" inverts the observed information: right if the model is. "sandwich" puts the products of scores
+        between two inverses: right for large data also if the model is not. With groups, scores are those of persons,
+        so it is clustered by group.
+    sample_weight, unranked, client
+        As in `PlackettLuceMixture.fit`.
+
+    Examples
+    --------
+    >>> from plmix_dist import PlackettLuceMixture
+    >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
+    >>> model = PlackettLuceMixture(1, alpha=0.0).fit(rankings)
+    >>> standard_errors(model, rankings).log_worths.round(3).tolist()  # half of sqrt(1/30 + 1/10)
+    [[0.183, 0.183]]
+    """
+    one_of("kind", kind, KINDS)
+    fitted = FittedPoint.of(model, "standard errors")
+    joint = is_joint(fitted.mixture)
+    rankings = rankings_of(model, fitted, X, sample_weight, unranked)
+    with client_of(client) as chosen:
+        passes = make_passes(rankings, chosen, "store")
+        try:
+            totals = information_totals(passes, fitted, joint=joint)
+        finally:
+            passes.release()
+    solved = solve(totals, fitted, kind)
+    found = _unidentified(solved, fitted.mixture)
+    if found:
+        _warn_unidentified(found, fitted)
+    _warn_if_far(solved)
+    return StandardErrors(
+        fitted.mixture,
+        tuple(one.covariance for one in solved),
+        tuple(one.blind for one in solved),
+        found,
+        kind,
+        int(totals.n_sampled),
+    )
+
+
+def is_joint(mixture: MixtureParams) -> bool:
+    """Whether all parameters are taken together; an error if there are too many items even for one component.
+
+    Examples
+    --------
+    >>> from plmix_dist import MixtureParams
+    >>> is_joint(MixtureParams(np.zeros((1, 2)), np.ones(1), ("a", "b")))
+    True
+    """
+    n_components, n_items = mixture.log_worths.shape
+    if n_items > MOST_ITEMS:
+        raise SettingsError(
+            f"standard errors need a matrix of {n_items} x {n_items} numbers per component, and at most {MOST_ITEMS} "
+            "items are allowed; fit fewer items"
+        )
+    return bool(n_components * (n_items + 2) <= MOST_PARAMETERS)
+
+
+def rankings_of(
+    model: Any, fitted: FittedPoint, X: Any, sample_weight: ArrayLike | None, unranked: Unranked | None
+) -> Rankings:
+    """The rankings with their ties: what the ties of one ranking give belongs together."""
+    return as_rankings(
+        X,
+        unranked=unranked,
+        default_unranked=getattr(model, "unranked_", None),
+        sample_weight=sample_weight,
+        item_names=fitted.mixture.item_names,
+        ties="marginal",
+    )
+
+
+def information_totals(passes: Passes, fitted: FittedPoint, *, joint: bool) -> InformationTotals:
+    """The observed information over all rows."""
+    request = Request(information_pass(fitted.ties, joint=joint), MixturePoint.of(fitted.mixture))
+    (answer,) = passes.run([request])
+    if answer.error is not None:
+        raise answer.error
+    totals: InformationTotals = answer.results[0]
+    if not all(np.isfinite(matrix).all() for matrix in totals.observed):
+        raise NonFiniteError("the observed information is not finite: worths or weights are too far apart")
+    return totals
+
+
+def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[Solved]:
+    """The covariances of all parameters together, or of each component and then of the shares."""
+    mixture, n_worths = fitted.mixture, fitted.mixture.log_worths.size
+    if len(totals.observed) == 1:
+        whole = _solve_block(
+            fitted.layout,
+            (totals.observed[0], totals.products[0]),
+            (totals.gradient, totals.known),
+            (mixture.log_worths, fitted.ghosts, mixture.shares),
+            (fitted.alpha, kind),
+        )
+        return [whole]
+    found, n_items = [], mixture.n_items
+    for k in range(mixture.n_components):
+        place = slice(k * n_items, (k + 1) * n_items)
+        one = _solve_block(
+            Layout(1, n_items, fitted.alpha > 0, free_shares=False),
+            (totals.observed[k], totals.products[k]),
+            (totals.gradient[place], totals.known[place]),
+            (mixture.log_worths[k : k + 1], fitted.ghosts[k : k + 1], mixture.shares[:0]),
+            (fitted.alpha, kind),
+        )
+        found.append(one)
+    shares = _solve_block(
+        Layout(mixture.n_components, 0, ghosts=False, free_shares=fitted.has_free_shares),
+        (totals.observed[-1], totals.products[-1]),
+        (totals.gradient[n_worths:], totals.known[n_worths:]),
+        (mixture.log_worths[:, :0], fitted.ghosts, mixture.shares),
+        (0.0, kind),
+    )
+    return [*found, shares]
+
+
+def _solve_block(
+    layout: Layout,
+    matrices: tuple[NDArray[np.float64], NDArray[np.float64]],
+    of_data: tuple[NDArray[np.float64], NDArray[np.float64]],
+    point: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+    settings: tuple[float, str],
+) -> Solved:
+    """Covariances of one block.
+
+    Parameters
+    ----------
+    matrices
+        Observed information and products of scores, in log-worths and logits.
+    of_data
+        The gradient, and the information if all components were known.
+    point
+        Log-worths, ghosts and shares.
+    settings
+        Strength of the prior, and the kind of standard error.
+    """
+    (observed, products), (log_worths, ghosts, shares), (alpha, kind) = matrices, point, settings
+    information = layout.from_data(observed)
+    gradient, known = (np.zeros(layout.size) for _ in range(2))
+    for whole, part in zip((gradient, known), of_data, strict=True):
+        whole[layout.of_data] = part[: len(layout.of_data)]
+    prior, prior_gradient = layout.prior(log_worths, ghosts, alpha)
+    unfelt = layout.unfelt()
+    inverse = invert(information + prior, unfelt, known + np.diag(prior))
+    singular = inverse.singular
+    if layout.ghosts:
+        # With a prior nothing is singular. Whether the rankings say anything is seen without it.
+        singular = _without_prior(layout, information, known)
+    with single_thread():
+        covariance = inverse.covariance
+        if kind == "sandwich":
+            covariance = covariance @ layout.from_data(products) @ covariance
+        to_results = layout.to_results(shares)
+        results = to_results @ covariance @ to_results.T
+        blind = _normalised(to_results @ inverse.singular)
+        step = inverse.covariance @ (gradient + prior_gradient)
+    return Solved((results + results.T) / 2, blind, inverse.covariance, layout, step, singular)
+
+
+def _without_prior(
+    layout: Layout, information: NDArray[np.float64], known: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Directions (layout.size, n) about which the rankings alone say nothing."""
+    own = layout.of_data
+    plain = Layout(layout.n_components, layout.n_items, ghosts=False, free_shares=layout.free_shares)
+    found = invert(information[np.ix_(own, own)], plain.unfelt(), known[own]).singular
+    whole = np.zeros((layout.size, found.shape[1]))
+    whole[own] = found
+    return whole
+
+
+def _normalised(directions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Directions whose largest entry is 1; those that change no result are left out."""
+    largest = np.abs(directions).max(axis=0, initial=0.0)
+    found: NDArray[np.float64] = directions[:, largest > 0] / largest[largest > 0]
+    return found
+
+
+def _unidentified(solved: Sequence[Solved], mixture: MixtureParams) -> tuple[Unidentified, ...]:
+    """Which items of which components, and whether the shares, take part in singular directions."""
+    found, n_items, names = [], mixture.n_items, mixture.item_names
+    for block, one in enumerate(solved):
+        moves = _normalised(one.singular)
+        layout = one.layout
+        for k in range(layout.n_components if layout.n_items else 0):
+            sizes = _sizes(moves[k * n_items : (k + 1) * n_items])
+            items = tuple(names[item] for item in np.flatnonzero(sizes > _TAKES_PART))
+            if items:
+                found.append(Unidentified(k if len(solved) == 1 else block, items))
+        if layout.free_shares and (_sizes(moves[-layout.n_components :]) > _TAKES_PART).any():
+            found.append(Unidentified(None, ()))
+    return tuple(found)
+
+
+def _sizes(moves: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n,): how far each parameter moves, measured from the median: the fewer are named, not the others."""
+    if not moves.shape[1]:
+        return np.zeros(len(moves))
+    # A median of two differing values would name both; the lower of the middle ones names one.
+    middle = np.sort(moves, axis=0)[(len(moves) - 1) // 2]
+    sizes: NDArray[np.float64] = np.abs(moves - middle).max(axis=1)
+    return sizes
+
+
+def _warn_unidentified(found: Sequence[Unidentified], fitted: FittedPoint) -> None:
+    parts = []
+    for component, items in found:
+        if component is None:
+            parts.append("the shares")
+            continue
+        shown = ", ".join(repr(name) for name in items[:_MOST_NAMES])
+        more = f" and {len(items) - _MOST_NAMES} more" if len(items) > _MOST_NAMES else ""
+        parts.append(f"component {component}: {shown}{more}")
+    result = (
+        "their standard errors are those of the prior"
+        if fitted.alpha > 0
+        else "they have no standard error (NaN); choose alpha > 0, or fewer components"
+    )
+    warnings.warn(
+        f"the rankings say nothing about some parameters ({'; '.join(parts)}): {result}",
+        NotIdentifiableWarning,
+        stacklevel=4,
+    )
+
+
+def _warn_if_far(solved: Sequence[Solved]) -> None:
+    """Say so where the parameters are not at the maximum for these rankings."""
+    furthest = 0.0
+    for one in solved:
+        variances = np.diag(one.inverse)
+        known = variances > 0
+        moves = np.abs(one.step[known]) / np.sqrt(variances[known])
+        furthest = max(furthest, float(moves.max(initial=0.0)))
+    if furthest > _FAR:
+        warnings.warn(
+            f"these rankings would move the parameters by {furthest:.2g} standard errors, so the fit is not at its "
+            "maximum here, and standard errors are those of another point; give the rankings of the fit, or fit again "
+            "with a smaller tol",
+            NotConvergedWarning,
+            stacklevel=4,
+        )
