@@ -66,8 +66,8 @@ def kendall_tau(first: ArrayLike, second: ArrayLike) -> float:
     Parameters
     ----------
     first, second : (n_items,)
-        Worths or log-worths of both, or expected ranks of both. Equal numbers are ties. The result is NaN if all numbers
-        of one are equal.
+        Worths or log-worths of both, or expected ranks of both. Equal numbers are ties. The result is NaN if all
+        numbers of one are equal.
 
     Examples
     --------

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Prefixes that a search extends before it gives up.
-MOST_STEPS = 20_000
+MOST_STEPS = 5_000
 # Probabilities that differ by less, as a portion, are equal.
 _EQUAL = 1e-12
 

@@ -97,10 +97,11 @@ class RankingMethods(FittedMixture):
     ) -> MostProbable:
         """The most probable ranking of all items, and its probability.
 
-        For a component it is the order of the worths. For a mixture it is searched for: exactly for up to 8 items or
-        so, and for more where components are clear. `is_exact` says whether the search ended; if not, `log_bound`
-        bounds the probability of every ranking, and the ranking is the best of the modes of the components and the
-        order of the expected ranks, after swaps of neighbours.
+        For a component it is the order of the worths. For a mixture it is searched for: exactly for up to 6 items, and
+        for more as long as `most_steps` are enough (30 items with log-worths of standard deviation 1 take a few).
+        `is_exact` says whether the search ended. If not, `log_bound` bounds the log-probability of every ranking, and
+        the ranking is the best that was met, beginning with the modes of the components and the order of the expected
+        ranks, after swaps of neighbours.
 
         Parameters
         ----------
