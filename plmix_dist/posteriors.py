@@ -172,7 +172,7 @@ def check_columns(
     >>> check_columns(np.zeros((2, 2)), None)
     Traceback (most recent call last):
     ...
-    plmix_dist.errors.SettingsError: shares of this model depend on 1 covariates of persons; pass membership_covariates
+    plmix_dist.errors.SettingsError: shares of this model depend on 1 covariates of persons; pass ...
     """
     if coefficients is None:
         if covariates is None:
@@ -185,7 +185,8 @@ def check_columns(
         if not n_columns:
             return None
         raise SettingsError(
-            f"shares of this model depend on {n_columns} covariates of persons; pass membership_covariates"
+            f"shares of this model depend on {n_columns} covariates of persons; pass membership_covariates "
+            "(--covariates)"
         )
     if covariates.shape[1] != n_columns:
         raise SettingsError(

@@ -9,7 +9,7 @@ from plmix_dist.data import as_rankings
 from plmix_dist.engine import run_all
 from plmix_dist.engine.by_row import rows_of_run, run_of_rows
 from plmix_dist.engine.store_leaves import StoreLeaves
-from plmix_dist.posteriors import probabilities_of
+from plmix_dist.posteriors import check_columns, probabilities_of, with_own_shares
 from plmix_dist.store import (
     Location,
     MembershipPlan,
@@ -26,6 +26,9 @@ from plmix_dist.store.npy import npy_bytes
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
     from plmix_dist.data import Rankings
     from plmix_dist.engine import Executor
@@ -51,12 +54,15 @@ def write_predictions(
     executor: Executor | None = None,
     ties: str = "expand",
     progress: Callable[[int, int], None] | None = None,
+    share_coefficients: NDArray[np.float64] | None = None,
+    membership_covariates: ArrayLike | None = None,
 ) -> Written:
     """Write the probability of each component (`probabilities`) and the most probable one (`component`) of every row.
 
     `out` becomes a Zarr v3 group when all rows are written; nothing is held whole in memory. A second run with the same
     model and rankings continues the first, or does nothing if it is finished. Other memberships that are there are an
-    error, unless `overwrite` is set; then they are removed first. `client` is as in PlackettLuceMixture.fit.
+    error, unless `overwrite` is set; then they are removed first. `client` and `membership_covariates` are as in
+    PlackettLuceMixture.fit; a model whose shares depend on covariates has `share_coefficients`.
 
     Examples
     --------
@@ -71,10 +77,13 @@ def write_predictions(
     Written(n_rankings=100, changed=False)
     """
     opened = store if isinstance(store, RankingStore) else open_store(store)
-    rankings = as_rankings(opened, item_names=mixture.item_names)
+    rankings = as_rankings(opened, item_names=mixture.item_names, covariates=membership_covariates)
+    coefficients = check_columns(share_coefficients, rankings.covariates)
     location = Location.of(out)
     check_target(location, "memberships", overwrite=overwrite, sources=[opened.location.url])
     function = probabilities_of(mixture, ties)
+    if coefficients is not None:
+        function = with_own_shares(function, coefficients)
     plan = MembershipPlan(
         rankings.n_rankings,
         mixture.n_components,
@@ -83,6 +92,7 @@ def write_predictions(
             "model": _digest_of_mixture(mixture),
             "rankings": digest_of_store(opened),
             **_treated(rankings, ties),
+            **_given_covariates(coefficients, rankings.covariates),
         },
     )
     with MembershipSession.begin(location, plan, overwrite=overwrite) as session:
@@ -121,6 +131,15 @@ def _treated(rankings: Rankings, ties: str) -> dict[str, str]:
     """How ties are treated, if there are any: a second run must have it in common with the first."""
     source = rankings.source
     return {"ties": ties} if isinstance(source, StoreLeaves) and "tied" in source.columns else {}
+
+
+def _given_covariates(
+    coefficients: NDArray[np.float64] | None, covariates: NDArray[np.float64] | None
+) -> dict[str, str]:
+    """A digest of covariates and their coefficients, if there are any."""
+    if coefficients is None or covariates is None:
+        return {}
+    return {"covariates": sha256(npy_bytes(coefficients) + npy_bytes(covariates))}
 
 
 def _digest_of_mixture(mixture: MixtureParams) -> str:

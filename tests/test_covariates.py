@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
+from click.testing import CliRunner
 from numpy.testing import assert_allclose
+from oracle import write_store
 from scipy.optimize import minimize
 
 from plmix_dist import PlackettLuceMixture, RankingBlock, SpectralPlackettLuce
+from plmix_dist.cli import plmix
 from plmix_dist.data import as_rankings
+from plmix_dist.data.covariate_files import read_covariates
 from plmix_dist.engine.distributed import DistributedPasses
 from plmix_dist.engine.threaded import ThreadedPasses
-from plmix_dist.errors import SettingsError
+from plmix_dist.errors import SettingsError, StoreExistsError
 from plmix_dist.inference import Em, fit, run
 from plmix_dist.inference.covariate_units import Units, take_units
 from plmix_dist.inference.covariates import CovariateEm, CovariateState, SharePoint
@@ -435,6 +441,59 @@ def test_saved_model__has_its_coefficients(
     PlackettLuceMixture(2, random_state=1).fit(small.rankings).save(tmp_path / "model")
     assert PlackettLuceMixture.load(tmp_path / "model").share_coefficients_ is None
     assert not (tmp_path / "model" / "share_coefficients.npy").exists()
+
+
+def test_command_line__covariates_from_a_file(small: Drawn, tmp_path: Path) -> None:
+    store = write_store(tmp_path / "store", [[RankingBlock.from_array(small.rankings)]])
+    np.save(tmp_path / "z.npy", small.covariates)
+    lines = [",".join(map(repr, row)) for row in small.covariates.tolist()]
+    (tmp_path / "z.csv").write_text("\n".join(["age,income", *lines]))
+    model, paths = str(tmp_path / "model"), [str(tmp_path / name) for name in ("z.npy", "z.csv")]
+    fit_command = ["fit", str(store.location.url), "--components", "2", "--out", model, "--seed", "1"]
+    assert plmix_json([*fit_command, "--covariates", paths[0]])["changed"]
+    assert not plmix_json([*fit_command, "--covariates", paths[1]])["changed"]  # the same numbers
+    assert isinstance(
+        CliRunner().invoke(plmix, fit_command).exception, StoreExistsError
+    )  # without covariates
+    loaded = PlackettLuceMixture.load(model)
+    score = loaded.score(store, membership_covariates=small.covariates)
+    assert plmix_json(["score", model, str(store.location.url), "--covariates", paths[1]])["score"] == score
+    out = str(tmp_path / "out")
+    assert plmix_json(["predict", model, str(store.location.url), out, "--covariates", paths[0]])["changed"]
+    probabilities: Any = zarr.open_group(out, mode="r")["probabilities"]
+    expected = loaded.predict_proba(store, membership_covariates=small.covariates).compute(
+        scheduler="synchronous"
+    )
+    assert_allclose(probabilities[:], expected, rtol=1e-6)
+    table = loaded.memberships(store, membership_covariates=small.covariates, table="dict")
+    assert table["probability 1"].tolist() == expected[:, 1].tolist()
+    refused = CliRunner().invoke(plmix, ["predict", model, str(store.location.url), str(tmp_path / "other")])
+    assert isinstance(refused.exception, SettingsError)
+    assert "--covariates" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n3\n", "row 3 has 1 values, but the first one has 2"),
+        ("1,2\n3,x\n", "row 2 has 'x' where a number is expected"),
+        ("age\n1\n\nlow\n", "has 'low' where a number is expected"),
+    ],
+)
+def test_file__what_is_wrong_with_it(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "z.csv").write_text(text)
+    with pytest.raises(SettingsError, match=message):
+        read_covariates(tmp_path / "z.csv")
+    (tmp_path / "z.npy").write_text(text)
+    with pytest.raises(SettingsError, match="cannot be read from"):
+        read_covariates(tmp_path / "z.npy")
+
+
+def plmix_json(arguments: list[str]) -> dict[str, Any]:
+    done = CliRunner().invoke(plmix, [*arguments, "--json", "--quiet"])
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 # --- the same bits ---------------------------------------------------------------------------------------

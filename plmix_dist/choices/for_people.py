@@ -10,7 +10,7 @@ from plmix_dist.choices.first_places import top_k_probabilities
 from plmix_dist.choices.fitted_mixture import FittedMixture
 from plmix_dist.choices.tables import table_of
 from plmix_dist.engine.by_row import rows_now
-from plmix_dist.posteriors import probabilities_of
+from plmix_dist.posteriors import check_columns, probabilities_of, with_own_shares
 from plmix_dist.values import whole_number
 
 if TYPE_CHECKING:
@@ -102,7 +102,13 @@ class TableMethods(FittedMixture):
         return table_of(columns, table)
 
     def memberships(
-        self, X: Any, *, unranked: Unranked | None = None, client: ClientLike = None, table: str = "auto"
+        self,
+        X: Any,
+        *,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+        table: str = "auto",
+        membership_covariates: Any = None,
     ) -> Any:
         """A table of memberships: one row per ranking, with its id and group where there are any.
 
@@ -113,7 +119,7 @@ class TableMethods(FittedMixture):
         ----------
         X
             The rankings.
-        unranked, client
+        unranked, client, membership_covariates
             As in `fit`.
         table
             "auto", "pandas", "arrow" or "dict".
@@ -132,8 +138,12 @@ class TableMethods(FittedMixture):
         >>> {name: column.tolist() for name, column in found.items()}
         {'id': [0], 'component': [0], 'probability 0': [1.0]}
         """
-        rankings = self._rankings(X, unranked)
-        probabilities = rows_now(rankings, probabilities_of(self._mixture(), self._ties), client)
+        rankings = self._rankings(X, unranked, covariates=membership_covariates)
+        function = probabilities_of(self._mixture(), self._ties)
+        coefficients = check_columns(self._coefficients, rankings.covariates)
+        if coefficients is not None:
+            function = with_own_shares(function, coefficients)
+        probabilities = rows_now(rankings, function, client)
         columns: dict[str, Any] = {"id": np.arange(rankings.n_rankings)}
         blocks = list(_labels(rankings))
         if blocks and blocks[0][0] is not None:

@@ -34,6 +34,16 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
     return int(value) if value.isdigit() else value
 
 
+def _covariates_option(command: Any) -> Any:
+    """The option --covariates, for verbs that take shares of persons."""
+    return click.option(
+        "--covariates",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Columns of the person who gave each ranking, on which shares depend: .npy, or CSV of numbers.",
+    )(command)
+
+
 @plmix.command()
 @click.argument("store")
 @click.option(
@@ -99,12 +109,21 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
 @click.option(
     "--residency", type=click.Choice(["auto", "memory", "store"]), default="auto", show_default=True
 )
+@_covariates_option
 @force_option
 @seed_option
 @computing
 @talking
 def fit(
-    store: str, *, out: str, force: bool, seed: int, executor: LazyExecutor, talk: Talk, **settings: Any
+    store: str,
+    *,
+    out: str,
+    covariates: str | None,
+    force: bool,
+    seed: int,
+    executor: LazyExecutor,
+    talk: Talk,
+    **settings: Any,
 ) -> int:
     """Fit a mixture to STORE and save it; exit code 4 if it did not converge.
 
@@ -121,14 +140,15 @@ def fit(
         folder, opened = Location.of(out), open_store(store)
         tell_if_interrupted(written_so_far(folder, "wip/none", "model.json"))
         check_target(folder, "model", overwrite=force, sources=[opened.location.url])
-        job = _job(opened, seed, settings)
+        columns = _read_covariates(covariates)
+        job = _job(opened, seed, settings) | _covariates_of_job(columns)
         if not force and _there_already(folder, job):
             return _show_there_already(folder, out, talk)
         folder.check_writable()  # before hours of computing
         if progress is not None:
             progress.stage({"stage": "open", "state": "ended", "weight": opened.total_weight})
         model = PlackettLuceMixture(random_state=seed, progress=progress, **settings)
-        _fit_without_warnings(model, opened, executor)
+        _fit_without_warnings(model, opened, executor, columns)
     model.save(folder, about={"job": job})
     record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
     lines = [*_fit_lines(model, record), *_truth_lines(model, store, record)]
@@ -136,22 +156,43 @@ def fit(
     return 0 if model.converged_ else EXIT_NOT_CONVERGED
 
 
-def _fit_without_warnings(model: PlackettLuceMixture, opened: RankingStore, executor: LazyExecutor) -> None:
+def _read_covariates(path: str | None) -> NDArray[np.float64] | None:
+    """The covariates in a file, if one is given."""
+    from plmix_dist.data.covariate_files import read_covariates
+
+    return None if path is None else read_covariates(path)
+
+
+def _covariates_of_job(columns: NDArray[np.float64] | None) -> dict[str, str]:
+    """A digest of covariates, if there are any: another file gives another model."""
+    from plmix_dist.store.manifest import sha256
+    from plmix_dist.store.npy import npy_bytes
+
+    return {} if columns is None else {"covariates": sha256(npy_bytes(columns))[:16]}
+
+
+def _fit_without_warnings(
+    model: PlackettLuceMixture,
+    opened: RankingStore,
+    executor: LazyExecutor,
+    columns: NDArray[np.float64] | None,
+) -> None:
     """Fit. What the result says need not be said by warnings."""
     from plmix_dist.errors import CollapsedComponentWarning, NotConvergedWarning
 
     with warnings.catch_warnings():
         for said_in_the_result in (NotConvergedWarning, CollapsedComponentWarning):
             warnings.simplefilter("ignore", said_in_the_result)
-        model.fit(opened, client=executor.client_if_asked())
+        model.fit(opened, client=executor.client_if_asked(), membership_covariates=columns)
 
 
 @plmix.command()
 @click.argument("model")
 @click.argument("store")
+@_covariates_option
 @computing
 @talking
-def score(model: str, store: str, *, executor: LazyExecutor, talk: Talk) -> None:
+def score(model: str, store: str, *, covariates: str | None, executor: LazyExecutor, talk: Talk) -> None:
     """Mean log-likelihood of the rankings of STORE under MODEL."""
     with progress_bar("score", shown=talk.progress, as_json=talk.as_json):
         from plmix_dist.data import weight_of_memberships
@@ -159,7 +200,9 @@ def score(model: str, store: str, *, executor: LazyExecutor, talk: Talk) -> None
         from plmix_dist.store import open_store
 
         opened = open_store(store)
-        value = PlackettLuceMixture.load(model).score(opened, client=executor.client_if_asked())
+        value = PlackettLuceMixture.load(model).score(
+            opened, client=executor.client_if_asked(), membership_covariates=_read_covariates(covariates)
+        )
     record = {
         "score": value,
         "log_likelihood": value * weight_of_memberships(opened),
@@ -172,10 +215,20 @@ def score(model: str, store: str, *, executor: LazyExecutor, talk: Talk) -> None
 @click.argument("model")
 @click.argument("store")
 @click.argument("out")
+@_covariates_option
 @force_option
 @computing
 @talking
-def predict(model: str, store: str, out: str, *, force: bool, executor: LazyExecutor, talk: Talk) -> None:
+def predict(
+    model: str,
+    store: str,
+    out: str,
+    *,
+    covariates: str | None,
+    force: bool,
+    executor: LazyExecutor,
+    talk: Talk,
+) -> None:
     """Write the membership of every ranking of STORE under MODEL to OUT, as Zarr arrays."""
     with progress_bar("predict", shown=talk.progress, as_json=talk.as_json) as progress:
         from plmix_dist.estimator import PlackettLuceMixture
@@ -185,14 +238,17 @@ def predict(model: str, store: str, out: str, *, force: bool, executor: LazyExec
         from plmix_dist.store.targets import MEMBERSHIPS_PLAN
 
         tell_if_interrupted(written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json"))
+        fitted = PlackettLuceMixture.load(model)
         written = write_predictions(
             MixtureParams.load(model),
             store,
             out,
             overwrite=force,
             executor=executor,
-            ties=PlackettLuceMixture.load(model).ties,
+            ties=fitted.ties,
             progress=progress,
+            share_coefficients=fitted.share_coefficients_,
+            membership_covariates=_read_covariates(covariates),
         )
     record = {
         "out": out,
