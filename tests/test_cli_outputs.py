@@ -235,7 +235,7 @@ def test_output__a_file_where_a_folder_should_be(
         "splitting.run_all",
         "prediction.run_all",
         "estimator.fit_mixture",
-        "formats.delimited.survey",
+        "formats.write_delimited.survey",
         "store.reader.RankingStore.iter_leaves",
     ):
         monkeypatch.setattr(f"plmix_dist.{place}", computes)
@@ -459,7 +459,7 @@ def test_interrupted__says_what_is_true(
     prepare(verb, source, tmp_path / "root")
     with monkeypatch.context() as patch:
         for place in ("ingestion.driver.run_all", "simulation.run_all", "splitting.run_all", "prediction.run_all",
-                      "estimator.fit_mixture", "formats.delimited.labelled_rows"):  # fmt: skip
+                      "estimator.fit_mixture", "formats.write_delimited.labelled_rows"):  # fmt: skip
             patch.setattr(f"plmix_dist.{place}", interrupted)
         said = plmix(*command_of(verb, source, tmp_path / "root"))
     assert said.code == 130
@@ -476,9 +476,9 @@ def test_export__interrupted_behind_a_url_publishes_nothing(
     source: Path, memory_place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from plmix_dist import export
-    from plmix_dist.formats import delimited
+    from plmix_dist.formats import write_delimited
 
-    rows = delimited.labelled_rows
+    rows = write_delimited.labelled_rows
 
     def two_rows(*arguments: Any) -> Iterator[Any]:
         found = rows(*arguments)
@@ -487,7 +487,7 @@ def test_export__interrupted_behind_a_url_publishes_nothing(
         raise KeyboardInterrupt
 
     target = f"{memory_place.url}/votes.csv"
-    monkeypatch.setattr(delimited, "labelled_rows", two_rows)
+    monkeypatch.setattr(write_delimited, "labelled_rows", two_rows)
     with pytest.raises(KeyboardInterrupt):
         export(source / "store", target)
     assert memory_place.listing() == []
