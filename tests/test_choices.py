@@ -373,6 +373,38 @@ def test_complete__a_known_component_orders_by_its_worths():
     assert found.tolist() == [[2, 4, *by_worth]]
 
 
+# --- covariates of persons --------------------------------------------------------------------------------
+
+
+def test_shares_of_persons_take_the_place_of_the_shares():
+    mixture = mixture_of(6, 2, seed=11)
+    model = Model(mixture)
+    model.share_coefficients_ = np.array([[0.0, 0.0], [0.3, 1.5]])
+    ages = np.array([-1.0, 0.0, 1.0, 2.0])
+    block = RankingBlock.from_rows(ROWS, n_items=6)
+    odds = np.exp(0.3 + 1.5 * ages)
+    for number, row in enumerate(ROWS):
+        shares = np.array([1.0, odds[number]]) / (1 + odds[number])
+        single = Model(MixtureParams(mixture.log_worths, shares, mixture.item_names))
+        alone = RankingBlock.from_rows([row], n_items=6)
+        for predict in (
+            lambda model, given, **own: model.choice_probabilities(given=given, **own),
+            lambda model, given, **own: model.choice_probabilities([0, 5], given=given, **own),
+            lambda model, given, **own: model.expected_ranks(given=given, **own),
+            lambda model, given, **own: model.pairwise_probabilities(given=given, **own),
+            lambda model, given, **own: model.top_k_probabilities(2, given=given, **own),
+            lambda model, given, **own: model.ranking_probabilities(given, **own),
+            lambda model, given, **own: model.ranking_probabilities(given, given=given, **own),
+            lambda model, given, **own: model.complete(given, with_probabilities=True, **own)[1],
+            lambda model, given, **own: model.memberships(given, table="dict", **own)["probability 1"],
+        ):
+            found = predict(model, block, membership_covariates=ages)[number]
+            np.testing.assert_allclose(found, predict(single, alone)[0], rtol=1e-12)
+    with pytest.raises(SettingsError, match="pass membership_covariates"):
+        model.expected_ranks(given=block)
+    assert model.expected_ranks(given=block, component=0).shape == (4, 6)
+
+
 # --- stores -----------------------------------------------------------------------------------------------
 
 
@@ -418,6 +450,10 @@ def test_tables():
     assert worths.columns.tolist() == ["item", "component 0", "component 1"]
     np.testing.assert_array_equal(worths["component 1"], mixture.log_worths[1])
     assert model.worths_frame(log=False)["component 0"].sum() == pytest.approx(1)
+    errors = model.worths_frame(standard_errors=np.full((2, 3), 0.1))
+    assert errors["standard error 1"].tolist() == [0.1] * 3
+    with pytest.raises(SettingsError, match=r"shape \(2, 3\), as the log-worths have, but got \(1, 3\)"):
+        model.worths_frame(standard_errors=np.full((1, 3), 0.1))
     top = model.top_items(2)
     assert top["component 0"].tolist() == ["tea", "mate"]
     assert top["component 1"].tolist() == ["coffee", "mate"]

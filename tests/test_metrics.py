@@ -140,6 +140,19 @@ def test_first_choice_calibration__a_store_equals_its_block(tmp_path):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12)
 
 
+def test_first_choice_calibration__shares_of_persons():
+    model = pl.PlackettLuceMixture(2)
+    model._set_mixture(MixtureParams.of(np.log([[4.0, 1.0], [1.0, 1.0]]), [0.5, 0.5], "ab"))
+    model.share_coefficients_ = np.array([[0.0, 0.0], [0.0, 1.0]])
+    worths = np.exp(model.log_worths_)
+    ages = [0.0, 2.0]
+    shares = np.array([[1.0, math.exp(age)] for age in ages])
+    shares /= shares.sum(axis=1, keepdims=True)
+    of_first = shares @ (worths[:, 0] / worths.sum(axis=1))
+    found = model.first_choice_calibration([[0, 1], [1, 0]], membership_covariates=ages)
+    assert found.mean_log_loss == pytest.approx(-(math.log(of_first[0]) + math.log(1 - of_first[1])) / 2)
+
+
 def test_wrong_outcomes_are_refused():
     with pytest.raises(SettingsError, match="whole numbers from 0 to 1"):
         metrics.log_loss([[0.5, 0.5]], [2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -10,10 +10,9 @@ from plmix_dist.choices.probabilities import choice_probabilities
 from plmix_dist.choices.row_places import row_places
 from plmix_dist.choices.tables import table_of
 from plmix_dist.engine.request import Aggregation
+from plmix_dist.rankings.person_shares import log_shares_at
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import RankingBlock
@@ -140,18 +139,22 @@ def binned(
     )
 
 
-def _first_choices(number: int, block: RankingBlock, params: tuple[NDArray[np.float64], ...]) -> Calibration:
+def _first_choices(number: int, block: RankingBlock, params: Any) -> Calibration:
     """The first choices of one leaf. Rows without a single first item, or with nothing else on offer, do not count."""
     del number
-    log_worths, shares, bins = params
+    log_worths, shares, bins, coefficients = params
+    shares = np.broadcast_to(shares, (block.n_rankings, len(shares)))
+    if coefficients is not None:
+        assert block.covariates is not None, "shares of persons need covariates"
+        shares = np.exp(log_shares_at(block.covariates, coefficients))
     places = row_places(block)
     offered = places.place >= 0
     first = (places.place == 0) & ~places.is_open & (places.size == 1)
     rows = np.flatnonzero(first.any(axis=1) & (offered.sum(axis=1) > 1))
     offered = offered[rows]
     probabilities = np.zeros(offered.shape)
-    for share, logs in zip(shares, log_worths, strict=True):
-        probabilities += share * choice_probabilities(logs[None], offered)[0]
+    for share, logs in zip(shares[rows].T, log_worths, strict=True):
+        probabilities += share[:, None] * choice_probabilities(logs[None], offered)[0]
     outcomes = first[rows].argmax(axis=1)
     return binned(
         probabilities, outcomes, weights=block.row_weights[rows], possible=offered, n_bins=len(bins)

@@ -12,6 +12,8 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.values import shown
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
     from plmix_dist.data import Rankings
     from plmix_dist.engine.by_row import RowFunction
     from plmix_dist.engine.clients import ClientLike
@@ -39,12 +41,46 @@ class FittedMixture:
 
     @abstractmethod
     def _rankings(
-        self, X: Any, unranked: Unranked | None, sample_weight: Any = None, *, ties: str = "marginal"
+        self,
+        X: Any,
+        unranked: Unranked | None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        ties: str = "marginal",
+        covariates: ArrayLike | None = None,
     ) -> Rankings: ...
+
+    @abstractmethod
+    def _by_person(
+        self,
+        X: Any,
+        unranked: Unranked | None,
+        client: ClientLike,
+        function: RowFunction,
+        covariates: ArrayLike | None,
+    ) -> Any: ...
+
+    @property
+    @abstractmethod
+    def _coefficients(self) -> NDArray[np.float64] | None: ...
 
     @property
     @abstractmethod
     def _ties(self) -> str: ...
+
+    def _predicted(
+        self,
+        X: Any,
+        function: RowFunction,
+        chosen: int | str | None,
+        unranked: Unranked | None,
+        client: ClientLike,
+        covariates: ArrayLike | None,
+    ) -> Any:
+        """A row function of the mixture, with each person's own shares; of a known component, shares do not matter."""
+        if chosen is None:
+            return self._by_person(X, unranked, client, function, covariates)
+        return self._by_row(X, unranked, client, function)
 
 
 def chosen_component(component: Any, mixture: MixtureParams) -> Any:

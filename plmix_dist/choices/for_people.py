@@ -10,8 +10,9 @@ from plmix_dist.choices.first_places import top_k_probabilities
 from plmix_dist.choices.fitted_mixture import FittedMixture
 from plmix_dist.choices.tables import table_of
 from plmix_dist.engine.by_row import rows_now
+from plmix_dist.errors import SettingsError
 from plmix_dist.posteriors import check_columns, probabilities_of, with_own_shares
-from plmix_dist.values import whole_number
+from plmix_dist.values import numbers, whole_number
 
 if TYPE_CHECKING:
     from plmix_dist.data import Rankings
@@ -31,7 +32,7 @@ class TableMethods(FittedMixture):
     True
     """
 
-    def worths_frame(self, *, log: bool = True, table: str = "auto") -> Any:
+    def worths_frame(self, *, log: bool = True, standard_errors: Any = None, table: str = "auto") -> Any:
         """A table of worths: one row per item, one column per component.
 
         Parameters
@@ -39,14 +40,15 @@ class TableMethods(FittedMixture):
         log
             Whether to give log-worths, of mean zero in each component. Otherwise worths that sum to 1 in each
             component: the probabilities of the first choice from all items.
+        standard_errors
+            What `standard_errors(X)` gave; they belong to log-worths.
         table
             "auto", "pandas", "arrow" or "dict".
 
         Returns
         -------
         table
-            Columns `item`, and `component 0` and so on. Log-worths have columns `standard error 0` and so on, if
-            `standard_errors` was called.
+            Columns `item`, and `component 0` and so on; with standard errors, `standard error 0` and so on.
 
         Examples
         --------
@@ -62,8 +64,16 @@ class TableMethods(FittedMixture):
             values = np.exp(values - np.logaddexp.reduce(values, axis=1)[:, None])
         columns: dict[str, Any] = {"item": mixture.item_names}
         columns |= {f"component {number}": line for number, line in enumerate(values)}
-        errors = getattr(getattr(self, "standard_errors_", None), "log_worths", None)
-        if log and errors is not None:
+        if standard_errors is not None:
+            if not log:
+                raise SettingsError("standard errors are those of log-worths; leave out log=False")
+            errors = numbers(
+                "standard_errors.log_worths", getattr(standard_errors, "log_worths", standard_errors)
+            )
+            if errors.shape != values.shape:
+                raise SettingsError(
+                    f"expected standard errors of shape {values.shape}, as the log-worths have, but got {errors.shape}"
+                )
             columns |= {f"standard error {number}": line for number, line in enumerate(errors)}
         return table_of(columns, table)
 
@@ -95,9 +105,8 @@ class TableMethods(FittedMixture):
         names = np.array(mixture.item_names)
         columns: dict[str, Any] = {"place": np.arange(1, k + 1)}
         columns["mixture"] = names[np.argsort(-(mixture.shares @ by_component), kind="stable")[:k]]
-        for number, logs in enumerate(
-            mixture.log_worths
-        ):  # a larger worth has a larger probability, for any k
+        # Within a component a larger worth has a larger probability, for any k.
+        for number, logs in enumerate(mixture.log_worths):
             columns[f"component {number}"] = names[np.argsort(-logs, kind="stable")[:k]]
         return table_of(columns, table)
 

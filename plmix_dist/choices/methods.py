@@ -22,7 +22,7 @@ from plmix_dist.posteriors import probabilities_of
 from plmix_dist.values import whole_number
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from plmix_dist.engine.clients import ClientLike
     from plmix_dist.mixture import MixtureParams
@@ -36,7 +36,8 @@ class PredictionMethods(FittedMixture):
     Most have `given`: rows of what each person has ranked so far, in any form that `fit` takes. Results are then one
     per row, with the memberships of that row (with groups, of its person), about the whole ranking of what was on offer
     in the row. They are NumPy arrays for rows in memory, and lazy Dask arrays for stores and Dask arrays. Shapes begin
-    with the rows, then the components of "all".
+    with the rows, then the components of "all". If shares depend on covariates of persons, `membership_covariates` are
+    those of the rows given; without rows, the mixture has the mean shares.
 
     Examples
     --------
@@ -53,6 +54,7 @@ class PredictionMethods(FittedMixture):
         given: Any = None,
         unranked: Unranked | None = None,
         client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
     ) -> Any:
         """The probability that each item is chosen from an offered set.
 
@@ -65,7 +67,7 @@ class PredictionMethods(FittedMixture):
         given
             What persons have ranked so far. With `offered`, the choice is a new one by the same person, from exactly
             this set.
-        unranked, client
+        unranked, client, membership_covariates
             As in `fit`, for `given`.
 
         Returns
@@ -89,7 +91,14 @@ class PredictionMethods(FittedMixture):
         mixture = self._mixture()
         chosen = chosen_component(component, mixture)
         if offered is None and given is not None:
-            found = self._by_row(given, unranked, client, next_choices_of(mixture, Given(self._ties, chosen)))
+            found = self._predicted(
+                given,
+                next_choices_of(mixture, Given(self._ties, chosen)),
+                chosen,
+                unranked,
+                client,
+                membership_covariates,
+            )
             return _shaped(found, chosen, mixture, (mixture.n_items,))
         numbers = np.arange(mixture.n_items)
         if offered is not None:
@@ -97,7 +106,7 @@ class PredictionMethods(FittedMixture):
         by_component = choice_probabilities(mixture.log_worths[:, numbers])
         if given is None:
             return _mixed(by_component, mixture.shares, chosen)
-        return self._mixed_by_row(by_component, chosen, given, unranked, client)
+        return self._mixed_by_row(by_component, chosen, given, unranked, client, membership_covariates)
 
     def pairwise_probabilities(
         self,
@@ -107,6 +116,7 @@ class PredictionMethods(FittedMixture):
         given: Any = None,
         unranked: Unranked | None = None,
         client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
     ) -> Any:
         """The probability that item i comes before item j.
 
@@ -118,7 +128,7 @@ class PredictionMethods(FittedMixture):
             None for the mixture, a number from 0, or "all".
         given
             What persons have ranked so far.
-        unranked, client
+        unranked, client, membership_covariates
             As in `fit`, for `given`.
 
         Returns
@@ -141,7 +151,14 @@ class PredictionMethods(FittedMixture):
             numbers = item_numbers("items", items, mixture.item_names)
         if given is None:
             return _mixed(pairwise_probabilities(mixture.log_worths[:, numbers]), mixture.shares, chosen)
-        found = self._by_row(given, unranked, client, pairs_of(mixture, Given(self._ties, chosen), numbers))
+        found = self._predicted(
+            given,
+            pairs_of(mixture, Given(self._ties, chosen), numbers),
+            chosen,
+            unranked,
+            client,
+            membership_covariates,
+        )
         return _shaped(found, chosen, mixture, (len(numbers), len(numbers)))
 
     def expected_ranks(
@@ -151,6 +168,7 @@ class PredictionMethods(FittedMixture):
         given: Any = None,
         unranked: Unranked | None = None,
         client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
     ) -> Any:
         """The mean place of each item; 1 is the best place.
 
@@ -160,7 +178,7 @@ class PredictionMethods(FittedMixture):
             None for the mixture, a number from 0, or "all".
         given
             What persons have ranked so far.
-        unranked, client
+        unranked, client, membership_covariates
             As in `fit`, for `given`.
 
         Returns
@@ -179,7 +197,14 @@ class PredictionMethods(FittedMixture):
         chosen = chosen_component(component, mixture)
         if given is None:
             return _mixed(expected_ranks(mixture.log_worths), mixture.shares, chosen)
-        found = self._by_row(given, unranked, client, ranks_of(mixture, Given(self._ties, chosen)))
+        found = self._predicted(
+            given,
+            ranks_of(mixture, Given(self._ties, chosen)),
+            chosen,
+            unranked,
+            client,
+            membership_covariates,
+        )
         return _shaped(found, chosen, mixture, (mixture.n_items,))
 
     def top_k_probabilities(
@@ -190,6 +215,7 @@ class PredictionMethods(FittedMixture):
         given: Any = None,
         unranked: Unranked | None = None,
         client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
     ) -> Any:
         """The probability that each item has one of the first k places.
 
@@ -203,7 +229,7 @@ class PredictionMethods(FittedMixture):
             None for the mixture, a number from 0, or "all".
         given
             What persons have ranked so far.
-        unranked, client
+        unranked, client, membership_covariates
             As in `fit`, for `given`.
 
         Returns
@@ -223,7 +249,14 @@ class PredictionMethods(FittedMixture):
         whole_number("k", k, at_least=1)
         if given is None:
             return _mixed(top_k_probabilities(mixture.log_worths, int(k)), mixture.shares, chosen)
-        found = self._by_row(given, unranked, client, top_k_of(mixture, Given(self._ties, chosen), int(k)))
+        found = self._predicted(
+            given,
+            top_k_of(mixture, Given(self._ties, chosen), int(k)),
+            chosen,
+            unranked,
+            client,
+            membership_covariates,
+        )
         return _shaped(found, chosen, mixture, (mixture.n_items,))
 
     def _mixed_by_row(
@@ -233,9 +266,11 @@ class PredictionMethods(FittedMixture):
         given: Any,
         unranked: Unranked | None,
         client: ClientLike,
+        covariates: ArrayLike | None,
     ) -> Any:
         """By the memberships of each row, from what is the same for all rows given the component."""
-        weights = self._by_row(given, unranked, client, probabilities_of(self._mixture(), self._ties))
+        function = probabilities_of(self._mixture(), self._ties)
+        weights = self._predicted(given, function, chosen, unranked, client, covariates)
         if chosen is None:
             return weights @ by_component
         same = by_component if chosen == ALL else by_component[chosen]

@@ -9,15 +9,17 @@ import numpy as np
 from plmix_dist.choices.calibration import FIRST_CHOICES, Calibration
 from plmix_dist.choices.fitted_mixture import FittedMixture, chosen_component, one_component
 from plmix_dist.choices.most_probable import MOST_STEPS, MostProbable, most_probable
-from plmix_dist.choices.row_functions import ALL, Given, completions_of, component_logs_of
+from plmix_dist.choices.row_functions import ALL, Given, completions_of, component_logs_of, mixture_logs_of
 from plmix_dist.engine.clients import client_of
 from plmix_dist.engine.passes import make_passes
 from plmix_dist.engine.request import Request
 from plmix_dist.errors import SettingsError
-from plmix_dist.posteriors import probabilities_of
+from plmix_dist.posteriors import check_columns, probabilities_of
 from plmix_dist.values import whole_number
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from plmix_dist.engine.clients import ClientLike
     from plmix_dist.rankings import Unranked
 
@@ -41,6 +43,7 @@ class RankingMethods(FittedMixture):
         log: bool = False,
         unranked: Unranked | None = None,
         client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
     ) -> Any:
         """The probability of each ranking: full, a prefix (`unranked="below"`), or of some items ("absent").
 
@@ -58,7 +61,7 @@ class RankingMethods(FittedMixture):
             ranking, let X order the items that are left.
         log
             Whether to give logarithms.
-        unranked, client
+        unranked, client, membership_covariates
             As in `fit`, for X and `given`.
 
         Returns
@@ -75,21 +78,16 @@ class RankingMethods(FittedMixture):
         """
         mixture = self._mixture()
         chosen = chosen_component(component, mixture)
-        logs = self._by_row(X, unranked, client, component_logs_of(mixture))
-        if chosen is None:
-            log_weights: Any = mixture.log_shares
-            if given is not None:
-                weights = self._by_row(given, unranked, client, probabilities_of(mixture, self._ties))
-                if weights.shape != logs.shape:
-                    raise SettingsError(
-                        f"given has {weights.shape[0]} rankings and X has {logs.shape[0]}; both need one row per person"
-                    )
-                log_weights = np.log(np.maximum(weights, np.finfo(np.float64).tiny))
-            logs = logs + log_weights
-            largest = logs.max(axis=1)
-            logs = largest + np.log(np.exp(logs - largest[:, None]).sum(axis=1))
-        elif chosen != ALL:
-            logs = logs[:, chosen]
+        if chosen is None and given is None:
+            logs = self._by_person(X, unranked, client, mixture_logs_of(mixture), membership_covariates)
+        else:
+            logs = self._by_row(X, unranked, client, component_logs_of(mixture))
+            if chosen is None:
+                function = probabilities_of(mixture, self._ties)
+                weights = self._by_person(given, unranked, client, function, membership_covariates)
+                logs = _mixed_logs(logs, weights)
+            elif chosen != ALL:
+                logs = logs[:, chosen]
         return logs if log else np.exp(logs)
 
     def most_probable_ranking(
@@ -134,6 +132,7 @@ class RankingMethods(FittedMixture):
         with_probabilities: bool = False,
         unranked: Unranked | None = None,
         client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
     ) -> Any:
         """The most probable complete order of what was on offer in each row.
 
@@ -151,7 +150,7 @@ class RankingMethods(FittedMixture):
             Whether to search for the best order of each row.
         with_probabilities
             Whether to give the probability of the order, given the row, too.
-        unranked, client
+        unranked, client, membership_covariates
             As in `fit`.
 
         Returns
@@ -170,19 +169,24 @@ class RankingMethods(FittedMixture):
         """
         mixture = self._mixture()
         chosen = one_component(component, mixture)
-        found = self._by_row(
-            X, unranked, client, completions_of(mixture, Given(self._ties, chosen), bool(search))
-        )
+        function = completions_of(mixture, Given(self._ties, chosen), bool(search))
+        found = self._predicted(X, function, chosen, unranked, client, membership_covariates)
         orders = found[:, :-1].astype(np.int64)
         return (orders, found[:, -1]) if with_probabilities else orders
 
     def first_choice_calibration(
-        self, X: Any, *, n_bins: int = 10, unranked: Unranked | None = None, client: ClientLike = None
+        self,
+        X: Any,
+        *,
+        n_bins: int = 10,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
     ) -> Calibration:
         """How often items predicted as first choice with probability p are the first choice, by bins of p.
 
-        One pass over the rankings. Every item on offer in a row is one event. Memberships are the shares: nothing is
-        known of the person. Rows whose first place is tied do not count.
+        One pass over the rankings. Every item on offer in a row is one event. Memberships are the shares: nothing else
+        is known of the person. Rows whose first place is tied do not count.
 
         Parameters
         ----------
@@ -190,7 +194,7 @@ class RankingMethods(FittedMixture):
             The rankings.
         n_bins
             The number of bins of equal width.
-        unranked, client
+        unranked, client, membership_covariates
             As in `fit`.
 
         Examples
@@ -203,10 +207,11 @@ class RankingMethods(FittedMixture):
         """
         mixture = self._mixture()
         whole_number("n_bins", n_bins, at_least=1)
-        rankings = self._rankings(X, unranked)
+        rankings = self._rankings(X, unranked, covariates=membership_covariates)
+        coefficients = check_columns(self._coefficients, rankings.covariates)
         with client_of(client) as chosen:
             passes = make_passes(rankings, chosen, "store")
-            params = (mixture.log_worths, mixture.shares, np.zeros(int(n_bins)))
+            params = (mixture.log_worths, mixture.shares, np.zeros(int(n_bins)), coefficients)
             (answer,) = passes.run([Request(FIRST_CHOICES, params)])
             passes.release()
         if answer.error is not None:
@@ -214,3 +219,14 @@ class RankingMethods(FittedMixture):
         (found,) = answer.results
         assert isinstance(found, Calibration)
         return found
+
+
+def _mixed_logs(logs: Any, weights: Any) -> Any:
+    """(n_rankings,): the logarithm of the mean over components, from logs and weights (n_rankings, n_components)."""
+    if weights.shape != logs.shape:
+        raise SettingsError(
+            f"given has {weights.shape[0]} rankings and X has {logs.shape[0]}; both need one row per person"
+        )
+    total = logs + np.log(np.maximum(weights, np.finfo(np.float64).tiny))
+    largest = total.max(axis=1)
+    return largest + np.log(np.exp(total - largest[:, None]).sum(axis=1))

@@ -121,6 +121,21 @@ def component_logs_of(mixture: MixtureParams) -> RowFunction:
     return RowFunction(_component_logs, _params(mixture), _prepared, n_columns=mixture.n_components)
 
 
+def mixture_logs_of(mixture: MixtureParams) -> RowFunction:
+    """(n_rankings,): log Pr(row), each row by itself; the sum over the orders of ties.
+
+    Examples
+    --------
+    >>> from plmix_dist.data import as_rankings
+    >>> from plmix_dist.engine.by_row import rows_now
+    >>> from plmix_dist.mixture import MixtureParams
+    >>> mixture = MixtureParams.of(np.log([[3.0, 1.0], [1.0, 1.0]]), [0.5, 0.5], ["a", "b"])
+    >>> np.exp(rows_now(as_rankings([[0, 1]]), mixture_logs_of(mixture))).round(6).tolist()
+    [0.625]
+    """
+    return RowFunction(partial(_mixture_logs, mixture.log_shares), _params(mixture), _prepared)
+
+
 def completions_of(mixture: MixtureParams, given: Given, search: bool) -> RowFunction:
     """(n_rankings, n_items + 1): a complete order of what was on offer, -1 after its end; then its probability.
 
@@ -177,6 +192,12 @@ def _pairs(
 
 def _component_logs(block: RankingBlock, at: At) -> NDArray[np.float64]:
     return component_logs(block, at.prepared)
+
+
+def _mixture_logs(log_shares: NDArray[np.float64], block: RankingBlock, at: At) -> NDArray[np.float64]:
+    of_person = log_shares if block.log_shares is None else block.log_shares
+    logs: NDArray[np.float64] = np.logaddexp.reduce(component_logs(block, at.prepared) + of_person, axis=1)
+    return logs
 
 
 def _completions(given: Given, search: bool, block: RankingBlock, at: At) -> NDArray[np.float64]:
