@@ -251,27 +251,32 @@ def test_a_new_choice_by_the_same_person_depends_on_memberships_alone():
     np.testing.assert_allclose(found, model.predict_proba(block) @ by_component, atol=1e-15)
 
 
-@pytest.mark.parametrize("n_tied", [2, 5, 30])
-def test_ties_of_any_size__pairs_equal_draws(n_tied):
-    rng = np.random.default_rng(n_tied)
-    log_worths, log_rest = rng.normal(size=n_tied), -1.0
-    found = tied_pairs(log_worths[None], np.array([log_rest]))[0]
-    np.testing.assert_allclose(found + found.T, 1, atol=1e-12)
-    if n_tied > 12:
-        return
+def test_tied_pairs__equal_sums_over_the_orders_of_the_tie():
+    rng = np.random.default_rng(5)
+    log_worths, log_rest = 2.0 * rng.normal(size=5), -1.0
     worths, rest = np.exp(log_worths), math.exp(log_rest)
-    together = np.zeros((n_tied, n_tied))
-    for order in itertools.permutations(range(n_tied)):
+    together, first = np.zeros((5, 5)), np.zeros(5)
+    for order in itertools.permutations(range(5)):
         p = math.prod(
             worths[i] / (rest + math.fsum(worths[j] for j in order[a:])) for a, i in enumerate(order)
         )
-        for a, b in itertools.combinations(order, 2):
-            together[a, b] += p
-    together /= together[0, 1] + together[1, 0]
-    off = ~np.eye(n_tied, dtype=bool)
-    np.testing.assert_allclose(found[off], together[off], atol=1e-12)
-    first = tied_first(log_worths[None], np.array([log_rest]), 1)[0]
-    assert first.sum() == pytest.approx(1)
+        first[list(order[:2])] += p
+        for i, j in itertools.combinations(order, 2):
+            together[i, j] += p
+    total = together[0, 1] + together[1, 0]
+    np.fill_diagonal(together, total / 2)
+    case = (log_worths[None], np.array([log_rest]))
+    np.testing.assert_allclose(tied_pairs(*case)[0], together / total, atol=1e-12)
+    np.testing.assert_allclose(tied_first(*case, 2)[0], first / total, atol=1e-12)
+
+
+@pytest.mark.parametrize("log_rest", [-30.0, 0.0, 5.0])
+def test_tied_pairs__the_integral_and_the_recursion_give_the_same_mean_places(log_rest):
+    log_worths = 3.0 * np.random.default_rng(6).normal(size=(4, 10))
+    rest = np.full(4, log_rest)
+    by_pairs = tied_pairs(log_worths, rest).sum(axis=1) + 0.5
+    by_subsets = 1 + sum(1 - tied_first(log_worths, rest, n_first) for n_first in range(1, 10))
+    np.testing.assert_allclose(by_pairs, by_subsets, atol=1e-10)
 
 
 def test_first_places_within_a_large_tie_are_refused():
