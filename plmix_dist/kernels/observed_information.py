@@ -62,6 +62,11 @@ class InformationSums(NamedTuple):
 _add_information = Kernel("add_information", Rows, Prepared, Slots, InformationSums)
 
 
+# The kernel leaves out posteriors below 1e-6. A second call has them multiplied by this, and its sums are divided by it.
+_SCALED_UP = 2.0**40
+_LEFT_OUT = 1e-6
+
+
 def information(block: RankingBlock, params: Prepared) -> Information:
     """The information of a block without ties at given parameters. Rows of a group are one person.
 
@@ -138,6 +143,32 @@ def choice_sums(
         pointers(InformationSums(posteriors, own, shared, scores, places, padded)),
     )
     return ChoiceSums(posteriors, scores, _complete(own, shared[:, :, :n_items], params))
+
+
+def all_choice_sums(block: RankingBlock, params: Prepared, posteriors: NDArray[np.float64]) -> ChoiceSums:
+    """As `choice_sums`, which leaves out posteriors below 1e-6; here all count that float64 can add to the others.
+
+    Parameters
+    ----------
+    posteriors : (n_rankings, n_components)
+
+    Examples
+    --------
+    >>> from plmix_dist.kernels import prepare
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block, params = RankingBlock.from_array([[1, 0]]), prepare(np.zeros((2, 2)), np.log([0.5, 0.5]))
+    >>> all_choice_sums(block, params, np.array([[1 - 1e-9, 1e-9]])).scores[0, 1].tolist()
+    [-5e-10, 5e-10]
+    """
+    _, scores, complete = choice_sums(block, params, posteriors)
+    small = posteriors < _LEFT_OUT
+    rows = np.flatnonzero(small.any(axis=1))
+    if len(rows):
+        scaled = np.where(small[rows], posteriors[rows] * _SCALED_UP, 0.0)
+        added = choice_sums(block.take(rows), params, scaled)
+        scores[rows] += added.scores / _SCALED_UP
+        complete += added.complete / _SCALED_UP
+    return ChoiceSums(posteriors, scores, complete)
 
 
 def _observed(

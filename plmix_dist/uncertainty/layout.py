@@ -25,6 +25,8 @@ class Layout:
         Whether there is a prior, and so one ghost per component.
     free_shares
         Whether shares were estimated. Fixed shares are no parameters.
+    shown_shares
+        Whether shares are among the results; they are not in the block of one component.
 
     Examples
     --------
@@ -36,6 +38,7 @@ class Layout:
     n_items: int
     ghosts: bool
     free_shares: bool
+    shown_shares: bool = True
 
     @property
     def n_worths(self) -> int:
@@ -65,8 +68,9 @@ class Layout:
     def unfelt(self) -> NDArray[np.float64]:
         """(size, n_unfelt): directions that change nothing: constants on a component, and on all logits."""
         shares = int(self.free_shares)
-        found = np.zeros((self.size, self.n_components + shares))
-        for k in range(self.n_components):
+        n_worths = self.n_components if self.n_items else 0
+        found = np.zeros((self.size, n_worths + shares))
+        for k in range(n_worths):
             found[k * self.n_items : (k + 1) * self.n_items, k] = 1.0
             if self.ghosts:
                 found[self.n_worths + k, k] = 1.0
@@ -75,9 +79,10 @@ class Layout:
         return found
 
     def to_results(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(n_components * n_items + n_components, size): derivatives of centred log-worths and of shares."""
-        found = np.zeros((self.n_worths + self.n_components, self.size))
-        for k in range(self.n_components):
+        """(n_results, size): derivatives of centred log-worths and of shares in the parameters."""
+        n_shares = self.n_components if self.shown_shares else 0
+        found = np.zeros((self.n_worths + n_shares, self.size))
+        for k in range(self.n_components if self.n_items else 0):
             place = slice(k * self.n_items, (k + 1) * self.n_items)
             found[place, place] = np.eye(self.n_items) - 1 / self.n_items
         if self.free_shares:

@@ -153,8 +153,8 @@ class StandardErrors:
         >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
         >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
         >>> found = errors.differences()
-        >>> found.values.round(3)[0, 1], found.standard_errors.round(3)[0, 1]  # log(3), sqrt(1/30 + 1/10)
-        (1.099, 0.365)
+        >>> found.values[0].round(3).tolist(), found.standard_errors[0].round(3).tolist()  # log(3), sqrt(1/30 + 1/10)
+        ([0.0, 1.099], [0.0, 0.365])
         """
         component = self._component(component)
         worths = self.mixture.log_worths[component]
@@ -178,8 +178,8 @@ class StandardErrors:
         >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
         >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
         >>> found = errors.pairwise_probabilities()
-        >>> found.values.round(3)[0, 1], found.standard_errors.round(4)[0, 1]  # 3/4, sqrt(3/4 1/4 / 40)
-        (0.75, 0.0685)
+        >>> found.values[0].round(3).tolist(), found.standard_errors[0].round(4).tolist()  # sqrt(3/4 1/4 / 40)
+        ([0.5, 0.75], [0.0, 0.0685])
         """
         if component is not None:
             values, errors = self.differences(component)

@@ -14,7 +14,7 @@ from scipy.special import gammaln
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels.e_step import component_logs
 from plmix_dist.kernels.memberships import memberships
-from plmix_dist.kernels.observed_information import choice_sums
+from plmix_dist.kernels.observed_information import all_choice_sums
 from plmix_dist.kernels.row_logs import row_logs
 from plmix_dist.rankings.linear_extensions import MOST_EXTENSIONS, extend_ties
 from plmix_dist.rankings.tie_treatments import TIES
@@ -106,7 +106,7 @@ def _parts(block: RankingBlock, n_rows: int) -> Iterator[RankingBlock]:
 def _scores(block: RankingBlock, params: Prepared) -> PersonScores:
     """Without ties."""
     persons = memberships(block, row_logs(block, params), params)
-    _, scores, complete = choice_sums(block, params, persons.by_row)
+    _, scores, complete = all_choice_sums(block, params, persons.by_row)
     return PersonScores(
         persons.log_likelihoods,
         persons.weights,
@@ -130,7 +130,7 @@ def _tied_scores(block: RankingBlock, params: Prepared) -> PersonScores:
     chances /= np.add.reduceat(chances, firsts, axis=0)[extended.row]
     by_row = persons.by_row
     joint = by_row[extended.row] * chances
-    _, scores, complete = choice_sums(orders, params, joint)
+    _, scores, complete = all_choice_sums(orders, params, joint)
     row_scores = np.add.reduceat(scores, firsts, axis=0)
     # The orders of a row differ in their scores: the variance of these is information that is missing.
     several = np.diff(np.append(firsts, len(extended.row))) > 1

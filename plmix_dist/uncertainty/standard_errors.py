@@ -233,7 +233,7 @@ def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[Sol
     for k in range(mixture.n_components):
         place = slice(k * n_items, (k + 1) * n_items)
         one = _solve_block(
-            Layout(1, n_items, fitted.alpha > 0, free_shares=False),
+            Layout(1, n_items, fitted.alpha > 0, free_shares=False, shown_shares=False),
             (totals.observed[k], totals.products[k]),
             (totals.gradient[place], totals.known[place]),
             (mixture.log_worths[k : k + 1], fitted.ghosts[k : k + 1], mixture.shares[:0]),
