@@ -31,12 +31,13 @@ def log_shares_at(covariates: NDArray[np.float64], coefficients: NDArray[np.floa
     >>> np.exp(log_shares_at(np.array([[0.0], [1.0]]), np.array([[0.0, 0.0], [0.0, np.log(3)]]))).round(6).tolist()
     [[0.5, 0.5], [0.25, 0.75]]
     """
-    logits = np.tile(coefficients[:, 0], (len(covariates), 1))
+    # Components by rows: NumPy is slow along short last axes.
+    logits = np.tile(coefficients[:, :1], (1, len(covariates)))
     for column in range(covariates.shape[1]):
-        logits += covariates[:, column, None] * coefficients[None, :, column + 1]
-    logits -= logits.max(axis=1, keepdims=True)
-    log_shares: NDArray[np.float64] = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    return log_shares
+        logits += coefficients[:, column + 1, None] * covariates[:, column]
+    logits -= logits.max(axis=0)
+    logits -= np.log(np.exp(logits).sum(axis=0))
+    return np.ascontiguousarray(logits.T)
 
 
 def with_person_shares(block: RankingBlock, coefficients: NDArray[np.float64]) -> RankingBlock:
