@@ -420,14 +420,19 @@ def _everything(rows: list[RawRows]) -> list[Any]:
     return sorted(found, key=repr)
 
 
-def _read(path: Path, form: str, text: str, roles: dict[str, int], delimiter: str) -> Any:
+def _read(
+    path: Path, form: str, divider: str | None, text: str, roles: dict[str, int], delimiter: str
+) -> Any:
     """All rows of a table, or the message of the error."""
     path.write_bytes(text.encode())
     width = max([place + 1 for place in roles.values()])
     if form in ("wide", "ranks"):
         width = max(width, text.split("\n")[0].count(delimiter) + 1)
     header = sources.Header(
-        columns=tuple(f"c{place}" for place in range(width)), delimiter=delimiter, roles=roles
+        columns=tuple(f"c{place}" for place in range(width)),
+        delimiter=delimiter,
+        roles=roles,
+        divider=divider,
     )
     part = Slice(find(str(path)), header, 0, None, 1)
     try:
@@ -444,13 +449,14 @@ def test_readers__by_columns_and_by_lines_give_the_same(
 ) -> None:
     table = data.draw(tables(form))
     size = data.draw(st.sampled_from([1, 20, 1 << 20]))
+    divider = data.draw(st.sampled_from([None, ">", ","])) if form == "orderings" else None
     with monkeypatch.context() as patch:
         patch.setattr(text_chunks, "CHUNK_BYTES", size)
-        fast = _read(tmp_path / "a.csv", form, *table)
+        fast = _read(tmp_path / "a.csv", form, divider, *table)
     with monkeypatch.context() as patch:
         for module in (delimited, long):
             patch.setattr(module, "read_columns", lambda *_: None)
-        slow = _read(tmp_path / "a.csv", form, *table)
+        slow = _read(tmp_path / "a.csv", form, divider, *table)
     assert fast == slow
 
 

@@ -113,12 +113,15 @@ class Format:
 def column_roles(columns: Sequence[str], options: ReadOptions, url: str) -> dict[str, int]:
     """The number of the column of each role, by the names in the options or by usual names.
 
+    A column that the options name has no other role by its usual name.
+
     Examples
     --------
     >>> column_roles(["ballot", "choice", "rank"], ReadOptions(columns={"item": "choice"}), "votes.csv")
     {'id': 0, 'item': 1, 'rank': 2}
     """
     places = {name.strip().lower(): place for place, name in reversed(list(enumerate(columns)))}
+    named = {places.get(name.lower()) for name in options.column_names}
     roles: dict[str, int] = {}
     for role, usual in COLUMN_NAMES.items():
         chosen = options.columns.get(role)
@@ -129,7 +132,7 @@ def column_roles(columns: Sequence[str], options: ReadOptions, url: str) -> dict
                 )
             roles[role] = places[chosen.lower()]
             continue
-        found = next((places[name] for name in usual if name in places), None)
+        found = next((places[name] for name in usual if name in places and places[name] not in named), None)
         if found is not None and found not in roles.values():
             roles[role] = found
     return roles

@@ -1,4 +1,4 @@
-"""Orderings as text, such as `1 {2 3} | 4 5`: ties in braces, unordered items after a bar."""
+"""Orderings as text, such as `1 {2 3} | 4 5` or `tea > iced tea = mate`: ties, and unordered items after a bar."""
 
 from __future__ import annotations
 
@@ -8,22 +8,57 @@ from typing import TYPE_CHECKING
 from plmix_dist.errors import IngestError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _TOKEN = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|(?P<mark>[{}|])|(?P<plain>[^\s,>{}|"]+)|(?P<gap>[\s,>]+)')
 _NEEDS_QUOTES = re.compile(r'[\s,>{}|"]')
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_BRACES = re.compile(r"[{].*?[}]|[|].*")
+_SECTION = re.compile(r'(?P<items>(?:"(?:[^"]|"")*"|[^"{}|])+)|(?P<mark>[{}|])')
+# What divides items, by the sign that divides them in the file: outside braces, and within braces or after a bar.
+_OUTSIDE = {
+    ">": re.compile(r'((?:"(?:[^"]|"")*"|[^">=])*)([>=]|$)'),
+    ",": re.compile(r'((?:"(?:[^"]|"")*"|[^",])*)(,|$)'),
+}
+_WITHIN = re.compile(r'((?:"(?:[^"]|"")*"|[^",=])*)([,=]|$)')
+_WORDS = re.compile(r'((?:"(?:[^"]|"")*"|[^"\s])*)(\s|$)')
 _FORMULA = re.compile(r"['=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
-def parse_ordering(text: str) -> tuple[list[str], int, list[bool] | None]:
+def divider_of(orderings: Iterable[str]) -> str | None:
+    """The sign that divides the items of all orderings of a file: `>`, else a comma; None if there are only blanks.
+
+    Where a sign divides items, blanks belong to their names.
+
+    Examples
+    --------
+    >>> divider_of(["Ann Lee > Bo", "Bo"]), divider_of(["Ann Lee, Bo"]), divider_of(["3 1", '2 "a, b"'])
+    ('>', ',', None)
+    """
+    signs = {sign for text in orderings for sign in _BRACES.sub("", _QUOTED.sub("", text)) if sign in ">,"}
+    return ">" if ">" in signs else "," if signs else None
+
+
+def parse_ordering(text: str, divider: str | None = None) -> tuple[list[str], int, list[bool] | None]:
     """The listed items, how many of them are ordered, and which are tied with the item before.
+
+    Parameters
+    ----------
+    text
+        An ordering.
+    divider
+        The sign between items (`divider_of`). None: blanks, commas and `>` all divide items.
 
     Examples
     --------
     >>> parse_ordering("3 {1 2} | 4")
     (['3', '1', '2', '4'], 3, [False, False, True, False])
+    >>> parse_ordering("Ann Lee > Bo = Cy", ">")
+    (['Ann Lee', 'Bo', 'Cy'], 3, [False, False, True])
     """
+    if divider is not None:
+        return _parse_divided(text, divider)
     if not any(mark in text for mark in '{}|"'):
         words = text.replace(",", " ").replace(">", " ").split()
         return words, len(words), None
@@ -43,6 +78,38 @@ def parse_ordering(text: str) -> tuple[list[str], int, list[bool] | None]:
     return parser.result()
 
 
+def _parse_divided(text: str, divider: str) -> tuple[list[str], int, list[bool] | None]:
+    """An ordering whose items are divided by a sign, so that names may have blanks. `=` joins tied items beside `>`."""
+    parser = _Parser()
+    position = 0
+    while position < len(text):
+        match = _SECTION.match(text, position)
+        if match is None:
+            raise IngestError(f"cannot read {text[position:]!r}: a quoted name does not end")
+        position = match.end()
+        if match["mark"] is not None:
+            parser.marks[match["mark"]]()
+            continue
+        section = match["items"]
+        if parser.in_list:
+            listed = _WITHIN if re.search("[,=]", _QUOTED.sub("", section)) else _WORDS
+            for name, _ in listed.findall(section):
+                parser.label_if_any(name)
+            continue
+        joined = False
+        for name, sign in _OUTSIDE[divider].findall(section):
+            if divider == ">" and "," in _QUOTED.sub("", name):
+                raise IngestError(
+                    f"{name.strip()!r} has a comma, but items are divided by '>': join tied items by '=', or put a "
+                    "name with a comma in double quotes"
+                )
+            if (joined or sign == "=") and not name.strip():
+                raise IngestError("'=' joins tied items, but one side of it is empty")
+            parser.label_if_any(name, tied=joined)
+            joined = sign == "="
+    return parser.result()
+
+
 class _Parser:
     """The state while an ordering is read: inside a tie or not, before the bar or after it."""
 
@@ -53,9 +120,22 @@ class _Parser:
         self.n_ordered: int | None = None
         self.marks = {"{": self.begin_tie, "}": self.end_tie, "|": self.begin_offered}
 
-    def label(self, label: str) -> None:
-        self.tied.append(self.tie_start is not None and len(self.labels) > self.tie_start)
+    @property
+    def in_list(self) -> bool:
+        """Whether items are listed without an order: within a tie, or after the bar."""
+        return self.tie_start is not None or self.n_ordered is not None
+
+    def label(self, label: str, *, tied: bool = False) -> None:
+        self.tied.append(tied or (self.tie_start is not None and len(self.labels) > self.tie_start))
         self.labels.append(label)
+
+    def label_if_any(self, text: str, *, tied: bool = False) -> None:
+        """A label without blanks around it, out of its quotes. Nothing if there are only blanks."""
+        name = text.strip()
+        if _QUOTED.fullmatch(name):
+            self.label(name[1:-1].replace('""', '"'), tied=tied)
+        elif name:
+            self.label(name, tied=tied)
 
     def begin_tie(self) -> None:
         if self.tie_start is not None or self.n_ordered is not None:

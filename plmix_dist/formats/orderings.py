@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from plmix_dist.formats import delimited
 from plmix_dist.formats.delimited import Listed, Listing
@@ -27,16 +28,22 @@ _DIVIDES[list(b" \t\n\v\f\r\x1c\x1d\x1e\x1f,>")] = True
 _MARKS = np.zeros(256, np.bool_)
 _MARKS[list(b'{}|"')] = True
 _APOSTROPHE = ord("'")
+# By the sign that divides items: what only `parse_ordering` can read, or an apostrophe against spreadsheets.
+_NOT_PLAIN = {">": r"""[{}|"=,]|^\s*'""", ",": r"""[{}|"]|^\s*'"""}
 
 
 def _read(part: Slice, options: ReadOptions) -> Iterator[RawRows]:
     """Rows of `ordering`, with optional columns for weight, id, group and unranked."""
     del options  # the header says which columns these are
     roles = {role: place for role, place in part.header.roles.items() if role in LABEL_ROLES}
-    column = part.header.roles["ordering"]
+    column, divider = part.header.roles["ordering"], part.header.divider
     listing = Listing(
-        of_fields=lambda row: parse_ordering(row[column]),
-        of_columns=lambda columns: _listed(columns.plain[column]),
+        of_fields=lambda row: parse_ordering(row[column], divider),
+        of_columns=lambda columns: (
+            _listed(columns.plain[column])
+            if divider is None
+            else _listed_between(columns.plain[column], divider)
+        ),
         plain=(column,),
     )
     return delimited.read_rows(part, roles, listing)
@@ -64,6 +71,17 @@ def _listed(orderings: pa.StringArray) -> Listed | None:
     if any(name.split() != [name] for name in labels.dictionary.to_pylist()):
         return None
     return Listed(labels, np.diff(np.searchsorted(starts, ends)))
+
+
+def _listed_between(orderings: pa.StringArray, divider: str) -> Listed | None:
+    """The items between signs, with the blanks in their names; None if one ordering needs `parse_ordering`."""
+    if pc.any(pc.match_substring_regex(orderings, _NOT_PLAIN[divider])).as_py():
+        return None
+    lists = pc.split_pattern(orderings, divider)
+    labels = pc.utf8_trim_whitespace(lists.flatten()).dictionary_encode()
+    if any(not name or name.strip() != name for name in labels.dictionary.to_pylist()):
+        return None
+    return Listed(labels, pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def _begins_with_apostrophe(text: np.ndarray, ends: np.ndarray) -> bool:

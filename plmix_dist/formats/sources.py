@@ -69,6 +69,8 @@ class Header:
         The number of the column of each role.
     has_names
         Whether the first line named the columns.
+    divider
+        The sign between the items of orderings; None if blanks divide them.
     ignored
         Columns that hold nothing about rankings, such as line numbers.
     guesses
@@ -96,6 +98,7 @@ class Header:
     delimiter: str = ","
     roles: dict[str, int] = field(default_factory=dict)
     has_names: bool = True
+    divider: str | None = None
     ignored: tuple[int, ...] = ()
     guesses: tuple[str, ...] = ()
     item_names: tuple[str, ...] | None = None

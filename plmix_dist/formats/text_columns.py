@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE, _LINE_END, _RETURN = b'"\n\r'
-_BLANK_LINE = re.compile(rb"(?:^|\n)[^\S\n]*(?:\n|$)")
+_BLANK_LINE = re.compile(rb"(?:^|\n)[ \t\v\f\r\x1c-\x1f]*(?:\n|$)")  # all that str.strip removes, of ASCII
 
 
 @dataclass(frozen=True)

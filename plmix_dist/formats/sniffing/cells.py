@@ -39,6 +39,20 @@ def are_orderings(cells: Sequence[str]) -> bool:
     return bool(cells) and sum(bool(_ARROW.search(cell)) for cell in cells) >= _NEARLY_ALL * len(cells)
 
 
+def are_lists(cells: Sequence[str]) -> bool:
+    """Whether nearly all cells are lists, divided by commas or semicolons, of items that come again.
+
+    Examples
+    --------
+    >>> are_lists(["tea, mate", "mate, tea", "tea, mate"]), are_lists(["Lee, Ann", "Bo, Cy"])
+    (True, False)
+    """
+    lists = [re.split("[,;]", cell) for cell in cells]
+    several = sum(len(items) > 1 for items in lists)
+    distinct = {item.strip() for items in lists for item in items}
+    return bool(cells) and several >= _NEARLY_ALL * len(cells) and len(distinct) <= len(cells)
+
+
 def counts_lines(cells: Sequence[str]) -> bool:
     """Whether cells count from 0 or 1.
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError
 from plmix_dist.formats.format import ReadOptions, column_roles
-from plmix_dist.formats.sniffing.cells import are_orderings, counts_lines
+from plmix_dist.formats.notation import divider_of
+from plmix_dist.formats.sniffing.cells import are_lists, are_orderings, counts_lines
 from plmix_dist.formats.sniffing.delimiter import sniff_delimiter
 from plmix_dist.formats.sniffing.header import RATING_WORDS, has_header, is_place_name
 from plmix_dist.formats.sniffing.places import (
@@ -118,6 +119,7 @@ def sniff(file: SourceFile, options: ReadOptions, format_name: str | None = None
         guesses=table.guesses,
         item_names=tuple(table.columns[place] for place in table.values) if chosen == "ranks" else None,
         has_names=named,
+        divider=divider_of(table.cells(table.roles["ordering"])) if chosen == "orderings" else None,
     )
     return Layout(chosen, header)
 
@@ -177,24 +179,14 @@ def _without_unnamed(table: Table) -> Table:
 
 def _layout(table: Table, options: ReadOptions, wanted: str | None) -> tuple[str, Table]:
     """The format of a table, and the table with the roles of its columns. `wanted` is the user's choice."""
-    arrows = [
-        place
-        for place in table.values
-        if not is_place_name(table.columns[place]) and are_orderings(table.cells(place))
-    ]
     if wanted in (None, "orderings"):
+        table = _with_orderings(table, options, wanted)
         if "ordering" in table.roles:
             return "orderings", table
-        column = arrows[0] if len(arrows) == 1 else table.values[0] if len(table.values) == 1 else None
-        if column is not None and (arrows or wanted):
-            return "orderings", replace(table, roles={**table.roles, "ordering": column})
-        if wanted:
-            raise IngestError(
-                f"{table.url}: no column holds orderings; found: {', '.join(table.columns)}. "
-                "Name it 'ordering', or name the column with --column ordering=NAME"
-            )
     if wanted == "long" or (wanted is None and "item" in table.roles):
         return "long", _long(table)
+    if wanted is None and not options.places:
+        _refuse_lists(table, options)
     if not table.values:
         raise IngestError(f"{table.url}: no column is left for the places of a ranking")
     if wanted is None:
@@ -207,6 +199,47 @@ def _layout(table: Table, options: ReadOptions, wanted: str | None) -> tuple[str
         refuse_header_below(table)
         refuse_foreign_columns(table)
     return wanted, table
+
+
+def _with_orderings(table: Table, options: ReadOptions, wanted: str | None) -> Table:
+    """The table with the column of its orderings, if it has one. An error if it has none but the user wants them."""
+    table = _without_false_ids(table, options)
+    if "ordering" in table.roles:
+        return table
+    arrows = [
+        place
+        for place in table.values
+        if not is_place_name(table.columns[place]) and are_orderings(table.cells(place))
+    ]
+    column = arrows[0] if len(arrows) == 1 else table.values[0] if len(table.values) == 1 else None
+    if column is not None and (arrows or wanted):
+        return replace(table, roles={**table.roles, "ordering": column})
+    if wanted:
+        raise IngestError(
+            f"{table.url}: no column holds orderings; found: {', '.join(table.columns)}. "
+            "Name it 'ordering', or name the column with --column ordering=NAME"
+        )
+    return table
+
+
+def _without_false_ids(table: Table, options: ReadOptions) -> Table:
+    """The table without an id that was recognised by its name (`ranking`), if the cells are orderings."""
+    place = table.roles.get("id")
+    if place is None or "id" in options.columns or not are_orderings(table.cells(place)):
+        return table
+    return replace(table, roles={role: column for role, column in table.roles.items() if role != "id"})
+
+
+def _refuse_lists(table: Table, options: ReadOptions) -> None:
+    """An error if one column holds lists of items, such as `tea, mate, milk`."""
+    named_id = [table.roles["id"]] if "id" in table.roles and "id" not in options.columns else []
+    for place in (*named_id, *(table.values if len(table.values) == 1 else ())):
+        if are_lists(table.cells(place)):
+            name = table.columns[place]
+            raise IngestError(
+                f"{table.url}: the cells of the column {name!r} seem to be whole rankings, such as "
+                f"{table.cells(place)[0]!r}: if they are, best first, say --column ordering={name}"
+            )
 
 
 def _long(table: Table) -> Table:
