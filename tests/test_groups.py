@@ -16,7 +16,7 @@ from oracle import write_store
 from benchmarks.arena import panel as benchmark_panel
 from benchmarks.arena import votes
 from plmix_dist import PlackettLuceMixture
-from plmix_dist.errors import NotIdentifiableWarning
+from plmix_dist.errors import NotIdentifiableWarning, RankingError
 from plmix_dist.kernels import em_statistics, information, memberships_at, prepare, row_posteriors
 from plmix_dist.metrics import match_components, matched_distance
 from plmix_dist.rankings import RankingBlock
@@ -285,3 +285,17 @@ def test_fit__other_ways_end_at_the_same_maximum(settings: dict[str, Any]) -> No
     model = PlackettLuceMixture(2, random_state=0, **settings).fit(block)
     usual = PlackettLuceMixture(2, random_state=0, alpha=model.alpha, n_init=4).fit(block)
     assert model.objective_ == pytest.approx(usual.objective_, rel=1e-7)
+
+
+def test_fit__rows_of_a_group_that_are_not_consecutive_are_refused() -> None:
+    rows = RankingBlock.from_array([[0, 1, 2], [1, 0, 2], [2, 1, 0], [0, 2, 1]])
+    for labels in (["bob", "ann", "bob", "ann"], [7, 3, 7, 3]):
+        block = RankingBlock.from_rows(list(rows.rows()), n_items=3, groups=labels)
+        model = PlackettLuceMixture(1)
+        with pytest.raises(
+            RankingError, match=f"rows 1 and 3 have group {sorted(labels)[0]}, .* sort the rows"
+        ):
+            model.fit(block)
+    model.fit(rows)
+    with pytest.raises(RankingError, match="sort the rows by group"):
+        model.score(block)

@@ -17,7 +17,7 @@ from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.engine.store_leaves import StoreLeaves
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import membership_weight
+from plmix_dist.rankings.groups import check_groups, membership_weight
 from plmix_dist.rankings.numbering import check_numbered_from_zero
 from plmix_dist.rankings.ranges import check_ranges
 from plmix_dist.rankings.tie_treatments import TIES
@@ -161,6 +161,7 @@ def _checked_block(block: RankingBlock, n_items: int | None) -> RankingBlock:
     """The block, which may have been made by hand; an error if a fit cannot use it."""
     check_ranges(block)
     check_rows(block.replace(weights=None))  # here a row may have weight zero
+    check_groups(block)
     if n_items is not None and n_items != block.n_items:
         raise SettingsError(f"the block has {block.n_items} items, but {n_items} are expected")
     if block.n_rankings:

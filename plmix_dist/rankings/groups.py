@@ -10,10 +10,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from plmix_dist.errors import RankingError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.rankings.block import RankingBlock
+
+
+def check_groups(block: RankingBlock) -> None:
+    """An error if the rows of a group are not consecutive: its person would count several times.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> check_groups(RankingBlock.from_array([[0, 1], [1, 0], [0, 1]]).replace(groups=np.array([7, 8, 7])))
+    Traceback (most recent call last):
+    plmix_dist.errors.RankingError: rows 0 and 2 have group 7, but rows between them do not: sort the rows by group
+    """
+    if block.groups is None:
+        return
+    starts = np.flatnonzero(block.group_starts)
+    labels = block.groups[starts]
+    order = np.argsort(labels, kind="stable")
+    again = np.flatnonzero(labels[order[1:]] == labels[order[:-1]])
+    if len(again):
+        first, second = order[again[0]], order[again[0] + 1]
+        raise RankingError(
+            f"rows {starts[first]} and {starts[second]} have group {labels[first]}, but rows between them do not: "
+            "sort the rows by group"
+        )
 
 
 def membership_weight(block: RankingBlock) -> float:
