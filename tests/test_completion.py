@@ -306,6 +306,15 @@ def test_pipeline__negative_ratings_are_refused(tmp_path: Path) -> None:
         pl.ingest_ratings(path, tmp_path / "s", complete=2, client=False)
 
 
+@pytest.mark.parametrize("largest", [1e150, 1e308])
+def test_pipeline__ratings_that_cannot_be_squared_are_refused(tmp_path: Path, largest: float) -> None:
+    text = f"user,item,rating\na,x,{largest}\na,y,3\nb,x,{largest}\nb,y,2\n"
+    (tmp_path / "r.csv").write_text(text)
+    with pytest.raises(IngestError, match=r"completion takes at most 1e.100; divide all ratings"):
+        pl.ingest_ratings(tmp_path / "r.csv", tmp_path / "s", complete=1, client=False)
+    assert pl.ingest_ratings(tmp_path / "r.csv", tmp_path / "s", client=False).n_rankings == 2
+
+
 def test_one_blas_thread__holds_until_the_last_thread_leaves() -> None:
     import scipy.linalg  # noqa: F401 - its BLAS is limited too
     from threadpoolctl import threadpool_info

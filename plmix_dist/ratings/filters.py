@@ -65,13 +65,15 @@ def _count(scratch: Scratch, keep_items: NDArray[np.bool_], min_user_ratings: in
     ratings = load_leaf(scratch, leaf)
     n_kept = int(keep_items[ratings.items].sum())
     kept, users = keep_enough(ratings, keep_items, min_user_ratings)
+    with np.errstate(over="ignore"):
+        total = float(kept.ratings.sum())
     return Counts(
         np.bincount(kept.items, minlength=len(keep_items)).astype(np.int64),
         int(users.sum()),
         len(ratings.items) - n_kept,
         n_kept - len(kept.items),
         int((kept.ratings < 0).sum()),
-        float(kept.ratings.sum()),
+        total,
     )
 
 

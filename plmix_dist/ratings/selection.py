@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from plmix_dist.ratings.settings import RatingSettings
 
 _FACTORS = "chosen-items.npz"
+# Completion squares ratings and adds the squares up.
+_LARGEST_TOTAL = 1e100
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,11 @@ def _completion_task(
         raise IngestError(
             f"{counts.n_negative:,} ratings are below zero, but completion needs ratings from zero on; add a "
             "constant to all ratings"
+        )
+    if settings.complete is not None and not counts.total <= _LARGEST_TOTAL:
+        raise IngestError(
+            f"the ratings add up to {counts.total:g}, but completion takes at most {_LARGEST_TOTAL:g}; divide all "
+            "ratings by a constant"
         )
     n_ratings = int(counts.per_item[keep].sum())
     return CompletionTask(
