@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from plmix_dist.spectral import SpectralPlackettLuce
     from plmix_dist.splitting import split
     from plmix_dist.store import RankingStore, open_store
+    from plmix_dist.uncertainty.bootstrap import bootstrap
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ _HOME = {
     "Ranking": "plmix_dist.rankings",
     "RankingBlock": "plmix_dist.rankings",
     "RankingStore": "plmix_dist.store",
+    "bootstrap": "plmix_dist.uncertainty.bootstrap",
     "export": "plmix_dist.exporting",
     "info": "plmix_dist.inspection",
     "ingest": "plmix_dist.ingestion",
@@ -43,6 +45,7 @@ _HOME = {
 __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "PlackettLuceMixture",
     "SpectralPlackettLuce",
+    "bootstrap",
     "ingest",
     "ingest_ratings",
     "export",

@@ -35,7 +35,10 @@ class Inverse(NamedTuple):
 
 
 def invert(
-    information: NDArray[np.float64], unfelt: NDArray[np.float64], known: NDArray[np.float64]
+    information: NDArray[np.float64],
+    unfelt: NDArray[np.float64],
+    known: NDArray[np.float64],
+    least: float | None = None,
 ) -> Inverse:
     """Invert an information matrix.
 
@@ -46,6 +49,8 @@ def invert(
         Directions that change nothing by definition.
     known : (d,)
         The information of each parameter if all components were known, by which eigenvalues are measured.
+    least
+        If given, eigenvalues below this count as this, and no direction is singular: for steps, not for results.
 
     Examples
     --------
@@ -59,6 +64,8 @@ def invert(
         basis = _complement(unfelt * scale[:, None])
         values, vectors = np.linalg.eigh(basis.T @ (scaled + scaled.T) @ basis / 2)
         steps = (basis @ vectors) / scale[:, None]
+        if least is not None:
+            values = np.maximum(values, least)
         good = values > _SINGULAR * max(1.0, float(values.max(initial=0.0)))
         covariance = (steps[:, good] / values[good]) @ steps[:, good].T
     return Inverse((covariance + covariance.T) / 2, steps[:, ~good])

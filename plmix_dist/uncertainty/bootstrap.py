@@ -1,0 +1,267 @@
+"""The bootstrap: a fit is repeated with random weights of persons, many replicates in every pass."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.engine.clients import client_of
+from plmix_dist.engine.passes import make_passes
+from plmix_dist.errors import NotConvergedWarning
+from plmix_dist.inference.algorithm import run
+from plmix_dist.metrics import match_components
+from plmix_dist.uncertainty.curvature import invert
+from plmix_dist.uncertainty.replicate_passes import Draws
+from plmix_dist.uncertainty.replicate_weights import WEIGHTS
+from plmix_dist.uncertainty.replicates import Replicates, Scales
+from plmix_dist.uncertainty.results import Estimates, Interval, checked_level
+from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, is_joint, rankings_of
+from plmix_dist.values import one_of, real_number, seed_of, whole_number
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from plmix_dist.engine.clients import ClientLike
+    from plmix_dist.mixture import MixtureParams
+    from plmix_dist.rankings import Unranked
+    from plmix_dist.uncertainty.information import InformationTotals
+    from plmix_dist.uncertainty.layout import Layout
+    from plmix_dist.uncertainty.replicates import ReplicatesState
+    from plmix_dist.values import RandomState
+
+# Numbers that all replicates of a pass sum together; more replicates take turns.
+_MOST_NUMBERS = 1 << 23
+# Steps count on at least this share of the information that there would be if all components were known.
+_LEAST_INFORMATION = 1e-3
+
+
+class BootstrapErrors(NamedTuple):
+    """Standard deviations over replicates: of log-worths (n_components, n_items) and of shares (n_components,)."""
+
+    log_worths: NDArray[np.float64]
+    shares: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Replicates of a fit. Components have the order of the fit.
+
+    Parameters
+    ----------
+    mixture
+        The fit.
+    log_worths : (n_replicates, n_components, n_items)
+        Centred.
+    shares : (n_replicates, n_components)
+    converged : (n_replicates,)
+        Which replicates reached their maximum.
+    n_passes
+        Passes over the rankings, all replicates together.
+    seed
+        Gives the same replicates again, as `random_state`.
+
+    Examples
+    --------
+    >>> import plmix_dist as pl
+    >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10 + [[1, 0, 2]] * 10
+    >>> model = pl.PlackettLuceMixture(1).fit(rankings)
+    >>> found = pl.bootstrap(model, rankings, 50, random_state=0)
+    >>> found.log_worths.shape, found.standard_errors().log_worths.shape
+    ((50, 1, 3), (1, 3))
+    """
+
+    mixture: MixtureParams
+    log_worths: NDArray[np.float64]
+    shares: NDArray[np.float64]
+    converged: NDArray[np.bool_]
+    n_passes: int
+    seed: int
+
+    def standard_errors(self) -> BootstrapErrors:
+        """Standard deviations over replicates.
+
+        Examples
+        --------
+        >>> import plmix_dist as pl
+        >>> rankings = [[0, 1]] * 60 + [[1, 0]] * 40
+        >>> found = pl.bootstrap(pl.PlackettLuceMixture(1).fit(rankings), rankings, 50, random_state=0)
+        >>> found.standard_errors().shares.tolist()
+        [0.0]
+        """
+        return BootstrapErrors(self.log_worths.std(axis=0, ddof=1), self.shares.std(axis=0, ddof=1))
+
+    def intervals(self, level: float = 0.95) -> Interval:
+        """Intervals between percentiles of the replicates.
+
+        Examples
+        --------
+        >>> import plmix_dist as pl
+        >>> rankings = [[0, 1]] * 60 + [[1, 0]] * 40
+        >>> found = pl.bootstrap(pl.PlackettLuceMixture(1).fit(rankings), rankings, 50, random_state=0)
+        >>> lower, upper = found.intervals(0.9).log_worths
+        >>> bool(lower[0, 0] < upper[0, 0])
+        True
+        """
+        tail = (1 - checked_level(level)) / 2
+        low, high = np.quantile(self.log_worths, [tail, 1 - tail], axis=0)
+        low_shares, high_shares = np.quantile(self.shares, [tail, 1 - tail], axis=0)
+        return Interval((low, high), (low_shares, high_shares))
+
+    def differences(self, component: int = 0) -> Estimates:
+        """(n_items, n_items): log-worth of item i less that of item j in the fit, and standard deviations.
+
+        Examples
+        --------
+        >>> import plmix_dist as pl
+        >>> rankings = [[0, 1]] * 60 + [[1, 0]] * 40
+        >>> found = pl.bootstrap(pl.PlackettLuceMixture(1).fit(rankings), rankings, 50, random_state=0)
+        >>> found.differences().values.shape
+        (2, 2)
+        """
+        whole_number("component", component)
+        worths, drawn = self.mixture.log_worths[component], self.log_worths[:, component]
+        spread = np.array([(drawn[:, [item]] - drawn).std(axis=0, ddof=1) for item in range(drawn.shape[1])])
+        return Estimates(worths[:, None] - worths[None, :], spread)
+
+
+def bootstrap(
+    model: Any,
+    X: Any,
+    n_replicates: int = 200,
+    *,
+    weights: str = "exponential",
+    sample_weight: ArrayLike | None = None,
+    unranked: Unranked | None = None,
+    random_state: RandomState = None,
+    tol: float = 0.02,
+    max_iter: int = 50,
+    client: ClientLike = None,
+) -> Bootstrap:
+    """Repeat a fit with random weights of persons (rows, or groups of rows). No row is copied.
+
+    Every replicate begins at the fit and goes to the maximum of its own weighted likelihood, with the prior and the
+    treatment of ties of the fit.
+
+    Parameters
+    ----------
+    model
+        A fitted PlackettLuceMixture.
+    X
+        The rankings that it was fitted to.
+    n_replicates
+        The number of replicates.
+    weights
+        "exponential": weights of the Bayesian bootstrap (Rubin 1981); they are never zero, so that no item is lost from
+        a replicate. "poisson": how often each person is drawn, as in drawing with replacement, but that the number of
+        draws varies.
+    sample_weight, unranked, client
+        As in `PlackettLuceMixture.fit`. Rows of weight w count as w persons.
+    random_state
+        Seed of the weights, as in PlackettLuceMixture.
+    tol
+        A replicate ends when the error left is expected to be at most this many standard errors.
+    max_iter
+        The most passes over the rankings.
+
+    Examples
+    --------
+    >>> from plmix_dist import PlackettLuceMixture
+    >>> rankings = [[0, 1]] * 300 + [[1, 0]] * 100
+    >>> model = PlackettLuceMixture(1, alpha=0.0).fit(rankings)
+    >>> found = bootstrap(model, rankings, 400, random_state=0)
+    >>> found.standard_errors().log_worths.round(2).tolist()  # half of sqrt(1/300 + 1/100): 0.06
+    [[0.06, 0.06]]
+    """
+    one_of("weights", weights, WEIGHTS)
+    whole_number("n_replicates", n_replicates, at_least=2)
+    whole_number("max_iter", max_iter, at_least=2)
+    real_number("tol", tol, above=0)
+    fitted = FittedPoint.of(model, "bootstrap replicates")
+    rankings = rankings_of(model, fitted, X, sample_weight, unranked)
+    seed = seed_of(random_state)
+    joint = is_joint(fitted.mixture)
+    at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
+    ended, n_passes = [], 1
+    with client_of(client) as chosen:
+        passes = make_passes(rankings, chosen, model.residency)
+        try:
+            scales = scales_of(information_totals(passes, fitted, joint=joint), fitted)
+            for first in range(0, n_replicates, at_once):
+                numbers = tuple(range(first, min(first + at_once, n_replicates)))
+                algorithm = Replicates(fitted, scales, Draws(weights, seed, numbers), tol, max_iter)
+                state = run(passes, algorithm, algorithm.start())
+                n_passes += state.n_passes
+                ended.append((algorithm, state))
+        finally:
+            passes.release()
+    return _gathered(fitted, ended, n_passes, seed)
+
+
+def scales_of(totals: InformationTotals, fitted: FittedPoint) -> Scales:
+    """The inverse of the information of the fit with its prior, for steps: small eigenvalues are raised."""
+    layout, mixture = fitted.layout, fitted.mixture
+    prior, _ = layout.prior(mixture.log_worths, fitted.ghosts, fitted.alpha)
+    known = np.zeros(layout.size)
+    known[layout.of_data] = totals.known[: len(layout.of_data)]
+    known += np.diag(prior)
+    unfelt = layout.unfelt()
+    n_free = layout.size - unfelt.shape[1]
+    if len(totals.observed) == 1:
+        information = layout.from_data(totals.observed[0]) + prior
+        everything = np.arange(layout.size)
+        return Scales(
+            (everything,), (invert(information, unfelt, known, _LEAST_INFORMATION).covariance,), n_free
+        )
+    places, matrices = _places_by_component(layout), []
+    for number, place in enumerate(places):
+        data = np.zeros((len(place), len(place)))
+        n_data = len(totals.observed[number if number < mixture.n_components else -1])
+        data[:n_data, :n_data] = totals.observed[number if number < mixture.n_components else -1]
+        own = unfelt[place]
+        own = own[:, np.abs(own).any(axis=0)]
+        matrix = data + prior[np.ix_(place, place)]
+        matrices.append(invert(matrix, own, known[place], _LEAST_INFORMATION).covariance)
+    return Scales(tuple(places), tuple(matrices), n_free)
+
+
+def _places_by_component(layout: Layout) -> list[NDArray[np.int64]]:
+    """Where the log-worths and the ghost of each component stand, then the logits."""
+    places = []
+    for k in range(layout.n_components):
+        own = np.arange(k * layout.n_items, (k + 1) * layout.n_items)
+        places.append(np.append(own, layout.n_worths + k) if layout.ghosts else own)
+    if layout.free_shares:
+        places.append(np.arange(layout.size - layout.n_components, layout.size))
+    return places
+
+
+def _gathered(
+    fitted: FittedPoint, ended: list[tuple[Replicates, ReplicatesState]], n_passes: int, seed: int
+) -> Bootstrap:
+    mixture = fitted.mixture
+    parts = [algorithm.parts_of(state.point) for algorithm, state in ended]
+    log_worths = np.concatenate([part[0] for part in parts])
+    log_worths -= log_worths.mean(axis=2, keepdims=True)
+    shares = np.exp(np.concatenate([part[2] for part in parts]))
+    converged = np.concatenate([state.ended for _, state in ended]) == 1
+    for number in _out_of_order(log_worths, mixture.log_worths):
+        order = match_components(log_worths[number], mixture.log_worths)
+        log_worths[number], shares[number] = log_worths[number][order], shares[number][order]
+    if not converged.all():
+        warnings.warn(
+            f"{np.count_nonzero(~converged)} of {len(converged)} replicates did not reach their maximum; raise "
+            'max_iter; choose weights="exponential", which loses no item, a larger alpha, or fewer components',
+            NotConvergedWarning,
+            stacklevel=3,
+        )
+    return Bootstrap(mixture, log_worths, shares, converged, n_passes, seed)
+
+
+def _out_of_order(log_worths: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The replicates in which a component is nearer to another one of the fit than to its own."""
+    wanted = reference - reference.mean(axis=1, keepdims=True)
+    costs = ((wanted[None, :, None, :] - log_worths[:, None, :, :]) ** 2).sum(axis=3)
+    return np.flatnonzero((costs.argmin(axis=2) != np.arange(len(wanted))).any(axis=1))

@@ -1,0 +1,270 @@
+"""Replicates: all replicates of a bootstrap on their way from the fitted point to their own maxima, as one Algorithm.
+
+Every replicate takes Newton steps with the information matrix of the fit, corrected by the gradients it has seen
+(L-BFGS). A step that lowers the objective of its replicate is shortened. All vectors have the order of `Layout`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from plmix_dist.engine.request import Request
+from plmix_dist.single_thread import single_thread
+from plmix_dist.uncertainty.information import MixturePoint
+from plmix_dist.uncertainty.replicate_passes import Draws, FirstParams, LaterParams, first_pass, later_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.engine.request import Answer
+    from plmix_dist.uncertainty.replicate_passes import ReplicateSums
+    from plmix_dist.uncertainty.standard_errors import FittedPoint
+
+    Table = NDArray[np.float64]
+
+_MEMORY = 6
+_LONGEST_STEP = 1.5
+_SHORTER = 0.25
+_SHORTEST = 1e-7
+# Shares of the fit below this are begun from here: a logit of minus infinity cannot move.
+_LEAST_SHARE = 1e-12
+_RUNNING, _CONVERGED, _FAILED = 0, 1, 2
+
+
+class Scales(NamedTuple):
+    """The inverse of the information of the fit, in blocks: where each block stands, and its matrix."""
+
+    places: tuple[NDArray[np.int64], ...]
+    matrices: tuple[Table, ...]
+    n_free: int
+
+    def times(self, vectors: Table) -> Table:
+        """The product with vectors (n_vectors, d), one per row."""
+        found = np.zeros_like(vectors)
+        for place, matrix in zip(self.places, self.matrices, strict=True):
+            found[:, place] = vectors[:, place] @ matrix
+        return found
+
+
+class ReplicatesState(NamedTuple):
+    """Replicates under way.
+
+    Parameters
+    ----------
+    point, gradient : (n_replicates, d)
+        The last points that were taken, and the gradients there.
+    objective, weight, distance : (n_replicates,)
+        The objective there, the total weight of the replicate, and the length of the last step, in standard errors.
+    step : (n_replicates, d)
+        The step that is tried.
+    share : (n_replicates,)
+        Which part of it is tried.
+    moves, changes : (n_stored, n_replicates, d)
+        The last steps, and how they changed the gradient (with the sign turned).
+    ended : (n_replicates,)
+        0 while running, 1 converged, 2 failed.
+    n_passes
+        So far.
+    """
+
+    point: Table
+    gradient: Table
+    objective: Table
+    weight: Table
+    distance: Table
+    step: Table
+    share: Table
+    moves: Table
+    changes: Table
+    ended: NDArray[np.int64]
+    n_passes: int
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """How to bootstrap.
+
+    Parameters
+    ----------
+    fitted
+        The fit.
+    scales
+        The inverse of its information.
+    draws
+        The weights of all replicates.
+    tol
+        A replicate ends when the error that is left is expected to be at most this many standard errors (root mean
+        square over parameters).
+    max_iter
+        The most passes.
+    """
+
+    fitted: FittedPoint
+    scales: Scales
+    draws: Draws
+    tol: float
+    max_iter: int
+
+    def start(self) -> ReplicatesState:
+        """All replicates at the fitted point."""
+        layout, mixture = self.fitted.layout, self.fitted.mixture
+        parts = [mixture.log_worths.ravel()]
+        if layout.ghosts:
+            parts.append(self.fitted.ghosts)
+        if layout.free_shares:
+            parts.append(np.log(np.maximum(mixture.shares, _LEAST_SHARE)))
+        n_replicates = len(self.draws.replicates)
+        point = np.tile(np.concatenate(parts), (n_replicates, 1))
+        nothing, numbers = np.zeros_like(point), np.zeros(n_replicates)
+        memory = np.zeros((0, *point.shape))
+        ended = np.zeros(n_replicates, np.int64)
+        return ReplicatesState(
+            point, nothing, numbers, numbers, numbers, nothing, numbers, memory, memory, ended, 0
+        )
+
+    def ask(self, state: ReplicatesState) -> Sequence[Request]:
+        """One request for all replicates that still run."""
+        ties = self.fitted.ties
+        if state.n_passes == 0:
+            params = FirstParams(MixturePoint.of(self.fitted.mixture), self.draws)
+            return (Request(first_pass(ties), params),)
+        active = self._active(state)
+        if not len(active):
+            return ()
+        log_worths, _, log_shares = self.parts_of(_trial(state)[active])
+        replicates = tuple(self.draws.replicates[place] for place in active)
+        later = LaterParams(log_worths, log_shares, self.draws._replace(replicates=replicates))
+        return (Request(later_pass(ties), later),)
+
+    def tell(self, state: ReplicatesState, answers: Sequence[Answer]) -> ReplicatesState:
+        """Steps that raise the objective are taken, and the next ones proposed; others are shortened."""
+        (answer,) = answers
+        if answer.error is not None:
+            raise answer.error
+        sums: ReplicateSums = answer.results[0]
+        with single_thread():
+            if state.n_passes == 0:
+                found = self._evaluated(state.point, sums, sums.weight)
+                state = state._replace(weight=sums.weight, objective=found[0], gradient=found[1], n_passes=1)
+                return self._proposed(state, np.arange(len(state.point)))
+            active = self._active(state)
+            trial = _trial(state)[active]
+            objective, gradient = self._evaluated(trial, sums, state.weight[active])
+            slack = 1e-12 * np.abs(state.objective[active])
+            taken = objective >= state.objective[active] - slack
+            state = _shortened(state._replace(n_passes=state.n_passes + 1), active[~taken])
+            if not taken.any():
+                return state
+            state = _taken(state, active[taken], trial[taken], objective[taken], gradient[taken])
+            return self._proposed(state, active[taken])
+
+    def score(self, state: ReplicatesState) -> float | None:
+        """Replicates are no rivals."""
+        del state
+        return None
+
+    def parts_of(self, points: Table) -> tuple[Table, Table, Table]:
+        """Log-worths (n, n_components, n_items), ghosts and log-shares (n, n_components) of points (n, d)."""
+        layout = self.fitted.layout
+        log_worths = points[:, : layout.n_worths].reshape(-1, layout.n_components, layout.n_items)
+        ghosts = points[:, layout.n_worths :][:, : layout.n_components] if layout.ghosts else None
+        if layout.free_shares:
+            logits = points[:, -layout.n_components :]
+            log_shares = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+        else:
+            log_shares = np.tile(self.fitted.mixture.log_shares, (len(points), 1))
+        return log_worths, np.zeros_like(log_shares) if ghosts is None else ghosts, log_shares
+
+    def _active(self, state: ReplicatesState) -> NDArray[np.int64]:
+        if state.n_passes >= self.max_iter:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(state.ended == _RUNNING)
+
+    def _evaluated(self, points: Table, sums: ReplicateSums, weight: Table) -> tuple[Table, Table]:
+        """Objective (n,) and gradient (n, d) at points."""
+        layout, alpha = self.fitted.layout, self.fitted.alpha
+        log_worths, ghosts, log_shares = self.parts_of(points)
+        gradient = np.zeros_like(points)
+        gradient[:, : layout.n_worths] = sums.gradient
+        objective = sums.log_likelihood.copy()
+        if layout.ghosts:
+            above = log_worths - ghosts[:, :, None]
+            objective -= alpha * (np.logaddexp(0, above) + np.logaddexp(0, -above)).sum(axis=(1, 2))
+            slopes = -alpha * np.tanh(above / 2)  # losses less wins against the ghost
+            gradient[:, : layout.n_worths] += slopes.reshape(len(points), -1)
+            gradient[:, layout.n_worths : layout.n_worths + layout.n_components] = -slopes.sum(axis=2)
+        if layout.free_shares:
+            gradient[:, -layout.n_components :] = sums.shares - weight[:, None] * np.exp(log_shares)
+        objective[~(np.isfinite(objective) & np.isfinite(gradient).all(axis=1))] = -np.inf
+        return objective, gradient
+
+    def _proposed(self, state: ReplicatesState, active: NDArray[np.int64]) -> ReplicatesState:
+        """The next steps of some replicates. Those that are near enough take theirs and end."""
+        gradient = state.gradient[active]
+        step = self._direction(gradient, state.moves[:, active], state.changes[:, active])
+        gain = (gradient * step).sum(axis=1)
+        astray = gain <= 0  # what was remembered misleads
+        if astray.any():
+            step[astray] = self.scales.times(gradient[astray])
+            gain[astray] = (gradient[astray] * step[astray]).sum(axis=1)
+        distance = np.sqrt(np.maximum(gain, 0.0) / max(1, self.scales.n_free))
+        before = state.distance[active]
+        known = (before > 0) & (state.share[active] == 1)
+        shrinking = np.where(known, np.minimum(1.0, distance / np.where(known, before, 1.0)), 1.0)
+        longest = np.abs(step).max(axis=1)
+        step *= np.minimum(1.0, _LONGEST_STEP / np.maximum(longest, 1e-300))[:, None]
+        near = (distance * shrinking <= self.tol) & (longest <= _LONGEST_STEP)
+        ended, point = state.ended.copy(), state.point.copy()
+        ended[active[near]] = _CONVERGED
+        point[active[near]] += step[near]
+        steps, shares, distances = state.step.copy(), state.share.copy(), state.distance.copy()
+        steps[active], shares[active], distances[active] = step, 1.0, distance
+        return state._replace(point=point, step=steps, share=shares, distance=distances, ended=ended)
+
+    def _direction(self, gradient: Table, moves: Table, changes: Table) -> Table:
+        """L-BFGS: the inverse information of the fit, corrected by the last steps of each replicate."""
+        left, kept = gradient.copy(), []
+        for move, change in zip(moves[::-1], changes[::-1], strict=True):
+            curved = (move * change).sum(axis=1)
+            per_curved = np.divide(1.0, curved, out=np.zeros_like(curved), where=curved > 0)
+            amount = per_curved * (move * left).sum(axis=1)
+            left -= amount[:, None] * change
+            kept.append((amount, per_curved))
+        found = self.scales.times(left)
+        for move, change, (amount, per_curved) in zip(moves, changes, kept[::-1], strict=True):
+            found += (amount - per_curved * (change * found).sum(axis=1))[:, None] * move
+        return found
+
+
+def _trial(state: ReplicatesState) -> Table:
+    return state.point + state.share[:, None] * state.step
+
+
+def _shortened(state: ReplicatesState, refused: NDArray[np.int64]) -> ReplicatesState:
+    share, ended = state.share.copy(), state.ended.copy()
+    share[refused] *= _SHORTER
+    ended[refused[share[refused] < _SHORTEST]] = _FAILED
+    return state._replace(share=share, ended=ended)
+
+
+def _taken(
+    state: ReplicatesState, active: NDArray[np.int64], trial: Table, objective: Table, gradient: Table
+) -> ReplicatesState:
+    """The state with new points of some replicates; the others remember nothing of this pass."""
+    move, change = np.zeros_like(state.point), np.zeros_like(state.point)
+    move[active] = trial - state.point[active]
+    change[active] = state.gradient[active] - gradient
+    point, objectives, gradients = state.point.copy(), state.objective.copy(), state.gradient.copy()
+    point[active], objectives[active], gradients[active] = trial, objective, gradient
+    return state._replace(
+        point=point,
+        objective=objectives,
+        gradient=gradients,
+        moves=np.concatenate([state.moves, move[None]])[-_MEMORY:],
+        changes=np.concatenate([state.changes, change[None]])[-_MEMORY:],
+    )
