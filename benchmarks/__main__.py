@@ -22,6 +22,7 @@ NAMES = (
     "paper_em_lsr",
     "fits",
     "small_fits",
+    "bootstrap",
     "passes",
     "growth",
     "out_of_core",
