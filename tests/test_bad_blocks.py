@@ -310,14 +310,9 @@ def test_duplicates__found_as_python_finds_them(rows: list[list[int]], largest: 
     assert found == {number for number, row in enumerate(items) if len(set(row)) < len(row)}
 
 
-def test_ties__named_by_the_row_of_the_data_where_rows_have_no_weight() -> None:
+def test_ties__of_rows_without_weight_do_no_harm() -> None:
     rows = [slate([0, 1, 2], [])] * 5_000 + [Ranking(((3,), (4, 5), (0,)), (), "absent", 1.0)]
-    weights = np.ones(5_001)
-    weights[:4_500] = 0.0
     block = block_of(rows[:-1], 6)
     tied = concatenate([block, RankingBlock.from_rows(rows[-1:], n_items=6)])
-    with pytest.raises(SettingsError, match=r"^row 5000: item '5' is tied with another"):
-        PlackettLuceMixture(1).fit(tied, sample_weight=weights)
-    # A row of weight zero takes no part, so its ties do no harm.
     usable = as_rankings(tied, sample_weight=np.append(np.ones(5_000), 0.0))
     assert sum(leaf.n_rankings for leaf in usable.iter_leaves()) == 5_000

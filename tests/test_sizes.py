@@ -1,4 +1,4 @@
-"""How much is looked at, raced and computed at once: the sizes that decide how a fit goes."""
+"""How much is looked at, searched and computed at once: the sizes that decide how a fit goes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from plmix_dist.ingestion.ingest_plan import ARRAY_PARTITION_ENTRIES
 from plmix_dist.kernels import em_statistics, prepare
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.simulate import checked_length
-from plmix_dist.solvers import LSR, stationary, stationary_distribution
+from plmix_dist.solvers import LSR, MM, stationary, stationary_distribution
 from plmix_dist.stages import Stages
+from plmix_dist.starts.start_settings import StartSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ class Asked(Exception):  # noqa: N818 - carries what a fit was asked to do
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Asked]:
     """Calls a fit to a part of the rows, and tells what would be run."""
 
-    def stop(passes: Any, em: Em, candidates: Any, *, cuts: Any, n_kept: int) -> Any:
+    def stop(passes: Any, em: Em, candidates: Any, *, cuts: Any, n_kept: int, progress: Any) -> Any:
         raise Asked(em.weight, em, list(cuts), n_kept)
 
     monkeypatch.setattr(sample_fits, "run_to_ends", stop)
@@ -66,22 +67,27 @@ def sample_of(n_rows: int, n_items: int) -> RankingBlock:
 
 
 @pytest.mark.parametrize(
-    ("n_rankings", "n_items", "n_raced"),
-    [(10**7, 4, 10_000), (20_000, 4, 5_000), (4_000, 4, 2_000), (10**7, 100, 5_243), (10**7, 400, 2_000)],
-    ids=["many", "a quarter", "few", "long", "very long"],
+    ("n_items", "n_searched"), [(4, 12_000), (100, 1_311), (400, 1_000)], ids=["all", "long", "very long"]
 )
-def test_race__rows(asked: Callable[..., Asked], n_rankings: int, n_items: int, n_raced: int) -> None:
-    em = Em(LSR, 0.1, weight=float(n_rankings), n_rankings=n_rankings)
-    found = asked(SampleFits(em, 1, Stages(), []).race, sample_of(12_000, n_items), [START] * 9)
-    assert found.rows == pytest.approx(n_raced, rel=0.05)
-    assert found.cuts == [(10, 8), (20, 4)]
-    assert (found.n_kept, found.em.max_iter, found.em.newton) == (4, 20, None)
+def test_search__rows(monkeypatch: pytest.MonkeyPatch, n_items: int, n_searched: int) -> None:
+    asked: dict[str, Any] = {}
 
+    def stop(em: Em, rows: Any, starts: Any, settings: Any, budget: float, **options: Any) -> Any:
+        asked.update(em=em, rows=rows, budget=budget, **options)
+        raise LookupError("seen enough")
 
-def test_race__keeps_as_many_as_shall_reach_the_full_data(asked: Callable[..., Asked]) -> None:
-    em = Em(LSR, 0.1, weight=1e5, n_rankings=100_000)
-    found = asked(SampleFits(em, 6, Stages(), []).race, sample_of(12_000, 4), [START] * 9)
-    assert (found.cuts, found.n_kept) == ([(10, 8), (20, 6)], 6)
+    monkeypatch.setattr(sample_fits, "search", stop)
+    em = Em(LSR, 0.1, weight=12_000.0, n_rankings=12_000, kind="exact")
+    fits = SampleFits(em, 1, Stages(), [])
+    with pytest.raises(LookupError, match="seen enough"):
+        fits.search(sample_of(12_000, n_items), [], StartSettings(2), mean_listed=n_items)
+    n_rows = asked["rows"].total_weight
+    assert n_rows == pytest.approx(n_searched, rel=0.01)
+    assert asked["is_part"] == (n_searched < 12_000)
+    # Exact EM is searched by fused EM, and LSR by MM: they have the same optima.
+    assert (asked["em"].kind, asked["em"].m_step, asked["em"].newton) == ("fused", MM, None)
+    assert asked["em"].alpha == pytest.approx(0.1 * n_rows / 12_000)
+    assert (asked["em"].max_iter, asked["em"].tol) == (60, 1e-4)
 
 
 def test_small_sample__halves_and_steps(asked: Callable[..., Asked]) -> None:
@@ -107,7 +113,7 @@ def test_sample_fits__let_go_of_their_passes(monkeypatch: pytest.MonkeyPatch, fa
 def test_look__size_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     rankings = as_rankings(np.tile([[0, 1, 2], [2, 1, 0]], (125_000, 1)))
     found = take_look(ThreadedPasses(rankings, n_threads=1), rankings, seed=1)
-    assert found.extent == (250_000.0, 250_000, 750_000, 0)
+    assert found.extent == (250_000.0, 250_000, 750_000, 0, 0)
     assert found.sample.total_weight == pytest.approx(100_000, rel=0.02)
     assert found.small_sample.total_weight == pytest.approx(20_000, rel=0.05)
     assert found.share == found.sample.n_rankings / 250_000

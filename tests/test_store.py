@@ -91,7 +91,8 @@ def test_store__gives_back_what_was_written(
     assert plain(concatenate(list(store.iter_leaves()))) == everything
     for number, expected in enumerate(rows):
         assert plain(concatenate(list(store.partition(number)))) == expected
-    unlabelled = PlainRankings(everything.n_items, everything.rows)
+    # Ids are labels; groups decide how a fit reads the rows, and stay.
+    unlabelled = PlainRankings(everything.n_items, everything.rows, groups=everything.groups)
     assert plain(store.leaves(0, store.n_leaves, labels=False)) == unlabelled
     assert (store.n_rankings, store.n_items) == (len(everything.rows), everything.n_items)
     assert store.total_weight == pytest.approx(math.fsum(row.weight for row in everything.rows))

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from plmix_dist.starts.make_starts import Start
     from plmix_dist.starts.start_settings import StartSettings
 
-# A search runs on rows that list at most so many items, after equal rows were merged.
-_SEARCH_LISTED = 1 << 18
+# A search runs on rows that list at most so many items, after equal rows were merged, but on some rows at least.
+_SEARCH_LISTED = 1 << 17
+_FEWEST_SEARCHED = 1_000
 _ALPHA_OF_PARTS = 0.1
 # The optimum of a sample is uncertain by about one over its size; there is no use in going on further than that.
 _SAMPLE_TOLERANCE = 1e-4
@@ -63,7 +64,7 @@ class SampleFits(NamedTuple):
         """The best ends that a search finds on a sample, or on a part of it, and how often it found the best."""
         em = self.em
         merged = merge_if_short(sample)
-        n_searched = _SEARCH_LISTED * merged.n_rankings / max(1, len(merged.items))
+        n_searched = max(_FEWEST_SEARCHED, _SEARCH_LISTED * merged.n_rankings / max(1, len(merged.items)))
         rows = merged
         if n_searched < merged.n_rankings:
             share = n_searched / merged.n_rankings

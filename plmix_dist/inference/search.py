@@ -42,8 +42,8 @@ _FIRST_BATCH = 4
 # Runs of a search end after so many iterations; the gradient need not be small, for ends to be told apart.
 MOST_ITERATIONS = 60
 TOLERANCE = 1e-4
-# What a search may cost: listed items times components, for every iteration of every start. About 4 seconds of 2 cores.
-_BUDGET = 2.0**29
+# What a search may cost: listed items times components, for every iteration of every start. About 8 seconds of 2 cores.
+_BUDGET = 2.0**30
 # What an iteration costs beside the rows, in the same unit.
 _PER_ITERATION = 2.0**16
 # From so many rows on, a search costs at most so many passes over all of them.
