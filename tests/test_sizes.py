@@ -164,12 +164,12 @@ def test_em__log_worths_that_diverge(log_range: float, alpha: float, refused: bo
     em = Em(LSR, alpha, weight=1.0, n_rankings=1, item_names=("tea", "mate"))
     after = Point.start(np.array([[log_range / 2, -log_range / 2]]), np.ones(1))
     if not refused:
-        em._refuse_divergence(START.point, after)
+        em.refuse_divergence(START.point, after)
         return
     with pytest.raises(
         NotIdentifiedError, match=r"component 0 .* diverge .*lowest 'mate' at -15[01], highest 'tea'"
     ):
-        em._refuse_divergence(START.point, after)
+        em.refuse_divergence(START.point, after)
 
 
 @pytest.mark.parametrize(("log_range", "step"), [(598.0, "accelerated"), (602.0, "plain")])
