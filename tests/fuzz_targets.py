@@ -32,7 +32,14 @@ from scipy.linalg import LinAlgWarning
 
 from plmix_dist import PlackettLuceMixture, SpectralPlackettLuce, ingest, open_store
 from plmix_dist.cli import main
-from plmix_dist.errors import CollapsedComponentWarning, NotConvergedWarning, PlmixError, StartWarning
+from plmix_dist.errors import (
+    CollapsedComponentWarning,
+    NotConvergedWarning,
+    NotIdentifiableWarning,
+    OptimumFoundOnceWarning,
+    PlmixError,
+    StartWarning,
+)
 from plmix_dist.exporting import export
 from plmix_dist.rankings import Ranking, RankingBlock
 
@@ -42,7 +49,14 @@ if TYPE_CHECKING:
 # No mutation takes as long, even on a busy machine.
 LONGEST_SECONDS = 120
 # SciPy's own warning is for weights of 1e100 beside weights of 1.
-ALLOWED = (CollapsedComponentWarning, NotConvergedWarning, StartWarning, LinAlgWarning)
+ALLOWED = (
+    CollapsedComponentWarning,
+    NotConvergedWarning,
+    StartWarning,
+    LinAlgWarning,
+    NotIdentifiableWarning,
+    OptimumFoundOnceWarning,
+)
 NAMES = ["tea", "mate", "a b", "한", "=x"]
 
 

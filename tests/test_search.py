@@ -177,3 +177,11 @@ def test_a_best_end_found_once_is_said(monkeypatch):
             assert said[0].filename == __file__
             return
     pytest.fail("no data on which the best end is found once")
+
+
+def test_about__counts_of_ends_agree() -> None:
+    # Scores in small steps: those at the best end are one end, so the rest are at least one other.
+    ends = [search_module.End(Candidate(None, {}), -1.0 - 0.4 * SAME_END * step) for step in range(12)]
+    about = search_module._about(ends, 12)
+    assert about["n_best"] == 3
+    assert about["n_ends"] == 4

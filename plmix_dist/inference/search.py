@@ -44,8 +44,11 @@ MOST_ITERATIONS = 60
 TOLERANCE = 1e-4
 # What a search may cost: listed items times components, for every iteration of every start. About 8 seconds of 2 cores.
 _BUDGET = 2.0**30
-# What an iteration costs beside the rows, in the same unit.
+# What an iteration costs beside the rows, in the same unit: for every item and component, and always.
+_PER_ITEM = 32
 _PER_ITERATION = 2.0**16
+# No search has more starts than this.
+_MOST_STARTS = 128
 # From so many rows on, a search costs at most so many passes over all of them.
 _MANY_ROWS = 1 << 19
 _MOST_PASSES = 8
@@ -139,7 +142,7 @@ def search(
     # Starts are made from single rankings without ties.
     proposer = Proposer(extend_ties(rows).block.replace(groups=None), settings)
     passes = ThreadedPasses(rankings_of_block(rows))
-    per_iteration = len(rows.items) * settings.n_components + _PER_ITERATION
+    per_iteration = (len(rows.items) + _PER_ITEM * rows.n_items) * settings.n_components + _PER_ITERATION
     ends: list[End] = []
     failed: list[dict[str, Any]] = []
     n_starts, n_batches, spent = 0, 0, 0.0
@@ -152,7 +155,8 @@ def search(
             best_before = max((end.score for end in ends), default=-math.inf)
             ends += [end for end, _ in new]
             spent += per_iteration * sum(n_iterations for _, n_iterations in new)
-            if n_starts >= settings.n_init and (spent >= budget or _is_settled(ends, best_before)):
+            is_over = spent >= budget or n_starts >= _MOST_STARTS or _is_settled(ends, best_before)
+            if is_over and n_starts >= settings.n_init:
                 break
             leaders = _distinct(ends, 2)
             # Variations of the runner-up too: what lies between the two may be better than both.
@@ -231,6 +235,4 @@ def _rivals(ends: Sequence[End], n_init: int, doubt: float) -> list[Candidate]:
 
 def _about(ends: Sequence[End], n_starts: int) -> dict[str, int]:
     """How many starts, how many of them at the best end, and how many ends that are not the same."""
-    scores = np.sort([end.score for end in ends])
-    n_ends = 1 + int((np.diff(scores) > SAME_END).sum())
-    return {"n_starts": n_starts, "n_best": _n_best(ends), "n_ends": n_ends}
+    return {"n_starts": n_starts, "n_best": _n_best(ends), "n_ends": len(_distinct(ends, len(ends)))}
