@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
+import cli_helpers
+import numpy as np
+import pandas as pd
 import pytest
 from ingest_helpers import ingest_error, labels_of, named_rows, row, write
 
-from plmix_dist import ingest
+from plmix_dist import PlackettLuceMixture, ingest, ingest_ratings, open_store
+from plmix_dist.errors import IngestError, RankingError, StoreNotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from cli_helpers import Said
+
     from plmix_dist.rankings import Ranking
+
+shell = cli_helpers.shell  # the fixture that runs a verb in a folder of its own
 
 # --- whole rankings in a cell ----------------------------------------------------------------------------
 
@@ -60,6 +70,16 @@ def test_cells__blanks_belong_to_names(tmp_path: Path, case: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_names_like_lee_comma_ann__do_not_hide_the_delimiter(tmp_path: Path, sign: str) -> None:
+    lines = ["Lee, Ann|Ek, Bo", "Ek, Bo|Lee, Ann", "Ek, Bo|Lee, Ann"]
+    text = "\n".join(lines)
+    store = ingest(write(tmp_path / "a.csv", text.replace("|", sign)), tmp_path / "store")
+    assert named_rows(store) == [row(*line.split("|")) for line in lines]
+    both = write(tmp_path / "b.csv", text.replace("|", f"{sign} "))
+    assert "the fields may be divided by" in ingest_error(both, tmp_path / "other")
+
+
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
@@ -85,3 +105,159 @@ def test_cells__lists_are_refused_and_the_option_helps(tmp_path: Path) -> None:
     store = ingest(source, tmp_path / "store", columns={"ordering": "ranking"})
     assert named_rows(store) == [row("Ann Lee", "Bo", "Cy"), row("Bo", "Cy", "Ann Lee")] * 2
     assert labels_of(store, "ids") == [7, 8, 7, 8]
+
+
+# --- tables in Python ------------------------------------------------------------------------------------
+
+PEOPLE = pd.DataFrame(
+    {"first": ["ann", "bo", "cy"] * 5, "second": ["bo", "cy", "ann"] * 5, "third": ["cy", "ann", "bo"] * 5}
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [("respondent", [f"r{number}" for number in range(15)]), ("town", ["Riga", "Oslo", "Oslo"] * 5)],
+)
+@pytest.mark.parametrize("place", [0, 3])
+def test_table__a_column_that_is_no_place_is_refused(name: str, cells: list[str], place: int) -> None:
+    table = PEOPLE.copy()
+    table.insert(place, name, cells)
+    with pytest.raises(RankingError, match=rf"column '{name}' of the table .* shares no item"):
+        PlackettLuceMixture(1, unranked="below").fit(table)
+    model = PlackettLuceMixture(1, unranked="below").fit(table.drop(columns=name))
+    assert model.item_names_ == ("ann", "bo", "cy")
+
+
+def test_table__an_item_that_is_always_last_is_no_foreign_column() -> None:
+    model = PlackettLuceMixture(1).fit(PEOPLE.assign(fourth="dee"))
+    assert model.item_names_ == ("ann", "bo", "cy", "dee")
+    as_lists = (
+        PEOPLE.assign(town=["Riga", "Oslo", "Oslo"] * 5).to_numpy().tolist()
+    )  # the way out that is named
+    assert len(PlackettLuceMixture(1, unranked="below").fit(as_lists).item_names_) == 5
+
+
+def test_table__zeros_for_no_item_are_explained() -> None:
+    rows = np.array([[1, 2, 3], [2, 0, 0], [3, 0, 0], [3, 1, 2]])
+    with pytest.raises(
+        RankingError, match=r"row 1: item 0 is listed twice, and so in 2 of 4 rows.*subtract 1"
+    ):
+        PlackettLuceMixture(1, unranked="below").fit(rows)
+    assert PlackettLuceMixture(1, unranked="below").fit(rows - 1).log_worths_.shape == (1, 3)
+
+
+def test_table__of_ranks_names_the_reader_of_ranks() -> None:
+    ranks = pd.DataFrame({"tea": [1, 2, 1.0], "mate": [2, 1, np.nan], "milk": [3, 3, 2]})
+    with pytest.raises(RankingError, match=r'ingest\(\.\.\., format="ranks"\)') as caught:
+        PlackettLuceMixture(1, unranked="below").fit(ranks)
+    assert "argsort" not in str(caught.value)  # which would rank the empty cell last, and lose the names
+
+
+@pytest.mark.parametrize("rows", [["tea", "mate"], np.array([0, 1, 2])])
+def test_one_ranking__goes_into_a_list(rows: Any) -> None:
+    with pytest.raises(RankingError, match=r"put a single ranking into a list: \[ranking\]"):
+        PlackettLuceMixture(1).fit(rows)
+
+
+# --- the wrong thing in the right place ------------------------------------------------------------------
+
+
+def test_ingest__a_table_and_ratings_are_sent_on(tmp_path: Path) -> None:
+    assert "hand it to PlackettLuceMixture.fit" in ingest_error(PEOPLE, tmp_path / "store")
+    source = write(tmp_path / "a.csv", "user,item,rating\nu,tea,3\nu,mate,2\n")
+    message = ingest_error(source, tmp_path / "store", format="ratings")
+    assert message == "ratings have a function of their own: plmix_dist.ingest_ratings(source, store)"
+
+
+def test_ingest__says_how_to_say_unranked_in_python(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", "first,second,third\ntea,mate,milk\ntea,,\nmate,tea,milk\n")
+    assert 'in Python, unranked="below" or unranked="absent"' in ingest_error(source, tmp_path / "store")
+
+
+def test_ingest__not_utf8_says_how_to_convert(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", "first;second\nZoë;Ann\nAnn;Zoë\n".encode("latin-1"))
+    message = ingest_error(source, tmp_path / "store")
+    assert f"{source}, line 2: not UTF-8 text (byte 0xeb); save the file as UTF-8" in message
+    write(source, source.read_bytes().decode("latin-1"))
+    assert ingest(source, tmp_path / "store").item_names == ("Ann", "Zoë")
+
+
+def test_ratings__a_decimal_comma_and_respondents(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", "respondent_id;candidate;score\nr;Ann;2,5\nr;Bo;1,0\n")
+    with pytest.raises(IngestError, match="the rating is '2,5', but should be a number with a decimal point"):
+        ingest_ratings(source, tmp_path / "store")
+    write(source, source.read_text().replace(",", "."))
+    assert named_rows(ingest_ratings(source, tmp_path / "store")) == [row("Ann", "Bo")]
+
+
+def test_store_or_model__what_is_there_instead_is_said(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", "first,second\ntea,mate\nmate,tea\n")
+    store = ingest(source, tmp_path / "store")
+    PlackettLuceMixture(1).fit(store).save(tmp_path / "model")
+    with pytest.raises(
+        StoreNotFoundError, match=r"it is a file; read it into a store with `plmix ingest .*a\.csv STORE`"
+    ):
+        open_store(source)
+    with pytest.raises(StoreNotFoundError, match="it holds a model"):
+        open_store(tmp_path / "model")
+    with pytest.raises(StoreNotFoundError, match="it holds a store of rankings"):
+        PlackettLuceMixture.load(tmp_path / "store")
+
+
+# --- the command line ------------------------------------------------------------------------------------
+
+
+def test_persons__are_said(tmp_path: Path, shell: Callable[..., Said]) -> None:
+    text = "voter_id,first,second\n" + "v1,tea,mate\nv1,mate,tea\nv2,tea,mate\n"
+    write(tmp_path / "a.csv", text)
+    said = shell("ingest", "a.csv", "persons")
+    assert "the column 'voter_id' names persons" in said.out
+    assert "--column id=voter_id" in said.out
+    assert shell("fit", "persons", "--components", "1", "--out", "m").line("score").endswith("per person")
+    assert shell("score", "m", "persons").line("score").endswith("per person")
+    said = shell("ingest", "a.csv", "ids", "--column", "id=voter_id")
+    assert "names persons" not in said.out
+    assert shell("fit", "ids", "--components", "1", "--out", "m2").line("score").endswith("per ranking")
+
+
+def test_names_with_commas__are_quoted_in_lists(tmp_path: Path, shell: Callable[..., Said]) -> None:
+    write(tmp_path / "a.csv", "Lee Ann;Ek, Bo;Cy\n1;2;2\n2;1;2\n")
+    said = shell("ingest", "a.csv", "store")
+    assert said.line("first") == 'Lee Ann > {"Ek, Bo", Cy}'
+    assert shell("info", "store").line("items") == '3: Lee Ann, "Ek, Bo", Cy'
+
+
+def test_new_rankings__are_read_with_the_items_of_the_model(
+    tmp_path: Path, shell: Callable[..., Said]
+) -> None:
+    write(tmp_path / "a.csv", "first,second,third\n" + "Ann,Bo,Cy\nCy,Ann,Bo\nBo,Cy,Ann\n" * 3)
+    write(tmp_path / "new.csv", "first,second\nAnn,Bo\nBo,Ann\n")
+    write(tmp_path / "other.csv", "first,second\nAnn,Bo\nBo,Dee\n")
+    shell("ingest", "a.csv", "store")
+    shell("fit", "store", "--components", "1", "--out", "model")
+    shell("ingest", "new.csv", "new")
+    said = shell("score", "model", "new", code=1)
+    assert "2 items here and 3 there" in said.err
+    assert "--items MODEL" in said.err
+    for source in ("store", "model"):
+        said = shell("ingest", "new.csv", f"by-{source}", "--items", source, "--unranked", "below")
+        assert said.line("rankings") == "2 of 3 items"
+        shell("score", "model", f"by-{source}")
+    said = shell("ingest", "other.csv", "other", "--items", "model", "--unranked", "below", code=1)
+    assert "line 3: item 'Dee' is not one of the 3 items" in said.err
+
+
+@pytest.mark.filterwarnings("default::plmix_dist.errors.NotIdentifiableWarning")
+def test_warnings__are_one_line_without_code(tmp_path: Path, shell: Callable[..., Said]) -> None:
+    write(tmp_path / "a.csv", "first,second,third\n" + "Ann,Bo,Cy\nCy,Ann,Bo\nBo,Cy,Ann\n" * 3)
+    shell("ingest", "a.csv", "store")
+    fit = ("fit", "store", "--components", "2", "--out")
+    said = shell(*fit, "m1").err.splitlines()
+    (line,) = [line for line in said if "Warning" in line or "warning" in line]
+    assert line.startswith(
+        "plmix: warning: 2 components are not identifiable: the rankings order all 3 items"
+    )
+    assert not any(".py" in line for line in said)
+    told = [json.loads(line) for line in shell(*fit, "m2", "--json").err.splitlines()]
+    assert [each["category"] for each in told if "warning" in each] == ["NotIdentifiableWarning"]
+    assert shell(*fit, "m3", "--quiet").err == ""

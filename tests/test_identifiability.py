@@ -232,7 +232,7 @@ def test_fit__warns_once_with_the_reason() -> None:
         PlackettLuceMixture(3, random_state=0, n_init=2, tol=1e-3).fit(some(5))
     (warning,) = [each for each in said if each.category is NotIdentifiableWarning]
     assert str(warning.message) == (
-        "3 components are not identifiable for certain: the rankings order all 5 items, and 3 components need 8 for "
+        "3 components are not identifiable: the rankings order all 5 items, and 3 components need 8 for "
         "almost all parameters (Zhao, Piech & Xia 2016). Other components give the same probabilities. Predictions are "
         "not affected, but do not read much into single components; at most 2 can be identified"
     )

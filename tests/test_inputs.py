@@ -346,7 +346,7 @@ def test_from_one__ids_and_ranks() -> None:
     assert as_text.item_names_ == ("101", "205", "309")
     ranks = pd.DataFrame({"tea": [1, 2], "coffee": [2, 1]})
     with pytest.raises(
-        RankingError, match=r"the cells are its ranks, hand in the orderings instead: numpy.argsort"
+        RankingError, match=r"the cells are its ranks, save the table as CSV and read it with"
     ):
         PlackettLuceMixture(1).fit(ranks)
 

@@ -9,7 +9,7 @@ import click
 
 from plmix_dist import __version__
 from plmix_dist.cli.interruption import end_now, ended_soon, report_interruption, was_signalled
-from plmix_dist.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, report_error
+from plmix_dist.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, report_error, warnings_in_words
 from plmix_dist.cli.streams import open_closed_streams
 from plmix_dist.errors import PlmixError
 from plmix_dist.interruption import threads_left_alone
@@ -41,10 +41,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(arguments: list[str] | None) -> int:
     """Run a verb; gives its exit code."""
-    debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in given
     code: object
     try:
-        code = plmix.main(arguments, prog_name="plmix", standalone_mode=False)
+        with warnings_in_words(as_json="--json" in given, quiet="--quiet" in given):
+            code = plmix.main(arguments, prog_name="plmix", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:

@@ -53,8 +53,9 @@ def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Cal
 @force_option
 @click.option(
     "--items",
-    metavar="FILE|N",
-    help="Names of all items in order, one per line; of ratings, the number of items to choose.",
+    metavar="FILE|STORE|MODEL|N",
+    help="Names of all items in order, one per line, or those of a store or model; of ratings, the number of items to "
+    "choose.",
 )
 @click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="The column of a role.")
 @click.option("--delimiter", help="Delimiter of text; default as the first lines show.")
@@ -89,7 +90,6 @@ def ingest(
     Roles of columns are id, item, rank, weight, group, ordering, items and unranked. Columns without a header are
     numbered from 1: --no-header --column id=1. With --format ratings, the roles are user, item, rating and time.
     """
-    from plmix_dist.formats.items import read_names
     from plmix_dist.ingestion import ingest as run
     from plmix_dist.ingestion.preview import first_rankings
 
@@ -112,7 +112,7 @@ def ingest(
             made = run_ratings(list(sources), store, items=items, settings=ratings, **common)
         else:
             refuse_ratings_options(ratings)
-            names = None if items is None else read_names(items)
+            names = None if items is None else _item_names(items)
             made = run(list(sources), store, format=format_name, item_names=names, **common)
     changed = force or made.manifest.generation != before
     _show_made(made, talk, time.perf_counter() - begun, changed=changed, rows=first_rankings(made))
@@ -253,7 +253,10 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
     lines = [
         ("store", f"{report['location']} ({report['format']}, {size(report['n_bytes'])})"),
         ("rankings", f"{number(report['n_rankings'])}, total weight {number(report['total_weight'])}"),
-        ("items", f"{number(report['n_items'])}: {few(report['item_names'])}"),
+        (
+            "items",
+            f"{number(report['n_items'])}: {_few_items(report['item_names'])}",
+        ),
         (
             "layout",
             f"{report['n_partitions']} partitions, {report['n_leaves']} leaves of {report['leaf_rows']} rows",
@@ -267,6 +270,19 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
         lines += _identified_lines(report["identifiability"])
     lines += [("rejected", _rejected_line(row)) for row in report.get("rejected_rows", [])]
     show(lines, report, **vars(talk))
+
+
+def _item_names(path: str) -> tuple[str, ...]:
+    """The names of all items: those of a store or a model, or the lines of a file."""
+    from plmix_dist.formats.items import read_names
+    from plmix_dist.store import Location, open_store
+    from plmix_dist.store.manifest import MANIFEST
+    from plmix_dist.store.models import MODEL, load_model
+
+    place = Location.of(path)
+    if place.exists(MANIFEST):
+        return open_store(place).item_names
+    return tuple(load_model(place).record["item_names"]) if place.exists(MODEL) else read_names(path)
 
 
 def _is_finished(part: str) -> bool:
@@ -359,7 +375,13 @@ def _graph_lines(graph: dict[str, Any]) -> list[tuple[str, str]]:
         return [("comparisons", "every item is connected with every other, both above and below")]
     lines = [("comparisons", f"{graph['n_groups']} groups; the largest has {graph['largest_group']} items")]
     keys = ("never_offered", "never_above_another", "never_below_another")
-    return lines + [(key.replace("_", " "), few(graph[key])) for key in keys if graph[key]]
+    return lines + [(key.replace("_", " "), _few_items(graph[key])) for key in keys if graph[key]]
+
+
+def _few_items(names: list[Any]) -> str:
+    from plmix_dist.formats.items import shown_in_list
+
+    return few([shown_in_list(str(name)) for name in names])
 
 
 def _identified_lines(found: dict[str, Any]) -> list[tuple[str, str]]:

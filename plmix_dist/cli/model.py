@@ -151,7 +151,7 @@ def fit(
         _fit_without_warnings(model, opened, executor, columns)
     model.save(folder, about={"job": job})
     record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
-    lines = [*_fit_lines(model, record), *_truth_lines(model, store, record)]
+    lines = [*_fit_lines(model, record, _unit(opened)), *_truth_lines(model, store, record)]
     show(lines, record, **vars(talk))
     return 0 if model.converged_ else EXIT_NOT_CONVERGED
 
@@ -208,7 +208,7 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
         "log_likelihood": value * weight_of_memberships(opened),
         "total_weight": opened.total_weight,
     }
-    show([("score", f"{value:.10g} mean log-likelihood per ranking")], record, **vars(talk))
+    show([("score", f"{value:.10g} mean log-likelihood per {_unit(opened)}")], record, **vars(talk))
 
 
 @plmix.command()
@@ -330,14 +330,19 @@ def _fit_record(model: PlackettLuceMixture, out: str, total_weight: float, secon
     }
 
 
-def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any]) -> list[tuple[str, str]]:
+def _unit(opened: RankingStore) -> str:
+    """What a mean log-likelihood is taken over."""
+    return "ranking" if opened.label_kind("groups") == "none" else "person"
+
+
+def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) -> list[tuple[str, str]]:
     """The result of a fit as lines of text."""
     state = "converged" if model.converged_ else "NOT converged"
     return [
         ("model", record["model"]),
         ("fit", f"{state} in {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
         ("start", _start_line(model.init_)),
-        ("score", f"{record['score']:.6f} mean log-likelihood per ranking"),
+        ("score", f"{record['score']:.6f} mean log-likelihood per {unit}"),
         *((event["action"], f"component {event['component'] + 1} had collapsed") for event in model.events_),
         *_component_lines(model),
     ]

@@ -7,6 +7,7 @@ import json
 import re
 import threading
 import time
+import warnings
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from plmix_dist.cli.streams import ForgivingStderr, at_terminal, print_result, say
@@ -31,6 +32,27 @@ def report_error(message: str) -> None:
     >>> report_error("there is no store at /nowhere")  # prints plmix: error: there is no store at /nowhere
     """
     say(f"plmix: error: {printable(message)}")
+
+
+@contextlib.contextmanager
+def warnings_in_words(*, as_json: bool, quiet: bool) -> Iterator[None]:
+    """Print warnings on stderr as errors are: one line without a line of code, or JSON; nothing if quiet.
+
+    Examples
+    --------
+    >>> with warnings_in_words(as_json=False, quiet=False):
+    ...     warnings.showwarning("few rankings", UserWarning, "a.py", 1)  # prints plmix: warning: few rankings
+    """
+
+    def told(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if as_json:
+            say(json.dumps({"warning": str(message), "category": category.__name__}))
+        elif not quiet:
+            say(f"plmix: warning: {printable(str(message))}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = told
+        yield
 
 
 def printable(text: str) -> str:

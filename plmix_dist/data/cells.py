@@ -92,8 +92,9 @@ def cells_of(source: Any) -> Cells:
 def _of_table(table: NDArray[Any]) -> Cells:
     """The cells of an array (rows, places)."""
     if table.ndim != 2:
+        one = "; put a single ranking into a list: [ranking]" if table.ndim == 1 else ""
         raise RankingError(
-            f"expected an array of shape (rankings, places), best first, but got shape {table.shape}"
+            f"expected an array of shape (rankings, places), best first, but got shape {table.shape}{one}"
         )
     if table.dtype.kind not in "iufOUT":
         raise RankingError(

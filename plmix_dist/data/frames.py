@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ _NO_PLACES = {
 }  # fmt: skip
 # A column that only counts the rows is found in tables with at least so many rows.
 _FEWEST_ROWS = 10
+# Columns are compared by so many rows.
+_ROWS_COMPARED = 1000
 
 
 class Frame(NamedTuple):
@@ -122,8 +125,31 @@ def _check_columns(frame: Frame) -> None:
         raise RankingError(
             f"column {name!r} of the table is no place of a ranking ({reason}): leave it out, and hand in one column "
             "per place, best first. Weights go into sample_weight. A table with one row per person and item is read by "
-            'plmix_dist.ingest(..., format="long")'
+            'plmix_dist.ingest(..., format="long"), and one of ratings by plmix_dist.ingest_ratings(...)'
         )
+    if frame.cells.dtype.kind == "O":
+        _refuse_foreign(frame)
+
+
+def _refuse_foreign(frame: Frame) -> None:
+    """An error if a column of names shares no name with the others, while these share theirs: ids, towns, answers."""
+    cells = [
+        {cell for cell in column[:_ROWS_COMPARED].tolist() if isinstance(cell, str)}
+        for column in frame.cells.T
+    ]
+    if len(cells) < 3 or len(frame.cells) < _FEWEST_ROWS:
+        return
+    for place, own in enumerate(cells):
+        others = cells[:place] + cells[place + 1 :]
+        counts = Counter(name for names in others for name in names)
+        alike = all(2 * sum(counts[name] > 1 for name in names) >= len(names) for names in others)
+        if len(own) > 1 and alike and not own & counts.keys():
+            few = ", ".join(map(repr, sorted(own)[:3]))
+            raise RankingError(
+                f"column {frame.columns[place]!r} of the table ({few}, ...) shares no item with the other columns: it "
+                "seems to be no place of a ranking. Leave it out, and hand in one column per place, best first. If it "
+                "is a place, hand in lists: table.to_numpy().tolist()"
+            )
 
 
 def _counts_rows(cells: Sequence[Any] | NDArray[Any]) -> bool:

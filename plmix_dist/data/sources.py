@@ -183,7 +183,8 @@ def _from_store(
     if item_names is not None and store.item_names != item_names:
         raise SettingsError(
             f"the store at {store.location.url} has other items than the model: "
-            f"{first_difference(store.item_names, item_names)}"
+            f"{first_difference(store.item_names, item_names)}; read its source again with the items of the model: "
+            "plmix ingest SOURCE STORE --items MODEL (item_names=model.item_names_ in Python)"
         )
     leaves = StoreLeaves(store)
     check_total(store.total_weight)

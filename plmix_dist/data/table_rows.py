@@ -54,6 +54,7 @@ def block_of_table(
         n_items, names = len(item_names), item_names
     if names is None and n_items is None:
         _check_zero(numbers, cells)
+        _refuse_zeros(numbers, cells)
     n_items = len(names) if names is not None else n_items
     return _block(numbers, cells, n_items, unranked, names), names
 
@@ -108,6 +109,19 @@ def _row_lengths(numbers: NDArray[Any], listed: NDArray[np.bool_], cells: Cells)
     return lengths
 
 
+def _refuse_zeros(numbers: NDArray[Any], cells: Cells) -> None:
+    """An error if several rows have several zeros each, as tables do that write 0 for no item or not ranked."""
+    zeros = np.concatenate([[0], np.cumsum(numbers == 0)])
+    rows = np.flatnonzero(zeros[cells.starts + cells.lengths] - zeros[cells.starts] > 1)
+    if len(rows) > 1:
+        raise RankingError(
+            f"row {rows[0]}: item 0 is listed twice, and so in {len(rows)} of {len(cells.lengths)} rows. "
+            "If 0 stands for no item and items are numbered from 1, subtract 1 from every cell, so that missing places "
+            "are -1. If the cells are ranks, and 0 stands for not ranked, save the "
+            'table as CSV and read it with plmix_dist.ingest(..., format="ranks")'
+        )
+
+
 def _check_zero(numbers: NDArray[Any], cells: Cells) -> None:
     """An error if no row lists item 0: item numbers from 1, ids, or ranks."""
     present = numbers[numbers >= 0]
@@ -116,8 +130,8 @@ def _check_zero(numbers: NDArray[Any], cells: Cells) -> None:
     ways_out = "If the numbers are ids, hand them in as text, and they become the names of the items"
     if cells.columns is not None:
         ways_out += (
-            ". If every column is an item and the cells are its ranks, hand in the orderings instead: "
-            "numpy.argsort(table.to_numpy(), axis=1)"
+            ". If every column is an item and the cells are its ranks, save the table as CSV and read it with "
+            'plmix_dist.ingest(..., format="ranks"), which keeps names, ties and empty cells'
         )
     try:
         check_numbered_from_zero(int(present.min()), int(present.max()))

@@ -153,8 +153,8 @@ class Encoder:
             row = int(np.flatnonzero(silent)[0])
             raise IngestError(
                 f"{self.url}, {self.unit} {rows.lines[row]}: lists {rows.n_listed[row]} of {len(self.item_names)} "
-                "items, and nothing says whether the others were on offer: say --unranked below (they rank below) "
-                "or --unranked absent (they were not on offer)"
+                "items, and nothing says whether the others were on offer: say --unranked below (they rank below) or "
+                '--unranked absent (they were not on offer); in Python, unranked="below" or unranked="absent"'
             )
         flags: NDArray[np.bool_] = short & (said == UNRANKED.index("below"))
         return flags

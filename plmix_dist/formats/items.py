@@ -96,6 +96,18 @@ def shown_plainly(label: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
+def shown_in_list(label: str) -> str:
+    """A label as `shown_plainly` has it, in double quotes if it has a sign that divides or joins items in lists.
+
+    Examples
+    --------
+    >>> shown_in_list("Lee Ann"), shown_in_list("Lee, Ann")
+    ('Lee Ann', '"Lee, Ann"')
+    """
+    text = shown_plainly(label)
+    return f'"{text}"' if any(sign in text for sign in ",>{}|") else text
+
+
 def label_problem(label: str) -> str | None:
     """Why a label cannot be the name of an item; None if it can.
 

@@ -29,6 +29,8 @@ def format_named(name: str) -> Format:
     >>> format_named("preflib").suffixes
     ('.soc', '.soi', '.toc', '.toi')
     """
+    if name == "ratings":
+        raise SettingsError("ratings have a function of their own: plmix_dist.ingest_ratings(source, store)")
     if not isinstance(name, str) or name not in FORMATS:
         raise SettingsError(
             f"there is no format {shown(name, str)}; choose one of auto, {', '.join(FORMATS)}"

@@ -287,7 +287,10 @@ def decode(raw: bytes, url: str, line: int) -> str:
     try:
         return raw.decode("utf-8-sig" if line == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise IngestError(f"{url}, line {line}: not UTF-8 text ({error}); convert the file first") from None
+        raise IngestError(
+            f"{url}, line {line}: not UTF-8 text (byte {error.object[error.start]:#04x}); save the file as UTF-8 "
+            "(Excel: CSV UTF-8), or convert it, such as with iconv -f LATIN1 -t UTF-8"
+        ) from None
 
 
 def text_slices(

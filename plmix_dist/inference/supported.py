@@ -47,9 +47,10 @@ def check_supported(sample: RankingBlock, n_components: int, *, all_rows: bool) 
     status = found.status(n_components)
     if status in ("identifiable", "generic"):
         return
-    other = "give" if status == "not identifiable" else "may give"
+    never = status == "not identifiable"
+    are, other = ("are not", "give") if never else ("may not be", "may give")
     warnings.warn(
-        f"{n_components} components are not identifiable for certain: {found.reason(n_components)}. Other components "
+        f"{n_components} components {are} identifiable: {found.reason(n_components)}. Other components "
         f"{other} the same probabilities. Predictions are not affected, but do not read much into single components; "
         f"at most {found.generic} can be identified",
         NotIdentifiableWarning,

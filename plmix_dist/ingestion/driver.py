@@ -125,6 +125,11 @@ def ingest(
     whole_number("chunk_bytes", chunk_bytes, at_least=1)
     if leaf_rows is not None:
         whole_number("leaf_rows", leaf_rows, at_least=1)
+    if hasattr(source, "columns") or hasattr(source, "column_names"):
+        raise SettingsError(
+            f"a source must be a path, a URL, several of these, or an array, but is a table ({type(source).__name__}); "
+            "hand it to PlackettLuceMixture.fit, or save it as CSV or Parquet first"
+        )
     location = Location.of(store)
     # Before the sources are read.
     check_output(location, append=append, overwrite=overwrite, sources=_paths_of(source))

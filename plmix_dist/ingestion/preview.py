@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from plmix_dist.formats.format import number_text
-from plmix_dist.formats.items import shown_plainly
+from plmix_dist.formats.items import shown_in_list
 
 if TYPE_CHECKING:
     from plmix_dist.rankings import Ranking
@@ -37,7 +37,7 @@ def first_rankings(store: RankingStore, count: int = 3) -> list[str]:
 def _in_words(row: Ranking, store: RankingStore) -> str:
     """`tea > {mate, milk} > (all others), weight 3`; items on offer but not ordered follow a bar."""
     names = store.item_names
-    places = [[shown_plainly(names[item]) for item in place] for place in row.ordered[:_MOST_PLACES]]
+    places = [[shown_in_list(names[item]) for item in place] for place in row.ordered[:_MOST_PLACES]]
     words = [place[0] if len(place) == 1 else "{" + ", ".join(place) + "}" for place in places]
     if len(row.ordered) > _MOST_PLACES:
         words.append(f"... ({len(row.ordered)} places)")
@@ -45,6 +45,6 @@ def _in_words(row: Ranking, store: RankingStore) -> str:
         words.append("(all others)")
     text = " > ".join(words)
     if row.offered:
-        offered = ", ".join(shown_plainly(names[item]) for item in row.offered[:_MOST_PLACES])
+        offered = ", ".join(shown_in_list(names[item]) for item in row.offered[:_MOST_PLACES])
         text += f" | {offered}{', ...' if len(row.offered) > _MOST_PLACES else ''}"
     return text if row.weight == 1 else f"{text}, weight {number_text(row.weight)}"

@@ -112,8 +112,9 @@ def row_lengths(table: NDArray[Any], first_row: int = 0) -> NDArray[np.int64]:
     [3, 1]
     """
     if table.ndim != 2:
+        one = "; put a single ranking into a list: [ranking]" if table.ndim == 1 else ""
         raise RankingError(
-            f"expected an array of shape (rankings, places), best first, but got shape {table.shape}"
+            f"expected an array of shape (rankings, places), best first, but got shape {table.shape}{one}"
         )
     if table.dtype.kind not in "iu":
         raise RankingError(

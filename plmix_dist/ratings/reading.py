@@ -261,6 +261,10 @@ class _Builder:
         )
 
 
+def _point(cell: Any) -> str:
+    return " with a decimal point" if isinstance(cell, str) and "," in cell else ""
+
+
 def _problem(
     cells: dict[str, Any], user: str, item: str, rating: float | None, time: float | None
 ) -> tuple[str, str] | None:
@@ -269,7 +273,10 @@ def _problem(
         if not label:
             return "missing-label", f"its {role} is missing or cannot be a label"
     if rating is None:
-        return "bad-rating", f"the rating is {_cell(cells['rating'])}, but should be a number"
+        return (
+            "bad-rating",
+            f"the rating is {_cell(cells['rating'])}, but should be a number{_point(cells['rating'])}",
+        )
     if time is None:
         return "bad-time", f"the time is {_cell(cells['time'])}, but should be a number or a date"
     return None

@@ -17,8 +17,25 @@ Choose = Literal["most-rated", "rank-variance"]
 
 # Column names that are recognised for each role, in small letters.
 COLUMN_NAMES: dict[str, tuple[str, ...]] = {
-    "user": ("user", "user_id", "userid", "person", "rater", "reviewer", "customer", "id"),
-    "item": ("item", "item_id", "itemid", "movie", "movie_id", "movieid", "product", "product_id", "title"),
+    "user": (
+        *("user", "user_id", "userid", "person", "person_id", "rater", "reviewer", "customer", "customer_id"),
+        *("respondent", "respondent_id", "participant", "participant_id", "voter", "voter_id", "id"),
+    ),
+    "item": (
+        *(
+            "item",
+            "item_id",
+            "itemid",
+            "item_name",
+            "movie",
+            "movie_id",
+            "movieid",
+            "product",
+            "product_id",
+            "title",
+        ),
+        *("candidate", "alternative"),
+    ),
     "rating": ("rating", "score", "stars", "value"),
     "time": ("time", "timestamp", "date", "datetime", "unixreviewtime"),
 }

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import numpy as np
@@ -288,10 +289,17 @@ def read_manifest(location: Location) -> Manifest:
     except (FileNotFoundError, NotADirectoryError):
         if location.exists(PLAN):
             raise UnfinishedStoreError(_what_is_missing(location)) from None
-        raise StoreNotFoundError(
-            f"there is no store at {location.url}; make one with `plmix ingest` or `plmix simulate`"
-        ) from None
+        raise StoreNotFoundError(f"there is no store at {location.url}{_what_is_there(location)}") from None
     return Manifest.from_bytes(data, f"{location.url}/{MANIFEST}")
+
+
+def _what_is_there(location: Location) -> str:
+    """What is there instead of a store, and what to do."""
+    if location.is_local and Path(location.url).is_file():
+        return f": it is a file; read it into a store with `plmix ingest {location.url} STORE`"
+    if location.exists("model.json"):
+        return ": it holds a model; name the store of its rankings instead"
+    return "; make one with `plmix ingest` or `plmix simulate`"
 
 
 def read_index(location: Location, number: int, expected_sha256: str | None = None) -> PartitionIndex:

@@ -191,7 +191,11 @@ def _read_json(location: Location) -> bytes:
             raise UnfinishedStoreError(
                 f"the model at {location.url} was not written to its end: {MODEL} is missing; save it again"
             ) from None
-        raise StoreNotFoundError(f"there is no model at {location.url}: it has no {MODEL}") from None
+        is_store = location.exists("manifest.json")
+        instead = (
+            "it holds a store of rankings" if is_store else f"it has no {MODEL}; make one with `plmix fit`"
+        )
+        raise StoreNotFoundError(f"there is no model at {location.url}: {instead}") from None
     except StoreAccessError:
         raise
     except DamagedStoreError as error:

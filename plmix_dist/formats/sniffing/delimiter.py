@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DELIMITERS = ("\t", ";", ",")
 _NAMES = {"\t": "a tab", ";": "a semicolon", ",": "a comma"}
 _STEADY = 0.9
+_COMMA_AND_BLANK = re.compile(r"[^,]+(?:, [^,]+)+")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -44,13 +45,16 @@ def sniff_delimiter(sample: Sample, default: str) -> str:
 
 
 def _among(steady: list[str], sample: Sample) -> str:
-    """One of several signs that divide all lines alike: the one that leaves nothing but decimal commas."""
+    """Of several signs that divide all lines alike, the one that leaves decimal commas, or names like `Lee, Ann`."""
     if steady[-1] == ",":
         sign = steady[0]
         commas = [
             field for line in sample.lines for field in split_fields(line, sign) if "," in field and line
         ]
         if len(steady) == 2 and all(_DECIMAL_COMMA.fullmatch(field) for field in commas):
+            return sign
+        blank_after_sign = all(re.search(rf"{sign}\S", line) is None for line in sample.lines)
+        if len(steady) == 2 and not blank_after_sign and all(map(_COMMA_AND_BLANK.fullmatch, commas)):
             return sign
     names = " or ".join(_NAMES[sign] for sign in steady)
     options = " or ".join(f"--delimiter {_option(sign)}" for sign in steady)

@@ -109,6 +109,8 @@ def sniff(file: SourceFile, options: ReadOptions, format_name: str | None = None
     table = _table(rows, options, sample.url, named)
     table = replace(table, guesses=(*guesses, *table.guesses))
     chosen, table = _layout(table, options, format_name)
+    if "group" in table.roles and "group" not in options.columns:
+        table = replace(table, guesses=(*table.guesses, _persons(table.columns[table.roles["group"]])))
     header = Header(
         body_offset=sample.second if named else sample.start,
         body_line=sample.second_line if named else sample.first_line,
@@ -122,6 +124,13 @@ def sniff(file: SourceFile, options: ReadOptions, format_name: str | None = None
         divider=divider_of(table.cells(table.roles["ordering"])) if chosen == "orderings" else None,
     )
     return Layout(chosen, header)
+
+
+def _persons(column: str) -> str:
+    return (
+        f"the column {column!r} names persons, and all rankings of one person share one membership (if each row is a "
+        f"person of its own, say --column id={column})"
+    )
 
 
 def _fields(sample: Sample, number: int, line: str, delimiter: str) -> list[str]:
