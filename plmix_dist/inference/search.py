@@ -34,16 +34,16 @@ SAME_END = 1e-4
 # Of ends that differ by less than this, the first is taken.
 _AS_GOOD = 1e-6
 # The best end was found often enough when so many starts ended there, and these are most of all, or many were tried.
-_OFTEN_ENOUGH = 8
+_OFTEN_ENOUGH = 10
 _MOST = 0.75
-_MANY_TRIED = 32
+_MANY_TRIED = 48
 # The first batch has at least so many starts, and half of them at random. If all of them end together, that is enough.
 _FIRST_BATCH = 4
 # Runs of a search end after so many iterations; the gradient need not be small, for ends to be told apart.
 MOST_ITERATIONS = 60
 TOLERANCE = 1e-4
-# What a search may cost: listed items times components, for every iteration of every start. About 8 seconds of 2 cores.
-_BUDGET = 2.0**30
+# What a search may cost: listed items times components, for every iteration of every start. About 12 seconds of 2 cores.
+_BUDGET = 2.0**31
 # What an iteration costs beside the rows, in the same unit: for every item and component, and always.
 _PER_ITEM = 32
 _PER_ITERATION = 2.0**16
