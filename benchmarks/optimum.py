@@ -2,8 +2,8 @@
 
 The best known score of a case is the best of 12 starts by random memberships, 12 by random log-worths, default fits of
 two other seeds, and every default fit so far; it is kept in benchmarks/results/optimum-best.json and only ever rises. A
-score is an objective per unit of weight, with log-priors measured from their maximum, so that fits that lost a component
-compare. Not part of `make bench`: the first run takes half an hour.
+score is an objective per unit of weight, with log-priors measured from their maximum: fits that lost a component compare.
+Not part of `make bench`: the first run takes half an hour.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ from plmix_dist.inference import Em, Point
 from plmix_dist.inference.sample_fits import with_newton
 from plmix_dist.inference.starts_to_ends import Candidate, run_to_ends
 from plmix_dist.kernels import pairwise_wins
+from plmix_dist.rankings.block import concatenate
+from plmix_dist.rankings.groups import membership_weight
+from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.rankings.merge import merge_if_short
 from plmix_dist.rankings.simulate import draw_rankings
+from plmix_dist.rankings.ties import unorder_last_ties
 from plmix_dist.solvers import MM
 from plmix_dist.solvers.ghost import largest_log_prior
 from plmix_dist.starts.least_squares import least_squares
@@ -55,6 +59,7 @@ class Case(NamedTuple):
     unranked: Any = None
     spread: float = 1.0
     differing: int | None = None
+    kind: str = ""
     seed: int = 0
 
 
@@ -83,6 +88,25 @@ SIMULATED = (
     Case("top 3 of 10, m=20,000, K=6", 6, n_items=10, n_rankings=20_000, length=3, unranked="below"),
     Case("10 items, m=5,000, K=3", 3, n_items=10, n_rankings=5_000),
     Case("50 items, 10 differ, K=5", 5, n_items=50, n_rankings=10_000, differing=10),
+    Case(
+        "2 of slates of 5 of 20, K=3",
+        3,
+        n_items=20,
+        n_rankings=3_000,
+        length=5,
+        unranked="absent",
+        kind="slates",
+    ),
+    Case("10 items with ties, K=4", 4, n_items=10, n_rankings=1_000, kind="ties"),
+    Case(
+        "3 per person, top 3 of 12, K=4",
+        4,
+        n_items=12,
+        n_rankings=1_500,
+        length=3,
+        unranked="below",
+        kind="persons",
+    ),
     Case("top 4 of 12, m=200,000, K=6", 6, n_items=12, n_rankings=200_000, length=4, unranked="below"),
 )
 SEEDS = (0, 1, 2, 3, 4, 5)
@@ -106,14 +130,40 @@ def data_of(case: Case) -> RankingBlock:
     """The rankings of a case."""
     if case.source is not None:
         with tempfile.TemporaryDirectory() as folder:
-            return pl.ingest(DATA / case.source, Path(folder) / "s", unranked="below").block().replace(ids=None)
+            return (
+                pl.ingest(DATA / case.source, Path(folder) / "s", unranked="below").block().replace(ids=None)
+            )
     rng = np.random.default_rng(1_000 + case.seed)
     n_items = case.n_items
     truth = rng.normal(0, case.spread, (1, n_items)).repeat(case.n_components, axis=0)
     some = rng.permutation(n_items)[: case.differing or n_items]
     truth[:, some] = rng.normal(0, case.spread, (case.n_components, len(some)))
     shares = rng.dirichlet(np.full(case.n_components, 5.0))
-    return draw_rankings(truth, shares, case.n_rankings, rng, length=case.length, unranked=case.unranked)[0]
+    if case.kind == "persons":
+        return of_persons(case, truth, shares, rng)
+    block = draw_rankings(truth, shares, case.n_rankings, rng, length=case.length, unranked=case.unranked)[0]
+    if case.kind == "slates":  # of the items on offer, the first two are told
+        return block.replace(n_ordered=np.full_like(block.n_ordered, 2))
+    if case.kind == "ties":  # neighbouring places are joined at random
+        tied = rng.random(len(block.items)) < 0.3
+        tied[block.offsets[:-1]] = False
+        joined = unorder_last_ties(block.replace(tied=tied))
+        return joined.take(np.flatnonzero(joined.n_ordered))
+    return block
+
+
+def of_persons(
+    case: Case, truth: NDArray[np.float64], shares: NDArray[np.float64], rng: np.random.Generator
+) -> RankingBlock:
+    """Three rankings of each person, all from one component."""
+    n_persons = rng.multinomial(case.n_rankings // 3, shares)
+    blocks = [
+        draw_rankings(own[None], np.ones(1), 3 * n, rng, length=case.length, unranked=case.unranked)[0]
+        for own, n in zip(truth, n_persons, strict=True)
+        if n
+    ]
+    rows = concatenate(blocks)
+    return rows.replace(groups=np.arange(rows.n_rankings) // 3)
 
 
 def run(tiny: bool = False) -> list[dict[str, Any]]:
@@ -158,14 +208,15 @@ def default_fit(block: RankingBlock, n_components: int, seed: int) -> tuple[pl.P
         warnings.simplefilter("ignore")
         model = pl.PlackettLuceMixture(n_components, random_state=seed).fit(block)
     prior = len(model.shares_) * largest_log_prior(block.n_items, model.alpha)
-    return model, (model.objective_ - prior) / block.total_weight
+    return model, (model.objective_ - prior) / membership_weight(block)
 
 
 def best_of_random(block: RankingBlock, n_components: int, n_starts: int) -> float:
     """The best score of starts of two kinds, run to convergence."""
-    rows = merge_if_short(block)
+    rows = merge_if_short(extend_ties(block).block)
     alpha = pl.PlackettLuceMixture().alpha
-    em = Em(MM, alpha, rows.total_weight, rows.n_rankings, tol=1e-6, max_iter=400)
+    weight = membership_weight(rows)
+    em = Em(MM, alpha, weight, rows.n_rankings, tol=1e-6, max_iter=400)
     candidates = []
     for number in range(n_starts):
         rng = np.random.default_rng(number)
@@ -177,7 +228,7 @@ def best_of_random(block: RankingBlock, n_components: int, n_starts: int) -> flo
         warnings.simplefilter("ignore")
         runs, _ = run_to_ends(passes, with_newton(em, rows, 10), candidates)
     passes.release()
-    return max(run.score for run in runs.values()) / rows.total_weight
+    return max(run.score for run in runs.values()) / weight
 
 
 def random_memberships(
@@ -188,4 +239,4 @@ def random_memberships(
     drawn = rng.standard_gamma(0.2, (rows.n_rankings, n_components)) + 1e-300
     memberships = drawn / drawn.sum(axis=1, keepdims=True)
     log_worths = np.array([least_squares(own) for own in pairwise_wins(rows, memberships)])
-    return log_worths, rows.row_weights @ memberships / rows.total_weight
+    return log_worths, rows.row_weights @ memberships / rows.row_weights.sum()
