@@ -2,7 +2,7 @@
 
 The best known score of a case is the best of 12 starts by random memberships, 12 by random log-worths, default fits of
 two other seeds, and every default fit so far; it is kept in benchmarks/results/optimum-best.json and only ever rises. A
-score is an objective per unit of weight; log-priors count from their maximum, so that fits that lost a component compare.
+score is an objective per unit of weight, with log-priors counted from their maximum.
 Not part of `make bench`: the first run takes half an hour.
 """
 

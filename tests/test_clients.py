@@ -244,7 +244,9 @@ def test_task__in_the_process_of_an_active_client(
 
 
 @pytest.mark.promise(42)
-@pytest.mark.parametrize("given", [7, True, "", object(), [1], ThreadedExecutor], ids=lambda given: type(given).__name__)
+@pytest.mark.parametrize(
+    "given", [7, True, "", object(), [1], ThreadedExecutor], ids=lambda given: type(given).__name__
+)
 def test_client__refused_by_name(given: Any) -> None:
     message = "client must be a Dask client, a cluster, the address of a scheduler, False for threads of this process"
     with pytest.raises(SettingsError, match=message):

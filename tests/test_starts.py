@@ -911,7 +911,15 @@ def test_spectral__refuses_no_components(n_components: int) -> None:
 def test_spectral__scikit_learn_conventions() -> None:
     model = SpectralPlackettLuce(3, embedding="pairwise", svd_rank=2, link="probit", random_state=4)
     params = model.get_params()
-    assert set(params) == {"n_components", "embedding", "svd_rank", "link", "residency", "random_state", "unranked"}
+    assert set(params) == {
+        "n_components",
+        "embedding",
+        "svd_rank",
+        "link",
+        "residency",
+        "random_state",
+        "unranked",
+    }
     copy = clone(model)
     assert copy.get_params() == params
     assert copy.set_params(svd_rank="auto").svd_rank == "auto"

@@ -42,7 +42,7 @@ _FIRST_BATCH = 4
 # Runs of a search end after so many iterations; the gradient need not be small, for ends to be told apart.
 MOST_ITERATIONS = 60
 TOLERANCE = 1e-4
-# What a search may cost: listed items times components, for every iteration of every start. About 12 seconds of 2 cores.
+# What a search may cost: listed items times components, for every iteration of every start. About 12 s of 2 cores.
 _BUDGET = 2.0**31
 # What an iteration costs beside the rows, in the same unit: for every item and component, and always.
 _PER_ITEM = 32

@@ -62,7 +62,7 @@ class InformationSums(NamedTuple):
 _add_information = Kernel("add_information", Rows, Prepared, Slots, InformationSums)
 
 
-# The kernel leaves out posteriors below 1e-6. A second call has them multiplied by this, and its sums are divided by it.
+# The kernel leaves out posteriors below 1e-6. A second call has them times this, and its sums are divided by it.
 _SCALED_UP = 2.0**40
 _LEFT_OUT = 1e-6
 
