@@ -51,9 +51,9 @@ def ballots(name: str, tmp_path: Path) -> Ballots:
 
 
 def objective_and_gradient(flat: np.ndarray, given: Ballots, n_components: int) -> tuple[float, np.ndarray]:
-    """Log-likelihood plus log-prior per ballot, from the definitions, and its gradient; parameters as `packed` has them."""
-    n = given.n_items
     """Log-likelihood plus log-prior per ballot from the definitions, and its gradient; parameters as in `packed`."""
+    n = given.n_items
+    log_worths = flat[: n_components * n].reshape(n_components, n)
     ghosts, logits = flat[n_components * n : -n_components], flat[-n_components:]
     log_shares = logits - logsumexp(logits)
     total = given.weights.sum()
