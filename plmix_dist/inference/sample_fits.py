@@ -9,7 +9,7 @@ from plmix_dist.data import rankings_of_block
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.hessian import SampleHessian
 from plmix_dist.inference.newton import Newton
-from plmix_dist.inference.search import MOST_ITERATIONS, TOLERANCE, budget_of, search
+from plmix_dist.inference.search import MANY_ROWS, MOST_ITERATIONS, TOLERANCE, budget_of, search
 from plmix_dist.inference.starts_to_ends import Candidate, failures_of, run_to_ends
 from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.merge import merge_if_short
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # A search runs on rows that list at most so many items, after equal rows were merged, but on some rows at least.
 _SEARCH_LISTED = 1 << 17
 _FEWEST_SEARCHED = 1_000
+# Of many rows, so many of the listed items at most: a dozen starts then cost a few passes over all rows.
+_SEARCH_SHARE = 1 / 128
 _ALPHA_OF_PARTS = 0.1
 # The optimum of a sample is uncertain by about one over its size; there is no use in going on further than that.
 _SAMPLE_TOLERANCE = 1e-4
@@ -64,7 +66,10 @@ class SampleFits(NamedTuple):
         """The best ends that a search finds on a sample, or on a part of it, and how often it found the best."""
         em = self.em
         merged = merge_if_short(sample)
-        n_searched = max(_FEWEST_SEARCHED, _SEARCH_LISTED * merged.n_rankings / max(1, len(merged.items)))
+        most_listed: float = _SEARCH_LISTED
+        if em.n_rankings >= MANY_ROWS:
+            most_listed = min(most_listed, _SEARCH_SHARE * em.n_rankings * mean_listed)
+        n_searched = max(_FEWEST_SEARCHED, most_listed * merged.n_rankings / max(1, len(merged.items)))
         rows = merged
         if n_searched < merged.n_rankings:
             share = n_searched / merged.n_rankings

@@ -50,7 +50,7 @@ _PER_ITERATION = 2.0**16
 # No search has more starts than this.
 _MOST_STARTS = 128
 # From so many rows on, a search costs at most so many passes over all of them.
-_MANY_ROWS = 1 << 19
+MANY_ROWS = 1 << 19
 _MOST_PASSES = 8
 # At most so many ends go on, if a search on a part of the rows cannot tell which is the best for all rows.
 _MOST_RIVALS = 4
@@ -96,7 +96,7 @@ def budget_of(n_rankings: int, listed: float, n_components: int) -> float:
     >>> budget_of(1_000_000, 1e7, 3) / (1e7 * 3)
     8.0
     """
-    return min(_BUDGET, _MOST_PASSES * listed * n_components) if n_rankings >= _MANY_ROWS else _BUDGET
+    return min(_BUDGET, _MOST_PASSES * listed * n_components) if n_rankings >= MANY_ROWS else _BUDGET
 
 
 def search(
@@ -155,14 +155,17 @@ def search(
             best_before = max((end.score for end in ends), default=-math.inf)
             ends += [end for end, _ in new]
             spent += per_iteration * sum(n_iterations for _, n_iterations in new)
-            is_over = spent >= budget or n_starts >= _MOST_STARTS or _is_settled(ends, best_before)
-            if is_over and n_starts >= settings.n_init:
+            # As many starts as can be paid, if they cost as much as those before.
+            n_more = min(len(BATCH), _MOST_STARTS - n_starts, int((budget - spent) / max(1.0, spent / n_starts)))
+            if n_starts < settings.n_init:
+                n_more = len(BATCH)
+            elif n_more < 1 or _is_settled(ends, best_before):
                 break
             leaders = _distinct(ends, 2)
             # Variations of the runner-up too: what lies between the two may be better than both.
             varied = leaders[n_batches % len(leaders)].candidate.point
             mixture = Mixture(varied.log_worths, np.exp(varied.log_shares))
-            starts = [make(proposer, mixture, n_starts + place) for place, make in enumerate(BATCH)]
+            starts = [make(proposer, mixture, n_starts + place) for place, make in enumerate(BATCH[:n_more])]
             n_batches += 1
     finally:
         passes.release()
