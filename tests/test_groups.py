@@ -299,3 +299,20 @@ def test_fit__rows_of_a_group_that_are_not_consecutive_are_refused() -> None:
     model.fit(rows)
     with pytest.raises(RankingError, match="sort the rows by group"):
         model.score(block)
+
+
+def test_score_samples__a_row_of_weight_zero_has_the_limit_for_small_weights() -> None:
+    from plmix_dist.kernels import prepare
+    from plmix_dist.kernels.memberships import shares_by_row
+    from plmix_dist.rankings import RankingBlock
+
+    params = prepare(np.zeros((2, 2)), np.log([0.3, 0.7]))
+    logs = np.log([[0.8, 0.2], [0.6, 0.1]])
+
+    def second(weight: float) -> float:
+        block = RankingBlock.from_array([[0, 1], [0, 1]]).replace(
+            groups=np.array([1, 1]), weights=np.array([1.0, weight])
+        )
+        return float(shares_by_row(block, logs, params)[1])
+
+    assert second(0.0) == pytest.approx(second(1e-6), abs=1e-5)

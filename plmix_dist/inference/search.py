@@ -156,7 +156,9 @@ def search(
             ends += [end for end, _ in new]
             spent += per_iteration * sum(n_iterations for _, n_iterations in new)
             # As many starts as can be paid, if they cost as much as those before.
-            n_more = min(len(BATCH), _MOST_STARTS - n_starts, int((budget - spent) / max(1.0, spent / n_starts)))
+            n_more = min(
+                len(BATCH), _MOST_STARTS - n_starts, int((budget - spent) / max(1.0, spent / n_starts))
+            )
             if n_starts < settings.n_init:
                 n_more = len(BATCH)
             elif n_more < 1 or _is_settled(ends, best_before):

@@ -77,6 +77,8 @@ def memberships(block: RankingBlock, logs: NDArray[np.float64], params: Prepared
 def shares_by_row(block: RankingBlock, logs: NDArray[np.float64], params: Prepared) -> NDArray[np.float64]:
     """(n_rankings,): the log-likelihood of each row given the rows of its person before it, divided by its weight.
 
+    A row of weight 0 has the limit for small weights: the mean over the components, by the posterior before it.
+
     Examples
     --------
     >>> from plmix_dist.kernels import prepare
@@ -95,9 +97,11 @@ def shares_by_row(block: RankingBlock, logs: NDArray[np.float64], params: Prepar
     for place in range(int(n_rows.max(initial=0))):
         persons = np.flatnonzero(n_rows > place)
         rows = starts[persons] + place
+        posteriors = normalised(joint[persons])[1]
         joint[persons] += weights[rows, None] * logs[rows]
         so_far = normalised(joint[persons])[0]
-        found[rows] = (so_far - before[persons]) / weights[rows]
+        limits = (posteriors * logs[rows]).sum(axis=1)
+        found[rows] = np.divide(so_far - before[persons], weights[rows], out=limits, where=weights[rows] > 0)
         before[persons] = so_far
     return found
 
