@@ -185,7 +185,8 @@ def test_second_interruption__ends_at_once(
     for _ in range(2):
         process.send_signal(signal.SIGINT)
     process.communicate(timeout=HANGS)
-    assert process.returncode == 130
+    # Where the first has all but ended the process, the second does it the way that signals do; shells say 130 of both.
+    assert process.returncode in (130, -signal.SIGINT)
 
 
 @pytest.mark.parametrize("moment", ["running", "starting"])

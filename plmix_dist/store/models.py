@@ -124,21 +124,25 @@ def load_model(location: Location) -> SavedModel:
     >>> load_model(place).record["item_names"]
     ['tea']
     """
+    seen: set[bytes] = set()
+    why = ""
     for _ in range(_READ_ATTEMPTS):
         data = _read_json(location)
         try:
             return _parse(location, data)
         except FileNotFoundError as error:
-            if _read_json(location) == data:
-                raise _unreadable(location, f"a file is missing ({error})") from None
-            continue  # another process has just saved a model here and removed the files of the old one
+            # Another process may have just saved a model here and removed the files of the old one; or two models in
+            # turn, so that the same record does not yet show that a file of it is missing for good.
+            seen.add(data)
+            why = f"a file is missing ({error})"
+            continue
         except (UnsupportedFormatError, StoreAccessError):
             raise
         except DamagedStoreError as error:
             raise _unreadable(location, str(error)) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _unreadable(location, f"{type(error).__name__}: {error}") from None
-    raise _unreadable(location, "other processes replace it again and again")
+    raise _unreadable(location, why if len(seen) == 1 else "other processes replace it again and again")
 
 
 def plain_json(value: Any) -> Any:
