@@ -3,26 +3,55 @@
 from __future__ import annotations
 
 import sys
+import threading
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
 
-def single_thread() -> AbstractContextManager[Any]:
+class _Limit:
+    """The limit of this process: how many are inside, which libraries are limited, and how to lift it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.n_inside = 0
+        self.limited: set[bool] = set()
+        self.lift = ExitStack()
+
+
+_limit = _Limit()
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
     """While this is open, the libraries that NumPy, SciPy and scikit-learn call use one thread.
 
-    Import scikit-learn's modules before opening it: a library that is loaded later is not limited.
+    The limit holds for the whole process, so the threads inside share it: the first sets it, the last lifts it. Import
+    scikit-learn's modules before opening it: a library that is loaded later is not limited.
 
     Examples
     --------
     >>> import numpy as np
-    >>> with single_thread():
+    >>> with single_thread(), single_thread():
     ...     product = np.eye(2) @ np.eye(2)
     """
-    limit: AbstractContextManager[Any] = _controller("sklearn.cluster" in sys.modules).limit(limits=1)
-    return limit
+    with _limit.lock:
+        with_scikit_learn = "sklearn.cluster" in sys.modules
+        if with_scikit_learn not in _limit.limited:
+            _limit.lift.enter_context(_controller(with_scikit_learn).limit(limits=1))
+            _limit.limited.add(with_scikit_learn)
+        _limit.n_inside += 1
+    try:
+        yield
+    finally:
+        with _limit.lock:
+            _limit.n_inside -= 1
+            if not _limit.n_inside:
+                _limit.limited.clear()
+                _limit.lift.close()
 
 
 @cache

@@ -313,22 +313,3 @@ def test_pipeline__ratings_that_cannot_be_squared_are_refused(tmp_path: Path, la
     with pytest.raises(IngestError, match=r"completion takes at most 1e.100; divide all ratings"):
         pl.ingest_ratings(tmp_path / "r.csv", tmp_path / "s", complete=1, client=False)
     assert pl.ingest_ratings(tmp_path / "r.csv", tmp_path / "s", client=False).n_rankings == 2
-
-
-def test_one_blas_thread__holds_until_the_last_thread_leaves() -> None:
-    import scipy.linalg  # noqa: F401 - its BLAS is limited too
-    from threadpoolctl import threadpool_info
-
-    from plmix_dist.ratings.blas import one_blas_thread
-
-    def most() -> int:
-        return max(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
-
-    before = most()
-    first, second = one_blas_thread(), one_blas_thread()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert most() == 1
-    second.__exit__(None, None, None)
-    assert most() == before

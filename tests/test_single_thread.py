@@ -39,3 +39,20 @@ def test_single_thread__all_libraries(names: str, python_says: Callable[..., str
     apis = ["blas", "openmp"] if "sklearn" in names else ["blas"]
     assert inside == str([(api, 1) for api in apis])
     assert outside == str([(api, 3) for api in apis])
+
+
+def test_single_thread__holds_until_the_last_thread_leaves() -> None:
+    import scipy.linalg  # noqa: F401 - its BLAS is limited too
+    from threadpoolctl import threadpool_info
+
+    def most() -> int:
+        return max(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+
+    before = most()
+    first, second = single_thread(), single_thread()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert most() == 1
+    second.__exit__(None, None, None)
+    assert most() == before

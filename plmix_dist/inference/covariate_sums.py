@@ -23,7 +23,7 @@ from plmix_dist.inference.e_step import PreparedPass, e_step
 from plmix_dist.kernels import prepare
 from plmix_dist.kernels.e_step import memberships_at
 from plmix_dist.rankings.person_shares import with_person_shares
-from plmix_dist.ratings.blas import one_blas_thread
+from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,7 +95,7 @@ def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: _Ready) 
     first = block.group_starts
     columns = block.covariates[first]
     design = np.column_stack([np.ones(len(columns)), columns])
-    with one_blas_thread():
+    with single_thread():
         return ShareSums(
             sums, *_share_sums(design, at.weights, at.posteriors, np.exp(block.log_shares[first]))
         )

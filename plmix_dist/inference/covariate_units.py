@@ -8,7 +8,7 @@ import numpy as np
 
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.errors import SettingsError
-from plmix_dist.ratings.blas import one_blas_thread
+from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,7 +61,7 @@ def _leaf_moments(number: int, block: RankingBlock, rough: Units) -> Moments:
     weights = np.ones(int(starts.sum())) if block.groups is not None else block.row_weights
     columns = columns[starts]
     weighted = weights[:, None] * columns
-    with one_blas_thread():
+    with single_thread():
         return Moments(np.array(weights.sum()), weighted.sum(axis=0), weighted.T @ columns)
 
 

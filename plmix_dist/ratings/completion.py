@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plmix_dist.rankings.randomness import generator
-from plmix_dist.ratings.blas import one_blas_thread
 from plmix_dist.ratings.equations import (
     Equations,
     add_ridge,
@@ -30,6 +29,7 @@ from plmix_dist.ratings.equations import (
 from plmix_dist.ratings.filters import keep_enough
 from plmix_dist.ratings.leaf import RatingLeaf, load_leaf
 from plmix_dist.ratings.scratch import sum_over_leaves
+from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +164,7 @@ def complete(
         sums: ItemSums = sum_over_leaves(
             executor, partial(_sweep_leaf, task, sweep), task.n_leaves, "completion-sweep"
         )
-        with one_blas_thread():
+        with single_thread():
             found, improved = _items_step(sums, factors, ridges)
         history.append(found)
         if progress is not None:

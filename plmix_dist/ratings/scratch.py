@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from plmix_dist.engine.tree import TreeSum
-from plmix_dist.ratings.blas import one_blas_thread
+from plmix_dist.single_thread import single_thread
 from plmix_dist.store.access import writing_explained
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class _Run:
 def _sum_run(run: _Run) -> dict[tuple[int, int], Any]:
     """The nodes of the tree that a run of leaves completes."""
     tree = TreeSum(run.n_leaves)
-    with one_blas_thread():
+    with single_thread():
         for leaf in range(run.start, run.stop):
             tree.add_leaf(leaf, run.function(leaf))
     return tree.nodes

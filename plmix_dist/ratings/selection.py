@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plmix_dist.errors import IngestError, NotConvergedWarning
-from plmix_dist.ratings.blas import one_blas_thread
 from plmix_dist.ratings.completion import CompletionTask, complete, load_users, used_leaf
 from plmix_dist.ratings.filters import enough_ratings, most_rated
 from plmix_dist.ratings.leaf import load_leaf, users_name
 from plmix_dist.ratings.rank_variance import most_varied, sum_completed_ranks, sum_observed_ranks
 from plmix_dist.ratings.rows import completed_rankings, rated_rankings, user_labels
 from plmix_dist.ratings.scratch import sum_over_leaves
+from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ class RankedLeaf:
             return
         _, users = used_leaf(load_leaf(self.scratch, leaf), self.keep_items, self.min_user_ratings)
         factors = self.scratch.load(_FACTORS)["factors"]
-        with one_blas_thread():
+        with single_thread():
             yield from completed_rankings(
                 load_users(self.scratch, leaf, self.sweep), factors, self._ids(leaf, users)
             )

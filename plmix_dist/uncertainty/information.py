@@ -10,7 +10,7 @@ import numpy as np
 
 from plmix_dist.engine.request import Aggregation
 from plmix_dist.kernels import Prepared, prepare
-from plmix_dist.ratings.blas import one_blas_thread
+from plmix_dist.single_thread import single_thread
 from plmix_dist.uncertainty.scores import person_scores
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _leaf_totals(
     )
     gradient, known = np.zeros((2, n_worths + n_components))
     weight, n_sampled = 0.0, 0
-    with one_blas_thread():
+    with single_thread():
         for found in person_scores(block, point.params, ties):
             flat = flat_scores(found, point.shares)
             by_unit, unit_weights = _by_unit(found, flat)

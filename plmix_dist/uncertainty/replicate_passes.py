@@ -12,7 +12,7 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.rankings.tie_treatments import TIES
-from plmix_dist.ratings.blas import one_blas_thread
+from plmix_dist.single_thread import single_thread
 from plmix_dist.uncertainty.information import MixturePoint, PreparedPoint, flat_scores, prepare_point
 from plmix_dist.uncertainty.replicate_weights import draw_weights, weighted_statistics
 from plmix_dist.uncertainty.scores import person_scores
@@ -132,7 +132,7 @@ def _first_leaf(ties: str, number: int, block: RankingBlock, params: _First) -> 
     n_persons = int(np.count_nonzero(block.group_starts))
     at_once = max(1, _MOST_WEIGHTS // n_persons)
     parts = []
-    with one_blas_thread():
+    with single_thread():
         for first in range(0, len(replicates), at_once):
             numbers = replicates[first : first + at_once]
             factors = np.empty((len(numbers), n_persons))
