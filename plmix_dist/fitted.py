@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -55,6 +56,7 @@ class MixtureEstimator(PredictionMethods, RankingMethods, TableMethods, BaseEsti
     (True, True)
     """
 
+    @abstractmethod
     def fit(
         self,
         X: Any,
@@ -66,7 +68,6 @@ class MixtureEstimator(PredictionMethods, RankingMethods, TableMethods, BaseEsti
         client: ClientLike = None,
     ) -> Self:
         """Fit the mixture; every estimator has its own way."""
-        raise NotImplementedError
 
     def predict_proba(
         self,

@@ -51,7 +51,7 @@ class Stages:
         Examples
         --------
         >>> stages = Stages()
-        >>> with stages.stage("race", n_starts=8) as record:
+        >>> with stages.stage("search", n_starts=8) as record:
         ...     record["rows"] = 10_000
         >>> sorted(stages.records[0])
         ['n_starts', 'passes', 'peak_memory', 'rows', 'seconds', 'stage']
@@ -67,16 +67,16 @@ class Stages:
         self.tell("ended", **record)
 
     def iteration(self, record: dict[str, Any]) -> None:
-        """Tell of an iteration of the stage that runs, such as a race; `record` is as in `history_`.
+        """Tell of an iteration of the stage that runs, such as a search; `record` is as in `history_`.
 
         Examples
         --------
         >>> stages = Stages(print)
-        >>> with stages.stage("race"):
+        >>> with stages.stage("search"):
         ...     stages.iteration({"iteration": 1, "log_likelihood": -2.5})
-        {'state': 'begun', 'stage': 'race'}
-        {'state': 'iteration', 'stage': 'race', 'iteration': 1, 'log_likelihood': -2.5}
-        {'state': 'ended', 'stage': 'race', ...}
+        {'state': 'begun', 'stage': 'search'}
+        {'state': 'iteration', 'stage': 'search', 'iteration': 1, 'log_likelihood': -2.5}
+        {'state': 'ended', 'stage': 'search', ...}
         """
         self.tell("iteration", **({"stage": self._current} | record))
 

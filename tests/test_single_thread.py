@@ -45,6 +45,8 @@ def test_single_thread__holds_until_the_last_thread_leaves() -> None:
     import scipy.linalg  # noqa: F401 - its BLAS is limited too
     from threadpoolctl import threadpool_info
 
+    from plmix_dist.single_thread import single_thread
+
     def most() -> int:
         return max(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
 

@@ -21,7 +21,7 @@ from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.starts.proposals import BATCH, Mixture, Proposer, handfuls, random_worths
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from plmix_dist.inference.em import Em
     from plmix_dist.inference.starts_to_ends import Progress
@@ -150,18 +150,15 @@ def search(
     try:
         while True:
             new, failures = _ends_of(passes, em, starts, progress, last_hope=not ends)
+            failed += failures_of("search", {n_starts + number: error for number, error in failures.items()})
             n_starts += len(starts)
-            failed += failures
             best_before = max((end.score for end in ends), default=-math.inf)
             ends += [end for end, _ in new]
             spent += per_iteration * sum(n_iterations for _, n_iterations in new)
-            # As many starts as can be paid, if they cost as much as those before.
-            n_more = min(
-                len(BATCH), _MOST_STARTS - n_starts, int((budget - spent) / max(1.0, spent / n_starts))
-            )
+            n_more = _n_payable(n_starts, spent, budget)
             if n_starts < settings.n_init:
                 n_more = len(BATCH)
-            elif n_more < 1 or _is_settled(ends, best_before):
+            elif not n_more or _is_settled(ends, best_before):
                 break
             leaders = _distinct(ends, 2)
             # Variations of the runner-up too: what lies between the two may be better than both.
@@ -175,6 +172,12 @@ def search(
     return Found(rivals, _about(ends, n_starts), passes.n_passes, failed)
 
 
+def _n_payable(n_starts: int, spent: float, budget: float) -> int:
+    """How many more starts can be paid, if they cost as much as those before; at most a batch."""
+    affordable = int((budget - spent) / max(1.0, spent / n_starts))
+    return max(0, min(len(BATCH), _MOST_STARTS - n_starts, affordable))
+
+
 def _first_batch(proposer: Proposer, spectral: Sequence[Start]) -> list[Start]:
     """The spectral starts, and as many others, or more."""
     n_others = max(len(spectral), _FIRST_BATCH - len(spectral))
@@ -184,20 +187,20 @@ def _first_batch(proposer: Proposer, spectral: Sequence[Start]) -> list[Start]:
 
 def _ends_of(
     passes: ThreadedPasses, em: Em, starts: Sequence[Start], progress: Progress | None, *, last_hope: bool
-) -> tuple[list[tuple[End, int]], list[dict[str, Any]]]:
-    """Where starts ended, with how many iterations each took, and records of those that failed."""
+) -> tuple[list[tuple[End, int]], Mapping[int, FitError]]:
+    """Where starts ended, with how many iterations each took, and why others failed; an error if all did at first."""
     candidates = [Candidate(Point.start(start.log_worths, start.shares), start.about) for start in starts]
     try:
         runs, failed = run_to_ends(passes, em, candidates, progress=progress)
-    except FitError:
+    except FitError as error:
         if last_hope:
             raise
-        return [], []
+        return [], {0: error}
     ends = []
     for number, run in sorted(runs.items()):
         end = End(Candidate(run.point, candidates[number].about), run.score / em.weight)
         ends.append((end, run.n_iterations))
-    return ends, failures_of("search", failed)
+    return ends, failed
 
 
 def _is_settled(ends: Sequence[End], best_before: float) -> bool:

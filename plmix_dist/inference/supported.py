@@ -48,11 +48,11 @@ def check_supported(sample: RankingBlock, n_components: int, *, all_rows: bool) 
     if status in ("identifiable", "generic"):
         return
     never = status == "not identifiable"
-    are, other = ("are not", "give") if never else ("may not be", "may give")
+    are = "are not" if never else "may not be"
     warnings.warn(
         f"{n_components} components {are} identifiable: {found.reason(n_components)}. Other components "
-        f"{other} the same probabilities. Predictions are not affected, but do not read much into single components; "
-        f"at most {found.generic} can be identified",
+        f"may give the same probabilities. Predictions are not affected, but do not read much into single components; "
+        f"at most {found.generic} are known to be identifiable",
         NotIdentifiableWarning,
         stacklevel=_CALLERS_LINE,
     )
