@@ -233,8 +233,8 @@ def test_fit__warns_once_with_the_reason() -> None:
     (warning,) = [each for each in said if each.category is NotIdentifiableWarning]
     assert str(warning.message) == (
         "3 components are not identifiable: the rankings order all 5 items, and 3 components need 8 for "
-        "almost all parameters (Zhao, Piech & Xia 2016). Other components may give the same probabilities. Predictions are "
-        "not affected, but do not read much into single components; at most 2 are known to be identifiable"
+        "almost all parameters (Zhao, Piech & Xia 2016). Other components may give the same probabilities. Predictions "
+        "are not affected, but do not read much into single components; at most 2 are known to be identifiable"
     )
     assert warning.filename == __file__
 
