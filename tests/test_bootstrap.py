@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
 
 import plmix_dist as pl
 from plmix_dist import PlackettLuceMixture, Ranking, RankingBlock
@@ -14,7 +15,7 @@ from plmix_dist.data import as_rankings
 from plmix_dist.errors import NotConvergedWarning, SettingsError
 from plmix_dist.metrics import match_components
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.uncertainty.replicate_weights import draw_weights
+from plmix_dist.uncertainty.replicate_weights import draw_weights, poisson_of_mean_one
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -213,3 +214,22 @@ def test_too_few_passes_are_told() -> None:
     with pytest.warns(NotConvergedWarning, match="of 6 replicates did not reach their maximum"):
         found = pl.bootstrap(model, block, 6, random_state=0, tol=1e-12, max_iter=2)
     assert not found.converged.all()
+
+
+def test_poisson_of_mean_one__frequencies_and_cells_that_do_not_decide() -> None:
+    class Cells:
+        """Gives every cell in turn, with the same place inside it."""
+
+        def integers(self, *_: Any, **__: Any) -> np.ndarray:
+            return np.arange(1 << 16, dtype=np.uint16)
+
+        def random(self, size: int) -> np.ndarray:
+            return np.full(size, 0.25)
+
+    uniform = (np.arange(1 << 16) + 0.25) / (1 << 16)
+    assert (poisson_of_mean_one(Cells(), 1 << 16) == stats.poisson.ppf(uniform, 1.0)).all()
+
+    drawn = poisson_of_mean_one(np.random.default_rng(3), 1_000_000)
+    counts = np.bincount(np.minimum(drawn, 7).astype(int), minlength=8)
+    chances = np.append(stats.poisson.pmf(np.arange(7), 1.0), stats.poisson.sf(6, 1.0))
+    assert stats.chisquare(counts, 1_000_000 * chances).pvalue > 1e-3

@@ -52,7 +52,7 @@ def em_statistics(
     >>> found.wins.tolist(), found.expected_wins.round(3).tolist()
     ([[1.0, 1.0, 0.0]], [[1.167, 0.25, 0.583]])
     """
-    if _is_plain(block):
+    if is_plain(block):
         return row_statistics(block, current, frozen, with_rates=with_rates)
     block = unorder_last_ties(block)
     ties = TiedRows.of(block)
@@ -79,8 +79,16 @@ def em_statistics(
     )
 
 
-def _is_plain(block: RankingBlock) -> bool:
-    """Whether the fused kernel can take it: no groups, no ties, the same shares for all rows."""
+def is_plain(block: RankingBlock) -> bool:
+    """Whether the fused kernel can take a block: no groups, no ties, the same shares for all rows.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block = RankingBlock.from_array([[1, 0, 2]])
+    >>> is_plain(block), is_plain(block.replace(groups=np.array([7])))
+    (True, False)
+    """
     return block.groups is None and block.log_shares is None and not block.has_ties
 
 
@@ -143,7 +151,7 @@ def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.fl
     >>> np.exp(logs).round(6).tolist(), posteriors.round(6).tolist()
     ([0.5, 0.625], [[0.9, 0.1], [0.9, 0.1]])
     """
-    if _is_plain(block):
+    if is_plain(block):
         return single_posteriors(block, params)
     block = unorder_last_ties(block)
     logs = component_logs(block, params)

@@ -28,6 +28,8 @@ from plmix_dist.kernels.scratch import Slots, logs_of, probabilities_of, slots_f
 from plmix_dist.kernels.workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from plmix_dist.kernels.pointers import Room
@@ -128,6 +130,31 @@ def row_statistics(
         logs, posteriors = padded_posteriors(rows, frozen, workspace)
         given = GivenPosteriors(np.array(np.sum(rows.weights.array * logs)), posteriors)
     return _summed(block, rows, current, given, workspace, with_rates)
+
+
+def reweighted_statistics(
+    block: RankingBlock, weightings: Iterable[tuple[NDArray[np.float64], Prepared]]
+) -> list[EmStatistics]:
+    """The statistics of rows for several weights (n_rankings,) of the same rows, each at its own parameters.
+
+    The rows are made ready for the kernel once.
+
+    Examples
+    --------
+    >>> from plmix_dist.kernels import prepare
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block, params = RankingBlock.from_array([[0, 1], [1, 0]]), prepare(np.zeros((1, 2)), np.zeros(1))
+    >>> weights = (np.array([1.0, 0.0]), np.array([2.0, 3.0]))
+    >>> [found.wins.tolist() for found in reweighted_statistics(block, [(own, params) for own in weights])]
+    [[[1.0, 0.0]], [[2.0, 3.0]]]
+    """
+    workspace, rows, found = Workspace.of_thread(), None, []
+    for weights, params in weightings:
+        if rows is None:
+            rows = rows_of(block, params.width, workspace)
+        rows.weights.array[:] = weights
+        found.append(_summed(block, rows, params, None, workspace, with_rates=False))
+    return found
 
 
 def statistics_at(

@@ -78,13 +78,13 @@ def prepare(log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) ->
     worths[:] = 1.0
     worths[:, :n_components] = np.exp(log_worths - middle).T
     order = np.argsort(-log_worths, axis=1, kind="stable").astype(np.int32)
+    components = np.arange(n_components)
     rank = np.zeros((n_items, width), np.int32)
+    rank[order.T, components] = np.arange(n_items)[:, None]
+    rising = worths[order[:, ::-1].T, components].astype(np.longdouble)
     tails = np.zeros((n_items + 1, width))
-    for component in range(n_components):
-        rank[order[component], component] = np.arange(n_items)
-        falling = worths[order[component], component].astype(np.longdouble)
-        # Summed from the smallest up, in extended precision: the worths of listed items are later subtracted.
-        tails[:-1, component] = np.cumsum(falling[::-1])[::-1].astype(np.float64)
+    # Summed from the smallest up, in extended precision: the worths of listed items are later subtracted.
+    tails[-2::-1, :n_components] = np.cumsum(rising, axis=0)
     mantissas, exponents = _split_shares(np.asarray(log_shares, np.float64), width)
     return Prepared(
         worths=worths.reshape(-1),

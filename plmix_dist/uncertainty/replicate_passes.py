@@ -18,6 +18,8 @@ from plmix_dist.uncertainty.replicate_weights import draw_weights, weighted_stat
 from plmix_dist.uncertainty.scores import person_scores
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import RankingBlock
@@ -181,11 +183,15 @@ def _later_leaf(ties: str, number: int, block: RankingBlock, params: _Later) -> 
         np.zeros((n_replicates, n_components * block.n_items)),
         np.zeros((n_replicates, n_components)),
     )
-    for place, (replicate, point) in enumerate(zip(replicates, params.params, strict=True)):
-        if point is None:
-            continue
-        factors = draw_weights(given, kind, seed, replicate, number)
-        sums = weighted_statistics(block, factors if row is None else factors[row], point)
+    running = [place for place, point in enumerate(params.params) if point is not None]
+
+    def weightings() -> Iterator[tuple[NDArray[np.float64], Prepared]]:
+        for replicate, point in zip(replicates, params.params, strict=True):
+            if point is not None:
+                factors = draw_weights(given, kind, seed, replicate, number)
+                yield factors if row is None else factors[row], point
+
+    for place, sums in zip(running, weighted_statistics(block, weightings()), strict=True):
         log_likelihood[place], weight[place] = sums.log_likelihood, sums.shares.sum()
         gradient[place] = (sums.wins - sums.expected_wins).ravel()
         shares[place] = sums.shares
