@@ -69,7 +69,7 @@ def writing_explained(path: str, n_bytes: int | Callable[[], str]) -> Iterator[N
             raise StoreAccessError(
                 f"cannot write {path}: {_reason(error)}; choose another place, or remove what is there"
             ) from error
-        raise
+        raise _unreachable(path, error) from error
     except Exception as error:
         raise _unreachable(path, error) from error
 
@@ -100,7 +100,7 @@ def reading_permitted(path: str) -> Iterator[None]:
             ) from error
         if error.errno == errno.ELOOP:
             raise DamagedStoreError(f"{path} is a symbolic link, and links are not followed") from error
-        raise
+        raise _unreachable(path, error) from error
     except Exception as error:
         raise _unreachable(path, error) from error
 
@@ -187,12 +187,19 @@ def sync_folder(folder: Path) -> None:
 
 
 def _unreachable(path: str, error: Exception) -> Exception:
-    """What to say of an error of a library for remote storage, such as missing credentials; others stay as they are."""
-    if "://" not in path or type(error).__module__.split(".")[0] not in _REMOTE_LIBRARIES:
+    """What to say of an error of remote storage: no answer, no connection, no credentials. Others stay as they are."""
+    from_library = type(error).__module__.split(".")[0] in _REMOTE_LIBRARIES
+    if "://" not in path or not (from_library or _is_of_connection(error)):
         return error
     return StoreAccessError(
-        f"{path} cannot be reached: {error}; check the URL, the credentials and the network"
+        f"{path} cannot be reached: {error or type(error).__name__}; check the URL, the credentials and the network, "
+        "and run this again"
     )
+
+
+def _is_of_connection(error: Exception) -> bool:
+    """Whether the operating system or fsspec says that the other side is away."""
+    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError | FileExistsError)
 
 
 def _reason(error: OSError) -> str:

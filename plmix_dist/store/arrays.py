@@ -9,7 +9,7 @@ import re
 import stat
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import zarr
@@ -21,14 +21,19 @@ from zarr.storage import LocalStore, WrapperStore
 from plmix_dist.errors import DamagedStoreError
 from plmix_dist.store.access import reading_permitted, writing_explained
 from plmix_dist.store.manifest import sha256
+from plmix_dist.store.remote import storage_seconds
 from plmix_dist.store.schema import ALLOWED_DTYPES, COLUMNS
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from numpy.typing import NDArray
     from zarr.abc.store import ByteRequest, Store
     from zarr.core.buffer import Buffer, BufferPrototype
 
     from plmix_dist.store.manifest import ColumnDescription, PartitionIndex
+
+_Value = TypeVar("_Value")
 
 # Measured in benchmarks/codecs.py: Zarr has a cost per chunk, so smaller chunks are slower; larger ones gain little.
 CHUNK_BYTES = 1 << 21
@@ -50,6 +55,13 @@ def codecs_for(dtype: np.dtype[Any]) -> list[Any]:
         return [ZstdCodec(level=1, checksum=True)]
     blosc = BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle", typesize=dtype.itemsize)
     return [blosc, Crc32cCodec()]
+
+
+async def _within(store: Store, request: Awaitable[_Value], n_bytes: int) -> _Value:
+    """What a request gives; a TimeoutError if the storage behind a URL takes longer than it may."""
+    if isinstance(store, LocalStore):
+        return await request
+    return await asyncio.wait_for(request, storage_seconds(n_bytes))
 
 
 class RecordingStore(WrapperStore["Store"]):
@@ -83,7 +95,7 @@ class RecordingStore(WrapperStore["Store"]):
         """
         data = value.to_bytes()
         with writing_explained(f"{self.where}/{key}", len(data)):
-            await super().set(key, value)
+            await _within(self._store, super().set(key, value), len(data))
         self.written[key] = (len(data), sha256(data))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
@@ -147,7 +159,7 @@ class CheckedStore(WrapperStore["Store"]):
             return None
         self._refuse_others(key)
         with reading_permitted(f"{self.where}/{key}"):
-            value = await super().get(key, prototype)
+            value = await _within(self._store, super().get(key, prototype), expected[0])
         if value is None:
             raise self.damaged(key, "is missing")
         size, digest = expected

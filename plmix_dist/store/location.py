@@ -23,6 +23,7 @@ from plmix_dist.store.access import (
     too_large,
     writing_explained,
 )
+from plmix_dist.store.remote import RemoteFiles
 from plmix_dist.values import shown
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Location:
         return Location(self.url + suffix, self.storage_options)
 
     @cached_property
-    def _remote(self) -> tuple[Any, str]:
+    def _remote(self) -> RemoteFiles:
         """The file system behind the URL, and the root within it."""
         import fsspec
 
@@ -117,7 +118,7 @@ class Location:
             raise SettingsError(
                 f"{self.url} cannot be reached: {error}; check the URL and its options"
             ) from error
-        return filesystem, root.rstrip("/")
+        return RemoteFiles(filesystem, root.rstrip("/"))
 
     def read_bytes(self, key: str, most: int | None = None) -> bytes:
         """The bytes stored under a key; FileNotFoundError if there are none.
@@ -137,16 +138,18 @@ class Location:
             if os.path.realpath(path) != os.path.join(os.path.realpath(self.url), *key.split("/")):  # noqa: PTH118
                 raise DamagedStoreError(f"{path} is a symbolic link, and links are not followed")
             return read_file(path, most)
-        filesystem, root = self._remote
-        path_there = f"{root}/{checked_key(key)}"
+        files = self._remote
+        path_there = f"{files.root}/{checked_key(key)}"
         with reading_permitted(f"{self.url}/{key}"):
-            size = None if most is None else filesystem.size(path_there)
+            size = None if most is None else files.call("size", path_there)
             if most is not None and size is not None and size > most:
                 raise too_large(f"{self.url}/{key}", size, most)
-            return bytes(filesystem.cat_file(path_there))
+            return bytes(files.call("cat_file", path_there, n_bytes=size or 0))
 
-    def write_bytes(self, key: str, data: bytes) -> None:
+    def write_bytes(self, key: str, data: bytes, *, seconds: float | None = None) -> None:
         """Store bytes under a key. A reader finds the old bytes or the new ones, never a part.
+
+        Behind a URL it is an error if that takes longer than so many seconds; by default see `remote.py`.
 
         Examples
         --------
@@ -159,8 +162,9 @@ class Location:
         """
         with writing_explained(f"{self.url}/{key}", len(data)):
             if not self.is_local:
-                filesystem, root = self._remote
-                filesystem.pipe_file(f"{root}/{checked_key(key)}", data)
+                files = self._remote
+                there = f"{files.root}/{checked_key(key)}"
+                files.call("pipe_file", there, data, n_bytes=len(data), seconds=seconds)
                 return
             path = self.local_path(key)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -195,9 +199,11 @@ class Location:
                 raise there
             self.write_bytes(key, data)
             return
-        filesystem, root = self._remote
+        files = self._remote
         try:
-            filesystem.pipe_file(f"{root}/{checked_key(key)}", data, mode="create")
+            with writing_explained(f"{self.url}/{key}", len(data)):
+                path_there = f"{files.root}/{checked_key(key)}"
+                files.call("pipe_file", path_there, data, n_bytes=len(data), mode="create")
         except (TypeError, NotImplementedError):  # a file system that does not know the mode
             self.write_bytes(key, data)
         except FileExistsError:
@@ -222,8 +228,8 @@ class Location:
         self.write_bytes(probe, b"")
         self.remove(probe)
 
-    def exists(self, key: str) -> bool:
-        """Whether something is stored under a key.
+    def exists(self, key: str, *, seconds: float | None = None) -> bool:
+        """Whether something is stored under a key. `seconds` as in `write_bytes`.
 
         Examples
         --------
@@ -234,8 +240,13 @@ class Location:
         with reading_permitted(f"{self.url}/{key}"):
             if self.is_local:
                 return self.local_path(key).is_file()
-            filesystem, root = self._remote
-            return bool(filesystem.isfile(f"{root}/{checked_key(key)}"))
+            files = self._remote
+            # Not `isfile`, which says no to every error.
+            try:
+                found = files.call("info", f"{files.root}/{checked_key(key)}", seconds=seconds)
+            except FileNotFoundError:
+                return False
+            return bool(found["type"] == "file")
 
     def listing(self, prefix: str = "") -> list[str]:
         """All keys below a prefix, sorted. Symbolic links are listed, but not followed.
@@ -260,10 +271,10 @@ class Location:
                     for name in [*names, *(name for name in folders if (Path(folder) / name).is_symlink())]
                 ]
             return sorted(found)
-        filesystem, root_path = self._remote
-        with contextlib.suppress(FileNotFoundError):
-            below = filesystem.find(f"{root_path}/{prefix}" if prefix else root_path)
-            return sorted(path.removeprefix(f"{root_path}/") for path in below)
+        files = self._remote
+        with contextlib.suppress(FileNotFoundError), reading_permitted(f"{self.url}/{prefix}"):
+            below = files.call("find", f"{files.root}/{prefix}" if prefix else files.root)
+            return sorted(path.removeprefix(f"{files.root}/") for path in below)
         return []
 
     def names(self, *, folders: bool = False) -> list[str]:
@@ -282,12 +293,12 @@ class Location:
             if self.is_local:
                 with os.scandir(self.url) as entries:
                     return sorted(entry.name for entry in entries if folders or not entry.is_dir())
-            filesystem, root = self._remote
-            found = filesystem.ls(root, detail=True)
+            files = self._remote
+            found = files.call("ls", files.root, detail=True)
             return sorted(
                 entry["name"].rstrip("/").rsplit("/", 1)[-1]
                 for entry in found
-                if entry["name"].rstrip("/") != root and (folders or entry["type"] == "file")
+                if entry["name"].rstrip("/") != files.root and (folders or entry["type"] == "file")
             )
         return []
 
@@ -312,9 +323,9 @@ class Location:
                 else:
                     path.unlink(missing_ok=True)
                 return
-            filesystem, root = self._remote
+            files = self._remote
             with contextlib.suppress(FileNotFoundError):
-                filesystem.rm(f"{root}/{prefix}", recursive=True)
+                files.call("rm", f"{files.root}/{prefix}", recursive=True)
 
     def publish(self, staged: str, final: str) -> None:
         """Move what was written under `staged` to `final` in one step.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import filelock
 
-from plmix_dist.errors import StoreLockedError
+from plmix_dist.errors import StoreError, StoreLockedError
 from plmix_dist.store.access import writing_explained
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
+# If the storage is away, a renewal is given up after so many seconds and tried again after a pause. So leases survive
+# outages of half a minute.
+_RENEWAL_MAY_TAKE = 10.0
+_RETRY_SECONDS = 2.0
 # How often a writer looks again for others that began at the same moment and must leave first: for about 10 s.
 _LOOKS = 200
 _LOCK_FILE = "wip/lock"
@@ -120,7 +124,9 @@ def _lease(location: Location) -> Iterator[HeldLock]:
         stop.set()
         if keeper.ident is not None:
             keeper.join()
-        location.remove(lease.key)  # its own: no other writer has this key
+        # Its own: no other writer has this key. If the storage is away, the lease ends by itself.
+        with contextlib.suppress(StoreError):
+            location.remove(lease.key)
 
 
 class _Lease(HeldLock):
@@ -167,23 +173,27 @@ class _Lease(HeldLock):
             )
 
     def keep_renewing(self, stop: threading.Event) -> None:
-        """Renew the lease until `stop` is set or the lease is lost."""
-        while not stop.wait(RENEW_SECONDS):
-            self._look_at_the_clock()
-            if self.lost:
-                return
-            with contextlib.suppress(OSError):  # try again at the next turn
+        """Renew the lease until `stop` is set or the lease is lost. If the storage is away, try again soon."""
+        pause = RENEW_SECONDS
+        while not stop.wait(pause):
+            try:
+                self._look_at_the_clock()
+                if self.lost:
+                    return
                 self._renew(held=True)
+                pause = RENEW_SECONDS
+            except OSError:
+                pause = _RETRY_SECONDS
 
     def _look_at_the_clock(self) -> None:
         """Note a lease that has ended, or that another writer has removed because it had ended."""
         ended = time.time() - self.renewed > LEASE_SECONDS
-        self.lost = self.lost or ended or not self.location.exists(self.key)
+        self.lost = self.lost or ended or not self.location.exists(self.key, seconds=_RENEWAL_MAY_TAKE)
 
     def _renew(self, *, held: bool) -> None:
         now = time.time()
         record = {"token": self.token, "who": _who(), "renewed": now, "held": held}
-        self.location.write_bytes(self.key, json.dumps(record).encode())
+        self.location.write_bytes(self.key, json.dumps(record).encode(), seconds=_RENEWAL_MAY_TAKE)
         self.renewed = now
 
     def _others(self) -> list[_Holder]:
