@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -184,6 +185,7 @@ def test_patience__settings() -> None:
         assert patience().stall == 120
 
 
+@pytest.mark.promise(6)
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("work", [wait_in_a_pass, wait_in_tasks, wait_in_svd])
 def test_frozen_worker__names_task_worker_and_remedy(
@@ -207,6 +209,11 @@ def test_frozen_worker__names_task_worker_and_remedy(
     assert re.search(r"nothing has finished or reported for \d+ s \(plmix.stall-timeout\)", said)
     assert re.search(rf"on worker {worker} \(last seen \d+ s ago\)", said)
     assert "stop it, and run this again" in said
+    dump = Path(re.search(r"What the scheduler knew is in (\S+)", said)[1])
+    known = json.loads(dump.read_text())
+    dump.unlink()
+    assert worker in known["scheduler"]["workers"]
+    assert known["processing"][worker]
     if work is wait_in_a_pass:
         assert re.search(r"task wait-\w+-1-0 \(leaves 0 to 1, rows 0 to 8,191\)", said)
     warned = [record for record in caplog.records if record.name == "plmix_dist.cluster"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -738,7 +739,10 @@ def test_distributed_passes__no_workers(rankings: Rankings) -> None:
     with (
         LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as empty,
-        pytest.raises(ClusterError, match="the cluster has no workers; start some with `dask worker inproc:"),
+        dask.config.set({"plmix.no-workers-timeout": 0.5}),
+        pytest.raises(
+            ClusterError, match=r"has had no workers for \d+ s .*, start new ones with `dask worker inproc:"
+        ),
     ):
         DistributedPasses(rankings, empty)
 

@@ -15,9 +15,8 @@ from plmix_dist.engine.request import Timing
 from plmix_dist.engine.residency import fits_every_worker
 from plmix_dist.engine.submission import results_of, submit
 from plmix_dist.engine.summing import join, places_in, wanted_leaves
-from plmix_dist.engine.waiting import patience
-from plmix_dist.engine.watch import WorkersReplacedError, address_of, workers_of
-from plmix_dist.errors import ClusterError
+from plmix_dist.engine.waiting import patience, tasks_per_worker
+from plmix_dist.engine.watch import WorkersReplacedError, workers_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +31,10 @@ if TYPE_CHECKING:
 TREE_FAN_IN = 16
 # Parameters travel with each task up to this many bytes per pass: a task for them would cost every pass 10 ms.
 _MOST_BYTES_WITH_TASKS = 8 << 20
+# New workers are looked for at most every so many seconds; to ask the scheduler costs some milliseconds.
+_LOOK_SECONDS = 2.0
+# An adaptive cluster that began without workers adds some if tasks wait; with one task per worker none would.
+_TASKS_TO_GROW = 2
 
 
 class Part(NamedTuple):
@@ -56,7 +59,8 @@ class DistributedPasses:
         Whether workers keep blocks in memory from pass to pass. With "auto" they do if every worker has room for its
         part.
     n_tasks
-        The number of tasks over leaves; by default one per worker, each in proportion to the worker's threads.
+        The number of tasks over leaves; by default one per worker, each in proportion to the worker's threads
+        (`plmix.tasks-per-worker` of Dask's configuration).
     """
 
     def __init__(
@@ -68,31 +72,54 @@ class DistributedPasses:
         self._residency: Residency = residency
         self._n_tasks = n_tasks
         self._name = uuid.uuid4().hex[:8]
-        self._blocks: list[Any] = []
+        self._blocks: dict[tuple[int, int, str], Any] = {}
         self._latest: Any = None
-        self._plan()
+        self._workers: dict[str, Any] = {}
+        self._tasks_per_worker = 1
+        self._plan(workers_of(client))
 
-    def _plan(self) -> None:
-        """Give each worker that is there its part."""
-        workers = workers_of(self.client)
+    def _plan(self, workers: dict[str, Any]) -> None:
+        """Give each worker its part. If there are none, ask for them and wait."""
         if not workers:
-            address = address_of(self.client)
-            raise ClusterError(f"the cluster has no workers; start some with `dask worker {address}`")
-        self.parts = cut_into_parts(self.source.n_leaves, workers, self._n_tasks)
+            workers = self._wait_for_workers()
+            self._tasks_per_worker = _TASKS_TO_GROW
+        n_tasks, per_worker = self._n_tasks, tasks_per_worker(self._tasks_per_worker)
+        if n_tasks is None and per_worker > 1:
+            n_tasks = min(self.source.n_leaves, per_worker * len(workers))
+        self._workers = in_place_of_lost(self._workers, workers)
+        self._looked = time.monotonic()
+        self.parts = cut_into_parts(self.source.n_leaves, self._workers, n_tasks)
         self.in_memory = fits_every_worker(self._residency, self.source, self.parts, workers)
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer all requests in one pass: one graph, one round trip."""
         begun = time.perf_counter()
         check_leaves(requests, self.source.n_leaves)
+        self._welcome_new_workers()
         try:
             results, pass_seconds, reduce_seconds = self._compute(requests)
         except WorkersReplacedError:
-            self._plan()
+            self._plan(workers_of(self.client))
             results, pass_seconds, reduce_seconds = self._compute(requests)
         timing = Timing(time.perf_counter() - begun, pass_seconds, reduce_seconds)
         rest = iter(results)
         return [answer_of([next(rest) for _ in request.finish], timing) for request in requests]
+
+    def _wait_for_workers(self) -> dict[str, Any]:
+        """The workers, once there are some: a task that waits makes an adaptive cluster start one."""
+        graph = Graph()
+        wanted = graph.call(f"first-worker-{self._name}", int)
+        results_of(self.client, submit(self.client, [graph.lazy(wanted.key)]), Job("the first pass"))
+        return workers_of(self.client)
+
+    def _welcome_new_workers(self) -> None:
+        """Workers that came since the last pass get work. A worker that was lost needs no new plan."""
+        if time.monotonic() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        workers = workers_of(self.client)
+        if workers.keys() - self._workers.keys():
+            self._plan(workers)
 
     def _compute(self, requests: Sequence[Request]) -> tuple[list[Any], float, float]:
         names = " and ".join(dict.fromkeys(request.aggregation.name for request in requests))
@@ -112,7 +139,7 @@ class DistributedPasses:
 
     def release(self) -> None:
         """Let go of the blocks that workers hold."""
-        self._blocks = []
+        self._blocks = {}
         self._latest = None
 
     def _graph(self, requests: Sequence[Request]) -> Any:
@@ -158,17 +185,21 @@ class DistributedPasses:
         """The leaves of each part: kept on workers and loaded again if one is lost, or read in every pass."""
         if not self.in_memory:
             return self._unread_leaves(graph, stamp)
-        if not self._blocks:
+        missing = [part for part in self.parts if part[1:] not in self._blocks]
+        if missing:
             loading, every = Graph(), patience().report_every
             unread = self._unread_leaves(loading, stamp)
             tasks = [
                 loading.call(
-                    f"load-{stamp}-{part.number}", load_task, leaves, part.start, part.stop, every, home=part.home
+                    f"load-{stamp}-{part.number}", load_task, unread[part.number], part.start, part.stop, every,
+                    home=part.home,
                 )
-                for part, leaves in zip(self.parts, unread, strict=True)
+                for part in missing
             ]  # fmt: skip
-            self._blocks = submit(self.client, loading.lazily([task.key for task in tasks]))
-        return [graph.include(future) for future in self._blocks]
+            futures = submit(self.client, loading.lazily([task.key for task in tasks]))
+            held = self._blocks | {part[1:]: future for part, future in zip(missing, futures, strict=True)}
+            self._blocks = {part[1:]: held[part[1:]] for part in self.parts}
+        return [graph.include(self._blocks[part[1:]]) for part in self.parts]
 
     def _unread_leaves(self, graph: Graph, stamp: str) -> list[Any]:
         """What a task reads its leaves from: a part of the source, or rows that the cluster computes before."""
@@ -192,6 +223,22 @@ class DistributedPasses:
         part = self.parts[int(numbers[1])]
         first, last = (int(self.source.leaf_bounds[leaf]) for leaf in (part.start, part.stop))
         return f"leaves {part.start:,} to {part.stop - 1:,}, rows {first:,} to {last - 1:,}"
+
+
+def in_place_of_lost(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The workers that are there now, in an order that leaves as many as possible in their place.
+
+    So a worker that takes the place of a lost one changes no other worker's part.
+
+    Examples
+    --------
+    >>> list(in_place_of_lost({"a": 1, "b": 1, "c": 1}, {"c": 1, "d": 1, "a": 1}))
+    ['a', 'd', 'c']
+    """
+    new = [address for address in now if address not in before]
+    places = [address if address in now else new.pop(0) if new else None for address in before]
+    order = [address for address in places if address is not None]
+    return {address: now[address] for address in [*order, *new]}
 
 
 def cut_into_parts(n_leaves: int, workers: Mapping[str, Any], n_tasks: int | None = None) -> list[Part]:

@@ -5,14 +5,17 @@
 | `plmix.stall-timeout` | 600 s | a wait ends with an error when nothing has finished or reported for so long |
 | `plmix.no-workers-timeout` | 60 s | a wait ends with an error when the cluster has had no workers for so long |
 | `plmix.warn-after` | 30 s | a warning is logged when nothing has finished or reported for so long |
+| `plmix.tasks-per-worker` | 1 | tasks of a pass per worker; 2 shows an adaptive cluster that more workers would help |
 
-Values are seconds, or text such as `"10 minutes"`. Set them with `dask.config.set({"plmix.stall-timeout": "1 hour"})`,
+Times are seconds, or text such as `"10 minutes"`. Set them with `dask.config.set({"plmix.stall-timeout": "1 hour"})`,
 in a YAML file of Dask's, or with the environment variable `DASK_PLMIX__STALL_TIMEOUT`.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from plmix_dist.values import whole_number
 
 # A task over many rows may run for long: it reports while it works, at most every so many seconds.
 _REPORT_SECONDS = 5.0
@@ -36,6 +39,23 @@ class Patience(NamedTuple):
     def report_every(self) -> float:
         """Seconds between two reports of a task that runs for long."""
         return min(_REPORT_SECONDS, self.stall / 4)
+
+
+def tasks_per_worker(default: int) -> int:
+    """How many tasks of a pass each worker gets.
+
+    Examples
+    --------
+    >>> import dask
+    >>> with dask.config.set({"plmix.tasks-per-worker": 3}):
+    ...     tasks_per_worker(1)
+    3
+    """
+    import dask.config
+
+    return whole_number(
+        "plmix.tasks-per-worker", dask.config.get("plmix.tasks-per-worker", default), at_least=1
+    )
 
 
 def patience() -> Patience:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -116,8 +118,24 @@ class Watch:
         return (
             f"{what}; waiting for {self._tasks_and_workers()}. A worker that was not seen for long may be frozen, out "
             "of memory or cut off: stop it, and run this again. If a task may take this long, set a longer "
-            "plmix.stall-timeout in Dask's configuration"
+            f"plmix.stall-timeout in Dask's configuration. What the scheduler knew is in {self._dump()}"
         )
+
+    def _dump(self) -> str:
+        """The path of a file with what the scheduler knows of workers and tasks; or why there is none."""
+        known = {
+            "job": self.job.name,
+            "not finished": [str(future.key) for future in self.futures if not future.done()],
+            "processing": self._processing,
+            "scheduler": _ask(self.client, lambda scheduler: scheduler.identity(n_workers=-1)),
+        }
+        try:
+            descriptor, path = tempfile.mkstemp(prefix="plmix-cluster-", suffix=".json")
+            with open(descriptor, "w") as file:
+                json.dump(known, file, indent=1, default=str)
+        except OSError as error:
+            return f"no file: {error}"
+        return path
 
     def _tasks_and_workers(self) -> str:
         """The tasks that workers hold, the workers, and when these were last seen."""
