@@ -1,0 +1,76 @@
+"""The methods that the paper compares, each from the same start: how it is called, and what it gives."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import plmix_dist as pl
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from plmix_dist import RankingBlock
+
+
+class Fitted(NamedTuple):
+    """Where a method ended: a model, its seconds, and those of the start before it."""
+
+    model: Any
+    seconds: float
+    start_seconds: float
+    n_iterations: int
+
+
+# The published system with one M-step or another; from the start of the released code, which has rank K.
+_AS_PUBLISHED: dict[str, dict[str, Any]] = {
+    "EM-LSR": {"method": "paper"},
+    "EMM": {"method": "paper", "m_step": "mm"},
+    "EM-CML": {"method": "paper", "m_step": "cml", "tol": 1e-4},
+    "EM-GMM": {"method": "paper", "m_step": "gmm", "tol": 1e-4},
+    "stochastic LSR": {"m_step": "stochastic-lsr", "alpha": 0.0, "max_iter": 100},
+}
+# To add a method, add its name here and how it is fitted to `fitted`.
+METHODS = (*_AS_PUBLISHED, "default", "Bayesian")
+FOUR = ("EM-LSR", "EM-CML", "EM-GMM", "EMM")
+
+
+def spectral_start(block: RankingBlock, n_components: int, seed: int, **settings: Any) -> Any:
+    """The published start with rank K."""
+    start = pl.SpectralPlackettLuce(
+        n_components, **{"method": "paper", "svd_rank": n_components, "random_state": seed} | settings
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return start.fit(block, client=False)
+
+
+def fitted(method: str, block: RankingBlock, n_components: int, seed: int, start: Any = None) -> Fitted:
+    """Fit by a method, from the published start, or from a given one."""
+    begun = time.perf_counter()
+    if start is None and method in _AS_PUBLISHED:
+        start = spectral_start(block, n_components, seed)
+    start_seconds = time.perf_counter() - begun
+    begun = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = _made(method, n_components, seed, start).fit(block, client=False)
+    seconds = time.perf_counter() - begun
+    return Fitted(model, seconds, start_seconds, int(getattr(model, "n_iter_", 0)))
+
+
+def _made(method: str, n_components: int, seed: int, start: Any) -> Any:
+    if method == "Bayesian":
+        return pl.BayesianPlackettLuceMixture(
+            n_components, n_chains=1, n_warmup=500, n_draws=1_000, random_state=seed
+        )
+    if method == "default":
+        return pl.PlackettLuceMixture(n_components, random_state=seed)
+    return pl.PlackettLuceMixture(n_components, init=start, random_state=seed, **_AS_PUBLISHED[method])
+
+
+def mean_log_likelihood(model: Any, rankings: RankingBlock | NDArray[np.int64]) -> float:
+    """Per ranking."""
+    return float(model.score(rankings))
