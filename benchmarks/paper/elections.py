@@ -1,7 +1,7 @@
 """The four elections of the paper's table: its protocol on completed ballots, and seconds of every method.
 
 Every ballot is one row. What a ballot does not list follows in random order, as the paper did. 80 % of the rows are for
-training, 20 % for the test; of those for training 80 % are for inference, 20 % for validation. K from 2 to 10 is the one
+training, 20 % for the test; of those for training 80 % are for inference, 20 % for validation. K of 2 to 10 is the one
 with the least BIC on the validation rows, d log(m) - 2 log-likelihood with d = K (n - 1) + K - 1. Beside it stands the
 same protocol on the ballots as they are, with the exact likelihood of their listed places.
 
