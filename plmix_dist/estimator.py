@@ -305,8 +305,8 @@ class PlackettLuceMixture(MixtureEstimator):
         """An error for settings that do not go together with covariates."""
         if self.m_step in M_STEPS and M_STEPS[self.m_step].objective is None:
             raise SettingsError(
-                f'm_step="{self.m_step}" raises no likelihood, and coefficients of membership_covariates are those of a '
-                'maximum; choose m_step="lsr", "mm" or "auto"'
+                f'm_step="{self.m_step}" raises no likelihood, and coefficients of membership_covariates are those of '
+                'a maximum; choose m_step="lsr", "mm" or "auto"'
             )
         if self.shares is not None:
             raise SettingsError(

@@ -74,8 +74,8 @@ class SampleFits(NamedTuple):
         if n_searched < merged.n_rankings:
             share = n_searched / merged.n_rankings
             rows = merge_if_short(sample_rows(sample, share, generator(em.seed, "search")))
-        # MM and LSR have the same optima; passes with LSR's rates cost more than its fewer iterations save here. M-steps
-        # without an objective cannot tell which of their ends is the best: the likelihood can.
+        # MM and LSR have the same optima; passes with LSR's rates cost more than its fewer iterations save here.
+        # M-steps without an objective cannot tell which of their ends is the best: the likelihood can.
         m_step = MM if em.m_step.objective in (LOG_LIKELIHOOD, None) else em.m_step
         fused = replace(em, kind="fused", m_step=m_step)
         with self.stages.stage("search") as record:

@@ -70,6 +70,6 @@ def drawn_memberships(
     drawn[np.arange(n_persons), chosen] = 1.0
     several = np.flatnonzero((weights > 1) & (weights < _MOST_PERSONS) & (weights == np.floor(weights)))
     if len(several):
-        counts = rng.multinomial(weights[several].astype(np.int64), posteriors[several])
-        drawn[several] = counts / weights[several, None]
+        persons = weights[several]
+        drawn[several] = rng.multinomial(persons.astype(np.int64), posteriors[several]) / persons[:, None]
     return drawn

@@ -38,9 +38,7 @@ class PairStatistics(NamedTuple):
     wins: NDArray[np.float64]
 
 
-def pair_statistics(
-    block: RankingBlock, current: Prepared, frozen: Prepared | None = None
-) -> PairStatistics:
+def pair_statistics(block: RankingBlock, current: Prepared, frozen: Prepared | None = None) -> PairStatistics:
     """The pairwise wins of a block, weighted by the posteriors at the current parameters, or at `frozen` ones.
 
     An ordered item wins against every item on offer that comes after it or is not ordered. All rows of a group have the
@@ -76,9 +74,7 @@ def without_ties(block: RankingBlock) -> RankingBlock:
         return block
     block = unorder_last_ties(block)
     if TiedRows.of(block) is not None:
-        raise SettingsError(
-            'this M-step takes rankings without ties; choose m_step="mm", or ties="expand"'
-        )
+        raise SettingsError('this M-step takes rankings without ties; choose m_step="mm", or ties="expand"')
     return block
 
 

@@ -91,7 +91,8 @@ def wins_of(sums: PairStatistics, component: int) -> NDArray[np.float64]:
     >>> wins_of(PairStatistics(np.zeros(()), np.ones(1), np.zeros((1, 2, 2))), 0).shape
     (2, 2)
     """
-    return sums.wins[component]
+    wins: NDArray[np.float64] = sums.wins[component]
+    return wins
 
 
 def square(n_items: int) -> int:

@@ -46,9 +46,7 @@ def gmm_step(wins: NDArray[np.float64], worths: Worths, alpha: float) -> Worths:
     return centred(found[:-1], float(found[-1]))
 
 
-def _moments(
-    wins: NDArray[np.float64], alpha: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments(wins: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The frequency of every pair, and how much it counts; with those of the ghost, if there is a prior."""
     seen = wins + wins.T
     n_seen = np.count_nonzero(seen)
