@@ -65,7 +65,7 @@ def drawn_memberships(
     n_persons, n_components = posteriors.shape
     drawn = np.zeros((n_persons, n_components))
     # One number for every person, whatever its weight: what one person draws does not depend on the weights of others.
-    numbers = rng.random(n_persons)
+    numbers = rng.random((n_persons,))
     chosen = (np.cumsum(posteriors[:, :-1], axis=1) <= numbers[:, None]).sum(axis=1)
     drawn[np.arange(n_persons), chosen] = 1.0
     several = np.flatnonzero((weights > 1) & (weights < _MOST_PERSONS) & (weights == np.floor(weights)))
