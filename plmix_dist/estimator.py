@@ -19,6 +19,7 @@ from plmix_dist.inference.point import Point
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.mixture import MixtureParams, load_with
 from plmix_dist.progress import shown_progress
+from plmix_dist.solvers import M_STEPS
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store.location import Location
 from plmix_dist.store.targets import check_target
@@ -47,13 +48,17 @@ class PlackettLuceMixture(MixtureEstimator):
         The number of components.
     m_step
         "lsr" (weighted Luce spectral ranking), "mm" (minorise and maximise), or "auto": LSR if rankings are short and
-        compare few of the items, MM otherwise. Both end at the same estimate.
+        compare few of the items, MM otherwise. Both end at the same estimate, the maximum of the likelihood. "cml"
+        (composite marginal likelihood), "gmm" (generalised method of moments) and "stochastic-lsr" are there for
+        comparison: they end elsewhere (docs/m-steps.md).
     em
         "fused" takes one M-step in each pass over the data; "exact" solves each M-step to its end, as the paper does.
+        "cml" and "gmm" are solved to the end in either case; "stochastic-lsr" is "fused" only.
     init
         "spectral" clusters a sample of the rankings (docs/fitting.md). "kernel" clusters a small sample by a
-        similarity of partial rankings and semidefinite programming. "random" draws log-worths. Or a fitted model, the
-        path of one, or an array (n_components, n_items) of log-worths.
+        similarity of partial rankings and semidefinite programming. "moments" fits the frequencies of the first three
+        places, for two components. "random" draws log-worths. Or a fitted model, the path of one, or an array
+        (n_components, n_items) of log-worths.
     n_init
         How many starts run to convergence on all rows; after a search, at most so many ends that differ. They share
         each pass. The one with the best objective is kept.
@@ -85,9 +90,9 @@ class PlackettLuceMixture(MixtureEstimator):
         The similarity of rankings for init="kernel": "kendall" or "mallows".
     tol
         The fit ends when the largest entry of the gradient and the change of the objective, both divided by total
-        weight, are at most this.
+        weight, are at most this. With "cml" and "gmm": when no parameter moves by more than this.
     max_iter
-        The most iterations.
+        The most iterations. With "stochastic-lsr": the number of iterations.
     accelerate
         Whether to use Anderson acceleration and Newton steps.
     residency
@@ -114,11 +119,13 @@ class PlackettLuceMixture(MixtureEstimator):
     unranked_
         What unlisted items meant in the fit, for arrays.
     n_iter_, converged_
-        Iterations of the start that was kept, and whether it converged.
+        Iterations of the start that was kept, and whether it converged. With "stochastic-lsr" it is False: the steps
+        never settle, and no warning is given.
     log_likelihood_, objective_
-        Log-likelihood of all rankings; the objective is its sum with the log-prior.
+        Log-likelihood of all rankings; the objective is its sum with the log-prior. It is None for M-steps that do not
+        raise it: "cml", "gmm", "stochastic-lsr".
     gradient_norm_
-        The largest entry of the gradient, divided by total weight.
+        The largest entry of the gradient, divided by total weight; None where there is no objective.
     m_step_
         The M-step that was used.
     history_
@@ -144,7 +151,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self,
         n_components: int = 2,
         *,
-        m_step: Literal["auto", "lsr", "mm"] = "auto",
+        m_step: Literal["auto", "lsr", "mm", "cml", "gmm", "stochastic-lsr"] = "auto",
         em: Literal["fused", "exact"] = "fused",
         init: Any = "spectral",
         n_init: int = 1,
@@ -252,9 +259,11 @@ class PlackettLuceMixture(MixtureEstimator):
             fitted = fit_mixture(rankings, settings, start, chosen, progress)
         self._take(fitted, rankings.item_names)
         self.unranked_ = unranked or self.unranked
-        if not self.converged_:
+        if not self.converged_ and not M_STEPS[self.m_step_].draws:
+            named = "gradient" if self.gradient_norm_ is not None else "largest_change"
+            left = self.gradient_norm_ if named == "gradient" else self.history_[-1][named]
             warnings.warn(
-                f"the fit did not converge in {self.n_iter_} iterations (gradient {self.gradient_norm_:.2g} where "
+                f"the fit did not converge in {self.n_iter_} iterations ({named.replace('_', ' ')} {left:.2g} where "
                 f"{self.tol:.2g} was asked for); raise max_iter, or tol",
                 NotConvergedWarning,
                 stacklevel=2,
@@ -294,6 +303,11 @@ class PlackettLuceMixture(MixtureEstimator):
 
     def _check_covariates_allowed(self) -> None:
         """An error for settings that do not go together with covariates."""
+        if self.m_step in M_STEPS and M_STEPS[self.m_step].objective is None:
+            raise SettingsError(
+                f'm_step="{self.m_step}" raises no likelihood, and coefficients of membership_covariates are those of '
+                'a maximum; choose m_step="lsr", "mm" or "auto"'
+            )
         if self.shares is not None:
             raise SettingsError(
                 "shares are fixed, so they cannot depend on membership_covariates; leave one of them out"

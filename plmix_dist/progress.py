@@ -32,6 +32,7 @@ _WORDS = {
     "svd": "start: singular vectors",
     "k-means": "start: k-means",
     "worths": "start: worths of clusters",
+    "moments": "start: moments",
     "search": "start: search for the best optimum",
 }
 

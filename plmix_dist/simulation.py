@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.errors import SettingsError, StoreExistsError
 from plmix_dist.mixture import MixtureParams
 from plmix_dist.rankings.leaves import default_leaf_rows
+from plmix_dist.rankings.noise import NOISES
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.simulate import checked_length, draw_log_worths, draw_rankings
 from plmix_dist.store import (
@@ -25,7 +26,7 @@ from plmix_dist.store import (
 from plmix_dist.store.manifest import MANIFEST
 from plmix_dist.store.models import MODEL
 from plmix_dist.store.targets import HOW_TO_REPLACE
-from plmix_dist.values import seed_of, whole_number
+from plmix_dist.values import one_of, seed_of, whole_number
 
 if TYPE_CHECKING:
     import os
@@ -54,6 +55,7 @@ def simulate(
     length: int | None = None,
     unranked: Unranked | None = None,
     mixture: MixtureParams | None = None,
+    noise: str = "gumbel",
     random_state: RandomState = 0,
     leaf_rows: int | None = None,
     overwrite: bool = False,
@@ -79,6 +81,10 @@ def simulate(
         Rankings of `length` items: "below" gives the best of all items, "absent" orders a random subset.
     mixture
         Parameters to draw from; by default random ones with equal shares.
+    noise
+        The rows of a component are ordered by its log-worths plus noise: "gumbel" (standard Gumbel: Plackett-Luce
+        models), "normal" (variance 1/2, so that i ranks before j with probability Phi(d) for a difference d of
+        log-worths: Thurstone's model), or "exponential" (mean 1: probability 1 - exp(-d) / 2 for d >= 0).
     random_state
         The seed: a number from 0 on, a numpy RandomState or Generator, or None for another one each time.
     leaf_rows
@@ -113,14 +119,15 @@ def simulate(
     leaf_rows = leaf_rows or default_leaf_rows(mixture.n_items)
     listed = checked_length(length, mixture.n_items, unranked)
     partition_rows = leaf_rows * max(1, PARTITION_ENTRIES // (leaf_rows * listed))
-    settings = SimulationSettings(n_rankings, partition_rows, listed, unranked, seed)
+    one_of("noise", noise, tuple(NOISES))
+    settings = SimulationSettings(n_rankings, partition_rows, listed, unranked, seed, noise)
     truth = {"log_worths": mixture.log_worths.tolist(), "shares": mixture.shares.tolist()}
     plan = WritePlan(
         "simulate",
         list(mixture.item_names),
         leaf_rows,
         n_partitions=-(-n_rankings // partition_rows),
-        settings=asdict(settings) | truth,
+        settings=_plain(settings) | truth,
     )
     check_output(location, overwrite=overwrite)
     beside = location.sibling(".truth")
@@ -128,8 +135,8 @@ def simulate(
         _check_truth(beside, mixture, overwrite)
     with WriteSession.begin(location, plan, overwrite=overwrite) as session:
         if not session.already_done:
-            about = {"simulated": {"seed": seed, "n_rankings": n_rankings}}
-            mixture.save(beside, about)
+            about = {"seed": seed, "n_rankings": n_rankings} | _named_noise(settings)
+            mixture.save(beside, {"simulated": about})
         tasks = [_SimulationTask(task, mixture, settings) for task in session.pending()]
         run_all(executor or client, _simulate_partition, tasks, "simulate", progress)
         return session.finalise()
@@ -176,6 +183,19 @@ class SimulationSettings:
     length: int
     unranked: Unranked | None
     seed: int
+    noise: str = "gumbel"
+
+
+def _named_noise(settings: SimulationSettings) -> dict[str, str]:
+    """The noise, unless it is that of a Plackett-Luce model."""
+    return {} if settings.noise == "gumbel" else {"noise": settings.noise}
+
+
+def _plain(settings: SimulationSettings) -> dict[str, Any]:
+    """The settings for a plan. Plans of Plackett-Luce models are those of versions that knew no other noise."""
+    plain = asdict(settings)
+    del plain["noise"]
+    return plain | _named_noise(settings)
 
 
 @dataclass(frozen=True)
@@ -204,6 +224,7 @@ def _draw_leaves(task: _SimulationTask) -> Iterator[tuple[RankingBlock, NDArray[
             generator(settings.seed, "rankings", start // leaf_rows),
             length=settings.length,
             unranked=settings.unranked,
+            noise=settings.noise,
         )
 
 

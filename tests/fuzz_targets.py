@@ -413,9 +413,9 @@ def values() -> tuple[Any, ...]:
 
 RIGHT: dict[str, tuple[Any, ...]] = {
     "n_components": (1, 2, 3, np.int64(2)),
-    "m_step": ("auto", "lsr", "mm"),
+    "m_step": ("auto", "lsr", "mm", "cml", "gmm", "stochastic-lsr"),
     "em": ("fused", "exact"),
-    "init": ("spectral", "random", "kernel"),
+    "init": ("spectral", "random", "kernel", "moments"),
     "n_init": (1, 2, 3),
     "alpha": (1e-6, 0.5, 1, 1e6),
     "shares": (None, [0.5, 0.5], np.array([0.9, 0.1])),

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 N_ROWS, N_ITEMS, N_COMPONENTS = 30_000, 7, 3
 SOLVERS = pytest.mark.parametrize("m_step", ["lsr", "mm"])
+# They differ from the others in their sums and in what keys their draws, not in how blocks and tasks are cut.
+OTHER_SOLVERS = ["cml", "gmm", "stochastic-lsr"]
 
 # A handful of accelerated iterations: a bit that differs in one differs in all that follow.
 pytestmark = pytest.mark.filterwarnings("ignore::plmix_dist.errors.NotConvergedWarning")
@@ -84,7 +86,7 @@ def digest(m_step: Any, data: Any, **options: Any) -> str:
         random_state=5,
         residency=options.pop("residency", "auto"),
     ).fit(data, **options)
-    way = np.array([(record["objective"], record["gradient"]) for record in model.history_])
+    way = np.array([(record["log_likelihood"], record.get("gradient", 0.0)) for record in model.history_])
     parts = (model.log_worths_, model.shares_, model._ghosts, way)
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
@@ -193,6 +195,25 @@ def test_same_bits__array_block_and_dask_array(
     for residency in ("memory", "store") if m_step == "mm" else ("memory",):
         assert digest(m_step, table, client=client, residency=residency) == reference[m_step]
         assert digest(m_step, lazy, client=client, residency=residency) == reference[m_step]
+
+
+@pytest.mark.promise(10)
+@pytest.mark.parametrize("m_step", OTHER_SOLVERS)
+def test_same_bits__m_steps_without_a_likelihood(
+    store: RankingStore,
+    table: np.ndarray[Any, Any],
+    m_step: str,
+    client: Client,
+    passes_made_by: Callable[..., None],
+) -> None:
+    expected = digest(m_step, store)
+    assert digest(m_step, da.from_array(table, chunks=(7_001, 3)), client=client) == expected
+    passes_made_by(
+        lambda source, client, residency: DistributedPasses(source, client, residency=residency, n_tasks=3)
+    )
+    assert digest(m_step, store, client=client) == expected
+    passes_made_by(lambda source, _, residency: ThreadedPasses(source, residency=residency, n_threads=3))
+    assert digest(m_step, store) == expected
 
 
 @pytest.mark.promise(10)

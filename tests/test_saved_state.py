@@ -19,7 +19,7 @@ from plmix_dist.inference import Em, EmState, Point, Together, run
 from plmix_dist.inference.sample_fits import with_newton
 from plmix_dist.inference.saved_state import from_plain, to_plain
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.solvers import LSR, MM
+from plmix_dist.solvers import CML, GMM, LSR, MM, STOCHASTIC_LSR
 from plmix_dist.store.npy import array_from_npy, npy_bytes
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def overlapping(seed: int) -> tuple[RankingBlock, Point]:
 
 
 @pytest.mark.parametrize("kind", ["fused", "exact"])
-@pytest.mark.parametrize("m_step", [LSR, MM], ids=lambda m_step: m_step.name)
+@pytest.mark.parametrize("m_step", [LSR, MM, CML, GMM], ids=lambda m_step: m_step.name)
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=4)
 def test_saved_state__em(m_step: Any, kind: Any, seed: int) -> None:
@@ -84,6 +84,15 @@ def test_saved_state__em(m_step: Any, kind: Any, seed: int) -> None:
     max_iter = 12 if kind == "exact" else 40
     em = Em(m_step, 0.1, block.total_weight, block.n_rankings, kind=kind, tol=1e-7, max_iter=max_iter)
     assert_same_way(ThreadedPasses(as_rankings(block)), em, em.start(point))
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=4)
+def test_saved_state__drawn_memberships(seed: int) -> None:
+    block, point = overlapping(seed)
+    em = Em(STOCHASTIC_LSR, 0.1, block.total_weight, block.n_rankings, max_iter=12, seed=seed)
+    state = assert_same_way(ThreadedPasses(as_rankings(block)), em, em.start(point))
+    assert len(state.history) == 12
 
 
 @given(seed=st.integers(0, 2**32 - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,10 @@ from oracle import (
 )
 
 import plmix_dist
-from plmix_dist import simulation
+from plmix_dist import SpectralPlackettLuce, simulate, simulation
 from plmix_dist.engine import DistributedExecutor, ThreadedExecutor
 from plmix_dist.errors import SettingsError, StoreExistsError
+from plmix_dist.metrics import matched_distance
 from plmix_dist.mixture import MixtureParams
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
@@ -279,3 +281,72 @@ def test_simulate__settings_that_make_no_sense(tmp_path: Path, change: dict[str,
     with pytest.raises(SettingsError, match=message):
         plmix_dist.simulate(tmp_path / "store", **settings)
     assert list(tmp_path.iterdir()) == [], "nothing may be left behind"
+
+
+# --- other noise -----------------------------------------------------------------------------------------
+
+PAIR_CHANCES = {
+    "gumbel": lambda d: 1 / (1 + np.exp(-d)),
+    "normal": lambda d: (1 + math.erf(d / math.sqrt(2))) / 2,
+    "exponential": lambda d: 1 - np.exp(-d) / 2 if d >= 0 else np.exp(d) / 2,
+}
+
+
+@pytest.mark.parametrize("noise", sorted(PAIR_CHANCES))
+@pytest.mark.parametrize("unranked", [None, "below", "absent"])
+def test_draw_rankings__noise_of_utilities(noise: str, unranked: Any) -> None:
+    utilities = np.array([[1.0, 0.3, 0.0, -0.8]])
+    length = None if unranked is None else 3
+    block, _ = draw_rankings(
+        utilities, np.ones(1), 20_000, np.random.default_rng(1), length=length, unranked=unranked, noise=noise
+    )
+    places = np.full((20_000, 4), 9)
+    np.put_along_axis(places, block.to_array().astype(np.int64), np.arange(length or 4)[None, :], axis=1)
+    for i in range(4):
+        for j in range(i):
+            seen = (places[:, i] < 9) | (places[:, j] < 9)
+            if unranked == "absent":
+                seen = (places[:, i] < 9) & (places[:, j] < 9)
+            chance = PAIR_CHANCES[noise](utilities[0, i] - utilities[0, j])
+            error = math.sqrt(chance * (1 - chance) / seen.sum())
+            assert abs((places[seen, i] < places[seen, j]).mean() - chance) < 5 * error
+
+
+def test_draw_rankings__gumbel_keeps_its_bits() -> None:
+    rng = np.random.default_rng(5)
+    truth = draw_log_worths(3, 20, None, rng)
+    digests = []
+    for length, unranked in ((None, None), (3, "below"), (4, "absent")):
+        rng = np.random.default_rng(6)
+        block, component = draw_rankings(
+            truth, np.full(3, 1 / 3), 3_000, rng, length=length, unranked=unranked, noise="gumbel"
+        )
+        digests.append(hashlib.sha256(block.items.tobytes() + component.tobytes()).hexdigest()[:12])
+    # As they were before there was any other noise.
+    assert digests == ["571569a69071", "f11b7d15e2e4", "1f23ebbb26ab"]
+
+
+def test_simulate__noise_is_part_of_the_plan(tmp_path: Any) -> None:
+    path, settings = tmp_path / "store", {"n_rankings": 300, "n_items": 5, "random_state": 1}
+    first = simulate(path, noise="normal", **settings)
+    assert simulate(path, noise="normal", **settings).manifest.generation == first.manifest.generation
+    with pytest.raises(StoreExistsError):
+        simulate(path, **settings)
+    with pytest.raises(SettingsError, match="normal or exponential, but is 'normla'; did you mean 'normal'"):
+        simulate(tmp_path / "other", noise="normla", **settings)
+
+
+@pytest.mark.parametrize("link", ["probit", "logit"])
+def test_simulate__thurstone_utilities_are_recovered_by_the_probit_start(link: Any) -> None:
+    rng = np.random.default_rng(2)
+    truth = rng.normal(size=(2, 20))
+    errors = []
+    for n_rankings in (500, 30_000):
+        block, _ = draw_rankings(truth, np.array([0.5, 0.5]), n_rankings, rng, noise="normal")
+        model = SpectralPlackettLuce(2, link=link, random_state=0).fit(block)
+        errors.append(matched_distance(model.log_worths_, truth))
+    if link == "probit":
+        assert errors[1] < 0.25 * errors[0]
+        assert errors[1] < 0.15
+    else:  # the wrong link: utilities in other units, however many rankings there are
+        assert errors[1] > 2

@@ -144,7 +144,13 @@ def test_stationary_distribution__entries_over_a_wide_range() -> None:
 
 
 def test_solvers__by_name() -> None:
-    assert {name: m_step.numbers(10) for name, m_step in M_STEPS.items()} == {"lsr": 100, "mm": 10}
+    assert {name: m_step.numbers(10) for name, m_step in M_STEPS.items()} == {
+        "lsr": 100,
+        "mm": 10,
+        "cml": 100,
+        "gmm": 100,
+        "stochastic-lsr": 100,
+    }
     assert all(m_step.name == name for name, m_step in M_STEPS.items())
 
 

@@ -149,6 +149,13 @@ def export(store: str, target: str, *, format_name: str, force: bool, talk: Talk
 )
 @click.option("--length", type=click.IntRange(1), help="Items each ranking lists; default all.")
 @unranked_option
+@click.option(
+    "--noise",
+    type=click.Choice(["gumbel", "normal", "exponential"]),
+    default="gumbel",
+    show_default=True,
+    help="Noise in utilities: gumbel for Plackett-Luce, normal for Thurstone's model.",
+)
 @force_option
 @seed_option
 @computing

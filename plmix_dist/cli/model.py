@@ -50,13 +50,19 @@ def _covariates_option(command: Any) -> Any:
     "--components", "n_components", type=click.IntRange(1), required=True, help="Number of components."
 )
 @click.option("--out", required=True, metavar="DIR", help="Folder for the model.")
-@click.option("--m-step", type=click.Choice(["auto", "lsr", "mm"]), default="auto", show_default=True)
+@click.option(
+    "--m-step",
+    type=click.Choice(["auto", "lsr", "mm", "cml", "gmm", "stochastic-lsr"]),
+    default="auto",
+    show_default=True,
+    help="How worths are re-estimated; only lsr and mm end at the maximum of the likelihood.",
+)
 @click.option("--em", type=click.Choice(["fused", "exact"]), default="fused", show_default=True)
 @click.option(
     "--init",
     default="spectral",
     show_default=True,
-    help="'spectral', 'kernel', 'random', or the folder of a model.",
+    help="'spectral', 'kernel', 'moments' (two components), 'random', or the folder of a model.",
 )
 @click.option(
     "--n-init",
@@ -127,6 +133,8 @@ def fit(
 ) -> int:
     """Fit a mixture to STORE and save it; exit code 4 if it did not converge.
 
+    With --m-step stochastic-lsr the fit takes --max-iter iterations, and the exit code is 0.
+
     A second run with the same rankings, settings and version does nothing.
     """
     begun = time.perf_counter()
@@ -153,7 +161,7 @@ def fit(
     record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
     lines = [*_fit_lines(model, record, _unit(opened)), *_truth_lines(model, store, record)]
     show(lines, record, **vars(talk))
-    return 0 if model.converged_ else EXIT_NOT_CONVERGED
+    return _exit_code(model)
 
 
 def _read_covariates(path: str | None) -> NDArray[np.float64] | None:
@@ -309,7 +317,19 @@ def _show_there_already(folder: Location, out: str, talk: Talk) -> int:
     record = {"model": out, "changed": False, "converged": model.converged_, "n_iter": model.n_iter_}
     words = f"{out} already holds this model: the same rankings, settings and version"
     show([("nothing to do", words)], record, **vars(talk))
-    return 0 if model.converged_ else EXIT_NOT_CONVERGED
+    return _exit_code(model)
+
+
+def _exit_code(model: PlackettLuceMixture) -> int:
+    """Whether the fit did what was asked for: converge, or take a number of random steps."""
+    return 0 if model.converged_ or _is_random(model) else EXIT_NOT_CONVERGED
+
+
+def _is_random(model: PlackettLuceMixture) -> bool:
+    """Whether the steps of the fit were drawn, so that they never settle."""
+    from plmix_dist.solvers import M_STEPS
+
+    return model.m_step_ in M_STEPS and M_STEPS[model.m_step_].draws
 
 
 def _fit_record(model: PlackettLuceMixture, out: str, total_weight: float, seconds: float) -> dict[str, Any]:
@@ -337,10 +357,11 @@ def _unit(opened: RankingStore) -> str:
 
 def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) -> list[tuple[str, str]]:
     """The result of a fit as lines of text."""
-    state = "converged" if model.converged_ else "NOT converged"
+    state = "converged in" if model.converged_ else "NOT converged in"
+    state = "random steps for" if _is_random(model) else state
     return [
         ("model", record["model"]),
-        ("fit", f"{state} in {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
+        ("fit", f"{state} {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
         ("start", _start_line(model.init_)),
         ("score", f"{record['score']:.6f} mean log-likelihood per {unit}"),
         *((event["action"], f"component {event['component'] + 1} had collapsed") for event in model.events_),

@@ -13,6 +13,7 @@ from plmix_dist.errors import NonFiniteError, SettingsError
 from plmix_dist.inference.collapse import SMALLEST_SHARE
 from plmix_dist.inference.point import WIDEST_POINT
 from plmix_dist.kernels import Prepared, prepare
+from plmix_dist.rankings.randomness import generator
 from plmix_dist.solvers import Gradient, Worths, log_prior
 
 if TYPE_CHECKING:
@@ -24,10 +25,21 @@ if TYPE_CHECKING:
 
 
 class PassParams(NamedTuple):
-    """What travels to every task: the current point and, for an exact M-step, the one that gave the posteriors."""
+    """What travels to every task.
+
+    Parameters
+    ----------
+    current
+        The current point.
+    frozen
+        For an exact M-step, the point that gave the posteriors.
+    key
+        For an M-step that draws: the seed, the number of the start, and the number of the iteration.
+    """
 
     current: Point
     frozen: Point | None
+    key: tuple[int, int, int] = (0, 0, 0)
 
 
 class PreparedPass(NamedTuple):
@@ -35,23 +47,29 @@ class PreparedPass(NamedTuple):
 
     current: Prepared
     frozen: Prepared | None
+    key: tuple[int, int, int] = (0, 0, 0)
 
 
 def _prepare_pass(params: PassParams) -> PreparedPass:
     try:
         current, frozen = (
-            None if point is None else prepare(point.log_worths, point.log_shares) for point in params
+            None if point is None else prepare(point.log_worths, point.log_shares)
+            for point in (params.current, params.frozen)
         )
     except SettingsError as error:  # it concerns this fit alone
         raise NonFiniteError(str(error)) from None
     assert current is not None
-    return PreparedPass(current, frozen)
+    return PreparedPass(current, frozen, params.key)
 
 
 def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: PreparedPass) -> Sums:
     """The sums of one leaf; the first number that is not finite stops the fit."""
-    del number
-    sums: Any = m_step.sums(block, params.current, params.frozen)
+    sums: Any
+    if m_step.drawn_sums is not None:
+        seed, *place = params.key
+        sums = m_step.drawn_sums(block, params.current, generator(seed, "memberships", *place, number))
+    else:
+        sums = m_step.sums(block, params.current, params.frozen)
     for name, values in zip(sums._fields, sums, strict=True):
         if values.ndim <= 2 and not np.isfinite(values.sum()):
             raise NonFiniteError(_not_finite(name, values))
@@ -168,8 +186,17 @@ def _shortened(worths: Worths, step: Worths, alpha: float) -> Worths:
     return step
 
 
-def em_request(m_step: MStep, point: Point, frozen: Point | None, alpha: float, named: str = "") -> Request:
+def em_request(
+    m_step: MStep,
+    point: Point,
+    frozen: Point | None,
+    alpha: float,
+    named: str = "",
+    key: tuple[int, int, int] = (0, 0, 0),
+) -> Request:
     """The pass of one iteration. Its answer is a Summary, then the ComponentStep of every component.
+
+    `key` keys the random numbers of an M-step that draws: seed, number of the start, number of the iteration.
 
     Examples
     --------
@@ -185,4 +212,4 @@ def em_request(m_step: MStep, point: Point, frozen: Point | None, alpha: float, 
             component_step, m_step, component, Worths(point.log_worths[component], ghost), alpha
         )
         finish.append(Finish(f"m-step{named}-{component}", step))
-    return Request(e_step(m_step), PassParams(point, frozen), tuple(finish))
+    return Request(e_step(m_step), PassParams(point, frozen, key), tuple(finish))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -98,7 +99,8 @@ class Em:
     kind
         "fused" takes one step in each pass; "exact" solves each M-step to its end with posteriors held fixed.
     tol, max_iter, accelerate
-        When the fit ends, and whether it is accelerated.
+        When the fit ends, and whether it is accelerated. One whose M-step draws ends after `max_iter` iterations, and
+        has not converged.
     newton
         Proposes Newton steps, or None.
     fixed_shares
@@ -135,7 +137,8 @@ class Em:
         if state.inner is not None:
             inner = state.inner.iteration.point
             return (em_request(self.m_step, inner, state.iteration.point, self.alpha, named),)
-        return (em_request(self.m_step, state.iteration.point, None, self.alpha, named),)
+        key = (self.seed, self.number, len(state.history))
+        return (em_request(self.m_step, state.iteration.point, None, self.alpha, named, key),)
 
     def tell(self, state: EmState, answers: Sequence[Answer]) -> EmState:
         """The state after a pass. An error ends this fit and no other."""
@@ -227,7 +230,8 @@ class Em:
         """The iteration one step on. Where a component has collapsed, it is mended and the iteration begins again."""
         n_before = len(state.history) - state.iteration.n_evaluations
         rules = Rules(
-            self.tol,
+            # Steps that are drawn never settle: two that are equal by chance are no end.
+            -math.inf if self.m_step.draws else self.tol,
             self.max_iter - n_before,
             self.weight,
             self.accelerate,

@@ -31,7 +31,7 @@ from plmix_dist.kernels.compilation import (
 from plmix_dist.progress import stage_listener
 from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.rankings.tie_treatments import TIES
-from plmix_dist.solvers import LSR, M_STEPS, MM, MStep
+from plmix_dist.solvers import LOG_LIKELIHOOD, LSR, M_STEPS, MM, STOCHASTIC_LSR, MStep
 from plmix_dist.stages import Stages
 from plmix_dist.starts.make_starts import make_starts
 
@@ -175,7 +175,7 @@ def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str]) -> Ends
 
 def _compile_first(m_step: MStep, stages: Stages) -> None:
     """Compile what this fit needs, if it was not done before, and say why nothing seems to happen."""
-    with_rates = m_step is LSR
+    with_rates = m_step in (LSR, STOCHASTIC_LSR)
     if kernels_are_compiled(with_rates=with_rates):
         return
     logger.warning(
@@ -252,15 +252,16 @@ def choose_m_step(settings: FitSettings, extent: Extent, n_items: int) -> MStep:
     numbers = settings.n_components * LSR.numbers(n_items)
     if settings.m_step != "auto":
         m_step = M_STEPS[settings.m_step]
-        if m_step is LSR and extent.tied:
+        same = ", which ends at the same estimate" if m_step.objective is LOG_LIKELIHOOD else ""
+        if extent.tied and not m_step.takes_ties:
             raise SettingsError(
-                f'm_step="lsr" takes rankings without ties, and ties={settings.ties!r} keeps {extent.tied} ties; '
-                'choose m_step="mm", which ends at the same estimate, or ties="expand"'
+                f'm_step="{m_step.name}" takes rankings without ties, and ties={settings.ties!r} keeps {extent.tied} '
+                f'ties; choose m_step="mm"{same}, or ties="expand"'
             )
         if settings.n_components * m_step.numbers(n_items) > MOST_NUMBERS:
             raise SettingsError(
                 f"m_step={m_step.name!r} sums {settings.n_components} x {n_items} x {n_items} numbers, more than a "
-                'worker should hold; choose m_step="mm", which ends at the same estimate'
+                f'worker should hold; choose m_step="mm"{same}'
             )
         return m_step
     mean_listed = float(extent.listed / extent.rows)

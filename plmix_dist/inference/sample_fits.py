@@ -75,7 +75,8 @@ class SampleFits(NamedTuple):
             share = n_searched / merged.n_rankings
             rows = merge_if_short(sample_rows(sample, share, generator(em.seed, "search")))
         # MM and LSR have the same optima; passes with LSR's rates cost more than its fewer iterations save here.
-        m_step = MM if em.m_step.objective is LOG_LIKELIHOOD else em.m_step
+        # M-steps without an objective cannot tell which of their ends is the best: the likelihood can.
+        m_step = MM if em.m_step.objective in (LOG_LIKELIHOOD, None) else em.m_step
         fused = replace(em, kind="fused", m_step=m_step)
         with self.stages.stage("search") as record:
             found = search(
@@ -120,7 +121,9 @@ class SampleFits(NamedTuple):
         """Fits to a part of the rows, with a prior in proportion."""
         n_rows, em = part.n_rankings, self.em
         part = merge_if_short(part)
-        part_em = part_of(em, part, _SAMPLE_TOLERANCE, max_iter or em.max_iter)
+        # Steps that are drawn gain nothing on a sample: they do not come nearer to an end.
+        part_em = replace(em, m_step=MM) if em.m_step.draws else em
+        part_em = part_of(part_em, part, _SAMPLE_TOLERANCE, max_iter or em.max_iter)
         if newton_after is not None:
             part_em = with_newton(part_em, part, newton_after)
         passes = ThreadedPasses(rankings_of_block(part))

@@ -10,11 +10,13 @@ from plmix_dist.kernels.compilation import (
     kernels_are_compiled,
     kernels_of_fit,
 )
+from plmix_dist.kernels.drawn_statistics import drawn_statistics
 from plmix_dist.kernels.e_step import em_statistics, memberships_at, row_posteriors
 from plmix_dist.kernels.em_pass import EmStatistics
 from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.kernels.native import cache_folder
 from plmix_dist.kernels.observed_information import Information, information
+from plmix_dist.kernels.pair_statistics import PairStatistics, pair_statistics
 from plmix_dist.kernels.pairwise import pairwise_wins
 from plmix_dist.kernels.prepared import Prepared, prepare
 from plmix_dist.kernels.surprise import place_surprises
@@ -25,14 +27,17 @@ __all__ = [
     "EmStatistics",
     "Information",
     "Memberships",
+    "PairStatistics",
     "Prepared",
     "cache_folder",
     "compile_kernels",
+    "drawn_statistics",
     "em_statistics",
     "information",
     "kernels_are_compiled",
     "kernels_of_fit",
     "memberships_at",
+    "pair_statistics",
     "pairwise_wins",
     "place_surprises",
     "prepare",

@@ -1,4 +1,4 @@
-"""Drawing rankings from a mixture of Plackett-Luce models."""
+"""Drawing rankings from a mixture of Plackett-Luce models, or of models with other noise in their utilities."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.columns import Unranked, item_dtype, narrowest
+from plmix_dist.rankings.noise import NOISES
+from plmix_dist.values import one_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,6 +50,7 @@ def draw_rankings(
     *,
     length: int | None = None,
     unranked: Unranked | None = None,
+    noise: str = "gumbel",
 ) -> tuple[RankingBlock, NDArray[np.int64]]:
     """Rankings drawn from a mixture, and the component of each.
 
@@ -60,6 +63,8 @@ def draw_rankings(
     unranked
         With a `length`: "below" gives the best `length` of all items; "absent" draws `length` items at
         random for each ranking and orders them.
+    noise
+        Items are ordered by log-worth plus noise: "gumbel" gives Plackett-Luce models. Others are in `NOISES`.
 
     Returns
     -------
@@ -76,6 +81,7 @@ def draw_rankings(
     """
     n_items = log_worths.shape[1]
     length = checked_length(length, n_items, unranked)
+    one_of("noise", noise, tuple(NOISES))
     component = np.searchsorted(np.cumsum(shares)[:-1], rng.random(n_rankings), side="right")
     listed = np.empty((n_rankings, length), item_dtype(n_items))
     batch = max(1, _BATCH_KEYS // n_items)
@@ -83,9 +89,9 @@ def draw_rankings(
         rows = slice(start, min(start + batch, n_rankings))
         worths = log_worths[component[rows]]
         if unranked == "absent" and length < n_items:
-            listed[rows] = _order_random_subsets(worths, length, rng)
+            listed[rows] = _order_random_subsets(worths, length, rng, noise)
         else:
-            listed[rows] = _best(worths, length, rng)
+            listed[rows] = _best(worths, length, rng, noise)
     n_listed = narrowest(np.full(n_rankings, length))
     block = RankingBlock(
         items=listed.ravel(),
@@ -122,15 +128,18 @@ def checked_length(length: int | None, n_items: int, unranked: Unranked | None) 
     return length
 
 
-def _arrival_times(log_worths: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Logarithms of exponential arrival times. The order of arrival is a Plackett-Luce ranking."""
-    times: NDArray[np.float64] = np.log(rng.standard_exponential(log_worths.shape)) - log_worths
-    return times
+def _arrival_times(
+    utilities: NDArray[np.float64], rng: np.random.Generator, noise: str
+) -> NDArray[np.float64]:
+    """Minus the random utilities. With Gumbel noise, logarithms of exponential arrival times."""
+    return -NOISES[noise](rng, utilities.shape) - utilities
 
 
-def _best(log_worths: NDArray[np.float64], length: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _best(
+    log_worths: NDArray[np.float64], length: int, rng: np.random.Generator, noise: str
+) -> NDArray[np.int64]:
     """(rows, length): the first items to arrive, in order."""
-    times = _arrival_times(log_worths, rng)
+    times = _arrival_times(log_worths, rng, noise)
     if length > log_worths.shape[1] // 4:
         return np.argsort(times, axis=1)[:, :length]
     first = np.argpartition(times, length, axis=1)[:, :length]
@@ -139,10 +148,10 @@ def _best(log_worths: NDArray[np.float64], length: int, rng: np.random.Generator
 
 
 def _order_random_subsets(
-    log_worths: NDArray[np.float64], length: int, rng: np.random.Generator
+    log_worths: NDArray[np.float64], length: int, rng: np.random.Generator, noise: str
 ) -> NDArray[np.int64]:
     """(rows, length): random subsets of items, each in the order in which they arrive."""
     n_rows, n_items = log_worths.shape
     subset = np.argpartition(rng.random((n_rows, n_items)), length, axis=1)[:, :length]
-    times = _arrival_times(np.take_along_axis(log_worths, subset, axis=1), rng)
+    times = _arrival_times(np.take_along_axis(log_worths, subset, axis=1), rng, noise)
     return np.take_along_axis(subset, np.argsort(times, axis=1), axis=1)

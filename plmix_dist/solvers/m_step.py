@@ -105,6 +105,12 @@ class MStep:
         ends when its parameters stop moving.
     numbers
         How many numbers are summed per component, given the number of items.
+    takes_ties
+        Whether `sums` takes rows in which items share a place.
+    drawn_sums
+        For an M-step that draws: takes the place of `sums` in the passes of a fit. From a block, the current parameters
+        and random numbers, which are keyed by seed, start, iteration and leaf, to `Sums`. The fit then takes exactly
+        `max_iter` iterations.
     """
 
     name: str
@@ -113,6 +119,13 @@ class MStep:
     step: Callable[[Any, Worths, float], Worths] | None
     objective: Objective | None
     numbers: Callable[[int], int]
+    takes_ties: bool = False
+    drawn_sums: Callable[[RankingBlock, Prepared, np.random.Generator], Any] | None = None
+
+    @property
+    def draws(self) -> bool:
+        """Whether its sums depend on random numbers."""
+        return self.drawn_sums is not None
 
     def __post_init__(self) -> None:
         """An M-step without a step of its own takes the safe step of its objective."""

@@ -21,4 +21,6 @@ def _numbers(n_items: int) -> int:
     return n_items
 
 
-MM = MStep("mm", _sums, component_statistics, step=None, objective=LOG_LIKELIHOOD, numbers=_numbers)
+MM = MStep(
+    "mm", _sums, component_statistics, None, objective=LOG_LIKELIHOOD, numbers=_numbers, takes_ties=True
+)

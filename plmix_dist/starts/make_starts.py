@@ -1,4 +1,4 @@
-"""Makes the starts of a fit: spectral, by semidefinite programming, or random."""
+"""Makes the starts of a fit: spectral, by semidefinite programming, by moments, or random."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plmix_dist.rankings.randomness import generator
+from plmix_dist.starts.moments import moments_start
 from plmix_dist.starts.sdp_start import sdp_start
 from plmix_dist.starts.spectral_start import SpectralStarter
 
@@ -88,6 +89,12 @@ def make_starts(
     if settings.init == "kernel":
         log_worths, shares, about = sdp_start(sample, settings, stages)
         start = _clustered(log_worths, shares, settings, {"method": "kernel"})
+        starts = _with_random([start], settings.n_init, settings, sample.n_items)
+        return Starts(starts, searched=False, about=about)
+    if settings.init == "moments":
+        with stages.stage("moments"):
+            log_worths, shares, about = moments_start(sample, settings)
+        start = _with_shares(log_worths, shares, settings, {"method": "moments"})
         starts = _with_random([start], settings.n_init, settings, sample.n_items)
         return Starts(starts, searched=False, about=about)
     return _spectral_starts(SpectralStarter(sample, settings, stages, client))

@@ -15,7 +15,7 @@ from plmix_dist.values import nearest, one_of, shown, whole_number
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-INITS = ("spectral", "random", "kernel")
+INITS = ("spectral", "random", "kernel", "moments")
 EMBEDDINGS = ("auto", "pairwise", "rank")
 
 
@@ -44,6 +44,11 @@ class StartSettings:
         whole_number("n_components", self.n_components, at_least=1)
         whole_number("n_init", self.n_init, at_least=1)
         one_of("init", self.init, INITS)
+        if self.init == "moments" and self.n_components != 2:
+            raise SettingsError(
+                f"init='moments' is defined for two components, but n_components is {self.n_components}; choose "
+                "init='spectral'"
+            )
         one_of("kernel", self.kernel, tuple(SIMILARITIES))
         one_of("embedding", self.embedding, EMBEDDINGS)
         one_of("link", self.link, tuple(LINKS))

@@ -13,6 +13,7 @@ from plmix_dist.engine.passes import make_passes
 from plmix_dist.engine.request import Request
 from plmix_dist.errors import NonFiniteError, NotConvergedWarning, NotIdentifiableWarning, SettingsError
 from plmix_dist.single_thread import single_thread
+from plmix_dist.solvers import M_STEPS
 from plmix_dist.uncertainty.curvature import invert
 from plmix_dist.uncertainty.information import MixturePoint, information_pass
 from plmix_dist.uncertainty.layout import Layout
@@ -74,6 +75,11 @@ class FittedPoint(NamedTuple):
             raise SettingsError(
                 f"{what} are those of a maximum of the likelihood, and {type(model).__name__} is none; fit a "
                 "PlackettLuceMixture, with init=model to begin there"
+            )
+        if model.m_step_ in M_STEPS and M_STEPS[model.m_step_].objective is None:
+            raise SettingsError(
+                f'{what} are those of a maximum of the likelihood, and m_step="{model.m_step_}" does not end there; '
+                'fit with m_step="auto", and init=model to begin there'
             )
         if getattr(model, "share_coefficients_", None) is not None:
             raise SettingsError(
