@@ -333,7 +333,7 @@ class PlackettLuceMixture(MixtureEstimator):
         """An error for settings that do not go together with covariates."""
         if self.method is not None:
             raise SettingsError(
-                f"method={self.method!r} has shares that are the same for all; leave method or membership_covariates out"
+                f"method={self.method!r} has the same shares for all persons; leave method or membership_covariates out"
             )
         if self.shares is not None:
             raise SettingsError(

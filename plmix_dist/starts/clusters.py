@@ -70,4 +70,4 @@ def one_hot(labels: NDArray[np.integer], n_clusters: int) -> NDArray[np.float64]
     >>> one_hot(np.array([1, 0]), 2).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
-    return (labels[:, None] == np.arange(n_clusters)).astype(np.float64)
+    return np.asarray(labels[:, None] == np.arange(n_clusters), np.float64)

@@ -99,20 +99,19 @@ def warn_of_gaps(found: GapRule, n_components: int) -> None:
     --------
     >>> warn_of_gaps(GapRule(2, threshold=5.0, largest_gap=7.0, reached=True), n_components=3)
     """
+    advice = f"choose svd_rank={n_components}, or without method='paper' svd_rank='auto'"
     if not found.reached:
         warnings.warn(
             f"svd_rank='paper': no gap between singular values reaches the threshold {found.threshold:.3g} (the "
-            f"largest is {found.largest_gap:.3g}), so the paper's rule names no rank; {found.rank} directions are used, "
-            f"at most as many as components. Choose svd_rank={n_components}, or without method='paper' svd_rank='auto', "
-            "which compares singular values with the noise",
+            f"largest is {found.largest_gap:.3g}), so the paper's rule names no rank, and {found.rank} directions "
+            f"are used; {advice}, which compares singular values with the noise",
             StartWarning,
             stacklevel=2,
         )
     elif found.rank == 1 and n_components > 1:
         warnings.warn(
-            f"svd_rank='paper': the threshold {found.threshold:.3g} leaves one direction, the mean ranking, which hardly "
-            f"separates components; choose svd_rank={n_components}, or without method='paper' svd_rank='auto', which "
-            "subtracts the mean first",
+            f"svd_rank='paper': the threshold {found.threshold:.3g} leaves one direction, the mean ranking, which "
+            f"hardly separates components; {advice}, which subtracts the mean first",
             StartWarning,
             stacklevel=2,
         )

@@ -148,9 +148,9 @@ def _refuse_many_pairs(n_values: int, n_items: int) -> None:
     n_bytes = 8 * n_pairs * (n_sought(n_values, n_items, 1 << 60) + OVERSAMPLES)
     if n_bytes > _MOST_VECTOR_BYTES:
         raise SettingsError(
-            f"{n_items} items are {n_pairs:,} pairs, and their singular vectors take {n_bytes / 1e9:.1f} GB in one task; "
-            f"at most {_MOST_VECTOR_BYTES / 1e9:.1f} GB are allowed. Leave method='paper' out: the default embeds "
-            "rankings by one number per item"
+            f"{n_items} items are {n_pairs:,} pairs, and their singular vectors take {n_bytes / 1e9:.1f} GB in one "
+            f"task, where at most {_MOST_VECTOR_BYTES / 1e9:.1f} GB are allowed; leave method='paper' out: the default "
+            "embeds rankings by one number per item"
         )
 
 
@@ -195,7 +195,7 @@ def _directions(
     seed: int,
     client: Client | None,
 ) -> Svd:
-    """Singular values and vectors of X, by dask-ml. It cannot give all of them, so where all are needed the Gram does."""
+    """Singular values and vectors of X, by dask-ml; it cannot give all of them, so where all are needed, by a Gram."""
     n_items = len(frequencies)
     n_pairs = n_items * (n_items - 1) // 2
     if n_values >= n_pairs:
