@@ -11,12 +11,15 @@ PROCESSES ?= 2
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.package  ## the main job in small: simulate -> store -> verify -> info -> fit
+demo: $(VENV)/.package  ## the main job in small: simulate -> store -> verify -> info -> fit, and as the paper has it
 	rm -rf $(DEMO)
 	$(BIN)/plmix simulate $(DEMO)/rankings --rankings 200000 --items 12 --components 3 --seed 1 --workers 2
 	$(BIN)/plmix verify $(DEMO)/rankings --workers 2
 	$(BIN)/plmix info $(DEMO)/rankings
 	$(BIN)/plmix fit $(DEMO)/rankings --components 3 --out $(DEMO)/model --workers 2
+	$(BIN)/plmix fit $(DEMO)/rankings --components 3 --alpha 0 --out $(DEMO)/default --workers 2
+	$(BIN)/plmix fit $(DEMO)/rankings --components 3 --method paper --svd-rank 3 --out $(DEMO)/paper --workers 2
+	$(BIN)/python -m benchmarks.agreement $(DEMO)/rankings $(DEMO)/default $(DEMO)/paper
 
 test: $(VENV)/.test  ## all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist worksteal

@@ -20,6 +20,7 @@ NAMES = (
     "prior",
     "real_data",
     "paper_em_lsr",
+    "paper_method",
     "fits",
     "small_fits",
     "bootstrap",

@@ -63,11 +63,20 @@ def simulated(n_items: int, n_components: int, n_rankings: int) -> np.ndarray[An
     return np.ascontiguousarray(block.to_array(), np.int64)
 
 
-def fit(rankings: np.ndarray[Any, Any], n_components: int, *, seed: int = 0) -> Published:
-    """The whole algorithm on full rankings (m, n): spectral start, then EM with each M-step solved by LSR."""
+def fit(
+    rankings: np.ndarray[Any, Any],
+    n_components: int,
+    *,
+    seed: int = 0,
+    start: tuple[Array, Array] | None = None,
+) -> Published:
+    """The whole algorithm on full rankings (m, n): spectral start, then EM with each M-step solved by LSR.
+
+    `start` has worths (K, n) and shares (K,) to begin with in place of the spectral start.
+    """
     begun = time.perf_counter()
     places = np.argsort(rankings, axis=1)
-    worths, shares = _spectral_start(places, n_components, seed)
+    worths, shares = spectral_start(places, n_components, seed) if start is None else start
     start_seconds = time.perf_counter() - begun
     below = _below(places)
     n_iterations = n_lsr_steps = 0
@@ -88,7 +97,7 @@ def fit(rankings: np.ndarray[Any, Any], n_components: int, *, seed: int = 0) -> 
 # --- the start -------------------------------------------------------------------------------------------
 
 
-def _spectral_start(places: np.ndarray[Any, Any], n_components: int, seed: int) -> tuple[Array, Array]:
+def spectral_start(places: np.ndarray[Any, Any], n_components: int, seed: int) -> tuple[Array, Array]:
     """Singular value decomposition of all pairs, k-means, and least squares in each cluster.
 
     As many directions are kept as there are components. The paper's threshold keeps one, that of the mean ranking, from

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, StoreNotFoundError
 from plmix_dist.fitted import MixtureEstimator
 from plmix_dist.inference.fit import Fit, fit_mixture
+from plmix_dist.inference.methods import with_method
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.mixture import MixtureParams, load_with
@@ -67,7 +69,7 @@ class PlackettLuceMixture(MixtureEstimator):
         default predicts well from small data and changes nothing on large data (docs/fitting.md). 0 gives the exact
         maximum-likelihood estimate, which may not exist.
     shares
-        Fixed mixing shares, or None to estimate them.
+        Fixed mixing shares, or None to estimate them. `posterior_shares_` has the shares that the posteriors give.
     unranked
         What it means that a row of an array, list or table does not list an item: "below" (the item was on offer and
         ranks below the listed ones) or "absent" (it was not on offer). Needed if a row is shorter than the number of
@@ -77,12 +79,21 @@ class PlackettLuceMixture(MixtureEstimator):
         How items that share a place are treated: "expand" (a ranking becomes its linear extensions, or 24 draws of
         them), "marginal" (the exact sum over all orders), or "resample" (one order is drawn from the current fit in
         every pass). See docs/ties-and-groups.md.
+    method
+        None, or "paper": EM-LSR as published (docs/paper.md). It sets alpha, em, m_step, accelerate, embedding,
+        svd_rank, ties and n_init, where these have their defaults; another value is refused, but for m_step and
+        svd_rank.
     embedding
         How a spectral start represents a ranking: "rank" (one number per item), "pairwise" (one number per pair of
         items, as in the paper; the SVD is dask-ml's), or "auto", which is "rank".
     svd_rank
         How many singular vectors a spectral start uses: those above the noise ("auto"), those above the paper's
         threshold ("paper"), or a number.
+    svd_threshold
+        The paper's threshold is multiplied by this, for svd_rank="paper".
+    cluster_worths
+        How a spectral start estimates the worths of a cluster: "least-squares", from frequencies of pairs, or "lsr",
+        one Plackett-Luce model per cluster by Luce spectral ranking.
     link
         Relates frequencies of pairs to differences of log-worths in spectral and kernel starts: "logit"
         (Plackett-Luce) or "probit" (Thurstone).
@@ -90,7 +101,8 @@ class PlackettLuceMixture(MixtureEstimator):
         The similarity of rankings for init="kernel": "kendall" or "mallows".
     tol
         The fit ends when the largest entry of the gradient and the change of the objective, both divided by total
-        weight, are at most this. With "cml" and "gmm": when no parameter moves by more than this.
+        weight, are at most this. With "cml" and "gmm": when no parameter moves by more than this. With method="paper":
+        when the squared changes of all log-worths in one iteration sum to at most this.
     max_iter
         The most iterations. With "stochastic-lsr": the number of iterations.
     accelerate
@@ -112,6 +124,8 @@ class PlackettLuceMixture(MixtureEstimator):
         Rows have mean zero. Components are in canonical order, largest share first.
     shares_ : (n_components,)
         With covariates of persons: the mean over persons.
+    posterior_shares_ : (n_components,)
+        The mean posterior of all rankings at the end; differs from `shares_` where `shares` were given.
     share_coefficients_ : (n_components, n_columns + 1)
         Intercept and coefficients of each component, if the fit had `membership_covariates`; otherwise None. Those of
         the first component are 0.
@@ -133,7 +147,8 @@ class PlackettLuceMixture(MixtureEstimator):
     events_
         Components that collapsed and were seeded again or dropped.
     init_
-        How the fit began: the method; for a spectral start the singular values, the vectors and the rank; "stages",
+        How the fit began: the method; for a spectral start the singular values, the vectors and the rank; for
+        svd_rank="paper" the "gap_rule", with the threshold and whether a gap reached it; "stages",
         with seconds, passes over the rows and memory of this process for each stage; "failed_starts", with the starts
         that ended with an error.
 
@@ -159,8 +174,11 @@ class PlackettLuceMixture(MixtureEstimator):
         shares: ArrayLike | None = None,
         unranked: Unranked | None = None,
         ties: Literal["expand", "marginal", "resample"] = "expand",
+        method: Literal["paper"] | None = None,
         embedding: Literal["auto", "pairwise", "rank"] = "auto",
         svd_rank: Literal["auto", "paper"] | int = "auto",
+        svd_threshold: float = 1.0,
+        cluster_worths: Literal["least-squares", "lsr"] = "least-squares",
         link: Literal["logit", "probit"] = "logit",
         kernel: Literal["kendall", "mallows"] = "kendall",
         tol: float = 1e-8,
@@ -179,8 +197,11 @@ class PlackettLuceMixture(MixtureEstimator):
         self.shares = shares
         self.unranked = unranked
         self.ties = ties
+        self.method = method
         self.embedding = embedding
         self.svd_rank = svd_rank
+        self.svd_threshold = svd_threshold
+        self.cluster_worths = cluster_worths
         self.link = link
         self.kernel = kernel
         self.tol = tol
@@ -251,7 +272,7 @@ class PlackettLuceMixture(MixtureEstimator):
                 default_unranked=self.unranked,
                 sample_weight=sample_weight,
                 client=chosen,
-                ties=self.ties,
+                ties=settings.ties,
                 covariates=membership_covariates,
             )
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
@@ -260,11 +281,10 @@ class PlackettLuceMixture(MixtureEstimator):
         self._take(fitted, rankings.item_names)
         self.unranked_ = unranked or self.unranked
         if not self.converged_ and not M_STEPS[self.m_step_].draws:
-            named = "gradient" if self.gradient_norm_ is not None else "largest_change"
-            left = self.gradient_norm_ if named == "gradient" else self.history_[-1][named]
+            residual = _residual_in_words(self.history_[-1])
             warnings.warn(
-                f"the fit did not converge in {self.n_iter_} iterations ({named.replace('_', ' ')} {left:.2g} where "
-                f"{self.tol:.2g} was asked for); raise max_iter, or tol",
+                f"the fit did not converge in {self.n_iter_} iterations ({residual} where {self.tol:.2g} was asked "
+                "for); raise max_iter, or tol",
                 NotConvergedWarning,
                 stacklevel=2,
             )
@@ -301,12 +321,31 @@ class PlackettLuceMixture(MixtureEstimator):
             self, X, kind=kind, sample_weight=sample_weight, unranked=unranked, client=client
         )
 
+    def used_settings(self) -> dict[str, Any]:
+        """The parameters as a fit uses them: as they are, or as the method sets them.
+
+        Examples
+        --------
+        >>> PlackettLuceMixture(2).used_settings()["alpha"]
+        1.0
+        >>> PlackettLuceMixture(2, method="paper").used_settings()["alpha"]
+        0.0
+        """
+        given = {name: getattr(self, name) for name in self._get_param_names()}
+        defaults = {name: value.default for name, value in signature(type(self).__init__).parameters.items()}
+        settings = with_method(self.method, given, defaults)
+        return {name: settings[name] for name in sorted(settings)}
+
     def _check_covariates_allowed(self) -> None:
         """An error for settings that do not go together with covariates."""
         if self.m_step in M_STEPS and M_STEPS[self.m_step].objective is None:
             raise SettingsError(
                 f'm_step="{self.m_step}" raises no likelihood, and coefficients of membership_covariates are those of '
                 'a maximum; choose m_step="lsr", "mm" or "auto"'
+            )
+        if self.method is not None:
+            raise SettingsError(
+                f"method={self.method!r} has the same shares for all persons; leave method or membership_covariates out"
             )
         if self.shares is not None:
             raise SettingsError(
@@ -321,25 +360,14 @@ class PlackettLuceMixture(MixtureEstimator):
         """The settings, checked."""
         if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
             raise SettingsError(f"progress must be True, a function or None, but is {shown(self.progress)}")
-        return FitSettings(
-            n_components=self.n_components,
-            m_step=self.m_step,
-            em=self.em,
-            n_init=self.n_init,
-            alpha=self.alpha,
-            shares=None if self.shares is None else numbers("shares", self.shares),
-            tol=self.tol,
-            max_iter=self.max_iter,
-            accelerate=self.accelerate,
-            residency=self.residency,
-            init=self.init if isinstance(self.init, str) and self.init in INITS else "random",
-            embedding=self.embedding,
-            svd_rank=self.svd_rank,
-            link=self.link,
-            kernel=self.kernel,
-            ties=self.ties,
-            seed=seed_of(self.random_state),
-        )
+        used = self.used_settings()
+        init = used["init"]
+        used |= {
+            "shares": None if self.shares is None else numbers("shares", self.shares),
+            "init": init if isinstance(init, str) and init in INITS else "random",
+            "seed": seed_of(self.random_state),
+        }
+        return FitSettings(**{name: value for name, value in used.items() if name not in _NOT_OF_FITS})
 
     def save(self, path: str | os.PathLike[str] | Location, *, about: dict[str, Any] | None = None) -> None:
         """Write a folder of arrays and JSON that can be read without this package; nothing is pickled.
@@ -366,7 +394,8 @@ class PlackettLuceMixture(MixtureEstimator):
         arrays = {f"init_{name}": value for name, value in init_arrays.items()}
         if self.share_coefficients_ is not None:
             arrays["share_coefficients"] = self.share_coefficients_
-        self._mixture().save_with(path, {**(about or {}), **entries}, {"ghosts": self._ghosts, **arrays})
+        arrays |= {"ghosts": self._ghosts, "posterior_shares": self.posterior_shares_}
+        self._mixture().save_with(path, {**(about or {}), **entries}, arrays)
 
     def _plain_settings(self) -> dict[str, Any]:
         """The settings that JSON can hold."""
@@ -396,11 +425,13 @@ class PlackettLuceMixture(MixtureEstimator):
         model.history_ = parts["history"]
         model.events_ = parts["events"]
         model._ghosts = arrays.get("ghosts", np.zeros(mixture.n_components))
-        if model._ghosts.shape != (mixture.n_components,):
-            raise DamagedStoreError(
-                f"the model at {Location.of(path).url} cannot be read: ghosts of shape {model._ghosts.shape}, "
-                f"{mixture.n_components} components; fit and save it again"
-            )
+        model.posterior_shares_ = arrays.get("posterior_shares", mixture.shares)
+        for name, found in (("ghosts", model._ghosts), ("posterior_shares", model.posterior_shares_)):
+            if found.shape != (mixture.n_components,):
+                raise DamagedStoreError(
+                    f"the model at {Location.of(path).url} cannot be read: {name} of shape {found.shape}, "
+                    f"{mixture.n_components} components; fit and save it again"
+                )
         model.share_coefficients_ = _share_coefficients(path, arrays, mixture.n_components)
         init_arrays = {
             name.removeprefix("init_"): arrays[name] for name in arrays if name.startswith("init_")
@@ -477,10 +508,22 @@ class PlackettLuceMixture(MixtureEstimator):
         self.log_likelihood_ = run.log_likelihood
         self.objective_ = run.objective
         self.gradient_norm_ = run.gradient
+        self.posterior_shares_ = (
+            mixture.shares if run.posterior_shares is None else run.posterior_shares[order]
+        )
         self.m_step_ = fitted.m_step
         self.history_ = run.history
         self.events_ = run.events
         self.init_ = fitted.init
+
+
+def _residual_in_words(record: dict[str, Any]) -> str:
+    """What the rule for the end of a fit looked at in an iteration."""
+    if "squared_change" in record:
+        return f"squared changes of log-worths {record['squared_change']:.2g}"
+    if "gradient" in record:
+        return f"gradient {record['gradient']:.2g}"
+    return f"largest change {record['largest_change']:.2g}"
 
 
 def _part(path: Any, about: dict[str, Any], name: str, kind: type) -> Any:
@@ -505,6 +548,8 @@ def _share_coefficients(path: Any, arrays: dict[str, Any], n_components: int) ->
     return found
 
 
+# Parameters that say how rankings are read and a fit is told of, and the method, which has set others.
+_NOT_OF_FITS = ("method", "unranked", "progress", "random_state")
 _RESULTS = ("n_iter", "converged", "log_likelihood", "objective", "gradient_norm", "m_step", "unranked")
 
 

@@ -51,6 +51,11 @@ def _covariates_option(command: Any) -> Any:
 )
 @click.option("--out", required=True, metavar="DIR", help="Folder for the model.")
 @click.option(
+    "--method",
+    type=click.Choice(["paper"]),
+    help="'paper': EM-LSR as published. It sets what is left at its default (docs/paper.md).",
+)
+@click.option(
     "--m-step",
     type=click.Choice(["auto", "lsr", "mm", "cml", "gmm", "stochastic-lsr"]),
     default="auto",
@@ -84,6 +89,20 @@ def _covariates_option(command: Any) -> Any:
     show_default=True,
     callback=_rank_or_number,
     help="'auto', 'paper', or the number of singular vectors of a spectral start.",
+)
+@click.option(
+    "--svd-threshold",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Multiplies the threshold of --svd-rank=paper.",
+)
+@click.option(
+    "--cluster-worths",
+    type=click.Choice(["least-squares", "lsr"]),
+    default="least-squares",
+    show_default=True,
+    help="How a spectral start estimates the worths of a cluster.",
 )
 @click.option("--link", type=click.Choice(["logit", "probit"]), default="logit", show_default=True)
 @click.option(
@@ -342,9 +361,11 @@ def _fit_record(model: PlackettLuceMixture, out: str, total_weight: float, secon
         "log_likelihood": model.log_likelihood_,
         "score": model.log_likelihood_ / total_weight,
         "gradient_norm": model.gradient_norm_,
+        "method": model.method,
         "m_step": model.m_step_,
         "init": {name: value for name, value in model.init_.items() if not hasattr(value, "shape")},
         "shares": model.shares_.tolist(),
+        "posterior_shares": model.posterior_shares_.tolist(),
         "events": model.events_,
         "seconds": round(seconds, 3),
     }

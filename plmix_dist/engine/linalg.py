@@ -2,19 +2,23 @@
 
 A chunk of the Dask array is a `RowMaker`: it holds whatever its rows are made from, and makes dense rows slab by slab
 while it is multiplied. So the memory of a whole computation is that of the narrow rankings, and every pass over the
-matrix makes its rows anew.
+matrix makes its rows anew. A `LeafRowMaker` does not even hold the rankings of a store: it reads them leaf by leaf.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from plmix_dist.engine.job import Job
+from plmix_dist.engine.leaf_ranges import leaf_ranges
+from plmix_dist.engine.leaf_source import read_leaves
 from plmix_dist.engine.submission import results_of, submit
 from plmix_dist.interruption import StoppableThreads, check_stopped
+from plmix_dist.rankings.ranges import check_ranges
 from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
@@ -23,11 +27,18 @@ if TYPE_CHECKING:
     from distributed import Client
     from numpy.typing import NDArray
 
+    from plmix_dist.engine.leaf_source import LeafSource, Leaves
+    from plmix_dist.rankings import RankingBlock
+
 _SLAB_BYTES = 1 << 25
 # Enough where more vectors are asked for than stand out; many more would lose the smaller directions, since dask-ml
 # does not orthogonalise between them.
 _POWER_ITERATIONS = 2
 PASSES_OVER_ROWS = 2 * _POWER_ITERATIONS + 2
+# dask-ml looks for so many directions more than are asked for (scikit-learn's name for them is oversamples).
+OVERSAMPLES = 10
+# Leaves of one chunk of the Dask array. It decides the bits of the result, so it depends on nothing.
+_LEAVES_PER_CHUNK = 16
 
 
 class Svd(NamedTuple):
@@ -68,7 +79,9 @@ class RowMaker:
         """What Dask calls on a chunk: transposing and multiplying, nothing else."""
         del types
         if function is np.transpose:
-            return RowMaker(self.make, self.shape[::-1], transposed=not self.transposed)
+            turned = copy.copy(self)
+            turned.shape, turned.transposed = self.shape[::-1], not self.transposed
+            return turned
         if function is np.tensordot:
             left, right = args[:2]
             axes = kwargs.get("axes", args[2] if len(args) > 2 else 2)
@@ -76,28 +89,86 @@ class RowMaker:
                 return left._times(right) if isinstance(left, RowMaker) else right._left_times(left)
         return NotImplemented
 
-    def _slabs(self) -> Iterator[tuple[int, int]]:
-        n_rows, n_columns = self.shape[::-1] if self.transposed else self.shape
-        step = max(1, _SLAB_BYTES // (8 * n_columns))
+    @property
+    def _slab_rows(self) -> int:
+        """How many rows are made at a time."""
+        n_columns = self.shape[0] if self.transposed else self.shape[1]
+        return max(1, _SLAB_BYTES // (8 * n_columns))
+
+    def _slabs(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """All rows, slab by slab: which they are, and their numbers."""
+        n_rows, step = self.shape[1] if self.transposed else self.shape[0], self._slab_rows
         for start in range(0, n_rows, step):
             check_stopped()
-            yield start, min(start + step, n_rows)
+            stop = min(start + step, n_rows)
+            yield slice(start, stop), self.make(start, stop)
 
     def _times(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.transposed:
             total = np.zeros((self.shape[0], right.shape[1]))
-            for start, stop in self._slabs():
-                total += self.make(start, stop).T @ right[start:stop]
+            for which, rows in self._slabs():
+                total += rows.T @ right[which]
             return total
-        return np.concatenate([self.make(start, stop) @ right for start, stop in self._slabs()])
+        return np.concatenate([rows @ right for _, rows in self._slabs()])
 
     def _left_times(self, left: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.transposed:
-            return np.concatenate([left @ self.make(start, stop).T for start, stop in self._slabs()], axis=1)
+            return np.concatenate([left @ rows.T for _, rows in self._slabs()], axis=1)
         total = np.zeros((left.shape[0], self.shape[1]))
-        for start, stop in self._slabs():
-            total += left[:, start:stop] @ self.make(start, stop)
+        for which, rows in self._slabs():
+            total += left[:, which] @ rows
         return total
+
+
+class LeafRowMaker(RowMaker):
+    """Rows made from the rankings of a run of leaves, which are read when they are needed.
+
+    Parameters
+    ----------
+    leaves
+        Where the rankings are read.
+    start, stop
+        The numbers of the first leaf, and of the one after the last.
+    rows_of
+        From a block to its rows (n_rankings, n_columns).
+    shape
+        The rows and columns of the whole matrix.
+
+    Examples
+    --------
+    >>> from plmix_dist.data import as_rankings
+    >>> leaves = as_rankings([[0, 1], [1, 0]])
+    >>> maker = LeafRowMaker(leaves, 0, 1, lambda block: block.to_array().astype(float), (2, 2))
+    >>> np.tensordot(maker, np.array([[1.0], [10.0]]), axes=((1,), (0,))).tolist()
+    [[10.0], [1.0]]
+    """
+
+    def __init__(
+        self,
+        leaves: Leaves,
+        start: int,
+        stop: int,
+        rows_of: Callable[[RankingBlock], NDArray[np.float64]],
+        shape: tuple[int, int],
+    ) -> None:
+        super().__init__(_by_leaf_alone, shape)
+        self.leaves = leaves
+        self.run = range(start, stop)
+        self.rows_of = rows_of
+
+    def _slabs(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        step, first = self._slab_rows, 0
+        for leaf, block in read_leaves(self.leaves, self.run):
+            check_ranges(block, f"leaf {leaf}, rows counted from its first")
+            for start in range(0, block.n_rankings, step):
+                check_stopped()
+                rows = self.rows_of(block[start : start + step])
+                yield slice(first, first + len(rows)), rows
+                first += len(rows)
+
+
+def _by_leaf_alone(start: int, stop: int) -> NDArray[np.float64]:
+    raise AssertionError(f"rows {start} to {stop} are made leaf by leaf")
 
 
 def randomized_svd(makers: Sequence[RowMaker], n_values: int, seed: int, client: Client | None = None) -> Svd:
@@ -113,15 +184,85 @@ def randomized_svd(makers: Sequence[RowMaker], n_values: int, seed: int, client:
     >>> randomized_svd([maker], n_values=1, seed=0).singular_values.round(6).tolist()
     [3.0]
     """
-    import dask.array as da
     from dask.delayed import delayed
+
+    chunks = [(delayed(maker, pure=False, traverse=False), maker.shape) for maker in makers]
+    return _truncated_svd(chunks, n_values, seed, client)
+
+
+def svd_of_leaves(
+    source: LeafSource,
+    leaf_rows: NDArray[np.int64],
+    rows_of: Callable[[RankingBlock], NDArray[np.float64]],
+    n_columns: int,
+    n_values: int,
+    seed: int,
+    client: Client | None = None,
+) -> Svd:
+    """The largest singular values and right vectors of a matrix with one row per ranking of a source.
+
+    Workers read rankings and make rows slab by slab in each pass. What is held between tasks are arrays of
+    n_values + 10 numbers per ranking, two of them at a time. Chunks are runs of 16 leaves, so the bits do not
+    depend on the workers.
+
+    Parameters
+    ----------
+    source
+        The rankings.
+    leaf_rows : (n_leaves,)
+        How many rankings each leaf gives.
+    rows_of
+        From a block to its rows (n_rankings, n_columns).
+    n_columns, n_values
+        The number of columns, and how many singular values are computed.
+    seed
+        Seed of the randomised SVD.
+    client
+        Where it runs; None for threads of this process.
+
+    Examples
+    --------
+    >>> from plmix_dist.data import as_rankings
+    >>> source = as_rankings([[0, 1, 2]] * 4)
+    >>> found = svd_of_leaves(source, np.array([4]), lambda block: block.to_array().astype(float), 3, 1, seed=0)
+    >>> found.singular_values.round(6).tolist(), np.abs(found.vectors).round(3).ravel().tolist()
+    ([4.472136], [0.0, 0.447, 0.894])
+    """
+    from dask.delayed import delayed
+
+    make = delayed(LeafRowMaker, pure=False, traverse=False)
+    chunks = []
+    for start, stop in leaf_ranges(source.n_leaves, -(-source.n_leaves // _LEAVES_PER_CHUNK)):
+        n_rows = int(leaf_rows[start:stop].sum())
+        if n_rows:
+            shape = (n_rows, n_columns)
+            leaves = _leaves_for_task(source, start, stop, here=client is None)
+            chunks.append((make(leaves, start, stop, rows_of, shape), shape))
+    return _truncated_svd(chunks, n_values, seed, client)
+
+
+def _leaves_for_task(source: LeafSource, start: int, stop: int, *, here: bool) -> Any:
+    """What a task reads leaves from: the source itself in this process, else a part of it, or rows computed before."""
+    from dask.delayed import delayed
+
+    if here:
+        return source
+    lazy = source.lazy_rows(start, stop)
+    if lazy is None:
+        return source.only(start, stop)
+    return delayed(lazy.leaves_of, pure=False, traverse=False)(lazy.array)
+
+
+def _truncated_svd(
+    chunks: Sequence[tuple[Any, tuple[int, int]]], n_values: int, seed: int, client: Client | None
+) -> Svd:
+    """dask-ml's TruncatedSVD of delayed RowMakers with their shapes."""
+    import dask.array as da
     from dask_ml.decomposition import TruncatedSVD
 
-    chunks = [
-        da.from_delayed(delayed(maker, pure=False, traverse=False), maker.shape, meta=np.empty((0, 0)))
-        for maker in makers
-    ]
-    rows = da.concatenate(chunks, axis=0)
+    rows = da.concatenate(
+        [da.from_delayed(maker, shape, meta=np.empty((0, 0))) for maker, shape in chunks], axis=0
+    )
     # Without computing: its explained variance would take more passes, through chunks that only multiply.
     estimator = TruncatedSVD(
         n_values, algorithm="randomized", n_iter=_POWER_ITERATIONS, random_state=seed, compute=False

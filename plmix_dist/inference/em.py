@@ -13,6 +13,7 @@ from plmix_dist.inference.collapse import drop_collapsed, has_collapsed, mend_co
 from plmix_dist.inference.e_step import em_request
 from plmix_dist.inference.fixed_point import Evaluation, Good, Iteration, Rules, advance
 from plmix_dist.inference.point import Point
+from plmix_dist.inference.stopping import GRADIENT, Stopping, posterior_shares
 from plmix_dist.solvers.ghost import largest_log_prior
 
 if TYPE_CHECKING:
@@ -70,7 +71,10 @@ class EmState(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """Where one start ended. Compare starts by `score`: their numbers of components may differ."""
+    """Where one start ended. Compare starts by `score`: their numbers of components may differ.
+
+    `posterior_shares` (n_components,) are the mean posteriors at the end, also where the shares were held fixed.
+    """
 
     point: Point
     converged: bool
@@ -82,6 +86,7 @@ class Run:
     history: list[dict[str, Any]]
     events: list[dict[str, Any]]
     hessian: Hessian | None
+    posterior_shares: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,8 @@ class Em:
         Proposes Newton steps, or None.
     fixed_shares
         Whether the shares stay as they are.
+    stopping
+        What is compared with the tolerance.
     item_names
         For messages.
     seed, number
@@ -124,6 +131,7 @@ class Em:
     item_names: tuple[str, ...] = ()
     seed: int = 0
     number: int = 0
+    stopping: Stopping = GRADIENT
 
     def start(self, point: Point, hessian: Hessian | None = None) -> EmState:
         """The state of a fit that begins at a point."""
@@ -156,7 +164,7 @@ class Em:
             return self._told_inner(state, state.inner, summary, steps)
         timing = answer.timing._asdict() | {"solve_seconds": max(step.seconds for step in steps)}
         evaluation = self.evaluation(state.iteration.point, summary, steps, timing)
-        if self._solves_m_steps and evaluation.residual > self.tol:
+        if self._solves_m_steps and self.stopping.residual(state.iteration.point, evaluation) > self.tol:
             return state._replace(inner=Inner(Iteration.start(state.iteration.point), evaluation))
         return self._advanced(state, evaluation)
 
@@ -189,7 +197,7 @@ class Em:
         converged = state.iteration.ended == "converged"
         return Run(
             point=point,
-            converged=converged if end is state.iteration.best else evaluation.residual <= self.tol,
+            converged=converged if end is state.iteration.best else self.stopping.residual(*end) <= self.tol,
             n_iterations=len(state.history),
             log_likelihood=float(evaluation.details["log_likelihood"]),
             objective=evaluation.objective,
@@ -198,6 +206,7 @@ class Em:
             history=list(state.history),
             events=list(state.events),
             hessian=None if newton is None else newton.hessian,
+            posterior_shares=posterior_shares(evaluation),
         )
 
     @property
@@ -224,7 +233,9 @@ class Em:
     @property
     def inner_rules(self) -> Rules:
         """How an exact M-step is solved."""
-        return Rules(_INNER_TOLERANCE * self.tol, _INNER_STEPS, self.weight)
+        return Rules(
+            _INNER_TOLERANCE * self.tol, _INNER_STEPS, self.weight, self.accelerate, stopping=self.stopping
+        )
 
     def _advanced(self, state: EmState, evaluation: Evaluation) -> EmState:
         """The iteration one step on. Where a component has collapsed, it is mended and the iteration begins again."""
@@ -237,6 +248,7 @@ class Em:
             self.accelerate,
             self.newton,
             None if self.fixed_shares else has_collapsed,
+            self.stopping,
         )
         iteration, record = advance(state.iteration, evaluation, rules)
         if record["taken"]:
@@ -282,7 +294,9 @@ class Em:
         if free_shares:
             with np.errstate(divide="ignore"):
                 log_shares = np.log(summary.shares) - np.log(summary.shares.sum())
-        details = {"log_likelihood": summary.log_likelihood, **timing}
+        details: dict[str, Any] = {"log_likelihood": summary.log_likelihood, **timing}
+        if self.fixed_shares and share_gradient:
+            details["posterior_shares"] = tuple((summary.shares / summary.shares.sum()).tolist())
         if timing:
             details["rankings_per_second"] = self.n_rankings / timing["seconds"]
         after = _gathered([step.next for step in steps], log_shares)

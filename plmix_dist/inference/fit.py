@@ -20,6 +20,7 @@ from plmix_dist.inference.point import Point
 from plmix_dist.inference.resampling import run_resampled
 from plmix_dist.inference.sample_fits import NEWTON_AFTER, SampleFits, halving, with_newton
 from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, Ends, failures_of, run_to_ends
+from plmix_dist.inference.stopping import STOPPINGS
 from plmix_dist.inference.supported import check_supported
 from plmix_dist.interruption import StoppableThreads
 from plmix_dist.kernels.compilation import (
@@ -33,7 +34,7 @@ from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.rankings.tie_treatments import TIES
 from plmix_dist.solvers import LOG_LIKELIHOOD, LSR, M_STEPS, MM, STOCHASTIC_LSR, MStep
 from plmix_dist.stages import Stages
-from plmix_dist.starts.make_starts import make_starts
+from plmix_dist.starts.make_starts import make_starts, starts_of_all_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from plmix_dist.inference.em import Run
     from plmix_dist.inference.look import Extent, Look
     from plmix_dist.inference.settings import FitSettings
+    from plmix_dist.starts.make_starts import Starts
 
 logger = logging.getLogger("plmix_dist")
 
@@ -110,7 +112,8 @@ def _fit(
     failed: list[dict[str, Any]] = []
     if given is None:
         sample_fits = SampleFits(em, settings.n_init, stages, failed)
-        candidates, about = _candidates(look, settings, sample_fits, client)
+        made = _starts(passes, rankings, look, settings, stages, client)
+        candidates, about = _candidates(look, settings, sample_fits, made)
     else:
         shares = given.log_shares if settings.shares is None else np.log(settings.shares)
         candidates, about = [Candidate(given._replace(log_shares=shares), {"method": "given"})], {}
@@ -196,23 +199,37 @@ def best_of(ends: Ends) -> int:
     return max(ends.runs, key=lambda number: ends.runs[number].score)
 
 
+def _starts(
+    passes: Passes,
+    rankings: Rankings,
+    look: Look,
+    settings: FitSettings,
+    stages: Stages,
+    client: Client | None,
+) -> Starts:
+    """Starts from a sample, or from all rows."""
+    if settings.start.from_all_rows:
+        return starts_of_all_rows(passes, rankings, rankings.n_items, settings.start, stages, client)
+    return make_starts(extend_ties(look.small_sample).block, settings.start, stages, client)
+
+
 def _candidates(
-    look: Look, settings: FitSettings, sample_fits: SampleFits, client: Client | None
+    look: Look, settings: FitSettings, sample_fits: SampleFits, made: Starts
 ) -> tuple[list[Candidate], dict[str, Any]]:
     """Starts as near to the optimum as samples lead, and what is known about them.
 
     After every stage distinct ones are left. At most n_init go on to data larger than the sample.
     """
-    made = make_starts(extend_ties(look.small_sample).block, settings.start, sample_fits.stages, client)
     about = made.about
+    as_made = [Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts]
+    if not settings.sample_fits:
+        return as_made, about
     if made.searched:
         mean_listed = look.extent.listed / look.extent.rows
         candidates, found = sample_fits.search(look.sample, made.starts, settings.start, mean_listed)
         about = about | {"search": found}
     else:
-        candidates = [
-            Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts
-        ]
+        candidates = as_made
         if look.small_sample.n_rankings < look.sample.n_rankings:
             candidates = sample_fits.on_small_sample(look.small_sample, candidates)
     if look.share < 1:
@@ -234,6 +251,7 @@ def em_for(settings: FitSettings, extent: Extent, rankings: Rankings) -> Em:
         fixed_shares=settings.shares is not None,
         item_names=rankings.item_names,
         seed=settings.seed,
+        stopping=STOPPINGS[settings.stopping],
     )
 
 

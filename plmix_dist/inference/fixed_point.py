@@ -16,6 +16,7 @@ from plmix_dist.errors import NonFiniteError
 from plmix_dist.inference import anderson
 from plmix_dist.inference.anderson import AndersonMemory
 from plmix_dist.inference.point import WIDEST_POINT, Point
+from plmix_dist.inference.stopping import GRADIENT, Stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +124,7 @@ class Rules:
     Parameters
     ----------
     tol
-        It ends when the residual, and the change of the objective divided by `weight`, are at most this.
+        It ends when what `stopping` looks at is at most this.
     max_iter
         The most evaluations.
     weight
@@ -134,6 +135,9 @@ class Rules:
         Proposes Newton steps, or None.
     interrupt
         The iteration ends at a good point for which this is true.
+    stopping
+        What is compared with the tolerance: by default the gradient, and the change of the objective divided by
+        `weight`.
     """
 
     tol: float
@@ -142,6 +146,11 @@ class Rules:
     accelerate: bool = True
     newton: Newton | None = None
     interrupt: Callable[[Point], bool] | None = None
+    stopping: Stopping = GRADIENT
+
+    def is_near(self, good: Good) -> bool:
+        """Whether a point is as near to a fixed point as the tolerance asks for."""
+        return self.stopping.residual(good.point, good.evaluation) <= self.tol
 
 
 def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple[Iteration, dict[str, Any]]:
@@ -160,19 +169,26 @@ def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple
     number, good = iteration.n_evaluations + 1, iteration.good
     change = _change(evaluation, good)
     taken = _is_taken(evaluation, good)
+    here = Good(iteration.point, evaluation)
     record = _record(iteration.step, taken, evaluation, change)
+    if rules.stopping.recorded_as is not None:
+        record[rules.stopping.recorded_as] = rules.stopping.residual(*here)
     iteration = iteration._replace(n_evaluations=number)
     if not taken:
         assert good is not None
         if iteration.step == "safe":
-            ended: Ended = "converged" if good.evaluation.residual <= rules.tol else "stalled"
+            ended: Ended = "converged" if rules.is_near(good) else "stalled"
             return iteration._replace(ended=ended), record
         return _refused(iteration, good, rules), record
-    iteration = iteration._replace(good=Good(iteration.point, evaluation))
+    iteration = iteration._replace(good=here)
     if rules.interrupt is not None and rules.interrupt(iteration.point):
         return iteration._replace(ended="interrupted"), record
-    settled = evaluation.objective is None or (change is not None and abs(change) <= rules.tol * rules.weight)
-    if evaluation.residual <= rules.tol and settled:
+    settled = (
+        evaluation.objective is None
+        or not rules.stopping.waits_for_objective
+        or (change is not None and abs(change) <= rules.tol * rules.weight)
+    )
+    if rules.is_near(here) and settled:
         return iteration._replace(ended="converged"), record
     if number >= rules.max_iter:
         return iteration._replace(ended="exhausted"), record

@@ -28,6 +28,7 @@ from plmix_dist.inference.algorithm import run
 from plmix_dist.inference.e_step import em_request
 from plmix_dist.inference.em import Run
 from plmix_dist.inference.starts_to_ends import Ends
+from plmix_dist.inference.stopping import posterior_shares
 from plmix_dist.kernels import prepare
 from plmix_dist.kernels.tied_draws import draw_extensions
 from plmix_dist.rankings.randomness import generator
@@ -223,6 +224,7 @@ class ResampledEm:
             history=list(state.history),
             events=[],
             hessian=None,
+            posterior_shares=posterior_shares(evaluation),
         )
 
 

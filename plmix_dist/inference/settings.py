@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from plmix_dist.errors import SettingsError
+from plmix_dist.inference.stopping import STOPPINGS
 from plmix_dist.rankings.ranges import LARGEST_WEIGHT
 from plmix_dist.rankings.tie_treatments import TIES
 from plmix_dist.solvers import M_STEPS
-from plmix_dist.starts.start_settings import StartSettings
+from plmix_dist.starts.start_settings import MOST_SPREAD, StartSettings
 from plmix_dist.values import one_of, real_number, whole_number, yes_or_no
 
 if TYPE_CHECKING:
@@ -24,7 +25,17 @@ _MOST_SHOWN = 10
 
 @dataclass(frozen=True)
 class FitSettings:
-    """What the user asked for; see PlackettLuceMixture."""
+    """What the user asked for; see PlackettLuceMixture. The last four are decided by a method (`methods.py`).
+
+    Parameters
+    ----------
+    start_rows, most_spread
+        `rows` and `most_spread` of StartSettings.
+    sample_fits
+        Whether a search and fits to samples come before the fit to all rows.
+    stopping
+        A name in `STOPPINGS`.
+    """
 
     n_components: int
     m_step: str = "auto"
@@ -43,6 +54,12 @@ class FitSettings:
     kernel: str = "kendall"
     ties: str = "expand"
     seed: int = 0
+    svd_threshold: float = 1.0
+    cluster_worths: str = "least-squares"
+    start_rows: str = "sample"
+    most_spread: float = MOST_SPREAD
+    sample_fits: bool = True
+    stopping: str = "gradient"
 
     def __post_init__(self) -> None:
         """Refuse settings of a wrong type or out of range."""
@@ -60,6 +77,8 @@ class FitSettings:
         real_number("alpha", self.alpha, at_least=0, at_most=LARGEST_WEIGHT)
         real_number("tol", self.tol, above=0)
         yes_or_no("accelerate", self.accelerate)
+        yes_or_no("sample_fits", self.sample_fits)
+        one_of("stopping", self.stopping, tuple(STOPPINGS))
         if self.shares is not None and (
             self.shares.shape != (self.n_components,)
             or not ((self.shares > 0) & (self.shares <= 1)).all()
@@ -83,4 +102,8 @@ class FitSettings:
             self.n_init,
             self.kernel,
             self.shares,
+            self.svd_threshold,
+            self.cluster_worths,
+            self.start_rows,
+            self.most_spread,
         )

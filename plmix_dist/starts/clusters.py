@@ -1,4 +1,4 @@
-"""Weighted k-means on the projected rows of a sample."""
+"""Weighted k-means on projected rows."""
 
 from __future__ import annotations
 
@@ -60,3 +60,14 @@ def cluster_rows(
             )
     labels: NDArray[np.int64] = best.labels_.astype(np.int64)
     return labels
+
+
+def one_hot(labels: NDArray[np.integer], n_clusters: int) -> NDArray[np.float64]:
+    """(n_rows, n_clusters): 1 in the column of a row's cluster, 0 elsewhere.
+
+    Examples
+    --------
+    >>> one_hot(np.array([1, 0]), 2).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    return np.asarray(labels[:, None] == np.arange(n_clusters), np.float64)

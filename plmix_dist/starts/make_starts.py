@@ -10,17 +10,18 @@ from plmix_dist.rankings.randomness import generator
 from plmix_dist.starts.moments import moments_start
 from plmix_dist.starts.sdp_start import sdp_start
 from plmix_dist.starts.spectral_start import SpectralStarter
+from plmix_dist.starts.whole_start import whole_start
 
 if TYPE_CHECKING:
     from distributed import Client
     from numpy.typing import NDArray
 
+    from plmix_dist.engine.leaf_source import LeafSource
+    from plmix_dist.engine.passes import Passes
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.stages import Stages
     from plmix_dist.starts.start_settings import StartSettings
 
-# Hard clusters overstate differences between items, so the log-worths are shrunk to at most this standard deviation.
-_MOST_SPREAD = 1.0
 # A search begins with spectral starts on at most this many ranks.
 _MOST_RANKS = 4
 
@@ -107,8 +108,54 @@ def _spectral_starts(starter: SpectralStarter) -> Starts:
         _clustered(made.log_worths, made.shares, settings, {"method": "spectral", "rank": made.rank})
         for made in map(starter.start, starter.ranks_to_try(_MOST_RANKS))
     ]
-    about = {"embedding": settings.chosen_embedding, **starter.svd._asdict()}
+    about = {"embedding": settings.chosen_embedding, **starter.svd._asdict(), **starter.about_rank}
     return Starts(starts, searched=settings.n_components > 1, about=about)
+
+
+def starts_of_all_rows(
+    passes: Passes,
+    source: LeafSource,
+    n_items: int,
+    settings: StartSettings,
+    stages: Stages,
+    client: Client | None,
+) -> Starts:
+    """The spectral start as published: one start, made from all rows.
+
+    Parameters
+    ----------
+    passes, source, n_items
+        The rankings, and what goes through them.
+    settings
+        The number of components, rank, link, estimate of worths and seed.
+    stages
+        Where the cost of each stage is recorded.
+    client
+        Where dask-ml runs; None for threads of this process.
+
+    Examples
+    --------
+    >>> from plmix_dist.data import as_rankings
+    >>> from plmix_dist.engine.threaded import ThreadedPasses
+    >>> from plmix_dist.stages import Stages
+    >>> from plmix_dist.starts.start_settings import StartSettings
+    >>> rankings = as_rankings([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10)
+    >>> settings = StartSettings(2, embedding="pairwise", svd_rank=2, rows="all")
+    >>> made = starts_of_all_rows(ThreadedPasses(rankings), rankings, 4, settings, Stages(), None)
+    >>> made.starts[0].about, made.searched
+    ({'method': 'spectral', 'rank': 2}, False)
+    """
+    made = whole_start(passes, source, n_items, settings, stages, client)
+    found = made.start
+    start = _clustered(found.log_worths, found.shares, settings, {"method": "spectral", "rank": found.rank})
+    about = {
+        "embedding": found.embedding,
+        "rows": len(found.labels),
+        "singular_values": found.singular_values,
+        "vectors": found.vectors,
+        **made.about_rank,
+    }
+    return Starts([start], searched=False, about=about)
 
 
 def random_start(settings: StartSettings, n_items: int, number: int) -> Start:
@@ -149,7 +196,7 @@ def _clustered(
 ) -> Start:
     """A start from the log-worths of clusters. They are shrunk."""
     spread = log_worths.std(axis=1, keepdims=True)
-    shrunk = log_worths * np.minimum(1.0, _MOST_SPREAD / np.maximum(spread, 1e-300))
+    shrunk = log_worths * np.minimum(1.0, settings.most_spread / np.maximum(spread, 1e-300))
     return _with_shares(shrunk, shares, settings, about)
 
 

@@ -83,11 +83,13 @@ class PairRows:
             here, others = places[:, item, None], places[:, item + 1 :]
             means = self.frequencies[item, item + 1 :]
             entries = rows[:, first : first + others.shape[1]]
-            np.subtract(here < others, means, out=entries)
+            if self.centred:
+                np.subtract(here < others, means, out=entries)
+            else:
+                np.copyto(entries, here < others)
             if not orders_all:
-                entries[~((here < others) | (here > others))] = 0.0
-            if not self.centred:
-                entries += means
+                unknown = 0.0 if self.centred else np.broadcast_to(means, entries.shape)
+                np.copyto(entries, unknown, where=~((here < others) | (here > others)))
             first += others.shape[1]
         return rows
 

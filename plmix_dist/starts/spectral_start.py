@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,19 +13,23 @@ from plmix_dist.kernels import pairwise_wins
 from plmix_dist.rankings.leaves import SMALLEST_LEAF
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.single_thread import single_thread
-from plmix_dist.starts.clusters import cluster_rows
+from plmix_dist.starts.cluster_lsr import cluster_step, cluster_sums, lsr_in_clusters
+from plmix_dist.starts.clusters import cluster_rows, one_hot
 from plmix_dist.starts.least_squares import least_squares
 from plmix_dist.starts.one_model import fit_one_model
 from plmix_dist.starts.pairs import PairRows, pair_frequencies
 from plmix_dist.starts.persons import PersonRows
 from plmix_dist.starts.places import PlaceRows
-from plmix_dist.starts.svd_rank import rank_above_noise, rank_of_paper
+from plmix_dist.starts.svd_rank import gap_rule, rank_above_noise, warn_of_gaps
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distributed import Client
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import RankingBlock
+    from plmix_dist.solvers import Worths
     from plmix_dist.stages import Stages
     from plmix_dist.starts.start_settings import StartSettings
 
@@ -122,7 +127,8 @@ class SpectralStarter:
                 pairs = self.rows = PairRows(sample, frequencies, centred=settings.svd_rank != "paper")
             with stages.stage("svd", share=PASSES_OVER_ROWS):
                 self.svd = pair_directions(pairs, n_values, settings.seed, client)
-        self.rank = _choose_rank(self.svd.singular_values, settings, sample)
+        values = self.svd.singular_values
+        self.rank, self.about_rank = choose_rank(values, settings, sample.n_items, sample.total_weight)
 
     @property
     def is_certain(self) -> bool:
@@ -170,7 +176,7 @@ class SpectralStarter:
         rank = self.rank if rank is None else rank
         settings, sample = self.settings, self.sample
         with self.stages.stage("k-means", share=1):
-            points = _projected(self.rows, self.svd.vectors[:, :rank])
+            points = projected(self.rows, self.svd.vectors[:, :rank])
             rng = generator(settings.seed, "k-means", attempt)
             if isinstance(self.rows, PersonRows):
                 persons = cluster_rows(points, self.rows.weights, settings.n_components, rng)
@@ -213,11 +219,18 @@ def place_directions(rows: PlaceRows | PersonRows, n_values: int) -> Svd:
             for start in range(0, n_rows, SMALLEST_LEAF):
                 slab = rows.dense(start, start + SMALLEST_LEAF)
                 gram += slab.T @ (slab * rows.weights[start : start + SMALLEST_LEAF, None])
-            return _from_gram(gram, n_values)
+            return from_gram(gram, n_values)
         return _lanczos(rows, n_values)
 
 
-def _from_gram(gram: NDArray[np.float64], n_values: int) -> Svd:
+def from_gram(gram: NDArray[np.float64], n_values: int) -> Svd:
+    """Singular values and vectors of a matrix, from the products of its columns.
+
+    Examples
+    --------
+    >>> from_gram(np.diag([4.0, 9.0]), 1).singular_values.tolist()
+    [3.0]
+    """
     squares, vectors = np.linalg.eigh(gram)
     values = np.sqrt(np.maximum(squares[::-1][:n_values], 0.0))
     return Svd(values, with_fixed_signs(vectors[:, ::-1][:, :n_values]))
@@ -270,20 +283,39 @@ def pair_directions(rows: PairRows, n_values: int, seed: int, client: Client | N
     if n_pairs <= _FEW_PAIRS:
         with single_thread():
             everything = rows.scaled(0, n_rows)
-            return _from_gram(everything.T @ everything, min(n_values, n_pairs))
+            return from_gram(everything.T @ everything, min(n_values, n_pairs))
     makers = []
     for start in range(0, n_rows, SMALLEST_LEAF):
         part = PairRows(rows.block[start : start + SMALLEST_LEAF], rows.frequencies, centred=rows.centred)
         makers.append(RowMaker(part.scaled, part.shape))
-    # Rankings vary most in the n_items directions in which places vary. The singular values of these are nearly equal,
-    # so a subspace that contains all of them converges in few iterations, and a smaller one in many.
-    n_sought = min(max(n_values, min(rows.block.n_items, _MOST_SOUGHT)), n_pairs - 1, n_rows)
-    found = randomized_svd(makers, n_sought, seed, client)
+    found = randomized_svd(makers, n_sought(n_values, rows.block.n_items, n_rows), seed, client)
     return Svd(found.singular_values[:n_values], found.vectors[:, :n_values])
 
 
-def _projected(rows: PlaceRows | PersonRows | PairRows, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n_rankings, n_vectors): the embedding times the vectors."""
+def n_sought(n_values: int, n_items: int, n_rows: int) -> int:
+    """How many directions a randomised SVD of pairs looks for, so that the first `n_values` of them are right.
+
+    Rankings vary most in the n_items directions in which places vary. The singular values of these are nearly equal, so
+    a subspace that contains all of them converges in few iterations, and a smaller one in many.
+
+    Examples
+    --------
+    >>> n_sought(5, n_items=50, n_rows=1_000_000), n_sought(5, n_items=1_000, n_rows=1_000_000)
+    (50, 200)
+    """
+    return min(max(n_values, min(n_items, _MOST_SOUGHT)), n_items * (n_items - 1) // 2 - 1, n_rows)
+
+
+def projected(rows: PlaceRows | PersonRows | PairRows, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n_rankings, n_vectors): the embedding times the vectors.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> rows = PairRows(RankingBlock.from_array([[0, 1], [1, 0]]), np.full((2, 2), 0.5), centred=False)
+    >>> projected(rows, np.array([[2.0]])).tolist()
+    [[2.0], [0.0]]
+    """
     with single_thread():
         if not isinstance(rows, PairRows):
             return rows.times(vectors)
@@ -291,20 +323,40 @@ def _projected(rows: PlaceRows | PersonRows | PairRows, vectors: NDArray[np.floa
         return np.asarray(np.tensordot(maker, vectors, axes=((1,), (0,))))  # type: ignore[call-overload]
 
 
-def _choose_rank(values: NDArray[np.float64], settings: StartSettings, sample: RankingBlock) -> int:
-    """How many singular vectors are used."""
+def choose_rank(
+    values: NDArray[np.float64], settings: StartSettings, n_items: int, weight: float
+) -> tuple[int, dict[str, Any]]:
+    """How many singular vectors are used, and what the rule found on the way, for `init_`.
+
+    Parameters
+    ----------
+    values : (n_values,)
+        Singular values, largest first.
+    settings
+        The rule, and the number of components.
+    n_items, weight
+        The number of items, and the total weight of the rows.
+
+    Examples
+    --------
+    >>> from plmix_dist.starts.start_settings import StartSettings
+    >>> choose_rank(np.array([900.0, 400.0, 20.0, 10.0]), StartSettings(3, svd_rank=2), 10, 1_000.0)
+    (2, {})
+    """
     n_components = settings.n_components
     if settings.svd_rank == "auto":
-        return rank_above_noise(values, n_components)
+        return rank_above_noise(values, n_components), {}
     if settings.svd_rank == "paper":
-        return rank_of_paper(values, n_components, sample.n_items, sample.total_weight)
+        found = gap_rule(values, n_components, n_items, weight, settings.svd_threshold)
+        warn_of_gaps(found, n_components)
+        return found.rank, {"gap_rule": found._asdict()}
     rank = int(settings.svd_rank)
     if rank > len(values):
         raise SettingsError(
             f"svd_rank is {rank}, but {len(values)} directions are all that can be used here; choose a rank from 1 to "
             f"{len(values)}, or 'auto'"
         )
-    return rank
+    return rank, {}
 
 
 def cluster_worths(
@@ -335,15 +387,41 @@ def cluster_worths(
     n_clusters = settings.n_components
     weights = sample.row_weights
     shares = np.bincount(labels, weights, n_clusters) / weights.sum()
-    if _counts_pairs(sample, settings.link):
-        wins = pairwise_wins(sample, (labels[:, None] == np.arange(n_clusters)).astype(np.float64))
+    memberships = one_hot(labels, n_clusters)
+    if settings.cluster_worths == "lsr":
+        log_worths = lsr_in_clusters(partial(_lsr_on_sample, sample, memberships), n_clusters, sample.n_items)
+    elif _counts_pairs(sample, settings.link):
+        wins = pairwise_wins(sample, memberships)
         log_worths = np.array([least_squares(own, settings.link) for own in wins])
     else:
         log_worths = np.array([fit_one_model(sample.take(labels == k)).log_worths for k in range(n_clusters)])
-    rng = generator(settings.seed, "empty-cluster")
+    return without_empty(log_worths, shares, settings.seed)
+
+
+def _lsr_on_sample(
+    sample: RankingBlock, memberships: NDArray[np.float64], worths: Sequence[Worths]
+) -> list[Worths]:
+    """One step of LSR in each cluster of a sample."""
+    sums = cluster_sums(sample, memberships, worths)
+    return [cluster_step(sums, k, own) for k, own in enumerate(worths)]
+
+
+def without_empty(
+    log_worths: NDArray[np.float64], shares: NDArray[np.float64], seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Centred log-worths and shares of clusters; empty ones become neighbours of the largest, and take half of it.
+
+    Examples
+    --------
+    >>> log_worths, shares = without_empty(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([1.0, 0.0]), seed=0)
+    >>> shares.tolist(), log_worths[0].tolist()
+    ([0.5, 0.5], [0.5, -0.5])
+    """
+    log_worths, shares = log_worths.copy(), shares.copy()
+    rng = generator(seed, "empty-cluster")
     for empty in np.flatnonzero(shares == 0):
         largest = int(np.argmax(shares))
-        log_worths[empty] = log_worths[largest] + rng.standard_normal(sample.n_items)
+        log_worths[empty] = log_worths[largest] + rng.standard_normal(log_worths.shape[1])
         shares[empty] = shares[largest] = shares[largest] / 2
     return log_worths - log_worths.mean(axis=1, keepdims=True), shares
 

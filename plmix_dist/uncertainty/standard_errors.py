@@ -85,7 +85,8 @@ class FittedPoint(NamedTuple):
             raise SettingsError(
                 f"{what} are not computed for shares that depend on membership_covariates; fit without these"
             )
-        return cls(mixture, model._ghosts, float(model.alpha), model.shares is None, model.ties)
+        used = model.used_settings()
+        return cls(mixture, model._ghosts, float(used["alpha"]), model.shares is None, used["ties"])
 
     @property
     def has_free_shares(self) -> bool:
