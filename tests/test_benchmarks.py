@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from oracle import order_probability
 
 from benchmarks import common, paper_em_lsr
 from benchmarks.__main__ import NAMES
+from benchmarks.paper import frame
+from benchmarks.paper.experiments import EXPERIMENTS
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.metrics import matched_distance
 
@@ -27,6 +30,41 @@ def test_benchmark__runs_in_small(name: str, tmp_path: Path, monkeypatch: pytest
         [value for row in rows for value in row.values() if isinstance(value, int | float)]
     ).all()
     assert list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiment_of_the_paper__runs_in_small_and_goes_on(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    table = frame.run(EXPERIMENTS[name], "tiny", budgeted=False)
+    (kept,) = (tmp_path / "paper").glob("*.jsonl")
+    lines = kept.read_text().splitlines()
+    assert len(lines) == len(EXPERIMENTS[name].cells("tiny"))
+
+    def refuse(cell: dict[str, Any]) -> Any:
+        raise AssertionError(f"{cell} was measured again")
+
+    # A line that was cut off is measured again; nothing else is.
+    assert frame.run(EXPERIMENTS[name]._replace(measure=refuse), "tiny", budgeted=False) == table
+    kept.write_text("\n".join(lines)[:-5])
+    with pytest.raises(AssertionError, match="was measured again"):
+        frame.run(EXPERIMENTS[name]._replace(measure=refuse), "tiny", budgeted=False)
+
+
+def wait(cell: dict[str, Any]) -> dict[str, Any]:
+    if cell["seconds"]:
+        time.sleep(600)
+    return {"x": 1.0}
+
+
+def test_experiment__a_cell_that_takes_too_long_is_not_available(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    cells = [{"seconds": 1}, {"seconds": 0}]
+    slow = frame.Experiment("slow", "", lambda _: cells, wait, lambda rows: rows, budget=15.0)
+    assert frame.run(slow, "tiny") == [{"seconds": 0, "x": 1.0}]
 
 
 def test_paper_em_lsr__ends_where_our_fit_ends() -> None:

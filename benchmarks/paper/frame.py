@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from benchmarks import common
+from plmix_dist.errors import FitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -65,20 +66,23 @@ class Curves(NamedTuple):
     log: bool = True
 
 
-def run(experiment: Experiment, setting: str) -> list[Row]:
-    """Measure what is not measured yet; then the table and, if matplotlib is there, the figure."""
+def run(experiment: Experiment, setting: str, *, budgeted: bool = True) -> list[Row]:
+    """Measure what is not measured yet; then the table and, if matplotlib is there, the figure.
+
+    Cells are measured in another process, which is ended when one takes too long; in this one if not `budgeted`.
+    """
     folder = common.RESULTS / "paper"
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / f"{experiment.name}-{setting}.jsonl"
     done = {_key(row["cell"]): row["found"] for row in _read(kept)}
     cells = experiment.cells(setting)
     print(f"{experiment.name} ({setting}): {len(cells)} cells. The paper: {experiment.claim}")
-    with Worker() as worker:
+    with Worker() if budgeted else contextlib.nullcontext() as worker:
         for number, cell in enumerate(cells):
             if _key(cell) in done:
                 continue
             begun = time.perf_counter()
-            found = worker.measure(experiment, cell)
+            found = _estimate(experiment, cell, worker)
             done[_key(cell)] = found
             with kept.open("a") as file:
                 file.write(json.dumps({"cell": cell, "found": found}) + "\n")
@@ -114,6 +118,15 @@ class Worker:
                 self._pool.shutdown(cancel_futures=True)
             self.__enter__()
             return None
+
+
+def _estimate(experiment: Experiment, cell: Row, worker: Worker | None) -> Row | None:
+    """What a cell gives; None (NA) where there is no estimate, or none in time."""
+    try:
+        return experiment.measure(cell) if worker is None else worker.measure(experiment, cell)
+    except FitError as error:
+        print(f"no estimate: {error}")
+        return None
 
 
 def averaged(rows: Iterable[Row], by: tuple[str, ...], values: tuple[str, ...]) -> list[Row]:

@@ -24,12 +24,13 @@ class Fitted(NamedTuple):
     n_iterations: int
 
 
-# The published system with one M-step or another; from the start of the released code, which has rank K.
+# The published system with one M-step or another, ended as the released code ends it.
+_ENDS: dict[str, Any] = {"method": "paper", "tol": 1e-4, "max_iter": 100}
 _AS_PUBLISHED: dict[str, dict[str, Any]] = {
-    "EM-LSR": {"method": "paper"},
-    "EMM": {"method": "paper", "m_step": "mm"},
-    "EM-CML": {"method": "paper", "m_step": "cml", "tol": 1e-4},
-    "EM-GMM": {"method": "paper", "m_step": "gmm", "tol": 1e-4},
+    "EM-LSR": _ENDS,
+    "EMM": _ENDS | {"m_step": "mm"},
+    "EM-CML": _ENDS | {"m_step": "cml"},
+    "EM-GMM": _ENDS | {"m_step": "gmm"},
     "stochastic LSR": {"m_step": "stochastic-lsr", "alpha": 0.0, "max_iter": 100},
 }
 # To add a method, add its name here and how it is fitted to `fitted`.

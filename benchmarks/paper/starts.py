@@ -91,7 +91,7 @@ def _summary(rows: list[Row]) -> list[Row]:
     ]
     what = "start" if "start" in rows[0] else "times T"
     values = ("error before", "error after", "below the best", "iterations", "seconds of the start", "rank")
-    return averaged(told, ("n", "L", "K", "m", what), tuple(value for value in values if value in rows[0]))
+    return averaged(told, ("n", "L", "K", "m", what), tuple(value for value in values if value in told[0]))
 
 
 def _threshold_cells(setting: str) -> list[Row]:
@@ -106,7 +106,7 @@ def _threshold_cells(setting: str) -> list[Row]:
 def _measure_threshold(cell: Row) -> Row:
     truth, block = simulated(cell)
     start = spectral_start(block, cell["K"], cell["trial"], svd_rank="paper", svd_threshold=cell["times T"])
-    return _before_and_after(truth, block, start, cell) | {"rank": float(start.init_["rank"])}
+    return _before_and_after(truth, block, start, cell) | {"rank": float(start.rank_)}
 
 
 STARTS = Experiment(
