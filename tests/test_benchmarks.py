@@ -63,7 +63,7 @@ def test_experiment__a_cell_that_takes_too_long_is_not_available(
 ) -> None:
     monkeypatch.setattr(common, "RESULTS", tmp_path)
     cells = [{"seconds": 1}, {"seconds": 0}]
-    slow = frame.Experiment("slow", "", lambda _: cells, wait, lambda rows: rows, budget=15.0)
+    slow = frame.Experiment("slow", "", lambda _: cells, wait, lambda rows: rows, budget=5.0)
     assert frame.run(slow, "tiny") == [{"seconds": 0, "x": 1.0}]
 
 

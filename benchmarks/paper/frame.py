@@ -101,6 +101,7 @@ class Worker:
 
     def __enter__(self) -> Worker:
         self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        self._pool.submit(int).result()  # budgets count from when the process is there
         return self
 
     def __exit__(self, *error: object) -> None:
