@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from oracle import order_probability
+from slow_cells import wait
 
 from benchmarks import common, paper_em_lsr
 from benchmarks.__main__ import NAMES
@@ -50,12 +50,6 @@ def test_experiment_of_the_paper__runs_in_small_and_goes_on(
     kept.write_text("\n".join(lines)[:-5])
     with pytest.raises(AssertionError, match="was measured again"):
         frame.run(EXPERIMENTS[name]._replace(measure=refuse), "tiny", budgeted=False)
-
-
-def wait(cell: dict[str, Any]) -> dict[str, Any]:
-    if cell["seconds"]:
-        time.sleep(600)
-    return {"x": 1.0}
 
 
 def test_experiment__a_cell_that_takes_too_long_is_not_available(
