@@ -142,8 +142,9 @@ def check_exposure(what: str, host: str, *, encrypted: bool, allowed: bool) -> N
     """
     if encrypted or allowed or is_loopback(host):
         return
+    where = host or "all interfaces"
     raise SettingsError(
-        f"{what} at {host} without TLS lets everybody who reaches it run programs on this machine; {_ADVICE}, use "
+        f"{what} at {where} without TLS lets everybody who reaches it run programs on this machine; {_ADVICE}, use "
         "127.0.0.1, or say --without-tls"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -110,10 +111,11 @@ def serve_workers(options: WorkerOptions, ready: Callable[[dict[str, Any]], None
     encrypted = bool(options.tls)
     if encrypted and not address.startswith("tls://"):
         raise SettingsError(f"certificates are given, but {address} is not encrypted; use tls://")
-    host = options.host if options.host is not None else (_LOOPBACK if is_loopback(faced) else faced)
+    # Dask itself would listen at every address of this machine.
+    host = _own_address(faced) if options.host is None else options.host
     check_exposure("a worker", host, encrypted=encrypted, allowed=options.without_tls)
     check_memory_limit(options.memory_limit)
-    _run(_workers(options, address, ready))
+    _run(_workers(options, address, host, ready))
 
 
 async def _scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]], None]) -> int | None:
@@ -142,7 +144,7 @@ async def _scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]]
 
 
 async def _workers(
-    options: WorkerOptions, address: str, ready: Callable[[dict[str, Any]], None]
+    options: WorkerOptions, address: str, host: str, ready: Callable[[dict[str, Any]], None]
 ) -> int | None:
     from distributed import Nanny
 
@@ -151,7 +153,7 @@ async def _workers(
             address,
             nthreads=options.threads,
             memory_limit=options.memory_limit or "auto",
-            host=options.host,
+            host=host,
             death_timeout=options.wait,
             # /health and /metrics only, for this machine only: they are plain HTTP.
             dashboard=False,
@@ -231,6 +233,19 @@ def _run(serving: Coroutine[Any, Any, int | None]) -> None:
 
 def _security(files: TlsFiles) -> dict[str, Any]:
     return {"security": security_of(files)} if files else {}
+
+
+def _own_address(faced: str) -> str:
+    """The address of this machine from which another is reached. Nothing is sent."""
+    if is_loopback(faced):
+        return _LOOPBACK
+    try:
+        family, _, _, _, target = socket.getaddrinfo(faced, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ClusterError(f"the scheduler's machine {faced} cannot be reached from here: {error}") from error
 
 
 def _dashboard_host(address: str) -> str:
