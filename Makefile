@@ -24,7 +24,7 @@ test: $(VENV)/.test  ## all tests but the slow ones
 coverage: $(VENV)/.test  ## the same, and which lines they reach
 	$(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist worksteal --cov --cov-report=term
 
-test-slow: $(VENV)/.test  ## the tests that take minutes
+test-slow: $(VENV)/.deploy  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.test  ## ruff, mypy and the direction of imports
@@ -64,6 +64,10 @@ $(VENV)/.package: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test: $(VENV)/.package
 	$(BIN)/python -m pip install --quiet --group test --group lint --group release
+	@touch $@
+
+$(VENV)/.deploy: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --group deploy
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test
