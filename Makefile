@@ -43,6 +43,7 @@ bench: $(VENV)/.bench  ## every figure in docs/benchmarks.md, into benchmarks/re
 wheel: $(VENV)/.test  ## build wheel and sdist, and try the wheel in a clean environment
 	rm -rf dist $(VENV)-wheel
 	$(BIN)/python -m build --outdir dist
+	$(BIN)/python tests/test_releases.py dist/*.whl
 	$(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --quiet dist/*.whl
 	cd dist && ../$(VENV)-wheel/bin/plmix simulate smoke --rankings 1000 --items 5 --components 2

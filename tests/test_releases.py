@@ -123,3 +123,7 @@ def test_workflow__actionlint(actionlint: dict[str, str], tmp_path: Path) -> Non
     wrong = tmp_path / "wrong.yml"
     wrong.write_text(WORKFLOWS[-1].read_text().replace("matrix.python", "matrix.pyhton"))
     assert any("pyhton" in message for message in findings(wrong, actionlint))
+
+
+if __name__ == "__main__":  # make wheel
+    check_wheel(Path(sys.argv[1]))

@@ -1,7 +1,6 @@
 """A Dagster asset: the model of the rankings in a store, fitted every night."""
 
-from __future__ import annotations
-
+# Annotations are not postponed here: Dagster looks at that of `context`.
 import json
 import os
 import subprocess
