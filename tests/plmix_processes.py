@@ -55,7 +55,7 @@ class Started:
         if stream is self.process.stdout:
             keep(None)
 
-    def says(self, name: str, seconds: float = 60) -> str:
+    def says(self, name: str, seconds: float = 150) -> str:
         """The value of the line `name  value`, waited for."""
         end = time.monotonic() + seconds
         while True:
@@ -64,7 +64,7 @@ class Started:
             if line.startswith(f"{name} "):
                 return line[len(name) :].strip()
 
-    def ends(self, seconds: float = 60) -> int:
+    def ends(self, seconds: float = 150) -> int:
         """The exit code, waited for, with all that was printed."""
         code = self.process.wait(seconds)
         for reader in self._readers:

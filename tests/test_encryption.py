@@ -67,11 +67,11 @@ CONNECTS = """
 import asyncio, json, sys
 from distributed import Client, Security
 
-async def let_in(address, files):
+async def let_in(address, files, timeout):
     names = ("tls_ca_file", "tls_client_cert", "tls_client_key")
     security = Security(**dict(zip(names, files)), require_encryption=True) if files else None
     try:
-        async with Client(address, security=security, asynchronous=True, timeout="3s") as client:
+        async with Client(address, security=security, asynchronous=True, timeout=timeout) as client:
             return bool(await client.scheduler.identity())
     except (OSError, TimeoutError, ValueError, RuntimeError):
         return False
@@ -106,7 +106,11 @@ def test_tls__a_fit_works_and_everybody_without_our_certificate_is_refused(
         read_all(without, host, int(port))
     other = tmp_path / "foreign"
     other.mkdir()
-    cases = [(address, [str(path) for path in ours[:3]]), (plain, None), (address, list(foreign(other)))]
+    cases = [
+        (address, [str(path) for path in ours[:3]], "60s"),
+        (plain, None, "3s"),
+        (address, list(foreign(other)), "3s"),
+    ]
     asked = start(sys.executable, "-c", CONNECTS, json.dumps(cases))
     refused = start(*PLMIX, "fit", tmp_path / "store", "--components", 1, "--out", "no", "--scheduler", plain)
     assert asked.says("[True,") == "False, False]"
@@ -145,14 +149,13 @@ def test_worker__of_a_foreign_authority_is_refused_in_words(
         (["scheduler", "--all-interfaces"], "a scheduler at all interfaces"),
         (["scheduler", "--dashboard", "0.0.0.0:8787"], "a dashboard at 0.0.0.0"),
         (["scheduler", "--dashboard", ":8787"], "a dashboard at all interfaces"),
-        (["worker", f"tcp://{ELSEWHERE}:8786"], "a worker at "),
+        (["worker", f"tcp://{ELSEWHERE}:8786"], f"a worker for the scheduler at {ELSEWHERE}"),
         (["worker", "tcp://127.0.0.1:8786", "--host", "0.0.0.0"], "a worker at 0.0.0.0"),
     ],
 )
 def test_beyond_this_machine__refused_without_tls(shell: Any, arguments: list[str], what: str) -> None:
     said = shell(*arguments, code=1)
-    assert what in said.err
-    assert " without TLS lets everybody who reaches it run programs on this machine" in said.err
+    assert f"{what} without TLS lets everybody who reaches it run programs on this machine" in said.err
     assert "or say --without-tls" in said.err
 
 
@@ -175,29 +178,31 @@ def test_beyond_this_machine__allowed_by_name(start: Callable[..., Started]) -> 
     assert scheduler.ends() == 0
 
 
+def listening(processes: list[psutil.Process]) -> set[tuple[str, int]]:
+    """Addresses and ports at which processes listen."""
+    return {
+        (connection.laddr.ip, connection.laddr.port)
+        for process in processes
+        for connection in process.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
 @pytest.mark.promise(31)
-def test_local_cluster__listens_on_loopback_alone() -> None:
-    before = {process.pid for process in psutil.Process().children(recursive=True)}
+def test_local_cluster__listens_on_loopback_alone_its_dashboards_too() -> None:
+    here = psutil.Process()
+    children = set(here.children(recursive=True))
+    before = listening([here])
     with open_client(ClusterOptions(workers=1, memory_limit="1GB")) as client:
         client.wait_for_workers(1, timeout=60)
-        workers = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
-        ports = {int(address.rpartition(":")[2]) for address in client.scheduler_info()["workers"]}
-        ports.add(int(client.scheduler_info()["address"].rpartition(":")[2]))
-        listening = {
-            (connection.laddr.ip, connection.laddr.port)
-            for process in (psutil.Process(), *workers)
-            for connection in process.net_connections(kind="tcp")
-            if connection.status == psutil.CONN_LISTEN
-        }
-        assert ports <= {port for _, port in listening}
-        children = {
-            connection.laddr.ip
-            for process in workers
-            for connection in process.net_connections(kind="tcp")
-            if connection.status == psutil.CONN_LISTEN
-        }
-        assert children == {"127.0.0.1"}
-        assert {ip for ip, port in listening if port in ports} == {"127.0.0.1"}
+        opened = listening([here]) - before
+        workers = listening([each for each in here.children(recursive=True) if each not in children])
+        info = client.scheduler_info()
+        ports = {port for _, port in opened | workers}
+        assert int(info["address"].rpartition(":")[2]) in ports
+        assert info["services"]["dashboard"] in ports
+        assert {int(address.rpartition(":")[2]) for address in info["workers"]} <= ports
+        assert {host for host, _ in opened | workers} == {"127.0.0.1"}
 
 
 def test_plain_connection__to_another_machine_warns() -> None:

@@ -111,9 +111,12 @@ def serve_workers(options: WorkerOptions, ready: Callable[[dict[str, Any]], None
     encrypted = bool(options.tls)
     if encrypted and not address.startswith("tls://"):
         raise SettingsError(f"certificates are given, but {address} is not encrypted; use tls://")
+    if options.host is None:
+        check_exposure("a worker for the scheduler", faced, encrypted=encrypted, allowed=options.without_tls)
+    else:
+        check_exposure("a worker", options.host, encrypted=encrypted, allowed=options.without_tls)
     # Dask itself would listen at every address of this machine.
     host = _own_address(faced) if options.host is None else options.host
-    check_exposure("a worker", host, encrypted=encrypted, allowed=options.without_tls)
     check_memory_limit(options.memory_limit)
     _run(_workers(options, address, host, ready))
 
