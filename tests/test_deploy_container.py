@@ -145,6 +145,7 @@ def test_image__built_and_a_job_run_in_it(buildah: Callable[..., str], wheels: P
     run("plmix", "fit", "rankings", "--components", "2", "--out", "model", "--workers", "2", "--quiet")
     assert pl.PlackettLuceMixture.load(work / "model").converged_
     assert {path.stat().st_uid for path in work.rglob("*")} == {10001}
+    assert int(run("du", "-sm", "/opt/plmix").split()[0]) < 1000
     # Nothing but /work and /tmp can be written.
     assert (
         run("sh", "-c", "touch /opt/plmix/x /etc/x 2>/dev/null; ls /opt/plmix/x /etc/x 2>/dev/null || true")
