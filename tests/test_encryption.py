@@ -301,3 +301,14 @@ def test_scheduler__port_in_use(start: Callable[..., Started]) -> None:
         scheduler = start(*PLMIX, "scheduler", "--port", port, "--no-dashboard")
         assert scheduler.ends() == 1
     assert f"no scheduler can listen at 127.0.0.1, port {port}" in scheduler.errors[-1]
+
+
+def test_worker__without_a_scheduler_gives_up_or_ends_when_told(start: Callable[..., Started]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    tired = start(*PLMIX, "worker", nobody, "--wait", 3)
+    patient = start(*PLMIX, "worker", nobody, "--wait", 600)
+    assert tired.ends() == 1
+    assert f"no scheduler at {nobody} took these workers within 3 s" in "".join(tired.errors)
+    patient.told(signal.SIGTERM)
+    assert patient.ends() == 0

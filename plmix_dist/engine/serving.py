@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import socket
 from dataclasses import dataclass
@@ -134,6 +135,7 @@ async def _scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]]
         dashboard_address=options.dashboard or f"{_LOOPBACK}:0",
         **_security(options.tls),
     )
+    told = asyncio.ensure_future(_told())
     try:
         await scheduler
     except (OSError, ValueError, RuntimeError) as error:
@@ -143,7 +145,8 @@ async def _scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]]
         ) from error
     http: Any = scheduler.http_server
     ready({"address": scheduler.address, "dashboard": f"http://{http.address}:{http.port}"})
-    return await _until_told(scheduler.finished(), lambda: scheduler.close(timeout=1))
+    ended = asyncio.ensure_future(scheduler.finished())
+    return await _until_told(told, ended, lambda: scheduler.close(timeout=1))
 
 
 async def _workers(
@@ -165,23 +168,20 @@ async def _workers(
         )
         for _ in range(options.workers)
     ]
-    joined = asyncio.ensure_future(_joined(nannies, address, options.wait))
-    stopped = asyncio.ensure_future(_told())
-    await asyncio.wait([joined, stopped], return_when=asyncio.FIRST_COMPLETED)
-    if stopped.done():
-        joined.cancel()
-        await _close_all(nannies)
-        return stopped.result()
-    stopped.cancel()
-    await joined
+    told = asyncio.ensure_future(_told())
+    joining = asyncio.ensure_future(_joined(nannies, address, options.wait))
+    signalled = await _until_told(told, joining, lambda: _close_all(nannies))
+    if signalled is not None:
+        joining.cancel()
+        return signalled
     ready({"scheduler": address, "workers": [nanny.worker_address for nanny in nannies]})
     ended = asyncio.gather(*(nanny.finished() for nanny in nannies))
-    told = await _until_told(ended, lambda: _close_all(nannies))
-    if told is None:
+    signalled = await _until_told(told, ended, lambda: _close_all(nannies))
+    if signalled is None:
         raise ClusterError(
             f"the scheduler at {address} is gone, or has dismissed the workers; start them again"
         )
-    return told
+    return signalled
 
 
 async def _joined(nannies: list[Any], address: str, wait: float) -> None:
@@ -202,16 +202,15 @@ async def _close_all(nannies: list[Any]) -> None:
 
 
 async def _until_told(
-    ended: asyncio.Future[Any] | Coroutine[Any, Any, Any], close: Callable[[], Coroutine[Any, Any, Any]]
+    told: asyncio.Future[int], ended: asyncio.Future[Any], close: Callable[[], Coroutine[Any, Any, Any]]
 ) -> int | None:
-    """Wait for a signal, then close; the signal, or None where all ended by itself."""
-    told, end = asyncio.ensure_future(_told()), asyncio.ensure_future(ended)
-    await asyncio.wait([told, end], return_when=asyncio.FIRST_COMPLETED)
+    """Wait for the end, whose errors are raised, or for a signal, and then close; the signal, or None for the end."""
+    await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)
     if not told.done():
-        told.cancel()
-        await end
+        await ended
         return None
-    await asyncio.wait_for(close(), _CLOSE_SECONDS)
+    with contextlib.suppress(TimeoutError):  # the process ends in any case, and its workers with it
+        await asyncio.wait_for(close(), _CLOSE_SECONDS)
     return told.result()
 
 
