@@ -27,7 +27,7 @@ test: $(VENV)/.test  ## all tests but the slow ones
 coverage: $(VENV)/.test  ## the same, and which lines they reach
 	$(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist worksteal --cov --cov-report=term
 
-test-slow: $(VENV)/.test  ## the tests that take minutes
+test-slow: $(VENV)/.deploy  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.test  ## ruff, mypy and the direction of imports
@@ -46,6 +46,7 @@ bench: $(VENV)/.bench  ## every figure in docs/benchmarks.md, into benchmarks/re
 wheel: $(VENV)/.test  ## build wheel and sdist, and try the wheel in a clean environment
 	rm -rf dist $(VENV)-wheel
 	$(BIN)/python -m build --outdir dist
+	$(BIN)/python tests/test_releases.py dist/*.whl
 	$(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --quiet dist/*.whl
 	cd dist && ../$(VENV)-wheel/bin/plmix simulate smoke --rankings 1000 --items 5 --components 2
@@ -67,6 +68,10 @@ $(VENV)/.package: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test: $(VENV)/.package
 	$(BIN)/python -m pip install --quiet --group test --group lint --group release
+	@touch $@
+
+$(VENV)/.deploy: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --group deploy
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test

@@ -109,6 +109,10 @@ class StartWarning(UserWarning):
     """A start was made, but the user should know something about it."""
 
 
+class InsecureClusterWarning(UserWarning):
+    """What travels to a scheduler on another machine is not encrypted."""
+
+
 class ClusterError(PlmixError, RuntimeError):
     """A cluster could not be started or reached, or it lost its work."""
 

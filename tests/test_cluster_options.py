@@ -10,10 +10,12 @@ import distributed
 import pytest
 
 from plmix_dist.engine import ClusterOptions, LazyExecutor, ThreadedExecutor
+from plmix_dist.engine.certificates import write_certificates
 from plmix_dist.engine.cluster import open_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -65,16 +67,15 @@ def test_scheduler__joined_and_left(made: list[Any]) -> None:
     assert [name for name, *_ in made] == ["Client", "Client closed"]
 
 
-def test_scheduler__with_certificates(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "Security", lambda **options: options)
-    options = ClusterOptions(scheduler="tls://h:1", tls_ca="ca.pem", tls_cert="cert.pem", tls_key="key.pem")
-    with open_client(options):
-        assert made[0][2]["security"] == {
-            "tls_ca_file": "ca.pem",
-            "tls_client_cert": "cert.pem",
-            "tls_client_key": "key.pem",
-            "require_encryption": True,
-        }
+@pytest.mark.parametrize("address", ["tls://h:1", "h:1"])
+def test_scheduler__with_certificates(made: list[Any], tmp_path: Path, address: str) -> None:
+    files = write_certificates(tmp_path / "tls")
+    ca, cert, key = (str(path) for path in files[:3])
+    with open_client(ClusterOptions(scheduler=address, tls_ca=ca, tls_cert=cert, tls_key=key)):
+        assert made[0][1] == ("tls://h:1",)
+        security = made[0][2]["security"]
+        assert security.require_encryption
+        assert (security.tls_ca_file, security.tls_client_cert, security.tls_client_key) == (ca, cert, key)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.engine.encryption import TlsFiles
 from plmix_dist.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -65,6 +66,33 @@ def talking(verb: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def encrypting(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name certificates to a verb, which receives them as `tls`.
+
+    Examples
+    --------
+    >>> @click.command()
+    ... @encrypting
+    ... def verb(tls: TlsFiles) -> None:
+    ...     print(tls)
+    >>> verb.main([], standalone_mode=False)
+    TlsFiles(ca=None, cert=None, key=None)
+    """
+
+    @click.option(
+        "--tls-ca", type=click.Path(exists=True), help="Certificate of the authority of the cluster."
+    )
+    @click.option("--tls-cert", type=click.Path(exists=True), help="Certificate to show to the others.")
+    @click.option("--tls-key", type=click.Path(exists=True), help="Key of that certificate.")
+    @functools.wraps(verb)
+    def wrapped(
+        *args: Any, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, **options: Any
+    ) -> Any:
+        return verb(*args, tls=TlsFiles(tls_ca, tls_cert, tls_key), **options)
+
+    return wrapped
+
+
 def computing(verb: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where to compute to a verb, which receives an executor.
 
@@ -86,13 +114,14 @@ def computing(verb: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--threads", type=click.IntRange(1), help="Threads per worker.")
     @click.option("--memory-limit", metavar="SIZE", help="Memory per worker, such as 1GB.")
-    @click.option("--tls-ca", type=click.Path(exists=True), help="Certificate authority of the scheduler.")
-    @click.option("--tls-cert", type=click.Path(exists=True), help="Certificate to show to the scheduler.")
-    @click.option("--tls-key", type=click.Path(exists=True), help="Key of that certificate.")
+    @encrypting
     @functools.wraps(verb)
     def wrapped(*args: Any, **options: Any) -> Any:
-        names = ("scheduler", "workers", "threads", "memory_limit", "tls_ca", "tls_cert", "tls_key")
-        chosen = ClusterOptions(**{name: options.pop(name) for name in names})
+        tls = options.pop("tls")
+        names = ("scheduler", "workers", "threads", "memory_limit")
+        chosen = ClusterOptions(
+            **{name: options.pop(name) for name in names}, tls_ca=tls.ca, tls_cert=tls.cert, tls_key=tls.key
+        )
         with LazyExecutor(chosen) as executor:
             return verb(*args, executor=executor, **options)
 

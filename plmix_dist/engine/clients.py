@@ -6,6 +6,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from plmix_dist.engine.encryption import warn_if_plain
 from plmix_dist.engine.watch import address_of, scheduler_gone
 from plmix_dist.errors import ClusterError, SettingsError
 from plmix_dist.values import shown
@@ -95,6 +96,7 @@ def connected(place: Cluster | str, **security: Any) -> Iterator[Client]:
         if isinstance(place, str):
             # Before there is a client: one that was made for a wrong address takes long to end.
             get_address_host(place)
+            warn_if_plain(place)
         client = Client(place, timeout=_CONNECT_TIMEOUT, set_as_default=False, **security)
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         address = getattr(place, "scheduler_address", place)

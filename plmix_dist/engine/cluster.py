@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from plmix_dist.engine.clients import connected
+from plmix_dist.engine.encryption import TlsFiles, encrypted_address, security_for
 from plmix_dist.engine.executor import DistributedExecutor, ThreadedExecutor
 from plmix_dist.errors import SettingsError
 
@@ -43,6 +44,11 @@ class ClusterOptions:
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+
+    @property
+    def tls(self) -> TlsFiles:
+        """The files of an encrypted connection."""
+        return TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)
 
 
 class LazyExecutor:
@@ -95,10 +101,12 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
     if options.scheduler is not None:
-        with connected(options.scheduler, **_security(options)) as client:
+        files = options.tls
+        address = encrypted_address(options.scheduler, files)
+        with connected(address, **security_for(address, files)) as client:
             yield client
         return
-    _check_memory_limit(options.memory_limit)
+    check_memory_limit(options.memory_limit)
     runner = _loop_without_interruptions()
     cluster = LocalCluster(
         n_workers=options.workers or os.cpu_count() or 1,
@@ -116,7 +124,7 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         runner.stop()
 
 
-def _check_memory_limit(limit: str | None) -> None:
+def check_memory_limit(limit: str | None) -> None:
     """An error unless Dask understands this amount of memory."""
     from dask.utils import parse_bytes
 
@@ -146,21 +154,3 @@ def _loop_without_interruptions() -> Any:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return runner
-
-
-def _security(options: ClusterOptions) -> dict[str, Any]:
-    given = [options.tls_ca, options.tls_cert, options.tls_key]
-    encrypted = options.scheduler is not None and options.scheduler.startswith("tls://")
-    if not any(given) and not encrypted:
-        return {}
-    if not all(given):
-        raise SettingsError("an encrypted connection needs --tls-ca, --tls-cert and --tls-key, all of them")
-    from distributed import Security
-
-    security = Security(
-        tls_ca_file=options.tls_ca,
-        tls_client_cert=options.tls_cert,
-        tls_client_key=options.tls_key,
-        require_encryption=True,
-    )
-    return {"security": security}

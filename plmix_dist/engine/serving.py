@@ -1,0 +1,258 @@
+"""A scheduler, or workers, that run until they are told to end: what services and batch systems start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plmix_dist.engine.cluster import check_memory_limit
+from plmix_dist.engine.encryption import (
+    NO_TLS,
+    TlsFiles,
+    check_exposure,
+    encrypted_address,
+    is_loopback,
+    security_of,
+)
+from plmix_dist.errors import ClusterError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+# A worker that has not reported for so long is taken for lost, unless Dask's configuration says otherwise.
+_WORKER_TTL = "60s"
+_LOOPBACK = "127.0.0.1"
+_CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class SchedulerOptions:
+    """Where a scheduler listens, for its cluster and for a browser.
+
+    Attributes
+    ----------
+    host
+        Name or address to listen at; "" for all interfaces.
+    port
+        0 takes any free port.
+    dashboard
+        HOST:PORT of the dashboard and of /health and /metrics, or None for none. They are plain HTTP and ask nobody
+        who he is.
+    without_tls
+        Whether the user has asked by name for what would be refused.
+    """
+
+    host: str = _LOOPBACK
+    port: int = 8786
+    dashboard: str | None = f"{_LOOPBACK}:8787"
+    tls: TlsFiles = NO_TLS
+    without_tls: bool = False
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Which scheduler workers serve, and with what.
+
+    Attributes
+    ----------
+    host
+        Name or address to listen at; None for the one that faces the scheduler.
+    wait
+        Seconds to wait for the scheduler before giving up.
+    """
+
+    scheduler: str
+    workers: int = 1
+    threads: int = 1
+    memory_limit: str | None = None
+    host: str | None = None
+    wait: float = 60.0
+    tls: TlsFiles = NO_TLS
+    without_tls: bool = False
+
+
+def serve_scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]], None]) -> None:
+    """Run a scheduler until SIGTERM, or until SIGINT, which raises KeyboardInterrupt.
+
+    Parameters
+    ----------
+    ready
+        Called once with the addresses, when the scheduler listens.
+    """
+    encrypted = bool(options.tls)
+    check_exposure("a scheduler", options.host, encrypted=encrypted, allowed=options.without_tls)
+    if options.dashboard is not None:
+        # Encryption of the cluster does not reach the dashboard.
+        host = _dashboard_host(options.dashboard)
+        check_exposure("a dashboard", host, encrypted=False, allowed=options.without_tls)
+    _run(_scheduler(options, ready))
+
+
+def serve_workers(options: WorkerOptions, ready: Callable[[dict[str, Any]], None]) -> None:
+    """Run workers until SIGTERM, or until SIGINT, which raises KeyboardInterrupt.
+
+    Parameters
+    ----------
+    ready
+        Called once with the addresses, when all workers have joined.
+    """
+    from distributed.comm.addressing import get_address_host
+
+    address = encrypted_address(options.scheduler, options.tls)
+    try:
+        faced = get_address_host(address)
+    except ValueError as error:
+        raise SettingsError(
+            f"SCHEDULER takes an address such as tls://node1:8786, but is {address!r}"
+        ) from error
+    encrypted = bool(options.tls)
+    if encrypted and not address.startswith("tls://"):
+        raise SettingsError(f"certificates are given, but {address} is not encrypted; use tls://")
+    if options.host is None:
+        check_exposure("a worker for the scheduler", faced, encrypted=encrypted, allowed=options.without_tls)
+    else:
+        check_exposure("a worker", options.host, encrypted=encrypted, allowed=options.without_tls)
+    # Dask itself would listen at every address of this machine.
+    host = _own_address(faced) if options.host is None else options.host
+    check_memory_limit(options.memory_limit)
+    _run(_workers(options, address, host, ready))
+
+
+async def _scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]], None]) -> int | None:
+    import dask.config
+    from distributed import Scheduler
+
+    dask.config.update_defaults({"distributed": {"scheduler": {"worker-ttl": _WORKER_TTL}}})
+    scheduler = Scheduler(
+        host=options.host or None,
+        port=options.port,
+        protocol="tls" if options.tls else "tcp",
+        dashboard=options.dashboard is not None,
+        dashboard_address=options.dashboard or f"{_LOOPBACK}:0",
+        **_security(options.tls),
+    )
+    told = asyncio.ensure_future(_told())
+    try:
+        await scheduler
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ClusterError(
+            f"no scheduler can listen at {options.host or 'all interfaces'}, port {options.port} ({error}); choose "
+            "another --host or --port"
+        ) from error
+    http: Any = scheduler.http_server
+    ready({"address": scheduler.address, "dashboard": f"http://{http.address}:{http.port}"})
+    ended = asyncio.ensure_future(scheduler.finished())
+    return await _until_told(told, ended, lambda: scheduler.close(timeout=1))
+
+
+async def _workers(
+    options: WorkerOptions, address: str, host: str, ready: Callable[[dict[str, Any]], None]
+) -> int | None:
+    from distributed import Nanny
+
+    nannies = [
+        Nanny(
+            address,
+            nthreads=options.threads,
+            memory_limit=options.memory_limit or "auto",
+            host=host,
+            death_timeout=options.wait,
+            # /health and /metrics only, for this machine only: they are plain HTTP.
+            dashboard=False,
+            dashboard_address=f"{_LOOPBACK}:0",
+            **_security(options.tls),
+        )
+        for _ in range(options.workers)
+    ]
+    told = asyncio.ensure_future(_told())
+    joining = asyncio.ensure_future(_joined(nannies, address, options.wait))
+    signalled = await _until_told(told, joining, lambda: _close_all(nannies))
+    if signalled is not None:
+        joining.cancel()
+        return signalled
+    ready({"scheduler": address, "workers": [nanny.worker_address for nanny in nannies]})
+    ended = asyncio.gather(*(nanny.finished() for nanny in nannies))
+    signalled = await _until_told(told, ended, lambda: _close_all(nannies))
+    if signalled is None:
+        raise ClusterError(
+            f"the scheduler at {address} is gone, or has dismissed the workers; start them again"
+        )
+    return signalled
+
+
+async def _joined(nannies: list[Any], address: str, wait: float) -> None:
+    """Start workers; an error in words if they do not reach the scheduler in time."""
+    try:
+        async with asyncio.timeout(wait):
+            await asyncio.gather(*nannies)
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        await _close_all(nannies)
+        raise ClusterError(
+            f"no scheduler at {address} took these workers within {wait:g} s ({error or 'no answer'}); check that it "
+            "runs, that it can be reached from here, and that its certificates are of the same authority"
+        ) from error
+
+
+async def _close_all(nannies: list[Any]) -> None:
+    await asyncio.gather(*(nanny.close(timeout=1) for nanny in nannies), return_exceptions=True)
+
+
+async def _until_told(
+    told: asyncio.Future[int], ended: asyncio.Future[Any], close: Callable[[], Coroutine[Any, Any, Any]]
+) -> int | None:
+    """Wait for the end, whose errors are raised, or for a signal, and then close; the signal, or None for the end."""
+    await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)
+    if not told.done():
+        await ended
+        return None
+    with contextlib.suppress(TimeoutError):  # the process ends in any case, and its workers with it
+        await asyncio.wait_for(close(), _CLOSE_SECONDS)
+    return told.result()
+
+
+async def _told() -> int:
+    """The first SIGINT or SIGTERM."""
+    loop = asyncio.get_running_loop()
+    heard: asyncio.Future[int] = loop.create_future()
+
+    def hear(number: int) -> None:
+        if not heard.done():
+            heard.set_result(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, hear, number)
+    return await heard
+
+
+def _run(serving: Coroutine[Any, Any, int | None]) -> None:
+    if asyncio.run(serving) == signal.SIGINT:
+        raise KeyboardInterrupt
+
+
+def _security(files: TlsFiles) -> dict[str, Any]:
+    return {"security": security_of(files)} if files else {}
+
+
+def _own_address(faced: str) -> str:
+    """The address of this machine from which another is reached. Nothing is sent."""
+    if is_loopback(faced):
+        return _LOOPBACK
+    try:
+        family, _, _, _, target = socket.getaddrinfo(faced, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ClusterError(f"the scheduler's machine {faced} cannot be reached from here: {error}") from error
+
+
+def _dashboard_host(address: str) -> str:
+    """The host of HOST:PORT."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        raise SettingsError(f"--dashboard takes HOST:PORT, such as 127.0.0.1:8787, but is {address!r}")
+    return host
