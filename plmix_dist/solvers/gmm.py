@@ -2,7 +2,8 @@
 
 With f[i, j] the share of i in the weighted wins between i and j, the M-step minimises the sum of
 (f[i, j] - sigmoid(x[i] - x[j]))**2 over the pairs that were seen. The sum is not convex. The search begins at the
-maximum of the composite marginal likelihood, which is unique and near. EM with this M-step has no objective.
+maximum of the composite marginal likelihood, which is unique and near; it ends at a local minimum. EM with this M-step
+has no objective.
 """
 
 from __future__ import annotations
