@@ -1,6 +1,6 @@
 """The only numba: sums over the rows of a block, compiled; arrays in, arrays out.
 
-`plain.py` says in a few lines of NumPy what `em_statistics` computes: read it first.
+`plain.py` says in a few lines of NumPy what `em_statistics` and `sweep_sums` compute: read it first.
 """
 
 from plmix_dist.kernels.compilation import (
@@ -18,6 +18,7 @@ from plmix_dist.kernels.observed_information import Information, information
 from plmix_dist.kernels.pairwise import pairwise_wins
 from plmix_dist.kernels.prepared import Prepared, prepare
 from plmix_dist.kernels.surprise import place_surprises
+from plmix_dist.kernels.sweep_sums import SweepSums, sweep_sums
 
 __all__ = [
     "FIRST_FIT_SECONDS",
@@ -26,6 +27,7 @@ __all__ = [
     "Information",
     "Memberships",
     "Prepared",
+    "SweepSums",
     "cache_folder",
     "compile_kernels",
     "em_statistics",
@@ -37,4 +39,5 @@ __all__ = [
     "place_surprises",
     "prepare",
     "row_posteriors",
+    "sweep_sums",
 ]
