@@ -23,6 +23,7 @@ NAMES = (
     "fits",
     "small_fits",
     "bootstrap",
+    "gibbs",
     "passes",
     "growth",
     "out_of_core",

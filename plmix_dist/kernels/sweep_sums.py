@@ -108,13 +108,17 @@ def sweep_sums(block: RankingBlock, params: Prepared, rng: np.random.Generator) 
     """
     if block.weights is None and block.groups is None and not block.has_ties:
         block = block if block.tied is None else block.replace(tied=None)
-        random = RandomNumbers(rng.random(block.n_rankings), 0, rng.standard_exponential(_n_choices(block).sum()))
+        random = RandomNumbers(
+            rng.random(block.n_rankings), 0, rng.standard_exponential(_n_choices(block).sum())
+        )
         return _summed(block, params, random)
     block = unorder_last_ties(block)
     at = memberships_at(block, params)
     shares, entries = _memberships_drawn(block, at, rng)
     drawn = _orders_drawn(block, params, entries, rng)
-    found = _summed(drawn.block, params, RandomNumbers(0, drawn.components, _mean_exponentials(drawn.block, rng)))
+    found = _summed(
+        drawn.block, params, RandomNumbers(0, drawn.components, _mean_exponentials(drawn.block, rng))
+    )
     log_likelihood = np.array((at.weights * at.log_likelihoods).sum())
     if not np.isfinite(log_likelihood):
         raise NonFiniteError("the log-likelihood is not finite")
@@ -136,7 +140,9 @@ def _memberships_drawn(
     if block.groups is None:
         counts = rng.multinomial(at.weights.astype(np.int64), at.posteriors)
         rows, components = np.nonzero(counts)
-        return counts.sum(axis=0).astype(np.float64), _Entries(rows, components, counts[rows, components] * 1.0)
+        return counts.sum(axis=0).astype(np.float64), _Entries(
+            rows, components, counts[rows, components].astype(np.float64)
+        )
     reached = np.cumsum(at.posteriors, axis=1)
     chosen = np.argmax(reached > rng.random(len(reached))[:, None] * reached[:, -1:], axis=1)
     shares = np.bincount(chosen, minlength=at.posteriors.shape[1]).astype(np.float64)
@@ -144,7 +150,9 @@ def _memberships_drawn(
     return shares, _Entries(rows, chosen[at.person[rows]], block.row_weights[rows])
 
 
-def _orders_drawn(block: RankingBlock, params: Prepared, entries: _Entries, rng: np.random.Generator) -> _Drawn:
+def _orders_drawn(
+    block: RankingBlock, params: Prepared, entries: _Entries, rng: np.random.Generator
+) -> _Drawn:
     """The entries as rows, tied items in an order drawn given the component. Copies of a tied row are drawn apart."""
     rows, components, counts = entries
     tied_rows = TiedRows.of(block)
