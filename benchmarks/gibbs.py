@@ -38,11 +38,11 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
         mm_iteration(passes, point)
         seconds: dict[str, list[float]] = {"mm": [], "1": [], "4": []}
         for _ in range(rounds):
-            seconds["mm"].append(_seconds(lambda: [mm_iteration(passes, point) for _ in range(n_sweeps)]))
+            seconds["mm"].append(_seconds(_mm_passes, passes, point, n_sweeps))
             for n_chains in (1, 4):
                 gibbs = Gibbs(prior, 0, n_sweeps)
                 start = gibbs.start([begin] * n_chains)
-                seconds[str(n_chains)].append(_seconds(lambda: run_algorithm(passes, gibbs, start)))
+                seconds[str(n_chains)].append(_seconds(run_algorithm, passes, gibbs, start))
         best = {what: min(found) for what, found in seconds.items()}
         rows.append(
             {
@@ -61,10 +61,15 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
     return save("gibbs", rows)
 
 
-def _seconds(function: Callable[[], Any]) -> float:
+def _mm_passes(passes: ThreadedPasses, point: Point, count: int) -> None:
+    for _ in range(count):
+        mm_iteration(passes, point)
+
+
+def _seconds(function: Callable[..., Any], *arguments: Any) -> float:
     """Seconds of the processor, which others on the machine disturb less."""
     begun = time.process_time()
-    function()
+    function(*arguments)
     return time.process_time() - begun
 
 

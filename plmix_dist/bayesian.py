@@ -96,8 +96,8 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
     """A mixture of Plackett-Luce models, sampled from its posterior (Mollica & Tardella 2017; docs/bayes.md).
 
     Worths are gamma numbers and shares are Dirichlet, a priori. Ties are exact: every sweep draws an order of tied
-    items from its distribution. Rows of a group share one membership. Weights are counts: whole numbers. All methods for
-    predictions use the posterior means.
+    items from its distribution. Rows of a group share one membership. Weights are counts: whole numbers. All
+    methods for predictions use the posterior means.
 
     Parameters
     ----------
