@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The step of an item that has won nothing has no end; it is taken in parts.
 _LONGEST_STEP = 5.0
+# It ends so far below the best item: odds of 1 to 10 ** 17, where all probabilities have reached their limits.
+_WIDEST_MODE = 40.0
 
 
 class Parameters(NamedTuple):
@@ -133,7 +135,9 @@ class GammaPrior(NamedTuple):
             shares = sums.shares + (self.concentration - 1)
             log_shares = np.log(shares) - np.log(shares.sum())
         # An item without wins and offers, under a flat prior, stays where it is.
-        step = Parameters(_centred(here.log_worths + np.where(np.isnan(ratio), 0.0, ratio)), log_shares)
+        there = here.log_worths + np.where(np.isnan(ratio), 0.0, ratio)
+        there = np.maximum(there, there.max(axis=1, keepdims=True) - _WIDEST_MODE)
+        step = Parameters(_centred(there), log_shares)
         total = weight + len(shares) * (self.concentration - 1)
         return step, np.concatenate([(wins - expected).ravel(), shares - total * np.exp(here.log_shares)])
 
