@@ -113,7 +113,7 @@ def waic_of(passes: Passes, log_worths: Table, log_shares: Table) -> Waic:
     >>> from plmix_dist.engine.threaded import ThreadedPasses
     >>> passes = ThreadedPasses(as_rankings([[0, 1]] * 3 + [[1, 0]]))
     >>> found = waic_of(passes, np.zeros((5, 1, 2)), np.zeros((5, 1)))
-    >>> round(found.elpd, 6) == round(4 * np.log(0.5), 6), found.n_effective
+    >>> bool(np.isclose(found.elpd, 4 * np.log(0.5))), found.n_effective
     (True, 0.0)
     """
     (answer,) = passes.run([Request(_WAIC, list(zip(log_worths, log_shares, strict=True)))])
