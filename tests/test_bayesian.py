@@ -380,7 +380,7 @@ def test_load__a_model_without_draws(tmp_path: Path) -> None:
 def test_same_bits__on_threads_and_any_number_of_workers() -> None:
     rng = np.random.default_rng(3)
     rows = separated(9_000).replace(weights=rng.integers(1, 4, 9_000).astype(np.float64))  # three leaves
-    settings = {"n_chains": 2, "n_warmup": 2, "n_draws": 6, "random_state": 1, "init": "prior"}
+    settings = {"n_chains": 2, "n_warmup": 1, "n_draws": 4, "random_state": 1, "init": "prior"}
 
     def bits(client: Any) -> list[bytes]:
         found = []
@@ -420,6 +420,12 @@ def test_inference_data__without_arviz(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ModuleNotFoundError, match="inference_data_ needs ArviZ"):
         inference_data({"log_worths": np.zeros((1, 4, 1, 2)), "shares": np.ones((1, 4, 1))}, {}, ["a", "b"])
+
+
+def test_arviz__is_imported_in_one_file() -> None:
+    files = (ROOT / "plmix_dist").rglob("*.py")
+    importing = [path.name for path in files if "import arviz" in path.read_text(encoding="utf-8")]
+    assert importing == ["arviz_data.py"]
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def sampled(
 ) -> tuple[Table, Table]:
     """Log-worths (n_chains, n_draws, K, n) and log-shares, from chains that begin at draws from the prior."""
     prior = prior_of(block.n_items, shape)
-    gibbs = Gibbs(prior, n_warmup=200, n_draws=n_draws, seed=seed)
+    gibbs = Gibbs(prior, n_warmup=100, n_draws=n_draws, seed=seed)
     begin = gibbs.start(from_prior(n_components, prior, n_chains, seed))
     state = run(ThreadedPasses(as_rankings(block, ties="marginal")), gibbs, begin)
     assert state.error is None
@@ -110,9 +110,9 @@ def test_sweep_sums__a_row_of_weight_3_is_three_rows(tied: bool) -> None:
         [row._replace(weight=1.0) for row in rows for _ in range(int(row.weight))], n_items=4
     )
     params = prepare(np.random.default_rng(1).normal(size=(2, 4)), np.log([0.3, 0.7]))
-    (one, its_error), (other, error) = (means_of_sums(block, params, 1_200) for block in (merged, copies))
+    (one, its_error), (other, error) = (means_of_sums(block, params, 600) for block in (merged, copies))
     assert (np.abs(one - other) < 4.5 * np.hypot(its_error, error) + 1e-12).all()
-    assert_allclose(its_error, error, rtol=0.25, atol=1e-12)  # so do the variances
+    assert_allclose(its_error, error, rtol=0.3, atol=1e-12)  # so do the variances
 
 
 def test_sweep_sums__rows_of_a_group_share_their_component() -> None:
@@ -132,12 +132,12 @@ def test_sweep_sums__rows_of_a_group_share_their_component() -> None:
 @pytest.mark.parametrize("shape", [0.5, 1.0, 3.0])
 def test_posterior__two_items_is_a_beta(shape: float) -> None:
     block = RankingBlock.from_array([[0, 1], [1, 0]], weights=[7.0, 2.0])
-    log_worths, _ = sampled(block, 1, 1_000, shape=shape)
+    log_worths, _ = sampled(block, 1, 700, shape=shape)
     drawn = 1 / (1 + np.exp(log_worths[:, :, 0, 1] - log_worths[:, :, 0, 0]))
     exact = stats.beta(shape + 7, shape + 2)
     assert_mean(drawn, exact.mean())
     assert_mean(drawn**2, exact.moment(2))
-    ranks = exact.cdf(drawn[:, :: int(2_000 / bulk_ess(drawn)) + 1].ravel())
+    ranks = exact.cdf(drawn[:, :: int(1_400 / bulk_ess(drawn)) + 1].ravel())
     assert stats.kstest(ranks, "uniform").pvalue > 1e-3
 
 
@@ -152,11 +152,11 @@ def test_posterior__three_items_by_quadrature(kinds: list[str]) -> None:
     truth = np.log([[4.0, 2.0, 1.0]])
     rows = drawn_rows(truth, np.zeros(1), kinds, range(len(kinds)), np.random.default_rng(2))
     rows[0] = rows[0]._replace(weight=2.0)
-    log_worths, _ = sampled(RankingBlock.from_rows(rows, n_items=3), 1, 700)
-    axis = np.linspace(-14, 14, 281)
-    grid = np.stack([*np.meshgrid(axis, axis, indexing="ij"), np.zeros((281, 281))], axis=-1)
+    log_worths, _ = sampled(RankingBlock.from_rows(rows, n_items=3), 1, 400)
+    axis = np.linspace(-14, 14, 141)
+    grid = np.stack([*np.meshgrid(axis, axis, indexing="ij"), np.zeros((141, 141))], axis=-1)
     grid -= grid.mean(axis=-1, keepdims=True)
-    worths, shares = grid[..., None, :], np.zeros((281, 281, 1))
+    worths, shares = grid[..., None, :], np.zeros((141, 141, 1))
     density = log_likelihood(rows, range(len(rows)), worths, shares) + log_prior(worths, shares, 1.0, 1.0)
     weights = np.exp(density - density.max())
     weights /= weights.sum()
@@ -176,9 +176,9 @@ def test_posterior__groups_by_quadrature() -> None:
     ]
     groups = [person for person, counts in enumerate(votes) for count in counts if count]
     block = RankingBlock.from_rows(rows, n_items=2, groups=groups)
-    log_worths, log_shares = sampled(block, 2, 1_200)
+    log_worths, log_shares = sampled(block, 2, 900)
     chance = 1 / (1 + np.exp(-2 * log_worths[..., 0]))  # (chains, draws, K): item 0 wins
-    axis, middle = np.linspace(-6, 6, 81), np.linspace(-7, 7, 57)
+    axis, middle = np.linspace(-6, 6, 61), np.linspace(-7, 7, 41)
     one, two, logit = np.meshgrid(axis, axis, middle, indexing="ij")
     worths = np.stack([np.stack([one, -one], -1), np.stack([two, -two], -1)], axis=-2)
     shares = np.stack([-np.logaddexp(0, -logit), -np.logaddexp(0, logit)], axis=-1)
@@ -224,8 +224,8 @@ def test_posterior__as_metropolis_finds_it() -> None:
     rng = np.random.default_rng(4)
     kinds = ["full"] * 25 + ["top-2"] * 10 + ["tied"] * 10 + ["slate"] * 5
     rows = drawn_rows(truth, shares, kinds, range(len(kinds)), rng)
-    log_worths, log_shares = sampled(RankingBlock.from_rows(rows, n_items=4), 2, 700, shape=2.0)
-    starts = np.tile(truth, (32, 1, 1)), np.tile(shares, (32, 1))
+    log_worths, log_shares = sampled(RankingBlock.from_rows(rows, n_items=4), 2, 400, shape=2.0)
+    starts = np.tile(truth, (24, 1, 1)), np.tile(shares, (24, 1))
     walked, walked_shares = metropolis(rows, range(len(rows)), starts, 1_800, rng, shape=2.0, step=0.35)
     worths = np.moveaxis(walked[600::6], 1, 0)  # (walks, steps, K, n)
     walked_shares = np.moveaxis(walked_shares[600::6], 1, 0)
@@ -296,21 +296,25 @@ def test_calibration__sweeps_keep_the_prior(design: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_calibration__ranks_are_uniform(design: str) -> None:
-    # Simulation-based calibration (Talts et al. 2018): the rank of the truth among draws of its posterior.
-    prior, rng = prior_of(4, 1.0, 1.0), np.random.default_rng(9)
-    n_draws, n_replicates, n_bins = 63, 320, 16
+    # Simulation-based calibration (Talts et al. 2018): the rank of the truth among draws of its posterior. Chains begin
+    # at another draw of the prior. Draws are 8 sweeps apart, which makes them nearly independent.
+    prior, rng = prior_of(4), np.random.default_rng(9)
+    n_warmup, n_draws, thin, n_bins = 100, 63, 8, 16
+    n_replicates = 320 if design == "rows" else 160
     ranks: dict[str, list[int]] = {name: [] for name in FUNCTIONS}
-    for replicate in range(n_replicates):
-        truth = prior.draw(2, rng)
+    for _ in range(n_replicates):
+        truth, here = prior.draw(2, rng), prior.draw(2, rng)
         block = drawn_data(design, truth, rng)
-        gibbs = Gibbs(prior, 150, n_draws, thin=10, seed=replicate)
-        # It begins at another draw of the prior: the truth would be forgotten or not, which must not matter.
-        begin = gibbs.start(from_prior(2, prior, 1, replicate))
-        state = run(ThreadedPasses(as_rankings(block, ties="marginal")), gibbs, begin)
-        draws = gibbs.draws(state)
+        draws = []
+        for sweep in range(1, n_warmup + n_draws * thin + 1):
+            here = prior.draw_given(sweep_sums(block, prepare(*here), rng), here, rng)
+            if sweep > n_warmup and (sweep - n_warmup) % thin == 0:
+                draws.append(here)
+        log_worths, log_shares = (
+            np.array([getattr(draw, name) for draw in draws]) for name in Parameters._fields
+        )
         for name, function in FUNCTIONS.items():
-            values = function(draws.log_worths[0], draws.log_shares[0])
-            ranks[name].append(int((values < function(*truth)).sum()))
+            ranks[name].append(int((function(log_worths, log_shares) < function(*truth)).sum()))
     for name, found in ranks.items():
         counts = np.bincount(np.array(found) * n_bins // (n_draws + 1), minlength=n_bins)
         assert stats.chisquare(counts).pvalue > 1e-3, (name, counts)
