@@ -226,9 +226,9 @@ def test_posterior__as_metropolis_finds_it() -> None:
     rows = drawn_rows(truth, shares, kinds, range(len(kinds)), rng)
     log_worths, log_shares = sampled(RankingBlock.from_rows(rows, n_items=4), 2, 400, shape=2.0)
     starts = np.tile(truth, (24, 1, 1)), np.tile(shares, (24, 1))
-    walked, walked_shares = metropolis(rows, range(len(rows)), starts, 1_800, rng, shape=2.0, step=0.35)
-    worths = np.moveaxis(walked[600::6], 1, 0)  # (walks, steps, K, n)
-    walked_shares = np.moveaxis(walked_shares[600::6], 1, 0)
+    walked, walked_shares = metropolis(rows, range(len(rows)), starts, 1_300, rng, shape=2.0, step=0.35)
+    worths = np.moveaxis(walked[400::6], 1, 0)  # (walks, steps, K, n)
+    walked_shares = np.moveaxis(walked_shares[400::6], 1, 0)
     # Components are far apart: the one that prefers item 0 is the first.
     first = log_worths[..., 0].argmax(axis=2)
     order = np.stack([first, 1 - first], axis=2)
@@ -278,10 +278,10 @@ def test_calibration__sweeps_keep_the_prior(design: str) -> None:
     # the number of sweeps, parameters are distributed as the prior (Geweke 2004). Nothing needs to converge.
     prior, rng = prior_of(3, 0.8, 1.5), np.random.default_rng(8)
     ends, before = [], [prior.draw(2, rng) for _ in range(5_000)]
-    for _ in range(400):
+    for _ in range(300):
         here = prior.draw(2, rng)
         block = drawn_data(design, here, rng)
-        for _ in range(3):
+        for _ in range(2):
             here = prior.draw_given(sweep_sums(block, prepare(*here), rng), here, rng)
         ends.append(here)
     for name, function in FUNCTIONS.items():
