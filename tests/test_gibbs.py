@@ -294,6 +294,7 @@ def test_calibration__sweeps_keep_the_prior(design: str) -> None:
 
 @pytest.mark.promise(30)
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("design", DESIGNS)
 def test_calibration__ranks_are_uniform(design: str) -> None:
     # Simulation-based calibration (Talts et al. 2018): the rank of the truth among draws of its posterior. Chains begin
