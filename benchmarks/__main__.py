@@ -24,6 +24,7 @@ NAMES = (
     "fits",
     "small_fits",
     "bootstrap",
+    "gibbs",
     "passes",
     "growth",
     "out_of_core",

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plmix_dist.bayesian import BayesianPlackettLuceMixture
     from plmix_dist.estimator import PlackettLuceMixture
     from plmix_dist.exporting import export
     from plmix_dist.ingestion import ingest
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "PlackettLuceMixture": "plmix_dist.estimator",
+    "BayesianPlackettLuceMixture": "plmix_dist.bayesian",
     "SpectralPlackettLuce": "plmix_dist.spectral",
     "MixtureParams": "plmix_dist.mixture",
     "Ranking": "plmix_dist.rankings",
@@ -45,6 +47,7 @@ _HOME = {
 __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "PlackettLuceMixture",
     "SpectralPlackettLuce",
+    "BayesianPlackettLuceMixture",
     "bootstrap",
     "ingest",
     "ingest_ratings",

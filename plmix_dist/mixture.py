@@ -160,7 +160,7 @@ class MixtureParams:
         about
             More entries for `model.json`.
         arrays
-            More arrays: `ghosts`, `share_coefficients`, or any whose name begins with `init_`.
+            More arrays, with names that `save_model` takes.
 
         Examples
         --------

@@ -75,5 +75,5 @@ def _run(arguments: list[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-from plmix_dist.cli import cluster, data, model  # noqa: E402, F401
+from plmix_dist.cli import bayes, cluster, data, model  # noqa: E402, F401
 from plmix_dist.cli import compile as _compile  # noqa: E402, F401 - the verbs register themselves

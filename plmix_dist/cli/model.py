@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.engine import LazyExecutor
     from plmix_dist.estimator import PlackettLuceMixture
+    from plmix_dist.fitted import MixtureEstimator
     from plmix_dist.store import Location, RankingStore
 
 _ITEMS_SHOWN = 5
@@ -168,8 +169,8 @@ def fit(
         tell_if_interrupted(written_so_far(folder, "wip/none", "model.json"))
         check_target(folder, "model", overwrite=force, sources=[opened.location.url])
         columns = _read_covariates(covariates)
-        job = _job(opened, seed, settings) | _covariates_of_job(columns)
-        if not force and _there_already(folder, job):
+        job = job_of(opened, seed, settings) | _covariates_of_job(columns)
+        if not force and there_already(folder, job):
             return _show_there_already(folder, out, talk)
         folder.check_writable()  # before hours of computing
         if progress is not None:
@@ -289,7 +290,7 @@ def predict(
     show(lines, record, **vars(talk))
 
 
-def _job(opened: RankingStore, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
+def job_of(opened: RankingStore, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     """What determines a fitted model: the rankings, the settings, the version."""
     from plmix_dist.prediction import digest_of_store
     from plmix_dist.store import Location
@@ -309,7 +310,7 @@ def _job(opened: RankingStore, seed: int, settings: dict[str, Any]) -> dict[str,
     }
 
 
-def _there_already(folder: Location, job: dict[str, Any]) -> bool:
+def there_already(folder: Location, job: dict[str, Any]) -> bool:
     """Whether the model of this job is there; an error if another one is."""
     from plmix_dist.store.models import MODEL, load_model
     from plmix_dist.store.targets import HOW_TO_REPLACE, differences
@@ -386,11 +387,12 @@ def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) ->
         ("start", _start_line(model.init_)),
         ("score", f"{record['score']:.6f} mean log-likelihood per {unit}"),
         *((event["action"], f"component {event['component'] + 1} had collapsed") for event in model.events_),
-        *_component_lines(model),
+        *component_lines(model),
     ]
 
 
-def _component_lines(model: PlackettLuceMixture) -> list[tuple[str, str]]:
+def component_lines(model: MixtureEstimator) -> list[tuple[str, str]]:
+    """Share and favourite items of each component."""
     return [
         (f"component {k + 1}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
         for k, share in enumerate(model.shares_)

@@ -16,7 +16,9 @@ from plmix_dist.inference.anderson import AndersonMemory
 from plmix_dist.inference.covariates import CovariateState, SharePoint
 from plmix_dist.inference.em import EmState, Inner
 from plmix_dist.inference.fixed_point import Evaluation, Good, Iteration
+from plmix_dist.inference.gibbs import GibbsState
 from plmix_dist.inference.hessian import Hessian
+from plmix_dist.inference.map_em import MapState
 from plmix_dist.inference.newton import NewtonState
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.together import TogetherState
@@ -32,10 +34,12 @@ _CLASSES: tuple[Any, ...] = (
     CovariateState,
     EmState,
     Evaluation,
+    GibbsState,
     Good,
     Hessian,
     Inner,
     Iteration,
+    MapState,
     NewtonState,
     Point,
     SharePoint,

@@ -1,6 +1,6 @@
 """The only numba: sums over the rows of a block, compiled; arrays in, arrays out.
 
-`plain.py` says in a few lines of NumPy what `em_statistics` computes: read it first.
+`plain.py` says in a few lines of NumPy what `em_statistics` and `sweep_sums` compute: read it first.
 """
 
 from plmix_dist.kernels.compilation import (
@@ -20,6 +20,7 @@ from plmix_dist.kernels.pair_statistics import PairStatistics, pair_statistics
 from plmix_dist.kernels.pairwise import pairwise_wins
 from plmix_dist.kernels.prepared import Prepared, prepare
 from plmix_dist.kernels.surprise import place_surprises
+from plmix_dist.kernels.sweep_sums import SweepSums, sweep_sums
 
 __all__ = [
     "FIRST_FIT_SECONDS",
@@ -29,6 +30,7 @@ __all__ = [
     "Memberships",
     "PairStatistics",
     "Prepared",
+    "SweepSums",
     "cache_folder",
     "compile_kernels",
     "drawn_statistics",
@@ -42,4 +44,5 @@ __all__ = [
     "place_surprises",
     "prepare",
     "row_posteriors",
+    "sweep_sums",
 ]

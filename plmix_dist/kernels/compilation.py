@@ -5,11 +5,19 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from plmix_dist.kernels import em_pass, observed_information, pairwise, posteriors, row_logs, surprise
+from plmix_dist.kernels import (
+    em_pass,
+    observed_information,
+    pairwise,
+    posteriors,
+    row_logs,
+    surprise,
+    sweep_sums,
+)
 from plmix_dist.kernels.native import Kernel
 
 # All kernels are known once these modules are imported.
-_MODULES = (em_pass, observed_information, pairwise, posteriors, row_logs, surprise)
+_MODULES = (em_pass, observed_information, pairwise, posteriors, row_logs, surprise, sweep_sums)
 
 # About how long a first fit compiles, in seconds.
 FIRST_FIT_SECONDS = 3

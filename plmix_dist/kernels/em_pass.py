@@ -88,7 +88,7 @@ class PassSums(NamedTuple):
 
 _add_rows = Kernel("add_rows", Rows, Prepared, Slots, PassSums)
 _add_rows_and_rates = Kernel("add_rows_and_rates", Rows, Prepared, Slots, PassSums, RateSums)
-_spread_below = Kernel("spread_below", Prepared, PassSums)
+spread_below = Kernel("spread_below", Prepared, PassSums)
 
 
 class GivenPosteriors(NamedTuple):
@@ -193,7 +193,7 @@ def _summed(
 ) -> EmStatistics:
     """Run the kernel over all rows."""
     probabilities = probabilities_of(rows.n_rows, workspace)
-    sums = _pass_sums(probabilities, None if given is None else given.posteriors, current, workspace)
+    sums = pass_sums(probabilities, None if given is None else given.posteriors, current, workspace)
     slots = slots_for(rows, current, workspace)
     passed = pointers(rows), workspace.pointers_of(current), pointers(slots), pointers(sums)
     rates = np.zeros((0, current.n_items, 0))
@@ -204,15 +204,15 @@ def _summed(
     else:
         _add_rows(*passed)
     if block.below.any():
-        _spread_below(passed[1], passed[3])
+        spread_below(passed[1], passed[3])
     if given is None:
         log_likelihood = np.array(np.sum(rows.weights.array * logs_of(probabilities)))
     else:
         log_likelihood = given.log_likelihood
-    return _statistics(log_likelihood, sums.sums.array, rates, current)
+    return statistics_of(log_likelihood, sums.sums.array, rates, current)
 
 
-def _pass_sums(
+def pass_sums(
     probabilities: Probabilities,
     given: NDArray[np.float64] | None,
     params: Prepared,
@@ -234,7 +234,7 @@ def _pass_sums(
     )
 
 
-def _statistics(
+def statistics_of(
     log_likelihood: NDArray[np.float64],
     sums: NDArray[np.float64],
     rates: NDArray[np.float64],

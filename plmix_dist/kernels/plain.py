@@ -1,4 +1,6 @@
-"""What an EM pass computes, in plain NumPy: the specification of `em_statistics`. Read this file first.
+"""What a pass of EM or a Gibbs sweep computes, in plain NumPy: the specification of `em_statistics` and `sweep_sums`.
+
+Read this file first.
 
 A ranking is a sequence of choices. At each choice some items are on offer and one of them wins. Component k chooses
 item j with probability worth[k, j] / (sum of worth[k, i] over all items i on offer). The winner then leaves.
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plmix_dist.kernels.em_pass import EmStatistics
+from plmix_dist.kernels.sweep_sums import SweepSums
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +75,52 @@ def plain_em_statistics(
             beaten = [item for item in on_offer if item != winner]
             rates[:, winner, beaten] += (share * winner_chance)[:, None]
     return EmStatistics(np.array(log_likelihood), expected, shares, wins, expected_wins, rates)
+
+
+def plain_sweep_sums(
+    block: RankingBlock,
+    log_worths: NDArray[np.float64],
+    log_shares: NDArray[np.float64],
+    uniforms: NDArray[np.float64],
+    exponentials: NDArray[np.float64],
+) -> SweepSums:
+    """The sums of a Gibbs sweep over rows without weights, groups and ties.
+
+    Parameters
+    ----------
+    block
+        The rankings.
+    log_worths : (n_components, n_items)
+    log_shares : (n_components,)
+    uniforms : (n_rankings,)
+        Decide the component of each row.
+    exponentials : (n_choices,)
+        Exponential numbers of rate 1, one per choice, row by row.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block = RankingBlock.from_array([[1, 0, 2]])
+    >>> found = plain_sweep_sums(block, np.log([[2.0, 1.0, 1.0]]), np.zeros(1), np.array([0.5]), np.array([1.0, 3.0]))
+    >>> found.wins.tolist(), found.offers.tolist()
+    ([[1.0, 1.0, 0.0]], [[2.5, 0.25, 1.25]])
+    """
+    n_components, n_items = log_worths.shape
+    worths = np.exp(log_worths - log_worths.max(axis=1, keepdims=True))
+    log_likelihood, shares = 0.0, np.zeros(n_components)
+    wins, offers = np.zeros((2, n_components, n_items))
+    numbers = iter(exponentials)
+    for row in range(block.n_rankings):
+        joint = plain_row_log_likelihood(block, row, worths) + log_shares
+        total = np.logaddexp.reduce(joint)
+        log_likelihood += total
+        k = int(np.searchsorted(np.cumsum(np.exp(joint - total)), uniforms[row], side="right"))
+        shares[k] += 1
+        for winner, on_offer in plain_choices(block, row):
+            exponential = next(numbers) / worths[k, on_offer].sum()
+            wins[k, winner] += 1
+            offers[k, on_offer] += exponential * worths[k, on_offer]
+    return SweepSums(np.array(log_likelihood), shares, wins, offers)
 
 
 def plain_row_log_likelihood(

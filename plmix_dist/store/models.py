@@ -43,7 +43,8 @@ _MOST_COMPONENTS = 1 << 20
 _NPY_HEADER = 1 << 16
 _READ_ATTEMPTS = 5
 _ARRAY_FILE = re.compile(
-    r"(log_worths|shares|ghosts|share_coefficients|init_[A-Za-z0-9_]+)(\.[0-9a-f]{12})?\.npy"
+    r"(log_worths|shares|ghosts|share_coefficients|map_log_worths|map_shares|(draws|init)_[A-Za-z0-9_]+)"
+    r"(\.[0-9a-f]{12})?\.npy"
 )
 _DRAFT = re.compile(
     rf"({_ARRAY_FILE.pattern}|model\.json)\.[0-9a-f]{{32}}\.tmp"
@@ -73,7 +74,8 @@ def save_model(location: Location, record: Mapping[str, Any], arrays: Mapping[st
     record
         Entries for `model.json`. Numbers that are not finite become null.
     arrays
-        `log_worths`, `shares`, `ghosts`, `share_coefficients` and any number of `init_...`.
+        `log_worths`, `shares`, `ghosts`, `share_coefficients`, `map_log_worths`, `map_shares`, and any number of
+        `init_...` and `draws_...`.
 
     Examples
     --------

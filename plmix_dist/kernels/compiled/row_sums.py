@@ -47,7 +47,19 @@ def add_row(row: Any, params: Any, scratch: Any, sums: Any) -> None:
         store4(sums.expected, lane, load4(sums.expected, lane) + share * logs)
         _add_wins(row, lane, params.width, share, scratch.inverse, sums.sums)
     if row.below:
-        _correct_below(row, params, scratch, sums.sums, sums.below)
+        for component in range(params.n_components):
+            _correct_below(row, component, params, scratch, sums.sums, sums.below)
+
+
+@kernel_part
+def add_member(row: Any, component: int, params: Any, scratch: Any, sums: Any) -> None:
+    """Add one row that was evaluated, and is a member of one component, to shares, wins and offers."""
+    lane = component // 4 * 4
+    share = load4(scratch.posterior, lane)
+    store4(sums.shares, lane, load4(sums.shares, lane) + share)
+    _add_wins(row, lane, params.width, share, scratch.inverse, sums.sums)
+    if row.below:
+        _correct_below(row, component, params, scratch, sums.sums, sums.below)
 
 
 @kernel_part
@@ -97,7 +109,7 @@ def _add_win(entry: int, lane: int, width: int, offers: Any, share: Any, sums: i
 
 
 @kernel_part
-def _correct_below(row: Any, params: Any, scratch: Any, sums: int, below_sums: int) -> None:
+def _correct_below(row: Any, component: int, params: Any, scratch: Any, sums: int, below_sums: int) -> None:
     """Offers to unlisted items: noted once, at the first unlisted item in a component's order by falling worth.
 
     The kernel `spread_below` gives them to that item and to all items after it. Listed items among these must not get
@@ -105,22 +117,21 @@ def _correct_below(row: Any, params: Any, scratch: Any, sums: int, below_sums: i
     the offers are added to the unlisted items one by one instead.
     """
     width, n_items = params.width, params.n_items
-    for component in range(params.n_components):
-        total = 0.0
-        for place in range(row.n_choices):
-            total += load(scratch.inverse, place * width + component)
-        offers = load(scratch.posterior, component) * total
-        if load(scratch.inverse, component) < _WORTH_SPREADING * total:
-            for item in range(n_items):
-                if not is_listed(row, item, scratch):
-                    _add(sums, item * 2 * width + component, offers)
-        else:
-            first = load_index(scratch.first_unlisted, component)
-            _add(below_sums, first * width + component, offers)
-            for place in range(row.n_listed):
-                entry = load_index(row.entries, place)
-                if load_index(params.rank, entry + component) >= first:
-                    _add(sums, 2 * entry + component, -offers)
+    total = 0.0
+    for place in range(row.n_choices):
+        total += load(scratch.inverse, place * width + component)
+    offers = load(scratch.posterior, component) * total
+    if load(scratch.inverse, component) < _WORTH_SPREADING * total:
+        for item in range(n_items):
+            if not is_listed(row, item, scratch):
+                _add(sums, item * 2 * width + component, offers)
+    else:
+        first = load_index(scratch.first_unlisted, component)
+        _add(below_sums, first * width + component, offers)
+        for place in range(row.n_listed):
+            entry = load_index(row.entries, place)
+            if load_index(params.rank, entry + component) >= first:
+                _add(sums, 2 * entry + component, -offers)
 
 
 @kernel_part
