@@ -105,6 +105,10 @@ class OptimumFoundOnceWarning(UserWarning):
     """Of the starts of a search, only one reached the best optimum that was found: there may be better ones."""
 
 
+class CheckpointWarning(UserWarning):
+    """A checkpoint is damaged, and the one before it was taken."""
+
+
 class StartWarning(UserWarning):
     """A start was made, but the user should know something about it."""
 

@@ -6,6 +6,7 @@ between two pieces of work (`check_stopped`). They are daemons, so one that is i
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -15,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 Result = TypeVar("Result")
 
@@ -23,6 +24,7 @@ Result = TypeVar("Result")
 STOP_SECONDS = 1.0
 
 _this_thread = threading.local()
+_before_the_end: list[Callable[[], object]] = []
 _left_alone: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
@@ -51,6 +53,44 @@ def threads_left_alone() -> bool:
     False
     """
     return any(thread.is_alive() for thread in _left_alone)
+
+
+@contextlib.contextmanager
+def called_before_the_end(save: Callable[[], object]) -> Iterator[None]:
+    """While this is open, `save` is called before an interruption ends the process, from whatever thread ends it.
+
+    Examples
+    --------
+    >>> with called_before_the_end(lambda: print("saved")):
+    ...     save_before_the_end(seconds=1.0)
+    saved
+    True
+    """
+    _before_the_end.append(save)
+    try:
+        yield
+    finally:
+        _before_the_end.remove(save)
+
+
+def save_before_the_end(seconds: float) -> bool:
+    """Call all that `called_before_the_end` was given, for so many seconds at most; whether that was enough.
+
+    Examples
+    --------
+    >>> save_before_the_end(seconds=1.0)
+    True
+    """
+
+    def save_all() -> None:
+        for save in _before_the_end:
+            with contextlib.suppress(Exception):  # the process ends, and the checkpoint before is whole
+                save()
+
+    saver = threading.Thread(target=save_all, name="save", daemon=True)
+    saver.start()
+    saver.join(seconds)
+    return not saver.is_alive()
 
 
 class StoppableThreads(Executor):

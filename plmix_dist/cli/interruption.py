@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from plmix_dist.cli.output import EXIT_INTERRUPTED, report_error
 from plmix_dist.cli.streams import at_terminal, say
 from plmix_dist.errors import PlmixError
+from plmix_dist.interruption import save_before_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 NOTHING_WRITTEN = "nothing was written; run the same command again to start over"
 # After Ctrl-C a verb has so many seconds to end in order. Whatever it writes survives a process that is killed.
 _GRACE_SECONDS = 1.2
+# A computation that saves checkpoints has so many seconds more for the last one.
+_SAVE_SECONDS = 7.0
 _SHOW_CURSOR = "\x1b[?25h"
 
 _what_is_left: list[Callable[[], str]] = []
@@ -177,6 +180,9 @@ def _watch(heard: int, over: threading.Event) -> None:
         second = threading.Thread(target=_wait_for_second, args=(signals, over), daemon=True)
         second.start()
         second.join(_GRACE_SECONDS)
+        if over.is_set():
+            return
+        save_before_the_end(_SAVE_SECONDS)
         if over.is_set():
             return
         if at_terminal():

@@ -16,6 +16,7 @@ from plmix_dist.errors import NonFiniteError
 from plmix_dist.inference import anderson
 from plmix_dist.inference.anderson import AndersonMemory
 from plmix_dist.inference.point import WIDEST_POINT, Point
+from plmix_dist.inference.saved_state import savable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ _NEWTON: Step = "newton"
 Ended = Literal["converged", "stalled", "interrupted", "exhausted"]
 
 
+@savable
 class Evaluation(NamedTuple):
     """What one pass over the data tells about a point.
 
@@ -61,6 +63,7 @@ class Evaluation(NamedTuple):
     details: dict[str, Any]
 
 
+@savable
 class Good(NamedTuple):
     """The last point that was taken."""
 
@@ -68,6 +71,7 @@ class Good(NamedTuple):
     evaluation: Evaluation
 
 
+@savable
 class Iteration(NamedTuple):
     """An iteration under way.
 
