@@ -37,6 +37,10 @@ class SettingsError(PlmixError, ValueError):
     """An option, or a combination of options, is not allowed."""
 
 
+class JobError(SettingsError):
+    """A job file is not valid. The message names all that is wrong with it."""
+
+
 class StoreError(PlmixError, OSError):
     """Base of all errors of a store on disk or behind a URL."""
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import signal
 import threading
 import time
 import weakref
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from plmix_dist.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +29,10 @@ STOP_SECONDS = 1.0
 _this_thread = threading.local()
 _before_the_end: list[Callable[[], object]] = []
 _left_alone: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+class OutOfTime(KeyboardInterrupt):
+    """The time of this process is over: a limit was reached, or the system asked it to end (SIGTERM)."""
 
 
 class Stopped(BaseException):
@@ -53,6 +60,46 @@ def threads_left_alone() -> bool:
     False
     """
     return any(thread.is_alive() for thread in _left_alone)
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """While this is open, SIGTERM and the end of so many seconds raise OutOfTime in the main thread.
+
+    Parameters
+    ----------
+    seconds
+        None for no limit; then SIGTERM alone does.
+
+    Examples
+    --------
+    >>> with time_limit(0.01):
+    ...     time.sleep(5)
+    Traceback (most recent call last):
+    ...
+    plmix_dist.interruption.OutOfTime: SIGALRM
+    """
+    if threading.current_thread() is not threading.main_thread():
+        if seconds is not None:
+            raise SettingsError("a limit of seconds needs the main thread of a process; run this there")
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        del frame
+        # A second one must not break what is put in order.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise OutOfTime(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGALRM)}
+    signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

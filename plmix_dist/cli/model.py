@@ -16,6 +16,7 @@ from plmix_dist.cli.interruption import NOTHING_WRITTEN, tell_if_interrupted, wr
 from plmix_dist.cli.options import Talk, checkpoint_options, computing, force_option, seed_option, talking
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
 from plmix_dist.errors import PlmixError, StoreError, StoreExistsError, StoreNotFoundError
+from plmix_dist.interruption import time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,7 +158,9 @@ def fit(
         if force and checkpoint is not None:
             CheckpointFolder(Location.of(checkpoint.path)).clear()
         model = PlackettLuceMixture(random_state=seed, progress=progress, checkpoint=checkpoint, **settings)
-        _fit_without_warnings(model, opened, executor, columns)
+        # With a checkpoint, SIGTERM saves the state and ends in order.
+        with contextlib.nullcontext() if checkpoint is None else time_limit(None):
+            _fit_without_warnings(model, opened, executor, columns)
     model.save(folder, about={"job": job})
     record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
     lines = [*_fit_lines(model, record, _unit(opened)), *_truth_lines(model, store, record)]

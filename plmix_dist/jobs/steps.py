@@ -1,0 +1,275 @@
+"""The steps of a job, one value each: read the sources, fit, write memberships. The driver runs them in this order.
+
+A step that finds its result there does nothing and says so. A new step, such as a report, is one more value in `STEPS`.
+A new method of fitting, such as selection or sampling, is one more value in `METHODS`, and its name in the schema.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from plmix_dist import __version__
+from plmix_dist.data import weight_of_memberships
+from plmix_dist.data.covariate_files import read_covariates
+from plmix_dist.errors import (
+    CollapsedComponentWarning,
+    IngestError,
+    NotConvergedWarning,
+    StoreExistsError,
+    StoreNotFoundError,
+)
+from plmix_dist.estimator import PlackettLuceMixture
+from plmix_dist.formats.sources import file_digest, find_sources
+from plmix_dist.inference.fingerprint import digest_of
+from plmix_dist.ingestion import ingest
+from plmix_dist.jobs.output_folder import MEMBERSHIPS, MODEL, SUMMARY, JobProgress
+from plmix_dist.prediction import write_predictions
+from plmix_dist.starts.start_settings import INITS
+from plmix_dist.store import Location, open_store
+from plmix_dist.store.checkpoints import CheckpointFolder
+from plmix_dist.store.manifest import sha256
+from plmix_dist.store.models import load_model
+from plmix_dist.store.reader import digest_of_store
+from plmix_dist.store.targets import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plmix_dist.engine import LazyExecutor
+    from plmix_dist.jobs.job_file import Job
+    from plmix_dist.jobs.output_folder import OutputFolder
+    from plmix_dist.prediction import Written
+    from plmix_dist.store import RankingStore
+
+
+class Context(NamedTuple):
+    """What a step works with.
+
+    Parameters
+    ----------
+    job
+        The checked job.
+    folder
+        Where it writes.
+    executor
+        Where it computes.
+    force
+        Whether a model of other settings, and its checkpoints, are replaced.
+    shown
+        What shows the progress of a fit to people, or None.
+    """
+
+    job: Job
+    folder: OutputFolder
+    executor: LazyExecutor
+    force: bool = False
+    shown: Any = None
+
+
+class Step(NamedTuple):
+    """A step of a job.
+
+    Parameters
+    ----------
+    name
+        Its name in summary and log.
+    wanted
+        Whether a job asks for it.
+    run
+        Does it, and gives its part of the summary. "changed" says whether anything was done.
+    """
+
+    name: str
+    wanted: Callable[[Job], bool]
+    run: Callable[[Context], dict[str, Any]]
+
+
+def _read(context: Context) -> dict[str, Any]:
+    """Read the sources that the store does not have yet."""
+    job = context.job
+    place = Location.of(job["data.store"])
+    there = open_store(place) if place.exists("manifest.json") else None
+    before = (context.folder.read(SUMMARY) or {}).get("read", {}).get("files", {})
+    files = {file: file_digest(file) for file in find_sources(job["data.sources"])}
+    new = new_sources(files, before, there)
+    if new:
+        there = ingest(
+            new,
+            place,
+            format=job["data.format"],
+            unranked=job["data.unranked"],
+            on_error=job["data.on_error"],
+            merge=job["data.merge"],
+            columns=job["data.columns"],
+            delimiter=job["data.delimiter"],
+            append=there is not None,
+            executor=context.executor,
+        )
+    assert there is not None
+    return {"changed": bool(new), "new": new, "n_rankings": there.n_rankings, "files": before | files}
+
+
+def new_sources(files: dict[str, str], before: dict[str, str], store: RankingStore | None) -> list[str]:
+    """The files that a store was not made from; an error for one that was changed since.
+
+    Parameters
+    ----------
+    files, before
+        Digests of files now, and when the job read them last.
+    store
+        The store, or None if it is not there yet.
+
+    Examples
+    --------
+    >>> new_sources({"a.csv": "1", "b.csv": "2"}, {}, None)
+    ['a.csv', 'b.csv']
+    """
+    if store is None:
+        return list(files)
+    events = store.manifest.history
+    known = {source.get("sha256") for event in events for source in event.get("sources", [])}
+    new = [file for file, digest in files.items() if digest not in known]
+    for file in new:
+        if file in before:
+            raise IngestError(
+                f"{file} was changed since it was read into {store.location.url}, which has its rows as they were; "
+                "give new rows a file of their own, or make the store anew"
+            )
+    return new
+
+
+def _fit(context: Context) -> dict[str, Any]:
+    """Fit the mixture, unless its model is there; from the last model if rankings were added since."""
+    job, folder = context.job, context.folder
+    store = open_store(job["data.store"])
+    columns = None if job["data.covariates"] is None else read_covariates(job["data.covariates"])
+    made_from = model_made_from(job, store, columns)
+    place = folder.location.child(MODEL)
+    there = _made_from_there(place)
+    if there == made_from and not context.force:
+        return _fit_summary(PlackettLuceMixture.load(place), store) | {"changed": False}
+    settings = job.fit_settings()
+    warm = False
+    if there is not None and not context.force:
+        _refuse_other_settings(folder, made_from, there)
+        warm = bool(job["start.warm"])
+        settings["init"] = PlackettLuceMixture.load(place) if warm else settings["init"]
+    _clear_finished(context)
+    model = PlackettLuceMixture(
+        random_state=job["model.seed"],
+        progress=JobProgress(folder, context.shown),
+        checkpoint=job.checkpoint,
+        **settings,
+    )
+    with warnings.catch_warnings():
+        for said_in_the_summary in (NotConvergedWarning, CollapsedComponentWarning):
+            warnings.simplefilter("ignore", said_in_the_summary)
+        model.fit(store, client=context.executor.client_if_asked(), membership_covariates=columns)
+    model.init = job["start.init"]
+    model.save(place, about={"job": made_from})
+    folder.write_history(model.history_)
+    return _fit_summary(model, store) | {"changed": True, "warm_start": warm}
+
+
+def model_made_from(job: Job, store: RankingStore, columns: Any) -> dict[str, Any]:
+    """What decides every bit of the model, but for where a warm start begins."""
+    settings = {name: value for name, value in job.fit_settings().items() if name != "residency"}
+    init = settings["init"]
+    if init not in INITS:
+        init = f"{init} {sha256(Location.of(init).read_bytes('model.json'))[:12]}"
+    return {
+        "rankings": sha256(f"{digest_of_store(store)} {store.item_names}".encode())[:16],
+        "covariates": None if columns is None else digest_of(columns),
+        "version": __version__,
+        "seed": job["model.seed"],
+        **settings,
+        "init": init,
+    }
+
+
+def _made_from_there(place: Location) -> dict[str, Any] | None:
+    """What the model that is there was made from; None if there is none."""
+    try:
+        record = load_model(place).record.get("job")
+    except StoreNotFoundError:
+        return None
+    return record if isinstance(record, dict) else {}
+
+
+def _refuse_other_settings(folder: OutputFolder, mine: dict[str, Any], there: dict[str, Any]) -> None:
+    """An error if more than the rankings (or the version) has changed since the last model."""
+    grown = ("rankings", "covariates", "version")
+    told = differences(*({k: v for k, v in one.items() if k not in grown} for one in (mine, there)))
+    if told:
+        raise StoreExistsError(
+            f"{folder.path} holds the model of another job ({told}); choose another outputs.folder, or replace it with "
+            "`plmix run JOB --force`"
+        )
+
+
+def _clear_finished(context: Context) -> None:
+    """Remove checkpoints of a fit that was finished, or all of them if that is asked for."""
+    summary = context.folder.read(SUMMARY) or {}
+    if context.force or "fit" in summary.get("finished_steps", []):
+        CheckpointFolder(Location.of(context.job.checkpoint.path)).clear()
+
+
+def _fit_summary(model: PlackettLuceMixture, store: RankingStore) -> dict[str, Any]:
+    weight = weight_of_memberships(store)
+    return {
+        "converged": model.converged_,
+        "n_iter": model.n_iter_,
+        "log_likelihood": model.log_likelihood_,
+        "score": model.log_likelihood_ / weight,
+        "gradient_norm": model.gradient_norm_,
+        "shares": model.shares_.tolist(),
+        "m_step": model.m_step_,
+        "n_rankings": store.n_rankings,
+        "n_items": store.n_items,
+    }
+
+
+def _predict(context: Context) -> dict[str, Any]:
+    """Write the membership of every ranking."""
+    job, place = context.job, context.folder.location
+    model = PlackettLuceMixture.load(place.child(MODEL))
+    columns = None if job["data.covariates"] is None else read_covariates(job["data.covariates"])
+
+    def write(*, overwrite: bool) -> Written:
+        return write_predictions(
+            model._mixture(),
+            open_store(job["data.store"]),
+            place.child(MEMBERSHIPS),
+            overwrite=overwrite,
+            executor=context.executor,
+            ties=model.ties,
+            share_coefficients=model.share_coefficients_,
+            membership_covariates=columns,
+        )
+
+    try:
+        written = write(overwrite=False)
+    except StoreExistsError:  # those of the last model, in the folder of this job
+        written = write(overwrite=True)
+    return {"changed": written.changed, "n_rankings": written.n_rankings}
+
+
+# What a job computes, by `model.method`.
+METHODS: dict[str, Callable[[Context], dict[str, Any]]] = {"fit": _fit}
+
+
+def _run_method(context: Context) -> dict[str, Any]:
+    return METHODS[context.job["model.method"]](context)
+
+
+STEPS = (
+    Step("read", lambda job: job["data.sources"] is not None, _read),
+    Step("fit", lambda job: job["model.method"] in METHODS, _run_method),
+    Step("memberships", lambda job: bool(job["outputs.memberships"]), _predict),
+)
+
+
+def wanted_steps(job: Job) -> Iterator[Step]:
+    """The steps that a job asks for, in order."""
+    return (step for step in STEPS if step.wanted(job))
