@@ -87,17 +87,20 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 
     def stop(number: int, frame: object) -> None:
         del frame
-        # A second one must not break what is put in order.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for each in before:  # a second one must not break what is put in order
+            signal.signal(each, signal.SIG_IGN)
         raise OutOfTime(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGALRM)}
-    signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+    # The alarm clock may be somebody else's: it is touched only where there is a limit.
+    heard = (signal.SIGTERM,) if seconds is None else (signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.signal(number, stop) for number in heard}
+    if seconds is not None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if seconds is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
 

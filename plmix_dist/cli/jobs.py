@@ -127,6 +127,8 @@ def _summary_lines(job: Job, summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("rankings", number(fit["n_rankings"])),
         ("folder", str(job.folder)),
     ]
+    if postponed := summary["read"].get("postponed"):
+        lines.append(("postponed", f"{len(postponed)} new files; run this again to read them"))
     return lines + [
         ("hook failed", f"{name}: {why}") for name, why in summary.get("failed_hooks", {}).items()
     ]

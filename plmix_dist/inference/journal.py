@@ -100,10 +100,6 @@ class Journal:
         self._finish(path, result)
         return result
 
-    def holds(self, name: str) -> bool:
-        """Whether the result of a stage is there."""
-        return self._path(name) in self._finished
-
     def begin(self, name: str, state: State) -> State:
         """The state that a loop goes on from: the saved one, or the one given."""
         path = self._path(name)

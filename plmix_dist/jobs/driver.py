@@ -23,9 +23,7 @@ from plmix_dist.interruption import OutOfTime, time_limit
 from plmix_dist.jobs.hooks import run_hooks, write_metrics
 from plmix_dist.jobs.job_file import Job, read_job
 from plmix_dist.jobs.output_folder import JOB, SUMMARY, OutputFolder, now
-from plmix_dist.jobs.steps import Context, wanted_steps
-from plmix_dist.store.checkpoints import CheckpointFolder
-from plmix_dist.store.location import Location
+from plmix_dist.jobs.steps import Context, refuse_another_job, unfinished_fit, wanted_steps
 from plmix_dist.store.lock import write_lock
 
 if TYPE_CHECKING:
@@ -108,15 +106,16 @@ def _run(job: Job, folder: OutputFolder, *, force: bool, shown: Any) -> dict[str
         "version": __version__,
         "state": "running",
         "begun": now(),
-        "finished_steps": before.get("finished_steps", []),
         "read": before.get("read", {}),
     }
-    folder.write(JOB, job.values)
-    folder.write_environment()
     folder.log("begun", job=job["name"], version=__version__)
     try:
         with time_limit(job["limits.seconds"]), LazyExecutor(cluster_options(job)) as executor:
-            _run_steps(Context(job, folder, executor, force, shown), summary)
+            context = Context(job, folder, executor, force, shown)
+            refuse_another_job(context)
+            folder.write(JOB, job.values)
+            folder.write_environment()
+            _run_steps(context, summary)
     except BaseException as error:
         ending = ending_of(error)
         summary["error"] = f"{type(error).__name__}: {error}"
@@ -131,7 +130,7 @@ def _run(job: Job, folder: OutputFolder, *, force: bool, shown: Any) -> dict[str
 
 
 def _run_steps(context: Context, summary: dict[str, Any]) -> None:
-    """Run the steps that are wanted; those that are finished are named in the summary, which is kept up to date."""
+    """Run the steps that are wanted. The summary says which one runs, and what those before have found."""
     folder, changed = context.folder, False
     for step in wanted_steps(context.job):
         folder.write(SUMMARY, summary | {"step": step.name})
@@ -140,7 +139,6 @@ def _run_steps(context: Context, summary: dict[str, Any]) -> None:
         found = step.run(context)
         changed = changed or found["changed"]
         summary[step.name] = found | {"seconds": round(time.monotonic() - begun, 3)}
-        summary["finished_steps"] = [*(s for s in summary["finished_steps"] if s != step.name), step.name]
         folder.log("step ended", step=step.name, changed=found["changed"])
     summary["changed"] = changed
 
@@ -206,8 +204,7 @@ def status(path: Path) -> dict[str, Any]:
     summary = folder.read(SUMMARY) or {"state": "not begun"}
     if summary["state"] == "running" and not _is_running(folder):
         summary["state"] = "stopped"
-    newest = CheckpointFolder(Location.of(job.checkpoint.path)).newest()
-    return summary | {"checkpoint": newest, "iteration": folder.last_iteration()}
+    return summary | {"checkpoint": unfinished_fit(job), "iteration": folder.last_iteration()}
 
 
 def _is_running(folder: OutputFolder) -> bool:

@@ -15,6 +15,7 @@ from plmix_dist.data.covariate_files import read_covariates
 from plmix_dist.errors import (
     CollapsedComponentWarning,
     IngestError,
+    JobError,
     NotConvergedWarning,
     StoreExistsError,
     StoreNotFoundError,
@@ -23,7 +24,7 @@ from plmix_dist.estimator import PlackettLuceMixture
 from plmix_dist.formats.sources import file_digest, find_sources
 from plmix_dist.inference.fingerprint import digest_of
 from plmix_dist.ingestion import ingest
-from plmix_dist.jobs.output_folder import MEMBERSHIPS, MODEL, SUMMARY, JobProgress
+from plmix_dist.jobs.output_folder import JOB, MEMBERSHIPS, MODEL, SUMMARY, JobProgress
 from plmix_dist.prediction import write_predictions
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store import Location, open_store
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
     from plmix_dist.jobs.output_folder import OutputFolder
     from plmix_dist.prediction import Written
     from plmix_dist.store import RankingStore
+
+
+# Keys that decide what the model is; among them, those that change no bit of it, or what may change from run to run.
+_DECISIVE = ("model.", "start.", "data.store", "data.covariates")
+_WITHOUT = ("model.residency", "start.warm")
 
 
 class Context(NamedTuple):
@@ -93,6 +99,9 @@ def _read(context: Context) -> dict[str, Any]:
     before = (context.folder.read(SUMMARY) or {}).get("read", {}).get("files", {})
     files = {file: file_digest(file) for file in find_sources(job["data.sources"])}
     new = new_sources(files, before, there)
+    if there is not None and unfinished_fit(job) is not None and not context.force:
+        # The fit that was stopped is finished first, to the rankings that it began with.
+        return {"changed": False, "postponed": new, "n_rankings": there.n_rankings, "files": before}
     if new:
         there = ingest(
             new,
@@ -148,14 +157,14 @@ def _fit(context: Context) -> dict[str, Any]:
     place = folder.location.child(MODEL)
     there = _made_from_there(place)
     if there == made_from and not context.force:
+        _clear_checkpoints(job)  # of a job that was stopped after it had saved its model
         return _fit_summary(PlackettLuceMixture.load(place), store) | {"changed": False}
+    if context.force:
+        _clear_checkpoints(job)
     settings = job.fit_settings()
-    warm = False
-    if there is not None and not context.force:
-        _refuse_other_settings(folder, made_from, there)
-        warm = bool(job["start.warm"])
-        settings["init"] = PlackettLuceMixture.load(place) if warm else settings["init"]
-    _clear_finished(context)
+    warm = there is not None and not context.force and bool(job["start.warm"])
+    if warm:
+        settings["init"] = PlackettLuceMixture.load(place)
     model = PlackettLuceMixture(
         random_state=job["model.seed"],
         progress=JobProgress(folder, context.shown),
@@ -169,6 +178,7 @@ def _fit(context: Context) -> dict[str, Any]:
     model.init = job["start.init"]
     model.save(place, about={"job": made_from})
     folder.write_history(model.history_)
+    _clear_checkpoints(job)
     return _fit_summary(model, store) | {"changed": True, "warm_start": warm}
 
 
@@ -197,22 +207,34 @@ def _made_from_there(place: Location) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else {}
 
 
-def _refuse_other_settings(folder: OutputFolder, mine: dict[str, Any], there: dict[str, Any]) -> None:
-    """An error if more than the rankings (or the version) has changed since the last model."""
-    grown = ("rankings", "covariates", "version")
-    told = differences(*({k: v for k, v in one.items() if k not in grown} for one in (mine, there)))
-    if told:
-        raise StoreExistsError(
-            f"{folder.path} holds the model of another job ({told}); choose another outputs.folder, or replace it with "
-            "`plmix run JOB --force`"
+def refuse_another_job(context: Context) -> None:
+    """An error if the folder holds a model, or the state of a fit, of other settings."""
+    job, folder = context.job, context.folder
+    has_model = folder.location.child(MODEL).exists("model.json")
+    if context.force or not (has_model or unfinished_fit(job) is not None):
+        return
+    there = folder.read(JOB)
+    if there is None:
+        raise JobError(f"{folder.path} holds a model that no job has written; choose another outputs.folder")
+    mine = {
+        name: value
+        for name, value in job.values.items()
+        if name.startswith(_DECISIVE) and name not in _WITHOUT
+    }
+    if told := differences(mine, {name: there.get(name) for name in mine}):
+        raise JobError(
+            f"{folder.path} holds the results of another job ({told}); choose another outputs.folder, or replace them "
+            "with `plmix run JOB.toml --force`"
         )
 
 
-def _clear_finished(context: Context) -> None:
-    """Remove checkpoints of a fit that was finished, or all of them if that is asked for."""
-    summary = context.folder.read(SUMMARY) or {}
-    if context.force or "fit" in summary.get("finished_steps", []):
-        CheckpointFolder(Location.of(context.job.checkpoint.path)).clear()
+def unfinished_fit(job: Job) -> int | None:
+    """The number of the newest checkpoint: there is one while a fit is not finished."""
+    return CheckpointFolder(Location.of(job.checkpoint.path)).newest()
+
+
+def _clear_checkpoints(job: Job) -> None:
+    CheckpointFolder(Location.of(job.checkpoint.path)).clear()
 
 
 def _fit_summary(model: PlackettLuceMixture, store: RankingStore) -> dict[str, Any]:
