@@ -24,6 +24,9 @@ class PlmixError(Exception):
     StoreNotFoundError
     """
 
+    # Of the command line; verbs of jobs set others.
+    exit_code = 1
+
 
 class RankingError(PlmixError, ValueError):
     """A ranking, or a block of rankings, is not valid."""

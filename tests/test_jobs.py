@@ -21,10 +21,12 @@ from test_checkpoints import SLOW_FIT, bits
 import plmix_dist as pl
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.errors import JobError, SettingsError
+from plmix_dist.inference import em
 from plmix_dist.interruption import OutOfTime, time_limit
-from plmix_dist.jobs import read_job, run_job
+from plmix_dist.jobs import read_job, run_job, schema, steps
 from plmix_dist.jobs.hooks import metrics_text
 from plmix_dist.jobs.job_file import job_of
+from plmix_dist.jobs.plan import plan_of
 from plmix_dist.jobs.schema import KEYS, documented
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cli_helpers import Said
+    from distributed import Client
 
     Shell = Callable[..., Said]
 
@@ -159,6 +162,16 @@ def test_dry_run__tells_and_writes_nothing(place: Path, shell: Shell) -> None:
     assert said.line("tasks") == "1 per pass"
 
 
+def test_dry_run__asks_the_scheduler(place: Path, client: Client) -> None:
+    address = client.scheduler.address
+    plan = plan_of(read_job(write_job(place, cluster={"scheduler": address})))
+    assert (plan["workers"], plan["threads_per_worker"]) == (2, 1)
+
+
+def test_methods__are_those_of_the_schema() -> None:
+    assert tuple(steps.METHODS) == schema.METHODS
+
+
 @pytest.mark.promise(40)
 def test_run__writes_everything_once(place: Path, shell: Shell) -> None:
     write_job(place, outputs={"memberships": True, "metrics": "plmix.prom"})
@@ -236,6 +249,34 @@ def test_run__sources_are_read_appended_and_fitted_from_the_last_model(
     assert summary_of(place)["state"] == "bad input"
 
 
+def test_run__warm_start_that_was_interrupted(
+    place: Path, drawn: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = read_job(write_job(place))
+    run_job(job)
+    first = PlackettLuceMixture.load(place / "out/model")
+    store = pl.ingest(drawn / "later.csv", place / "ballots", append=True)
+    with monkeypatch.context() as patch:
+        calls = iter(range(100))
+        advance = em.advance
+
+        def interrupted(*arguments: Any) -> Any:
+            if next(calls) == 3:
+                raise KeyboardInterrupt
+            return advance(*arguments)
+
+        patch.setattr(em, "advance", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_job(job)
+    assert (summary_of(place)["state"], summary_of(place)["exit_code"]) == ("interrupted", 130)
+    assert PlackettLuceMixture.load(place / "out/model").log_worths_.tobytes() == first.log_worths_.tobytes()
+    assert run_job(job)["fit"]["warm_start"]
+    resumed = PlackettLuceMixture.load(place / "out/model")
+    assert resumed.init_["stages"][0]["stage"] == "resume"
+    undisturbed = PlackettLuceMixture(2, init=first, random_state=1).fit(store, client=False)
+    assert bits(resumed) == bits(undisturbed)
+
+
 @pytest.mark.promise(38)
 def test_run__with_other_settings_is_refused(place: Path, shell: Shell) -> None:
     write_job(place)
@@ -305,28 +346,20 @@ def test_run__limit_of_seconds_then_status_then_new_sources_wait(
     place: Path,
     drawn: Path,
     shell: Shell,
-    monkeypatch: pytest.MonkeyPatch,
+    run_python: Callable[..., subprocess.Popen[str]],
 ) -> None:
-    from plmix_dist.inference import em
-
     (place / "votes").mkdir()
     (place / "votes/1.csv").write_bytes((drawn / "ballots.csv").read_bytes())
     tables: dict[str, Any] = {
         "data": {"store": "gathered", "sources": "votes/*.csv"},
         "start": {"init": "random"},
     }
-    write_job(place, limits={"seconds": 0.7}, **tables)
-    shell("run", "job.toml", "--dry-run")  # kernels are loaded
-    advance = em.advance
-
-    def slow(*arguments: Any) -> Any:
-        time.sleep(0.2)
-        return advance(*arguments)
-
-    monkeypatch.setattr(em, "advance", slow)
-    assert "out of time; its state is saved" in shell("run", "job.toml", code=75).err
-    monkeypatch.undo()
-    monkeypatch.chdir(place)
+    write_job(place, limits={"seconds": 12.0}, **tables)
+    # Every iteration takes a minute, so that the limit is reached in one of them.
+    process = run_python(SLOW_FIT.format(wait="time.sleep(60)"), 4, "run", place / "job.toml")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert "out of time; its state is saved" in errors
     summary = summary_of(place)
     assert (summary["state"], summary["exit_code"], summary["error"]) == (
         "out of time",

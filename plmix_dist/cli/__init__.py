@@ -68,7 +68,7 @@ def _run(arguments: list[str] | None) -> int:
         if debug:
             raise
         report_error(str(error))
-        code = EXIT_ERROR
+        code = error.exit_code
     except OSError as error:
         if debug:
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,13 @@ from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
 from plmix_dist.cli.interruption import tell_if_interrupted
 from plmix_dist.cli.options import Talk, force_option, talking
-from plmix_dist.cli.output import number, report_error, show, size
+from plmix_dist.cli.output import number, progress_bar, show, size
 from plmix_dist.errors import PlmixError
 from plmix_dist.progress import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plmix_dist.jobs.job_file import Job
 
 
@@ -62,26 +63,31 @@ def status(folder: str, *, talk: Talk) -> int:
     return _in_order(told)
 
 
-def _in_order(verb: Any) -> int:
-    """Run a verb of jobs; errors have exit codes of their own."""
+def _in_order(verb: Callable[[], int]) -> int:
+    """Run a verb of jobs; its errors have exit codes of their own."""
     from plmix_dist.jobs.driver import ending_of
 
     try:
-        return int(verb())
+        return verb()
     except PlmixError as error:
-        if "--debug" in sys.argv:
-            raise
-        report_error(str(error))
-        return ending_of(error).exit_code
+        error.exit_code = ending_of(error).exit_code
+        raise
 
 
 def _run(job: Job, force: bool, talk: Talk) -> int:
     from plmix_dist.jobs.driver import run_job
+    from plmix_dist.jobs.steps import Display
+
+    class Shown(Display):
+        def bar(self, label: str) -> Any:
+            return progress_bar(label, shown=talk.progress, as_json=talk.as_json)
+
+        def fit(self, tol: float, max_iter: int) -> Any:
+            return fit_progress(talk, tol, max_iter)
 
     left = f"its state is saved in {job.folder}; `plmix resume {job.folder}` continues"
     tell_if_interrupted(lambda: left)
-    with fit_progress(talk, job["model.tol"], job["model.max_iter"]) as shown:
-        summary = run_job(job, force=force, shown=shown)
+    summary = run_job(job, force=force, display=Shown())
     show(_summary_lines(job, summary), summary, **vars(talk))
     return int(summary["exit_code"])
 

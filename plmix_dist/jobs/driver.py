@@ -23,7 +23,14 @@ from plmix_dist.interruption import OutOfTime, time_limit
 from plmix_dist.jobs.hooks import run_hooks, write_metrics
 from plmix_dist.jobs.job_file import Job, read_job
 from plmix_dist.jobs.output_folder import JOB, SUMMARY, OutputFolder, now
-from plmix_dist.jobs.steps import Context, refuse_another_job, unfinished_fit, wanted_steps
+from plmix_dist.jobs.steps import (
+    NOTHING_SHOWN,
+    Context,
+    Display,
+    refuse_another_job,
+    unfinished_fit,
+    wanted_steps,
+)
 from plmix_dist.store.lock import write_lock
 
 if TYPE_CHECKING:
@@ -69,7 +76,7 @@ def ending_of(error: BaseException) -> Ending:
     return next((ending for kind, ending in ENDINGS if isinstance(error, kind)), FAILED)
 
 
-def run_job(job: Job, *, force: bool = False, shown: Any = None) -> dict[str, Any]:
+def run_job(job: Job, *, force: bool = False, display: Display = NOTHING_SHOWN) -> dict[str, Any]:
     """Run a job, or go on with one that was stopped; gives the summary, which `summary.json` holds too.
 
     A job whose results are all there does nothing: "changed" is False. An error is in the summary and is raised.
@@ -80,8 +87,8 @@ def run_job(job: Job, *, force: bool = False, shown: Any = None) -> dict[str, An
         From `read_job`.
     force
         Whether to replace the results of other settings, and to begin again.
-    shown
-        A progress object as in PlackettLuceMixture, for people.
+    display
+        Shows progress to people.
 
     Examples
     --------
@@ -96,10 +103,10 @@ def run_job(job: Job, *, force: bool = False, shown: Any = None) -> dict[str, An
     folder = OutputFolder(job.folder)
     folder.location.check_writable()
     with write_lock(folder.location), folder.listening():
-        return _run(job, folder, force=force, shown=shown)
+        return _run(job, folder, force=force, display=display)
 
 
-def _run(job: Job, folder: OutputFolder, *, force: bool, shown: Any) -> dict[str, Any]:
+def _run(job: Job, folder: OutputFolder, *, force: bool, display: Display) -> dict[str, Any]:
     begun, before = time.monotonic(), folder.read(SUMMARY) or {}
     summary: dict[str, Any] = {
         "job": job["name"],
@@ -111,7 +118,7 @@ def _run(job: Job, folder: OutputFolder, *, force: bool, shown: Any) -> dict[str
     folder.log("begun", job=job["name"], version=__version__)
     try:
         with time_limit(job["limits.seconds"]), LazyExecutor(cluster_options(job)) as executor:
-            context = Context(job, folder, executor, force, shown)
+            context = Context(job, folder, executor, force, display)
             refuse_another_job(context)
             folder.write(JOB, job.values)
             folder.write_environment()

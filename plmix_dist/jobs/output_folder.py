@@ -20,7 +20,6 @@ import os
 import platform
 import socket
 import sys
-import time
 import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -191,7 +190,6 @@ class JobProgress:
     def __init__(self, folder: OutputFolder, shown: Any = None) -> None:
         self._folder = folder
         self._shown = shown
-        self._begun = time.monotonic()
 
     def stage(self, event: dict[str, Any]) -> None:
         """A stage has begun, goes on, or has ended."""

@@ -6,6 +6,7 @@ A new method of fitting, such as selection or sampling, is one more value in `ME
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,7 @@ from plmix_dist.store.targets import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from plmix_dist.engine import LazyExecutor
     from plmix_dist.jobs.job_file import Job
@@ -47,6 +49,23 @@ if TYPE_CHECKING:
 # Keys that decide what the model is; among them, those that change no bit of it, or what may change from run to run.
 _DECISIVE = ("model.", "start.", "data.store", "data.covariates")
 _WITHOUT = ("model.residency", "start.warm")
+
+
+class Display:
+    """What shows progress to people; this one shows nothing."""
+
+    def bar(self, label: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
+        """A bar for a step that writes in parts: a function that is called with (done, total)."""
+        del label
+        return contextlib.nullcontext()
+
+    def fit(self, tol: float, max_iter: int) -> AbstractContextManager[Any]:
+        """A progress object for a fit, as PlackettLuceMixture takes it."""
+        del tol, max_iter
+        return contextlib.nullcontext()
+
+
+NOTHING_SHOWN = Display()
 
 
 class Context(NamedTuple):
@@ -62,15 +81,15 @@ class Context(NamedTuple):
         Where it computes.
     force
         Whether a model of other settings, and its checkpoints, are replaced.
-    shown
-        What shows the progress of a fit to people, or None.
+    display
+        What shows progress to people.
     """
 
     job: Job
     folder: OutputFolder
     executor: LazyExecutor
     force: bool = False
-    shown: Any = None
+    display: Display = NOTHING_SHOWN
 
 
 class Step(NamedTuple):
@@ -103,18 +122,20 @@ def _read(context: Context) -> dict[str, Any]:
         # The fit that was stopped is finished first, to the rankings that it began with.
         return {"changed": False, "postponed": new, "n_rankings": there.n_rankings, "files": before}
     if new:
-        there = ingest(
-            new,
-            place,
-            format=job["data.format"],
-            unranked=job["data.unranked"],
-            on_error=job["data.on_error"],
-            merge=job["data.merge"],
-            columns=job["data.columns"],
-            delimiter=job["data.delimiter"],
-            append=there is not None,
-            executor=context.executor,
-        )
+        with context.display.bar("read") as progress:
+            there = ingest(
+                new,
+                place,
+                format=job["data.format"],
+                unranked=job["data.unranked"],
+                on_error=job["data.on_error"],
+                merge=job["data.merge"],
+                columns=job["data.columns"],
+                delimiter=job["data.delimiter"],
+                append=there is not None,
+                executor=context.executor,
+                progress=progress,
+            )
     assert there is not None
     return {"changed": bool(new), "new": new, "n_rankings": there.n_rankings, "files": before | files}
 
@@ -165,15 +186,15 @@ def _fit(context: Context) -> dict[str, Any]:
     warm = there is not None and not context.force and bool(job["start.warm"])
     if warm:
         settings["init"] = PlackettLuceMixture.load(place)
-    model = PlackettLuceMixture(
-        random_state=job["model.seed"],
-        progress=JobProgress(folder, context.shown),
-        checkpoint=job.checkpoint,
-        **settings,
-    )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), context.display.fit(settings["tol"], settings["max_iter"]) as shown:
         for said_in_the_summary in (NotConvergedWarning, CollapsedComponentWarning):
             warnings.simplefilter("ignore", said_in_the_summary)
+        model = PlackettLuceMixture(
+            random_state=job["model.seed"],
+            progress=JobProgress(folder, shown),
+            checkpoint=job.checkpoint,
+            **settings,
+        )
         model.fit(store, client=context.executor.client_if_asked(), membership_covariates=columns)
     model.init = job["start.init"]
     model.save(place, about={"job": made_from})
@@ -259,16 +280,18 @@ def _predict(context: Context) -> dict[str, Any]:
     columns = None if job["data.covariates"] is None else read_covariates(job["data.covariates"])
 
     def write(*, overwrite: bool) -> Written:
-        return write_predictions(
-            model._mixture(),
-            open_store(job["data.store"]),
-            place.child(MEMBERSHIPS),
-            overwrite=overwrite,
-            executor=context.executor,
-            ties=model.ties,
-            share_coefficients=model.share_coefficients_,
-            membership_covariates=columns,
-        )
+        with context.display.bar("memberships") as progress:
+            return write_predictions(
+                model._mixture(),
+                open_store(job["data.store"]),
+                place.child(MEMBERSHIPS),
+                overwrite=overwrite,
+                executor=context.executor,
+                ties=model.ties,
+                progress=progress,
+                share_coefficients=model.share_coefficients_,
+                membership_covariates=columns,
+            )
 
     try:
         written = write(overwrite=False)
@@ -277,7 +300,7 @@ def _predict(context: Context) -> dict[str, Any]:
     return {"changed": written.changed, "n_rankings": written.n_rankings}
 
 
-# What a job computes, by `model.method`.
+# What a job computes, by `model.method`; "converged" in the summary decides the exit code.
 METHODS: dict[str, Callable[[Context], dict[str, Any]]] = {"fit": _fit}
 
 
@@ -287,7 +310,7 @@ def _run_method(context: Context) -> dict[str, Any]:
 
 STEPS = (
     Step("read", lambda job: job["data.sources"] is not None, _read),
-    Step("fit", lambda job: job["model.method"] in METHODS, _run_method),
+    Step("fit", lambda _: True, _run_method),
     Step("memberships", lambda job: bool(job["outputs.memberships"]), _predict),
 )
 
