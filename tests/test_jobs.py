@@ -358,7 +358,7 @@ def test_run__limit_of_seconds_then_status_then_new_sources_wait(
     # Every iteration takes a minute, so that the limit is reached in one of them.
     process = run_python(SLOW_FIT.format(wait="time.sleep(60)"), 4, "run", place / "job.toml")
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 75
+    assert process.returncode == 75, errors
     assert "out of time; its state is saved" in errors
     summary = summary_of(place)
     assert (summary["state"], summary["exit_code"], summary["error"]) == (
