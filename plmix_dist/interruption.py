@@ -73,11 +73,12 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 
     Examples
     --------
-    >>> with time_limit(0.01):
-    ...     time.sleep(5)
-    Traceback (most recent call last):
-    ...
-    plmix_dist.interruption.OutOfTime: SIGALRM
+    >>> try:
+    ...     with time_limit(0.01):
+    ...         time.sleep(5)
+    ... except OutOfTime as error:
+    ...     print(error)
+    SIGALRM
     """
     if threading.current_thread() is not threading.main_thread():
         if seconds is not None:

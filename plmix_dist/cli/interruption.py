@@ -186,7 +186,8 @@ def _watch(heard: int, over: threading.Event) -> None:
         second.join(_GRACE_SECONDS)
         if over.is_set():
             return
-        save_before_the_end(_SAVE_SECONDS)
+        if second.is_alive():
+            save_before_the_end(_SAVE_SECONDS)
         second.join(_LATE_SECONDS if late else 0)
         if over.is_set():
             return
