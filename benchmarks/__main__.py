@@ -8,6 +8,7 @@ import sys
 NAMES = (
     "startup",
     "interrupt",
+    "checkpoints",
     "codecs",
     "store",
     "ingest",

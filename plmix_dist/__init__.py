@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from plmix_dist.spectral import SpectralPlackettLuce
     from plmix_dist.splitting import split
     from plmix_dist.store import RankingStore, open_store
+    from plmix_dist.store.checkpoints import Checkpoint
     from plmix_dist.uncertainty.bootstrap import bootstrap
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Checkpoint": "plmix_dist.store.checkpoints",
     "PlackettLuceMixture": "plmix_dist.estimator",
     "BayesianPlackettLuceMixture": "plmix_dist.bayesian",
     "SpectralPlackettLuce": "plmix_dist.spectral",
@@ -61,6 +63,7 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "RankingBlock",
     "Ranking",
     "MixtureParams",
+    "Checkpoint",
 ]
 
 

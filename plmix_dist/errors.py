@@ -24,6 +24,9 @@ class PlmixError(Exception):
     StoreNotFoundError
     """
 
+    # Of the command line; verbs of jobs set others.
+    exit_code = 1
+
 
 class RankingError(PlmixError, ValueError):
     """A ranking, or a block of rankings, is not valid."""
@@ -35,6 +38,10 @@ class IngestError(PlmixError, ValueError):
 
 class SettingsError(PlmixError, ValueError):
     """An option, or a combination of options, is not allowed."""
+
+
+class JobError(SettingsError):
+    """A job file is not valid. The message names all that is wrong with it."""
 
 
 class StoreError(PlmixError, OSError):
@@ -103,6 +110,10 @@ class NotIdentifiableWarning(UserWarning):
 
 class OptimumFoundOnceWarning(UserWarning):
     """Of the starts of a search, only one reached the best optimum that was found: there may be better ones."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint is damaged, and the one before it was taken."""
 
 
 class StartWarning(UserWarning):

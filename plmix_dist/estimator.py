@@ -23,6 +23,7 @@ from plmix_dist.mixture import MixtureParams, load_with
 from plmix_dist.progress import shown_progress
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.starts.start_settings import INITS
+from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.location import Location
 from plmix_dist.store.targets import check_target
 from plmix_dist.uncertainty.standard_errors import standard_errors
@@ -117,6 +118,10 @@ class PlackettLuceMixture(MixtureEstimator):
         None shows nothing; True prints text on stderr: each stage, one line per iteration, and about how long the fit
         still takes. A function is called with the record of each iteration of the fit to all rows, the same as in
         `history_`. An object that can be called and has a method `stage` also hears of stages (docs/fitting.md).
+    checkpoint
+        A folder or URL in which the state of the fit is saved, or a `Checkpoint` that also says how often. A fit with
+        the same data and settings goes on from there and ends with the same bits (docs/checkpoints.md). None saves
+        nothing.
 
     Attributes
     ----------
@@ -187,6 +192,7 @@ class PlackettLuceMixture(MixtureEstimator):
         residency: Residency = "auto",
         random_state: RandomState = None,
         progress: Callable[[dict[str, Any]], None] | bool | None = None,
+        checkpoint: str | os.PathLike[str] | Location | Checkpoint | None = None,
     ) -> None:
         self.n_components = n_components
         self.m_step = m_step
@@ -210,6 +216,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self.residency = residency
         self.random_state = random_state
         self.progress = progress
+        self.checkpoint = checkpoint
 
     def fit(
         self,
@@ -262,6 +269,7 @@ class PlackettLuceMixture(MixtureEstimator):
         """
         del y
         settings = self._settings()
+        Checkpoint.of(self.checkpoint)  # refuses what is none, before anything is read
         if membership_covariates is not None:
             self._check_covariates_allowed()
         with shown_progress(self.progress, self.tol, self.max_iter) as progress, client_of(client) as chosen:
@@ -277,7 +285,15 @@ class PlackettLuceMixture(MixtureEstimator):
             )
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
             start = self._start(rankings)
-            fitted = fit_mixture(rankings, settings, start, chosen, progress)
+            fitted = fit_mixture(
+                rankings,
+                settings,
+                start,
+                chosen,
+                progress,
+                Checkpoint.of(self.checkpoint),
+                any_seed=self.random_state is None,
+            )
         self._take(fitted, rankings.item_names)
         self.unranked_ = unranked or self.unranked
         if not self.converged_ and not M_STEPS[self.m_step_].draws:
@@ -400,7 +416,9 @@ class PlackettLuceMixture(MixtureEstimator):
     def _plain_settings(self) -> dict[str, Any]:
         """The settings that JSON can hold."""
         shares = {} if self.shares is None else {"shares": numbers("shares", self.shares).tolist()}
-        return {name: value for name, value in self.get_params().items() if _is_plain(value)} | shares
+        # Where a fit was saved on its way is no setting of the model.
+        named = {name: value for name, value in self.get_params().items() if name != "checkpoint"}
+        return {name: value for name, value in named.items() if _is_plain(value)} | shares
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | Location) -> Self:

@@ -6,7 +6,9 @@ between two pieces of work (`check_stopped`). They are daemons, so one that is i
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import signal
 import threading
 import time
 import weakref
@@ -14,8 +16,10 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from plmix_dist.errors import SettingsError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 Result = TypeVar("Result")
 
@@ -23,7 +27,12 @@ Result = TypeVar("Result")
 STOP_SECONDS = 1.0
 
 _this_thread = threading.local()
+_before_the_end: list[Callable[[], object]] = []
 _left_alone: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+class OutOfTime(KeyboardInterrupt):
+    """The time of this process is over: a limit was reached, or the system asked it to end (SIGTERM)."""
 
 
 class Stopped(BaseException):
@@ -51,6 +60,88 @@ def threads_left_alone() -> bool:
     False
     """
     return any(thread.is_alive() for thread in _left_alone)
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """While this is open, SIGTERM and the end of so many seconds raise OutOfTime in the main thread.
+
+    Parameters
+    ----------
+    seconds
+        None for no limit; then SIGTERM alone does.
+
+    Examples
+    --------
+    >>> try:
+    ...     with time_limit(0.01):
+    ...         time.sleep(5)
+    ... except OutOfTime as error:
+    ...     print(error)
+    SIGALRM
+    """
+    if threading.current_thread() is not threading.main_thread():
+        if seconds is not None:
+            raise SettingsError("a limit of seconds needs the main thread of a process; run this there")
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        del frame
+        for each in before:  # a second one must not break what is put in order
+            signal.signal(each, signal.SIG_IGN)
+        raise OutOfTime(signal.Signals(number).name)
+
+    # The alarm clock may be somebody else's: it is touched only where there is a limit.
+    heard = (signal.SIGTERM,) if seconds is None else (signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.signal(number, stop) for number in heard}
+    if seconds is not None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        if seconds is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def called_before_the_end(save: Callable[[], object]) -> Iterator[None]:
+    """While this is open, `save` is called before an interruption ends the process, from whatever thread ends it.
+
+    Examples
+    --------
+    >>> with called_before_the_end(lambda: print("saved")):
+    ...     save_before_the_end(seconds=1.0)
+    saved
+    True
+    """
+    _before_the_end.append(save)
+    try:
+        yield
+    finally:
+        _before_the_end.remove(save)
+
+
+def save_before_the_end(seconds: float) -> bool:
+    """Call all that `called_before_the_end` was given, for so many seconds at most; whether that was enough.
+
+    Examples
+    --------
+    >>> save_before_the_end(seconds=1.0)
+    True
+    """
+
+    def save_all() -> None:
+        for save in _before_the_end:
+            with contextlib.suppress(Exception):  # the process ends, and the checkpoint before is whole
+                save()
+
+    saver = threading.Thread(target=save_all, name="save", daemon=True)
+    saver.start()
+    saver.join(seconds)
+    return not saver.is_alive()
 
 
 class StoppableThreads(Executor):

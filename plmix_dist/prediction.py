@@ -22,6 +22,7 @@ from plmix_dist.store import (
 )
 from plmix_dist.store.manifest import sha256
 from plmix_dist.store.npy import npy_bytes
+from plmix_dist.store.reader import digest_of_store
 
 if TYPE_CHECKING:
     import os
@@ -146,16 +147,3 @@ def _digest_of_mixture(mixture: MixtureParams) -> str:
     """A digest of the parameters of a mixture."""
     parts = (npy_bytes(mixture.log_worths), npy_bytes(mixture.shares), repr(mixture.item_names).encode())
     return sha256(b"".join(parts))
-
-
-def digest_of_store(store: RankingStore) -> str:
-    """A digest of all rows of a store.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=3, random_state=0)
-    >>> len(digest_of_store(store))
-    64
-    """
-    return sha256(" ".join(part.index_sha256 for part in store.manifest.partitions).encode())

@@ -26,6 +26,7 @@ _LINE_WIDTH = 79
 
 _WORDS = {
     "open": "opening the store",
+    "resume": "resuming from a checkpoint",
     "compile": "compiling kernels, once per machine and version",
     "look": "look: one pass over all rankings",
     "embedding": "start: embedding",

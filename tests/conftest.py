@@ -127,7 +127,9 @@ def run_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
     def run(script: str, *arguments: object) -> subprocess.Popen[str]:
-        here = str(Path(__file__).parent)
+        here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(
+            os.pathsep
+        )
         process = subprocess.Popen(
             [sys.executable, "-c", script, *map(str, arguments)],
             stdin=subprocess.PIPE,

@@ -35,7 +35,7 @@ def pieces_of(page: Path) -> list[Piece]:
 
 def test_there_is_no_language_that_is_not_run():
     languages = {piece.language for page in PAGES for piece in pieces_of(page)}
-    assert languages <= {"sh", "python"}
+    assert languages <= {"sh", "python", "toml"}
 
 
 @pytest.fixture
@@ -92,6 +92,8 @@ def test_every_piece_of_a_page_runs(page, a_folder_with_data, capsys):
         if piece.language == "python" and not piece.text.startswith(FRAGMENTS):
             prepared = "import dask\nimport dask.config\n" if "dask.config" in piece.text else ""
             exec(compile(prepared + piece.text, page.name, "exec"), names)
+        elif piece.language == "toml":  # its first line begins with the name of the file
+            Path(piece.text.split()[1].rstrip(":")).write_text(piece.text, encoding="utf-8")
         elif piece.language == "sh":
             for line in piece.text.splitlines():
                 _run_line(line, capsys)

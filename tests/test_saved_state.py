@@ -166,9 +166,7 @@ def test_saved_state__numbers_that_json_has_no_word_for() -> None:
     assert (type(back.error), str(back.error)) == (NonFiniteError, "why")
 
 
-@pytest.mark.parametrize(
-    "value", [object(), {1, 2}, [1], 1j, b"bytes"], ids=lambda value: type(value).__name__
-)
+@pytest.mark.parametrize("value", [object(), {1, 2}, 1j, b"bytes"], ids=lambda value: type(value).__name__)
 def test_to_plain__refuses_what_cannot_be_written(value: Any) -> None:
     with pytest.raises(TypeError, match="cannot be saved"):
         to_plain((1, value))

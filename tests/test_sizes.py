@@ -49,7 +49,7 @@ class Asked(Exception):  # noqa: N818 - carries what a fit was asked to do
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Asked]:
     """Calls a fit to a part of the rows, and tells what would be run."""
 
-    def stop(passes: Any, em: Em, candidates: Any, *, cuts: Any, n_kept: int, progress: Any) -> Any:
+    def stop(passes: Any, em: Em, candidates: Any, *, cuts: Any, n_kept: int, **options: Any) -> Any:
         raise Asked(em.weight, em, list(cuts), n_kept)
 
     monkeypatch.setattr(sample_fits, "run_to_ends", stop)

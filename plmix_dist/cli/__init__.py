@@ -9,10 +9,16 @@ import click
 
 from plmix_dist import __version__
 from plmix_dist.cli.interruption import end_now, ended_soon, report_interruption, was_signalled
-from plmix_dist.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, report_error, warnings_in_words
+from plmix_dist.cli.output import (
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_OUT_OF_TIME,
+    report_error,
+    warnings_in_words,
+)
 from plmix_dist.cli.streams import open_closed_streams
 from plmix_dist.errors import PlmixError
-from plmix_dist.interruption import threads_left_alone
+from plmix_dist.interruption import OutOfTime, threads_left_alone
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -34,8 +40,9 @@ def main(arguments: list[str] | None = None) -> None:
     open_closed_streams()
     with ended_soon():
         code = _run(arguments)
-        if code == EXIT_INTERRUPTED and (was_signalled() or threads_left_alone()):
-            end_now()
+        stopped = code in (EXIT_INTERRUPTED, EXIT_OUT_OF_TIME)
+        if stopped and (was_signalled() or threads_left_alone()):
+            end_now(code)
     sys.exit(code)
 
 
@@ -53,14 +60,15 @@ def _run(arguments: list[str] | None) -> int:
         with contextlib.suppress(OSError, ValueError):  # a closed or full stderr
             error.show()
         code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        report_interruption()
-        code = EXIT_INTERRUPTED
+    except (click.Abort, KeyboardInterrupt) as stop:
+        late = isinstance(stop.__cause__ or stop, OutOfTime)  # click makes an Abort of it
+        report_interruption("out of time" if late else "interrupted")
+        code = EXIT_OUT_OF_TIME if late else EXIT_INTERRUPTED
     except PlmixError as error:
         if debug:
             raise
         report_error(str(error))
-        code = EXIT_ERROR
+        code = error.exit_code
     except OSError as error:
         if debug:
             raise
@@ -75,5 +83,5 @@ def _run(arguments: list[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-from plmix_dist.cli import bayes, cluster, data, model  # noqa: E402, F401
+from plmix_dist.cli import bayes, cluster, data, jobs, model  # noqa: E402, F401
 from plmix_dist.cli import compile as _compile  # noqa: E402, F401 - the verbs register themselves

@@ -9,9 +9,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, NoReturn
 
-from plmix_dist.cli.output import EXIT_INTERRUPTED, report_error
+from plmix_dist.cli.output import EXIT_INTERRUPTED, EXIT_OUT_OF_TIME, report_error
 from plmix_dist.cli.streams import at_terminal, say
 from plmix_dist.errors import PlmixError
+from plmix_dist.interruption import save_before_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 NOTHING_WRITTEN = "nothing was written; run the same command again to start over"
 # After Ctrl-C a verb has so many seconds to end in order. Whatever it writes survives a process that is killed.
 _GRACE_SECONDS = 1.2
+# Then its state is saved, if it keeps one.
+_SAVE_SECONDS = 6.0
+# A verb whose time is over (SIGTERM, a limit) has so many seconds more to say how it ended.
+_LATE_SECONDS = 6.5
+_OUT_OF_TIME = (signal.SIGTERM, signal.SIGALRM)
 _SHOW_CURSOR = "\x1b[?25h"
 
 _what_is_left: list[Callable[[], str]] = []
@@ -92,7 +98,7 @@ def file_written(path: str) -> Callable[[], str]:
     return lambda: NOTHING_WRITTEN if stamp() == before else f"but {path} is complete"
 
 
-def report_interruption() -> None:
+def report_interruption(what: str = "interrupted") -> None:
     """Say that the verb was interrupted, once.
 
     Examples
@@ -105,7 +111,7 @@ def report_interruption() -> None:
     words = NOTHING_WRITTEN
     with contextlib.suppress(PlmixError, OSError):
         words = _what_is_left[0]() if _what_is_left else NOTHING_WRITTEN
-    report_error(f"interrupted; {words}")
+    report_error(f"{what}; {words}")
 
 
 @contextlib.contextmanager
@@ -152,7 +158,7 @@ def was_signalled() -> bool:
     return _heard.is_set()
 
 
-def end_now() -> NoReturn:
+def end_now(code: int = EXIT_INTERRUPTED) -> NoReturn:
     """End the process without waiting for threads that are inside compiled code, or for clusters.
 
     Processes of a local cluster end when this one does.
@@ -164,25 +170,31 @@ def end_now() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    os._exit(EXIT_INTERRUPTED)
+    os._exit(code)
 
 
 def _watch(heard: int, over: threading.Event) -> None:
     """Wait for Ctrl-C, then for the end of the verb or a second Ctrl-C; then end the process."""
     with open(heard, "rb", buffering=0) as signals:
-        while (received := signals.read(1)) != bytes([signal.SIGINT]):
+        while (received := signals.read(1)) not in {bytes([each]) for each in (signal.SIGINT, *_OUT_OF_TIME)}:
             if not received:
                 return
+        late = received[0] in _OUT_OF_TIME
         _heard.set()
         second = threading.Thread(target=_wait_for_second, args=(signals, over), daemon=True)
         second.start()
         second.join(_GRACE_SECONDS)
         if over.is_set():
             return
+        if second.is_alive():
+            save_before_the_end(_SAVE_SECONDS)
+        second.join(_LATE_SECONDS if late else 0)
+        if over.is_set():
+            return
         if at_terminal():
             say(_SHOW_CURSOR)  # a progress bar may have hidden it
-        report_interruption()
-        end_now()
+        report_interruption("out of time" if late else "interrupted")
+        end_now(EXIT_OUT_OF_TIME if late else EXIT_INTERRUPTED)
 
 
 def _wait_for_second(signals: object, over: threading.Event) -> None:

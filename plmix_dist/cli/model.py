@@ -12,12 +12,15 @@ import click
 from plmix_dist import __version__
 from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
-from plmix_dist.cli.interruption import tell_if_interrupted, written_so_far
-from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking
+from plmix_dist.cli.interruption import NOTHING_WRITTEN, tell_if_interrupted, written_so_far
+from plmix_dist.cli.options import Talk, checkpoint_options, computing, force_option, seed_option, talking
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
 from plmix_dist.errors import PlmixError, StoreError, StoreExistsError, StoreNotFoundError
+from plmix_dist.interruption import time_limit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from plmix_dist.estimator import PlackettLuceMixture
     from plmix_dist.fitted import MixtureEstimator
     from plmix_dist.store import Location, RankingStore
+    from plmix_dist.store.checkpoints import Checkpoint
 
 _ITEMS_SHOWN = 5
 
@@ -136,6 +140,7 @@ def _covariates_option(command: Any) -> Any:
     "--residency", type=click.Choice(["auto", "memory", "store"]), default="auto", show_default=True
 )
 @_covariates_option
+@checkpoint_options
 @force_option
 @seed_option
 @computing
@@ -145,6 +150,7 @@ def fit(
     *,
     out: str,
     covariates: str | None,
+    checkpoint: Checkpoint | None,
     force: bool,
     seed: int,
     executor: LazyExecutor,
@@ -155,7 +161,8 @@ def fit(
 
     With --m-step stochastic-lsr the fit takes --max-iter iterations, and the exit code is 0.
 
-    A second run with the same rankings, settings and version does nothing.
+    A second run with the same rankings, settings and version does nothing. With --checkpoint, one that was stopped goes
+    on from its last state.
     """
     begun = time.perf_counter()
     with fit_progress(talk, settings["tol"], settings["max_iter"]) as progress:
@@ -164,9 +171,10 @@ def fit(
         from plmix_dist.data import weight_of_memberships
         from plmix_dist.estimator import PlackettLuceMixture
         from plmix_dist.store import Location, check_target, open_store
+        from plmix_dist.store.checkpoints import CheckpointFolder
 
         folder, opened = Location.of(out), open_store(store)
-        tell_if_interrupted(written_so_far(folder, "wip/none", "model.json"))
+        tell_if_interrupted(_what_is_left(folder, checkpoint))
         check_target(folder, "model", overwrite=force, sources=[opened.location.url])
         columns = _read_covariates(covariates)
         job = job_of(opened, seed, settings) | _covariates_of_job(columns)
@@ -175,13 +183,36 @@ def fit(
         folder.check_writable()  # before hours of computing
         if progress is not None:
             progress.stage({"stage": "open", "state": "ended", "weight": opened.total_weight})
-        model = PlackettLuceMixture(random_state=seed, progress=progress, **settings)
-        _fit_without_warnings(model, opened, executor, columns)
+        if force and checkpoint is not None:
+            CheckpointFolder(Location.of(checkpoint.path)).clear()
+        model = PlackettLuceMixture(random_state=seed, progress=progress, checkpoint=checkpoint, **settings)
+        # With a checkpoint, SIGTERM saves the state and ends in order.
+        with contextlib.nullcontext() if checkpoint is None else time_limit(None):
+            _fit_without_warnings(model, opened, executor, columns)
     model.save(folder, about={"job": job})
     record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
     lines = [*_fit_lines(model, record, _unit(opened)), *_truth_lines(model, store, record)]
     show(lines, record, **vars(talk))
     return _exit_code(model)
+
+
+def _what_is_left(folder: Location, checkpoint: Checkpoint | None) -> Callable[[], str]:
+    """What to say of a fit that is interrupted: it begins again, or goes on from a checkpoint."""
+    from plmix_dist.store import Location
+    from plmix_dist.store.checkpoints import CheckpointFolder
+
+    written = written_so_far(folder, "wip/none", "model.json")
+
+    def words() -> str:
+        said = written()
+        if checkpoint is None or said != NOTHING_WRITTEN:
+            return said
+        saved = CheckpointFolder(Location.of(checkpoint.path)).newest()
+        if saved is None:
+            return said
+        return f"its state is saved at {checkpoint.path}; run the same command again to continue"
+
+    return words
 
 
 def _read_covariates(path: str | None) -> NDArray[np.float64] | None:
@@ -292,9 +323,9 @@ def predict(
 
 def job_of(opened: RankingStore, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     """What determines a fitted model: the rankings, the settings, the version."""
-    from plmix_dist.prediction import digest_of_store
     from plmix_dist.store import Location
     from plmix_dist.store.manifest import sha256
+    from plmix_dist.store.reader import digest_of_store
 
     init = settings["init"]
     if init not in ("spectral", "kernel", "random"):

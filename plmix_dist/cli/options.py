@@ -10,7 +10,7 @@ import click
 
 from plmix_dist.engine import ClusterOptions, LazyExecutor
 from plmix_dist.engine.encryption import TlsFiles
-from plmix_dist.errors import ClusterError
+from plmix_dist.errors import ClusterError, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,6 +124,46 @@ def computing(verb: Callable[..., Any]) -> Callable[..., Any]:
         )
         with LazyExecutor(chosen) as executor:
             return verb(*args, executor=executor, **options)
+
+    return wrapped
+
+
+def checkpoint_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --checkpoint, --checkpoint-every and --keep to a verb, which receives a Checkpoint or None.
+
+    Examples
+    --------
+    >>> @click.command()
+    ... @checkpoint_options
+    ... def verb(checkpoint) -> None:
+    ...     print(checkpoint)
+    >>> verb.main(["--checkpoint", "saved", "--keep", "5"], standalone_mode=False)
+    Checkpoint(path='saved', every=30.0, keep=5)
+    """
+
+    @click.option(
+        "--checkpoint", metavar="DIR", help="Save the state here; the same command goes on from it."
+    )
+    @click.option(
+        "--checkpoint-every",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help="Fewest seconds between two saves; 0 for every pass.  [default: 30]",
+    )
+    @click.option("--keep", type=click.IntRange(1), help="How many checkpoints are kept.  [default: 3]")
+    @functools.wraps(verb)
+    def wrapped(
+        *args: Any, checkpoint: str | None, checkpoint_every: float | None, keep: int | None, **options: Any
+    ) -> Any:
+        from plmix_dist.store.checkpoints import DEFAULT_KEPT, DEFAULT_SECONDS, Checkpoint
+
+        if checkpoint is None and (checkpoint_every is not None or keep is not None):
+            raise SettingsError("--checkpoint-every and --keep need --checkpoint DIR")
+        chosen = None
+        if checkpoint is not None:
+            every = DEFAULT_SECONDS if checkpoint_every is None else checkpoint_every
+            chosen = Checkpoint(checkpoint, every, DEFAULT_KEPT if keep is None else keep)
+        return verb(*args, checkpoint=chosen, **options)
 
     return wrapped
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXIT_ERROR = 1
 EXIT_DAMAGED = 3
 EXIT_NOT_CONVERGED = 4
+EXIT_OUT_OF_TIME = 75
 EXIT_INTERRUPTED = 130
 # Verbs that write in parts say nothing before; most are done by then.
 _FIRST_LINE_SECONDS = 0.8

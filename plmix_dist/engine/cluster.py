@@ -106,7 +106,8 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         with connected(address, **security_for(address, files)) as client:
             yield client
         return
-    check_memory_limit(options.memory_limit)
+    if options.memory_limit not in (None, "auto"):
+        bytes_of(str(options.memory_limit))
     runner = _loop_without_interruptions()
     cluster = LocalCluster(
         n_workers=options.workers or os.cpu_count() or 1,
@@ -124,20 +125,25 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         runner.stop()
 
 
-def check_memory_limit(limit: str | None) -> None:
-    """An error unless Dask understands this amount of memory."""
+def bytes_of(limit: str) -> int:
+    """An amount of memory per worker in bytes; an error unless Dask understands it, or if it is too small.
+
+    Examples
+    --------
+    >>> bytes_of("2GB")
+    2000000000
+    """
     from dask.utils import parse_bytes
 
-    if limit is None or limit == "auto":
-        return
     try:
-        understood = parse_bytes(limit)
+        understood = int(parse_bytes(limit))
     except ValueError:
         understood = 0
     if understood < _LEAST_MEMORY:
         raise SettingsError(
             f"--memory-limit takes an amount of memory per worker such as 2GB, at least 200MB, but is {limit!r}"
         )
+    return understood
 
 
 def _loop_without_interruptions() -> Any:

@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plmix_dist.engine.cluster import check_memory_limit
+from plmix_dist.engine.cluster import bytes_of
 from plmix_dist.engine.encryption import (
     NO_TLS,
     TlsFiles,
@@ -118,7 +118,8 @@ def serve_workers(options: WorkerOptions, ready: Callable[[dict[str, Any]], None
         check_exposure("a worker", options.host, encrypted=encrypted, allowed=options.without_tls)
     # Dask itself would listen at every address of this machine.
     host = _own_address(faced) if options.host is None else options.host
-    check_memory_limit(options.memory_limit)
+    if options.memory_limit not in (None, "auto"):
+        bytes_of(str(options.memory_limit))
     _run(_workers(options, address, host, ready))
 
 

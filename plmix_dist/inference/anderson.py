@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from plmix_dist.inference.saved_state import savable
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MEMORY = 5
 
 
+@savable
 class AndersonMemory(NamedTuple):
     """The last few points, and how far the map moved each: (n_kept, n_parameters) each.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.errors import SettingsError
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.single_thread import single_thread
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _CONSTANT = 1e-12
 _COLLINEAR = 1e-8
 
 
+@savable
 class Units(NamedTuple):
     """Where covariates are centred, and what they are divided by: (n_columns,) each."""
 

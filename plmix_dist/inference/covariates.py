@@ -14,13 +14,14 @@ import numpy as np
 
 from plmix_dist.engine.request import Finish, Request
 from plmix_dist.errors import FitError, SettingsError
-from plmix_dist.inference.algorithm import run
 from plmix_dist.inference.covariate_sums import ShareParams, share_step, share_sums
 from plmix_dist.inference.covariate_units import take_units
 from plmix_dist.inference.e_step import component_step
 from plmix_dist.inference.em import Run
 from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advance
+from plmix_dist.inference.journal import NO_JOURNAL
 from plmix_dist.inference.point import Point
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.solvers import Worths
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from plmix_dist.inference.covariate_units import Units
     from plmix_dist.inference.e_step import ComponentStep
     from plmix_dist.inference.em import Em
+    from plmix_dist.inference.journal import Journal
     from plmix_dist.solvers import MStep
 
 # The information has the square of this many entries, and it travels from every task.
@@ -42,6 +44,7 @@ _MOST_COEFFICIENTS = 2000
 _LEAST_SHARE = 1e-12
 
 
+@savable
 class SharePoint(NamedTuple):
     """Parameters during a fit: as `Point`, with coefficients (n_components, n_columns + 1) in place of log-shares.
 
@@ -90,6 +93,7 @@ class SharePoint(NamedTuple):
         return SharePoint(worths - centre[:, None], ghosts - centre, coefficients - coefficients.mean(axis=0))
 
 
+@savable
 class CovariateState(NamedTuple):
     """A fit under way.
 
@@ -246,6 +250,7 @@ def run_with_covariates(
     before: Run,
     covariates: NDArray[np.float64],
     progress: Callable[[dict[str, Any]], None] | None = None,
+    journal: Journal = NO_JOURNAL,
 ) -> tuple[Run, NDArray[np.float64]]:
     """Go on from a fit without covariates: where that ends, and the coefficients (n_components, n_columns + 1).
 
@@ -260,6 +265,8 @@ def run_with_covariates(
     covariates : (n_rankings, n_columns)
     progress
         Called with the record of every iteration.
+    journal
+        Keeps the state of the loop.
     """
     n_components, n_columns = before.point.n_components, covariates.shape[1]
     if n_columns == 0:
@@ -270,13 +277,14 @@ def run_with_covariates(
             f"{n_components} components and {n_columns} covariates have {n_components * (n_columns + 1)} coefficients, "
             f"and at most {_MOST_COEFFICIENTS} can be fitted; choose fewer columns"
         )
-    algorithm = CovariateEm(em, take_units(passes, covariates), before.n_iterations)
+    units = journal.stage("units", lambda: take_units(passes, covariates))
+    algorithm = CovariateEm(em, units, before.n_iterations)
 
     def report(state: CovariateState) -> None:
         if progress is not None and state.history and state.error is None:
             progress(state.history[-1])
 
-    ended = run(passes, algorithm, algorithm.start(before.point), report)
+    ended = journal.run("covariates", passes, algorithm, algorithm.start(before.point), report)
     if ended.error is not None:
         raise ended.error
     return algorithm.result(ended, before)

@@ -13,6 +13,7 @@ from plmix_dist.inference.collapse import drop_collapsed, has_collapsed, mend_co
 from plmix_dist.inference.e_step import em_request
 from plmix_dist.inference.fixed_point import Evaluation, Good, Iteration, Rules, advance
 from plmix_dist.inference.point import Point
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.inference.stopping import GRADIENT, Stopping, posterior_shares
 from plmix_dist.solvers.ghost import largest_log_prior
 
@@ -34,6 +35,7 @@ _INNER_STEPS = 200
 WIDEST_FIT = 300.0
 
 
+@savable
 class Inner(NamedTuple):
     """An exact M-step under way: its iteration, and the evaluation of the point whose posteriors are held fixed."""
 
@@ -41,6 +43,7 @@ class Inner(NamedTuple):
     outer: Evaluation
 
 
+@savable
 class EmState(NamedTuple):
     """A fit by EM under way: everything that decides how it goes on.
 
@@ -69,6 +72,7 @@ class EmState(NamedTuple):
     error: FitError | None = None
 
 
+@savable
 @dataclass(frozen=True)
 class Run:
     """Where one start ended. Compare starts by `score`: their numbers of components may differ.

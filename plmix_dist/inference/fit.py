@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from plmix_dist.inference.collapse import warn_of_collapsed
 from plmix_dist.inference.covariates import run_with_covariates
 from plmix_dist.inference.em import Em
 from plmix_dist.inference.existence import check_identified, check_maximum
+from plmix_dist.inference.fingerprint import made_from
+from plmix_dist.inference.journal import open_journal
 from plmix_dist.inference.look import take_look
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.resampling import run_resampled
 from plmix_dist.inference.sample_fits import NEWTON_AFTER, SampleFits, halving, with_newton
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.inference.starts_to_ends import MOST_NUMBERS, Candidate, Ends, failures_of, run_to_ends
 from plmix_dist.inference.stopping import STOPPINGS
 from plmix_dist.inference.supported import check_supported
@@ -34,7 +38,7 @@ from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.rankings.tie_treatments import TIES
 from plmix_dist.solvers import LOG_LIKELIHOOD, LSR, M_STEPS, MM, STOCHASTIC_LSR, MStep
 from plmix_dist.stages import Stages
-from plmix_dist.starts.make_starts import make_starts, starts_of_all_rows
+from plmix_dist.starts.make_starts import Start, Starts, make_starts, starts_of_all_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,9 +49,10 @@ if TYPE_CHECKING:
     from plmix_dist.data import Rankings
     from plmix_dist.engine.passes import Passes
     from plmix_dist.inference.em import Run
+    from plmix_dist.inference.journal import Journal
     from plmix_dist.inference.look import Extent, Look
     from plmix_dist.inference.settings import FitSettings
-    from plmix_dist.starts.make_starts import Starts
+    from plmix_dist.store.checkpoints import Checkpoint
 
 logger = logging.getLogger("plmix_dist")
 
@@ -56,6 +61,9 @@ _SHORT_RANKINGS = 12
 
 # The caller of the estimator's fit, which calls fit_mixture, which calls _fit, where warnings are given.
 _CALLERS_LINE = 4
+
+savable(Start)
+savable(Starts)
 
 
 @dataclass(frozen=True)
@@ -74,8 +82,14 @@ def fit_mixture(
     given: Point | None,
     client: Client | None,
     progress: Callable[[dict[str, Any]], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    *,
+    any_seed: bool = False,
 ) -> Fit:
     """Fit from a given point, or from starts of the settings' kind, and keep the best.
+
+    With a checkpoint, the fit goes on from what is saved there, and ends with the same bits as if it had not stopped.
+    With `any_seed` the seed of the checkpoint is taken.
 
     Examples
     --------
@@ -88,7 +102,10 @@ def fit_mixture(
     """
     passes = make_passes(rankings, client, settings.residency)
     try:
-        return _fit(passes, rankings, settings, given, client, progress)
+        fingerprint = partial(made_from, passes, rankings, settings, given)
+        with open_journal(checkpoint, fingerprint, free=("seed",) if any_seed else ()) as journal:
+            settings = replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
+            return _fit(passes, rankings, settings, given, client, progress, journal)
     finally:
         passes.release()
 
@@ -100,19 +117,23 @@ def _fit(
     given: Point | None,
     client: Client | None,
     progress: Callable[[dict[str, Any]], None] | None,
+    journal: Journal,
 ) -> Fit:
     stages = Stages(stage_listener(progress))
+    if journal.resumed_from is not None:
+        with stages.stage("resume", checkpoint=journal.resumed_from):
+            pass
     with stages.stage("look", passes=1):
-        look = take_look(passes, rankings, settings.seed)
+        look = journal.stage("look", lambda: take_look(passes, rankings, settings.seed))
     check_supported(look.sample, settings.n_components, all_rows=look.share == 1)
     if settings.alpha == 0:
-        check_identified(passes, rankings.item_names)
+        journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
     em = em_for(settings, look.extent, rankings)
     _compile_first(em.m_step, stages)
     failed: list[dict[str, Any]] = []
     if given is None:
-        sample_fits = SampleFits(em, settings.n_init, stages, failed)
-        made = _starts(passes, rankings, look, settings, stages, client)
+        sample_fits = SampleFits(em, settings.n_init, stages, failed, journal)
+        made = journal.stage("starts", lambda: _starts(passes, rankings, look, settings, stages, client))
         candidates, about = _candidates(look, settings, sample_fits, made)
     else:
         shares = given.log_shares if settings.shares is None else np.log(settings.shares)
@@ -120,7 +141,7 @@ def _fit(
     with stages.stage("fit") as record:
         n_before = passes.n_passes
         if TIES[settings.ties].redraws and look.extent.tied:
-            ends = run_resampled(passes, em, candidates[: settings.n_init], progress)
+            ends = run_resampled(passes, em, candidates[: settings.n_init], progress, journal)
         else:
             ends = run_to_ends(
                 passes,
@@ -128,10 +149,11 @@ def _fit(
                 candidates,
                 cuts=halving(len(candidates), settings.n_init),
                 progress=progress,
+                journal=journal,
             )
         record["passes"] = passes.n_passes - n_before
     if settings.alpha == 0:
-        ends = _with_maximum(passes, ends, rankings.item_names)
+        ends = _with_maximum(passes, ends, rankings.item_names, journal)
     best = best_of(ends)
     run = ends.runs[best]
     warn_of_collapsed(run.events, run.point.n_components, settings.n_components, stacklevel=_CALLERS_LINE)
@@ -140,7 +162,7 @@ def _fit(
     if rankings.covariates is not None:
         with stages.stage("covariates") as record:
             n_before = passes.n_passes
-            run, coefficients = run_with_covariates(passes, em, run, rankings.covariates, progress)
+            run, coefficients = run_with_covariates(passes, em, run, rankings.covariates, progress, journal)
             record["passes"] = passes.n_passes - n_before
     began = {"stages": stages.records, "failed_starts": failed}
     _warn_if_found_once(about.get("search"))
@@ -158,22 +180,29 @@ def _warn_if_found_once(search: dict[str, int] | None) -> None:
         )
 
 
-def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str]) -> Ends:
+def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str], journal: Journal) -> Ends:
     """The ends with the best objective that is a maximum; those above it, where log-worths diverge, have failed."""
     runs, failed = dict(ends.runs), dict(ends.failed)
     while True:
         best = best_of(Ends(runs, failed))
         if not runs[best].converged:
             return Ends(runs, failed)
-        try:
-            check_maximum(passes, runs[best].point, item_names)
-        except NotIdentifiedError as error:
-            failed[best] = error
-            del runs[best]
-            if not runs:
-                raise
-        else:
+        point = runs[best].point
+        error = journal.stage(f"maximum-{best}", partial(_why_no_maximum, passes, point, item_names))
+        if error is None:
             return Ends(runs, failed)
+        failed[best] = error
+        del runs[best]
+        if not runs:
+            raise error
+
+
+def _why_no_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> NotIdentifiedError | None:
+    try:
+        check_maximum(passes, point, item_names)
+    except NotIdentifiedError as error:
+        return error
+    return None
 
 
 def _compile_first(m_step: MStep, stages: Stages) -> None:

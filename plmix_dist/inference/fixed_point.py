@@ -16,6 +16,7 @@ from plmix_dist.errors import NonFiniteError
 from plmix_dist.inference import anderson
 from plmix_dist.inference.anderson import AndersonMemory
 from plmix_dist.inference.point import WIDEST_POINT, Point
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.inference.stopping import GRADIENT, Stopping
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _NEWTON: Step = "newton"
 Ended = Literal["converged", "stalled", "interrupted", "exhausted"]
 
 
+@savable
 class Evaluation(NamedTuple):
     """What one pass over the data tells about a point.
 
@@ -62,6 +64,7 @@ class Evaluation(NamedTuple):
     details: dict[str, Any]
 
 
+@savable
 class Good(NamedTuple):
     """The last point that was taken."""
 
@@ -69,6 +72,7 @@ class Good(NamedTuple):
     evaluation: Evaluation
 
 
+@savable
 class Iteration(NamedTuple):
     """An iteration under way.
 

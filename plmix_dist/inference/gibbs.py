@@ -15,6 +15,7 @@ import numpy as np
 
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.errors import FitError, NonFiniteError, SettingsError
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.kernels import Prepared, SweepSums, prepare, sweep_sums
 from plmix_dist.rankings.randomness import generator
 from plmix_dist.solvers.gamma_prior import Parameters
@@ -84,6 +85,7 @@ class Draws(NamedTuple):
     log_likelihood: Table
 
 
+@savable
 class GibbsState(NamedTuple):
     """Chains under way.
 

@@ -13,6 +13,7 @@ from plmix_dist.data import rankings_of_block
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.e_step import PassParams, e_step
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.kernels import Information, Prepared, information, prepare
 from plmix_dist.rankings.groups import membership_weight, n_memberships
 from plmix_dist.rankings.linear_extensions import extend_ties
@@ -59,6 +60,7 @@ def _leaf_information(number: int, block: RankingBlock, params: Prepared) -> Inf
 INFORMATION = Aggregation("information", leaf=_leaf_information, prepare=_prepare_point)
 
 
+@savable
 class Hessian(NamedTuple):
     """Second derivatives at a point, divided by weight and with their sign turned, in the order of `Point.flat`.
 

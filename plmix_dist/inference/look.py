@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from plmix_dist.engine.request import Aggregation, Finish, Request
 from plmix_dist.engine.tree import add_statistics
 from plmix_dist.errors import NonFiniteError
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.randomness import generator
@@ -28,6 +29,7 @@ _MOST_LISTED = 1 << 24
 _MOST_BLOCKS = 64
 
 
+@savable
 class Extent(NamedTuple):
     """Sums over rows: weight (with groups, persons), rows, listed items, rows with unlisted items below, ties."""
 
@@ -38,6 +40,7 @@ class Extent(NamedTuple):
     tied: int = 0
 
 
+@savable
 class Look(NamedTuple):
     """What the first pass found.
 

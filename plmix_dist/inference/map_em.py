@@ -12,6 +12,7 @@ from plmix_dist.errors import FitError
 from plmix_dist.inference.e_step import PassParams, e_step
 from plmix_dist.inference.fixed_point import Evaluation, Iteration, Rules, advance
 from plmix_dist.inference.point import Point
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.solvers import MM
 from plmix_dist.solvers.gamma_prior import Parameters
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from plmix_dist.solvers.gamma_prior import GammaPrior
 
 
+@savable
 class MapState(NamedTuple):
     """An iteration to the mode, and why it cannot go on, if it cannot."""
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from plmix_dist.inference.saved_state import savable
+
 if TYPE_CHECKING:
     from plmix_dist.inference.fixed_point import Evaluation
     from plmix_dist.inference.hessian import Hessian, SampleHessian
@@ -29,6 +31,7 @@ _PAUSE = 10
 _ROUNDING = 1e-12
 
 
+@savable
 class NewtonState(NamedTuple):
     """What Newton steps remember from one to the next.
 

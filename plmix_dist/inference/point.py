@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from plmix_dist.inference.saved_state import savable
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 WIDEST_POINT = 600.0
 
 
+@savable
 class Point(NamedTuple):
     """Parameters of a mixture during a fit.
 

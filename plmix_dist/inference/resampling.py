@@ -24,9 +24,10 @@ import numpy as np
 
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.errors import FitError, NonFiniteError, NotIdentifiedError
-from plmix_dist.inference.algorithm import run
 from plmix_dist.inference.e_step import em_request
 from plmix_dist.inference.em import Run
+from plmix_dist.inference.journal import NO_JOURNAL
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.inference.starts_to_ends import Ends
 from plmix_dist.inference.stopping import posterior_shares
 from plmix_dist.kernels import prepare
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from plmix_dist.engine.passes import Passes
     from plmix_dist.engine.request import Answer
     from plmix_dist.inference.em import Em
+    from plmix_dist.inference.journal import Journal
     from plmix_dist.inference.point import Point
     from plmix_dist.inference.starts_to_ends import Candidate
     from plmix_dist.kernels import Prepared
@@ -97,6 +99,7 @@ def drawn_e_step(m_step: MStep) -> Aggregation:
     return Aggregation("resample", leaf=partial(_leaf_sums, m_step), prepare=_prepare)
 
 
+@savable
 class ResampleState(NamedTuple):
     """A fit under way.
 
@@ -243,6 +246,7 @@ def run_resampled(
     em: Em,
     candidates: Sequence[Candidate],
     progress: Callable[[dict[str, Any]], None] | None = None,
+    journal: Journal = NO_JOURNAL,
 ) -> Ends:
     """Run all candidates to their ends, one after the other."""
     runs: dict[int, Run] = {}
@@ -254,7 +258,7 @@ def run_resampled(
             if progress is not None and state.run is None and state.history:
                 progress(state.history[-1])
 
-        ended = run(passes, algorithm, algorithm.start(candidate.point), report)
+        ended = journal.run(f"start-{number}", passes, algorithm, algorithm.start(candidate.point), report)
         if ended.run is not None:
             runs[number] = ended.run
         else:

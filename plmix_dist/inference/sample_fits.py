@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from plmix_dist.data import rankings_of_block
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.inference.hessian import SampleHessian
+from plmix_dist.inference.journal import NO_JOURNAL
 from plmix_dist.inference.newton import Newton
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.inference.search import MANY_ROWS, MOST_ITERATIONS, TOLERANCE, budget_of, search
 from plmix_dist.inference.starts_to_ends import Candidate, failures_of, run_to_ends
 from plmix_dist.rankings.groups import membership_weight
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plmix_dist.inference.em import Em
+    from plmix_dist.inference.journal import Journal
+    from plmix_dist.inference.search import Found
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.stages import Stages
     from plmix_dist.starts.make_starts import Start
@@ -40,6 +44,15 @@ _SMALL_SAMPLE_STEPS = 20
 _NEWTON_AFTER_SMALL_SAMPLE = 2
 
 
+@savable
+class _PartEnds(NamedTuple):
+    """Where fits to a part of the rows ended, records of those that failed, and what it cost."""
+
+    candidates: list[Candidate]
+    failed: list[dict[str, Any]]
+    cost: dict[str, Any]
+
+
 class SampleFits(NamedTuple):
     """How fits to parts of the rows are run.
 
@@ -53,12 +66,15 @@ class SampleFits(NamedTuple):
         Where the cost of each stage is noted.
     failed
         Where starts that failed are noted.
+    journal
+        Keeps the results of finished fits, and the state of the one that runs.
     """
 
     em: Em
     n_init: int
     stages: Stages
     failed: list[dict[str, Any]]
+    journal: Journal = NO_JOURNAL
 
     def search(
         self, sample: RankingBlock, starts: Sequence[Start], settings: StartSettings, mean_listed: float
@@ -79,15 +95,19 @@ class SampleFits(NamedTuple):
         m_step = MM if em.m_step.objective in (LOG_LIKELIHOOD, None) else em.m_step
         fused = replace(em, kind="fused", m_step=m_step)
         with self.stages.stage("search") as record:
-            found = search(
-                part_of(fused, rows, TOLERANCE, MOST_ITERATIONS),
-                rows,
-                starts,
-                settings,
-                budget_of(em.n_rankings, em.n_rankings * mean_listed, settings.n_components),
-                is_part=rows is not merged or sample.n_rankings < em.n_rankings,
-                progress=self.stages.iteration,
-            )
+
+            def search_now() -> Found:
+                return search(
+                    part_of(fused, rows, TOLERANCE, MOST_ITERATIONS),
+                    rows,
+                    starts,
+                    settings,
+                    budget_of(em.n_rankings, em.n_rankings * mean_listed, settings.n_components),
+                    is_part=rows is not merged or sample.n_rankings < em.n_rankings,
+                    progress=self.stages.iteration,
+                )
+
+            found = self.journal.stage("search", search_now)
             passes = found.n_passes * rows.n_rankings / em.n_rankings
             record |= {"rows": rows.n_rankings, "n_starts": found.about["n_starts"], "passes": passes}
         self.failed.extend(found.failed)
@@ -119,28 +139,42 @@ class SampleFits(NamedTuple):
         newton_after: int | None = None,
     ) -> list[Candidate]:
         """Fits to a part of the rows, with a prior in proportion."""
-        n_rows, em = part.n_rankings, self.em
-        part = merge_if_short(part)
-        # Steps that are drawn gain nothing on a sample: they do not come nearer to an end.
-        part_em = replace(em, m_step=MM) if em.m_step.draws else em
-        part_em = part_of(part_em, part, _SAMPLE_TOLERANCE, max_iter or em.max_iter)
-        if newton_after is not None:
-            part_em = with_newton(part_em, part, newton_after)
-        passes = ThreadedPasses(rankings_of_block(part))
-        try:
-            runs, failed = run_to_ends(
-                passes, part_em, candidates, cuts=cuts, n_kept=n_kept, progress=self.stages.iteration
-            )
-        finally:
-            passes.release()
-        iterations = max(run.n_iterations for run in runs.values())
-        share = n_rows / em.n_rankings
-        record |= {"rows": n_rows, "iterations": iterations, "passes": passes.n_passes * share}
-        self.failed.extend(failures_of(record["stage"], failed))
-        return [
-            Candidate(run.point, candidates[number].about, run.hessian)
-            for number, run in sorted(runs.items())
-        ]
+
+        def fitted() -> _PartEnds:
+            em, rows = self.em, merge_if_short(part)
+            # Steps that are drawn gain nothing on a sample: they do not come nearer to an end.
+            part_em = replace(em, m_step=MM) if em.m_step.draws else em
+            part_em = part_of(part_em, rows, _SAMPLE_TOLERANCE, max_iter or em.max_iter)
+            if newton_after is not None:
+                part_em = with_newton(part_em, rows, newton_after)
+            passes = ThreadedPasses(rankings_of_block(rows))
+            try:
+                runs, failed = run_to_ends(
+                    passes,
+                    part_em,
+                    candidates,
+                    cuts=cuts,
+                    n_kept=n_kept,
+                    progress=self.stages.iteration,
+                    journal=self.journal,
+                )
+            finally:
+                passes.release()
+            ends = [
+                Candidate(run.point, candidates[number].about, run.hessian)
+                for number, run in sorted(runs.items())
+            ]
+            cost = {
+                "rows": part.n_rankings,
+                "iterations": max(run.n_iterations for run in runs.values()),
+                "passes": passes.n_passes * part.n_rankings / em.n_rankings,
+            }
+            return _PartEnds(ends, failures_of(record["stage"], failed), cost)
+
+        found = self.journal.stage(record["stage"], fitted)
+        record |= found.cost
+        self.failed.extend(found.failed)
+        return found.candidates
 
 
 def part_of(em: Em, rows: RankingBlock, tol: float, max_iter: int) -> Em:

@@ -1,52 +1,53 @@
 """The state of an algorithm as arrays and JSON, and back: what a checkpoint holds. Nothing is pickled.
 
-A state is a tree of NamedTuples, tuples, dicts, arrays and plain values. NamedTuples are written with the name of their
-class; only classes that are listed here can be read.
+A state is a tree of NamedTuples, dataclasses, tuples, lists, dicts, arrays and plain values. Classes are written by
+name; only those that were declared `savable` can be written and read.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from plmix_dist import errors
 from plmix_dist.errors import DamagedStoreError, FitError
-from plmix_dist.inference.anderson import AndersonMemory
-from plmix_dist.inference.covariates import CovariateState, SharePoint
-from plmix_dist.inference.em import EmState, Inner
-from plmix_dist.inference.fixed_point import Evaluation, Good, Iteration
-from plmix_dist.inference.gibbs import GibbsState
-from plmix_dist.inference.hessian import Hessian
-from plmix_dist.inference.map_em import MapState
-from plmix_dist.inference.newton import NewtonState
-from plmix_dist.inference.point import Point
-from plmix_dist.inference.together import TogetherState
+from plmix_dist.rankings import RankingBlock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
+Class = TypeVar("Class", bound=type)
 
-# To make the states of another algorithm savable, add their classes here.
-_CLASSES: tuple[Any, ...] = (
-    AndersonMemory,
-    CovariateState,
-    EmState,
-    Evaluation,
-    GibbsState,
-    Good,
-    Hessian,
-    Inner,
-    Iteration,
-    MapState,
-    NewtonState,
-    Point,
-    SharePoint,
-    TogetherState,
-)
-_BY_NAME = {known.__name__: known for known in _CLASSES}
-_DTYPES = (np.float64, np.int64, np.bool_)
+DTYPES = ("float64", "int64", "int32", "bool", "uint8", "uint16", "uint32", "uint64")
+_KINDS = ("array", "number", "error", "dict", "tuple", "list")
+_BY_NAME: dict[str, Any] = {}
+
+
+def savable(known: Class) -> Class:
+    """Declare a NamedTuple or dataclass that may be part of a saved state; a decorator.
+
+    Examples
+    --------
+    >>> from typing import NamedTuple
+    >>> @savable
+    ... class Half(NamedTuple):
+    ...     number: int
+    >>> to_plain(Half(3))[0]
+    {'Half': [3]}
+    """
+    name = known.__name__
+    other = _BY_NAME.setdefault(name, known)
+    assert other.__module__ == known.__module__, f"two savable classes are called {name}"
+    assert name not in _KINDS
+    _BY_NAME[name] = known
+    return known
+
+
+savable(RankingBlock)
 
 
 def to_plain(state: Any) -> tuple[Plain, dict[str, NDArray[Any]]]:
@@ -54,6 +55,7 @@ def to_plain(state: Any) -> tuple[Plain, dict[str, NDArray[Any]]]:
 
     Examples
     --------
+    >>> from plmix_dist.inference.point import Point
     >>> plain, arrays = to_plain(Point(np.zeros((1, 2)), np.zeros(1), np.zeros(1)))
     >>> plain
     {'Point': [{'array': '0'}, {'array': '1'}, {'array': '2'}]}
@@ -61,24 +63,43 @@ def to_plain(state: Any) -> tuple[Plain, dict[str, NDArray[Any]]]:
     ['0', '1', '2']
     """
     arrays: dict[str, NDArray[Any]] = {}
+    names: dict[int, str] = {}
 
     def written(value: Any) -> Plain:
+        if isinstance(value, np.generic):
+            value = value.item()
         if value is None or isinstance(value, bool | int | float | str):
-            return value.item() if isinstance(value, np.generic) else value
+            return _written_scalar(value)
         if isinstance(value, np.ndarray):
-            arrays[str(len(arrays))] = value
-            return {"array": str(len(arrays) - 1)}
+            if id(value) not in names:
+                names[id(value)] = str(len(arrays))
+                arrays[names[id(value)]] = value
+            return {"array": names[id(value)]}
         if isinstance(value, FitError):
             return {"error": [type(value).__name__, str(value)]}
         if isinstance(value, dict):
             return {"dict": [[key, written(entry)] for key, entry in value.items()]}
-        if type(value) is tuple:
-            return {"tuple": [written(entry) for entry in value]}
-        if type(value) in _CLASSES:
+        if type(value) in (tuple, list):
             return {type(value).__name__: [written(entry) for entry in value]}
+        if _BY_NAME.get(type(value).__name__) is type(value):
+            return {type(value).__name__: [written(entry) for entry in _entries(value)]}
         raise TypeError(f"a state holds {type(value).__name__}, which cannot be saved")
 
     return written(state), arrays
+
+
+def _written_scalar(value: bool | int | float | str | None) -> Plain:
+    """The value itself, or its name where JSON has no word for it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": str(value)}
+    return value
+
+
+def _entries(value: Any) -> list[Any]:
+    """What an instance of a savable class is made from."""
+    if dataclasses.is_dataclass(value):
+        return [getattr(value, field.name) for field in dataclasses.fields(value)]
+    return list(value)
 
 
 def from_plain(plain: Plain, arrays: dict[str, NDArray[Any]]) -> Any:
@@ -86,6 +107,7 @@ def from_plain(plain: Plain, arrays: dict[str, NDArray[Any]]) -> Any:
 
     Examples
     --------
+    >>> from plmix_dist.inference.point import Point
     >>> point = Point(np.zeros((1, 2)), np.zeros(1), np.zeros(1))
     >>> from_plain(*to_plain(point))
     Point(log_worths=array([[0., 0.]]), ghosts=array([0.]), log_shares=array([0.]))
@@ -106,9 +128,11 @@ def from_plain(plain: Plain, arrays: dict[str, NDArray[Any]]) -> Any:
 def _read(kind: str, content: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     if kind == "array":
         array = arrays[content]
-        if array.dtype not in _DTYPES:
+        if array.dtype.name not in DTYPES:
             raise DamagedStoreError(f"a saved state holds an array of {array.dtype}")
         return array
+    if kind == "number":
+        return {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[content]
     if kind == "error":
         name, message = content
         known = getattr(errors, name)
@@ -118,4 +142,6 @@ def _read(kind: str, content: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     if kind == "dict":
         return {str(key): from_plain(entry, arrays) for key, entry in content}
     entries = [from_plain(entry, arrays) for entry in content]
+    if kind == "list":
+        return entries
     return tuple(entries) if kind == "tuple" else _BY_NAME[kind](*entries)

@@ -16,6 +16,7 @@ from plmix_dist.data import rankings_of_block
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.errors import FitError
 from plmix_dist.inference.point import Point
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.inference.starts_to_ends import Candidate, failures_of, run_to_ends
 from plmix_dist.rankings.linear_extensions import extend_ties
 from plmix_dist.starts.proposals import BATCH, Mixture, Proposer, handfuls, random_worths
@@ -65,6 +66,7 @@ class End(NamedTuple):
     score: float
 
 
+@savable
 class Found(NamedTuple):
     """What a search found.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plmix_dist.inference.algorithm import run
+from plmix_dist.inference.journal import NO_JOURNAL
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.inference.together import Together
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from plmix_dist.errors import FitError
     from plmix_dist.inference.em import Em, Run
     from plmix_dist.inference.hessian import Hessian
+    from plmix_dist.inference.journal import Journal
     from plmix_dist.inference.point import Point
     from plmix_dist.inference.together import TogetherState
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 MOST_NUMBERS = 1 << 27
 
 
+@savable
 class Candidate(NamedTuple):
     """A start on its way through the stages of a fit: its point, how it was made, and the Hessian there if known."""
 
@@ -47,6 +50,7 @@ def run_to_ends(
     cuts: Sequence[tuple[int, int]] = (),
     n_kept: int | None = None,
     progress: Progress | None = None,
+    journal: Journal = NO_JOURNAL,
 ) -> Ends:
     """Run all candidates to their ends; every pass over the data serves all that still run.
 
@@ -58,6 +62,8 @@ def run_to_ends(
         How many ends are kept, at most. Of ends that are the same optimum one is kept. None keeps all.
     progress
         Called with the record of every iteration.
+    journal
+        Keeps the state of the loop.
     """
     fits = [replace(em, number=number) for number in range(len(candidates))]
     at_once = max(1, MOST_NUMBERS // (2 * max(_n_numbers(em, candidate) for candidate in candidates)))
@@ -68,7 +74,8 @@ def run_to_ends(
             for fit, candidate in zip(fits, candidates, strict=True)
         ]
     )
-    ended = run(passes, together, begin, _Reporter(progress))
+    begin = journal.begin("fit", begin)
+    ended = journal.run("fit", passes, together, begin, _Reporter(progress, begin))
     failed = {
         number: state.error
         for number, state in enumerate(ended.states)
@@ -103,9 +110,9 @@ def _n_numbers(em: Em, candidate: Candidate) -> int:
 class _Reporter:
     """Hands on new records of fits that run together."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress | None, begin: TogetherState) -> None:
         self.progress = progress
-        self.n_told: dict[int, int] = {}
+        self.n_told = {number: len(own.history) for number, own in enumerate(begin.states) if own is not None}
 
     def __call__(self, state: TogetherState) -> None:
         for number, own in enumerate(state.states):

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from plmix_dist.inference.saved_state import savable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 _IN_STEP = 1e-7
 
 
+@savable
 class TogetherState(NamedTuple):
     """Several algorithms under way.
 

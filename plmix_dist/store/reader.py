@@ -14,7 +14,7 @@ from plmix_dist.rankings.columns import item_dtype, joined_labels
 from plmix_dist.rankings.ranges import check_ranges
 from plmix_dist.store.arrays import CheckedStore, open_column, read_column
 from plmix_dist.store.location import Location
-from plmix_dist.store.manifest import INDEX, partition_name, read_index, read_manifest
+from plmix_dist.store.manifest import INDEX, partition_name, read_index, read_manifest, sha256
 from plmix_dist.store.schema import COLUMNS, block_from
 
 if TYPE_CHECKING:
@@ -378,3 +378,16 @@ def open_store(
     """
     location = Location.of(path, storage_options)
     return RankingStore(location, read_manifest(location))
+
+
+def digest_of_store(store: RankingStore) -> str:
+    """A digest of all rows of a store.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=3, random_state=0)
+    >>> len(digest_of_store(store))
+    64
+    """
+    return sha256(" ".join(part.index_sha256 for part in store.manifest.partitions).encode())

@@ -11,8 +11,10 @@ import numpy as np
 from plmix_dist.engine.clients import client_of
 from plmix_dist.engine.passes import make_passes
 from plmix_dist.errors import NotConvergedWarning
-from plmix_dist.inference.algorithm import run
+from plmix_dist.inference.fingerprint import data_fingerprint, digest_of
+from plmix_dist.inference.journal import open_journal
 from plmix_dist.metrics import match_components
+from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.uncertainty.curvature import invert
 from plmix_dist.uncertainty.replicate_passes import Draws
 from plmix_dist.uncertainty.replicate_weights import WEIGHTS
@@ -22,6 +24,8 @@ from plmix_dist.uncertainty.standard_errors import FittedPoint, information_tota
 from plmix_dist.values import one_of, real_number, seed_of, whole_number
 
 if TYPE_CHECKING:
+    import os
+
     from numpy.typing import ArrayLike, NDArray
 
     from plmix_dist.engine.clients import ClientLike
@@ -139,6 +143,7 @@ def bootstrap(
     tol: float = 0.02,
     max_iter: int = 50,
     client: ClientLike = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
 ) -> Bootstrap:
     """Repeat a fit with random weights of persons (rows, or groups of rows). No row is copied.
 
@@ -165,6 +170,8 @@ def bootstrap(
         A replicate ends when the error left is expected to be at most this many standard errors.
     max_iter
         The most passes over the rankings.
+    checkpoint
+        Where the replicates are saved on their way, as in PlackettLuceMixture.
 
     Examples
     --------
@@ -181,23 +188,48 @@ def bootstrap(
     real_number("tol", tol, above=0)
     fitted = FittedPoint.of(model, "bootstrap replicates")
     rankings = rankings_of(model, fitted, X, sample_weight, unranked)
-    seed = seed_of(random_state)
+    seed, place = seed_of(random_state), Checkpoint.of(checkpoint)
     joint = is_joint(fitted.mixture)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
     ended, n_passes = [], 1
     with client_of(client) as chosen:
         passes = make_passes(rankings, chosen, model.residency)
+
+        def made_from() -> dict[str, Any]:
+            told = {
+                "n_replicates": n_replicates,
+                "weights": weights,
+                "tol": tol,
+                "max_iter": max_iter,
+                "seed": seed,
+            }
+            return data_fingerprint(passes, rankings) | told | {"model": _digest_of_model(fitted)}
+
+        free = ("seed",) if random_state is None else ()
         try:
-            scales = scales_of(information_totals(passes, fitted, joint=joint), fitted)
-            for first in range(0, n_replicates, at_once):
-                numbers = tuple(range(first, min(first + at_once, n_replicates)))
-                algorithm = Replicates(fitted, scales, Draws(weights, seed, numbers), tol, max_iter)
-                state = run(passes, algorithm, algorithm.start())
-                n_passes += state.n_passes
-                ended.append((algorithm, state))
+            with open_journal(place, made_from, free=free) as journal:
+                seed = journal.fingerprint.get("seed", seed)
+                scales = journal.stage(
+                    "scales", lambda: scales_of(information_totals(passes, fitted, joint=joint), fitted)
+                )
+                for first in range(0, n_replicates, at_once):
+                    numbers = tuple(range(first, min(first + at_once, n_replicates)))
+                    algorithm = Replicates(fitted, scales, Draws(weights, seed, numbers), tol, max_iter)
+                    state = journal.run(f"replicates-{first}", passes, algorithm, algorithm.start())
+                    n_passes += state.n_passes
+                    ended.append((algorithm, state))
         finally:
             passes.release()
     return _gathered(fitted, ended, n_passes, seed)
+
+
+def _digest_of_model(fitted: FittedPoint) -> str:
+    """A digest of all that replicates take from the fit."""
+    mixture = fitted.mixture
+    told = f"{fitted.alpha} {fitted.free_shares} {fitted.ties}"
+    return digest_of(
+        mixture.log_worths, mixture.shares, fitted.ghosts, np.frombuffer(told.encode(), np.uint8)
+    )
 
 
 def scales_of(totals: InformationTotals, fitted: FittedPoint) -> Scales:

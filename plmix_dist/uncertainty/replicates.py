@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plmix_dist.engine.request import Request
+from plmix_dist.inference.saved_state import savable
 from plmix_dist.single_thread import single_thread
 from plmix_dist.uncertainty.information import MixturePoint
 from plmix_dist.uncertainty.replicate_passes import Draws, FirstParams, LaterParams, first_pass, later_pass
@@ -36,6 +37,7 @@ _LEAST_SHARE = 1e-12
 _RUNNING, _CONVERGED, _FAILED = 0, 1, 2
 
 
+@savable
 class Scales(NamedTuple):
     """The inverse of the information of the fit, in blocks: where each block stands, and its matrix."""
 
@@ -51,6 +53,7 @@ class Scales(NamedTuple):
         return found
 
 
+@savable
 class ReplicatesState(NamedTuple):
     """Replicates under way.
 

@@ -1,0 +1,154 @@
+"""Verbs for batch jobs: run, resume, status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from plmix_dist.cli import plmix
+from plmix_dist.cli.fit_progress import fit_progress
+from plmix_dist.cli.interruption import tell_if_interrupted
+from plmix_dist.cli.options import Talk, force_option, talking
+from plmix_dist.cli.output import number, progress_bar, show, size
+from plmix_dist.errors import PlmixError
+from plmix_dist.progress import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plmix_dist.jobs.job_file import Job
+
+
+@plmix.command()
+@click.argument("job_file", metavar="JOB.toml")
+@click.option("--dry-run", is_flag=True, help="Check the job and print its plan; nothing is written.")
+@force_option
+@talking
+def run(job_file: str, *, dry_run: bool, force: bool, talk: Talk) -> int:
+    """Run the batch job of a file: read sources, fit, write results. A job that was stopped goes on.
+
+    The same job again does nothing. Exit codes are those of docs/jobs.md.
+    """
+    from plmix_dist.jobs.job_file import read_job
+
+    return _in_order(
+        lambda: _plan(read_job(job_file), talk) if dry_run else _run(read_job(job_file), force, talk)
+    )
+
+
+@plmix.command()
+@click.argument("folder", metavar="DIR")
+@talking
+def resume(folder: str, *, talk: Talk) -> int:
+    """Go on with the job whose output folder is DIR; nothing is done if it is finished."""
+    from plmix_dist.jobs.driver import job_in
+
+    return _in_order(lambda: _run(job_in(Path(folder).absolute()), force=False, talk=talk))
+
+
+@plmix.command()
+@click.argument("folder", metavar="DIR")
+@talking
+def status(folder: str, *, talk: Talk) -> int:
+    """Show how the job whose output folder is DIR stands."""
+    from plmix_dist.jobs.driver import status as status_of
+
+    def told() -> int:
+        record = status_of(Path(folder).absolute())
+        show(_status_lines(record), record, **vars(talk))
+        return 0
+
+    return _in_order(told)
+
+
+def _in_order(verb: Callable[[], int]) -> int:
+    """Run a verb of jobs; its errors have exit codes of their own."""
+    from plmix_dist.jobs.driver import ending_of
+
+    try:
+        return verb()
+    except PlmixError as error:
+        error.exit_code = ending_of(error).exit_code
+        raise
+
+
+def _run(job: Job, force: bool, talk: Talk) -> int:
+    from plmix_dist.jobs.driver import run_job
+    from plmix_dist.jobs.steps import Display
+
+    class Shown(Display):
+        def bar(self, label: str) -> Any:
+            return progress_bar(label, shown=talk.progress, as_json=talk.as_json)
+
+        def fit(self, tol: float, max_iter: int) -> Any:
+            return fit_progress(talk, tol, max_iter)
+
+    left = f"its state is saved in {job.folder}; `plmix resume {job.folder}` continues"
+    tell_if_interrupted(lambda: left)
+    summary = run_job(job, force=force, display=Shown())
+    show(_summary_lines(job, summary), summary, **vars(talk))
+    return int(summary["exit_code"])
+
+
+def _plan(job: Job, talk: Talk) -> int:
+    from plmix_dist.jobs.plan import plan_of
+
+    plan = plan_of(job)
+    show(_plan_lines(plan), plan, **vars(talk))
+    return 0
+
+
+def _plan_lines(plan: dict[str, Any]) -> list[tuple[str, str]]:
+    lines = [("steps", ", ".join(plan["steps"]))]
+    if "new_sources" in plan:
+        lines.append(("to read", f"{plan['new_sources']} new files, {size(plan['new_bytes'])}"))
+    if "n_rankings" not in plan:
+        return [*lines, ("store", "not there yet; its rows and costs are known when the sources are read")]
+    where = "kept in memory" if plan["rows_stay_in_memory"] else "read again in every pass"
+    return [
+        *lines,
+        ("rankings", f"{number(plan['n_rankings'])} of {number(plan['n_items'])} items, {where}"),
+        ("workers", f"{plan['workers']} with {plan['threads_per_worker']} threads"),
+        ("tasks", f"{plan['tasks_per_pass']} per pass"),
+        ("memory", f"about {size(plan['memory_per_worker'])} per worker"),
+        (
+            "bytes",
+            f"{size(plan['bytes_sent_per_pass'])} sent, {size(plan['bytes_read_per_pass'])} read per pass",
+        ),
+        ("seconds", f"about {plan['seconds_per_pass']:.3g} per pass (m-step {plan['m_step']})"),
+    ]
+
+
+def _summary_lines(job: Job, summary: dict[str, Any]) -> list[tuple[str, str]]:
+    fit = summary["fit"]
+    if not summary["changed"]:
+        said = f"{job.folder} already holds the results of this job ({summary['state']})"
+        return [("nothing to do", said)]
+    begun = ", from the last model" if fit.get("warm_start") else ""
+    lines = [
+        ("job", f"{summary['job']}: {summary['state']} in {duration(summary['seconds'])}"),
+        ("fit", f"{fit['n_iter']} iterations{begun}, {fit['score']:.6f} mean log-likelihood"),
+        ("rankings", number(fit["n_rankings"])),
+        ("folder", str(job.folder)),
+    ]
+    if postponed := summary["read"].get("postponed"):
+        lines.append(("postponed", f"{len(postponed)} new files; run this again to read them"))
+    return lines + [
+        ("hook failed", f"{name}: {why}") for name, why in summary.get("failed_hooks", {}).items()
+    ]
+
+
+def _status_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
+    lines = [("state", record["state"])]
+    lines += [(name, str(record[name])) for name in ("step", "begun", "ended", "error") if name in record]
+    last = record["iteration"]
+    if last is not None:
+        said = f"{last['iteration']}, log-likelihood {last['log_likelihood']:.8g}"
+        lines.append(
+            ("iteration", said + (f", gradient {last['gradient']:.1e}" if last.get("gradient") else ""))
+        )
+    if record["checkpoint"] is not None:
+        lines.append(("checkpoint", f"number {record['checkpoint']}"))
+    return lines

@@ -1,0 +1,225 @@
+"""Runs a job: its steps in turn, with a log, a summary, checkpoints, limits and hooks. The driver is a short loop."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from plmix_dist import __version__
+from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.errors import (
+    ClusterError,
+    DamagedStoreError,
+    IngestError,
+    JobError,
+    PlmixError,
+    RankingError,
+    SettingsError,
+    StoreNotFoundError,
+)
+from plmix_dist.interruption import OutOfTime, time_limit
+from plmix_dist.jobs.hooks import run_hooks, write_metrics
+from plmix_dist.jobs.job_file import Job, read_job
+from plmix_dist.jobs.output_folder import JOB, SUMMARY, OutputFolder, now
+from plmix_dist.jobs.steps import (
+    NOTHING_SHOWN,
+    Context,
+    Display,
+    refuse_another_job,
+    unfinished_fit,
+    wanted_steps,
+)
+from plmix_dist.store.lock import write_lock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OUT_OF_TIME = "out of time"
+_LAST_SECONDS = 2.0
+
+
+class Ending(NamedTuple):
+    """A way in which a job ends: a word for it, and the exit code of the command line."""
+
+    state: str
+    exit_code: int
+
+
+CONVERGED = Ending("converged", 0)
+NOT_CONVERGED = Ending("not converged", 4)
+FAILED = Ending("failed", 1)
+# The first that fits: an error, and how a job ends with it.
+ENDINGS: tuple[tuple[type[BaseException], Ending], ...] = (
+    (OutOfTime, Ending(OUT_OF_TIME, 75)),
+    (KeyboardInterrupt, Ending("interrupted", 130)),
+    (JobError, Ending("bad job", 2)),
+    (ClusterError, Ending("cluster lost", 6)),
+    (DamagedStoreError, Ending("damaged", 3)),
+    (IngestError, Ending("bad input", 5)),
+    (RankingError, Ending("bad input", 5)),
+    (StoreNotFoundError, Ending("bad input", 5)),
+    (SettingsError, Ending("bad job", 2)),
+    (PlmixError, FAILED),
+)
+
+
+def ending_of(error: BaseException) -> Ending:
+    """How a job ends with an error.
+
+    Examples
+    --------
+    >>> ending_of(ClusterError("no workers")).exit_code
+    6
+    """
+    return next((ending for kind, ending in ENDINGS if isinstance(error, kind)), FAILED)
+
+
+def run_job(job: Job, *, force: bool = False, display: Display = NOTHING_SHOWN) -> dict[str, Any]:
+    """Run a job, or go on with one that was stopped; gives the summary, which `summary.json` holds too.
+
+    A job whose results are all there does nothing: "changed" is False. An error is in the summary and is raised.
+
+    Parameters
+    ----------
+    job
+        From `read_job`.
+    force
+        Whether to replace the results of other settings, and to begin again.
+    display
+        Shows progress to people.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, plmix_dist
+    >>> from plmix_dist.jobs.job_file import job_of
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = plmix_dist.simulate(folder / "ballots", n_rankings=200, n_items=4, n_components=2, random_state=1)
+    >>> job = job_of({"data": {"store": "ballots"}, "model": {"components": 2}, "outputs": {"folder": "out"}}, folder)
+    >>> [run_job(job)["changed"] for _ in range(2)]
+    [True, False]
+    """
+    folder = OutputFolder(job.folder)
+    folder.location.check_writable()
+    with write_lock(folder.location), folder.listening():
+        return _run(job, folder, force=force, display=display)
+
+
+def _run(job: Job, folder: OutputFolder, *, force: bool, display: Display) -> dict[str, Any]:
+    begun, before = time.monotonic(), folder.read(SUMMARY) or {}
+    summary: dict[str, Any] = {
+        "job": job["name"],
+        "version": __version__,
+        "state": "running",
+        "begun": now(),
+        "read": before.get("read", {}),
+    }
+    folder.log("begun", job=job["name"], version=__version__)
+    try:
+        with time_limit(job["limits.seconds"]), LazyExecutor(cluster_options(job)) as executor:
+            context = Context(job, folder, executor, force, display)
+            refuse_another_job(context)
+            folder.write(JOB, job.values)
+            folder.write_environment()
+            _run_steps(context, summary)
+    except BaseException as error:
+        ending = ending_of(error)
+        summary["error"] = f"{type(error).__name__}: {error}"
+        raise
+    else:
+        ending = CONVERGED if summary["fit"]["converged"] else NOT_CONVERGED
+    finally:
+        summary |= {"state": ending.state, "exit_code": ending.exit_code}
+        summary |= {"ended": now(), "seconds": round(time.monotonic() - begun, 3)}
+        _finish(job, folder, summary)
+    return summary
+
+
+def _run_steps(context: Context, summary: dict[str, Any]) -> None:
+    """Run the steps that are wanted. The summary says which one runs, and what those before have found."""
+    folder, changed = context.folder, False
+    for step in wanted_steps(context.job):
+        folder.write(SUMMARY, summary | {"step": step.name})
+        folder.log("step begun", step=step.name)
+        begun = time.monotonic()
+        found = step.run(context)
+        changed = changed or found["changed"]
+        summary[step.name] = found | {"seconds": round(time.monotonic() - begun, 3)}
+        folder.log("step ended", step=step.name, changed=found["changed"])
+    summary["changed"] = changed
+
+
+def _finish(job: Job, folder: OutputFolder, summary: dict[str, Any]) -> None:
+    """Write how the job ended: summary, log, metrics, hooks. What fails here is recorded, and changes nothing else."""
+    with contextlib.suppress(OSError):
+        folder.write(SUMMARY, summary)
+        folder.log("ended", "info" if "error" not in summary else "error", **summary)
+    failures: dict[str, str] = {}
+    if job["outputs.metrics"] is not None:
+        failures |= write_metrics(job["outputs.metrics"], summary)
+    short = summary["state"] in (OUT_OF_TIME, "interrupted")  # the process has a few seconds left
+    failures |= run_hooks(job, summary, min(job["hooks.timeout"], _LAST_SECONDS if short else math.inf))
+    if failures:
+        summary["failed_hooks"] = failures
+        with contextlib.suppress(OSError):
+            folder.write(SUMMARY, summary)
+            folder.log("hooks failed", "warning", **failures)
+
+
+def cluster_options(job: Job) -> ClusterOptions:
+    """Where a job computes; without a scheduler or workers, in threads of this process."""
+    scheduler, workers = job["cluster.scheduler"], job["cluster.workers"]
+    return ClusterOptions(
+        scheduler=scheduler,
+        workers=0 if scheduler is None and workers is None else workers,
+        threads=job["cluster.threads"],
+        memory_limit=job["cluster.memory"],
+        tls_ca=job["cluster.tls_ca"],
+        tls_cert=job["cluster.tls_cert"],
+        tls_key=job["cluster.tls_key"],
+    )
+
+
+def job_in(path: Path) -> Job:
+    """The job whose output folder this is.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> job_in(Path("/nowhere"))
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.JobError: /nowhere is no output folder of a job: it has no job.json; begin ...
+    """
+    if not (path / JOB).is_file():
+        raise JobError(
+            f"{path} is no output folder of a job: it has no {JOB}; begin with `plmix run JOB.toml`"
+        )
+    return read_job(path / JOB)
+
+
+def status(path: Path) -> dict[str, Any]:
+    """How the job in an output folder stands.
+
+    Parameters
+    ----------
+    path
+        The output folder.
+    """
+    job, folder = job_in(path), OutputFolder(path)
+    summary = folder.read(SUMMARY) or {"state": "not begun"}
+    if summary["state"] == "running" and not _is_running(folder):
+        summary["state"] = "stopped"
+    return summary | {"checkpoint": unfinished_fit(job), "iteration": folder.last_iteration()}
+
+
+def _is_running(folder: OutputFolder) -> bool:
+    """Whether a process holds the lock of the folder."""
+    if not folder.location.exists("wip/lock"):
+        return False
+    try:
+        with write_lock(folder.location):
+            return False
+    except PlmixError:
+        return True

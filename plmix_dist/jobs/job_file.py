@@ -1,0 +1,223 @@
+"""A job file: read, and checked whole before anything starts. All that is wrong with it is told at once."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmix_dist.engine.cluster import bytes_of
+from plmix_dist.errors import JobError, PlmixError, SettingsError
+from plmix_dist.inference.settings import FitSettings
+from plmix_dist.jobs.schema import KEYS, REQUIRED, TABLES
+from plmix_dist.starts.start_settings import INITS
+from plmix_dist.store.checkpoints import Checkpoint
+from plmix_dist.store.location import Location
+from plmix_dist.values import nearest, shown
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+# Keys whose values are paths; relative ones are below the folder of the job file.
+_PATHS = (
+    "data.store",
+    "data.sources",
+    "data.covariates",
+    "outputs.folder",
+    "outputs.metrics",
+    "checkpoint.folder",
+    "cluster.tls_ca",
+    "cluster.tls_cert",
+    "cluster.tls_key",
+)
+_FILES = ("data.covariates", "cluster.tls_ca", "cluster.tls_cert", "cluster.tls_key")
+_MODEL = ("m_step", "em", "ties", "alpha", "tol", "max_iter", "accelerate", "residency")
+_START = ("n_init", "embedding", "svd_rank", "link", "kernel")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked job.
+
+    Parameters
+    ----------
+    values
+        The value of every key of `schema.KEYS`, with absolute paths.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, plmix_dist
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = plmix_dist.simulate(folder / "ballots", n_rankings=10, n_items=3)
+    >>> job = job_of({"data": {"store": "ballots"}, "model": {"components": 2}, "outputs": {"folder": "out"}}, folder)
+    >>> job["model.components"], job["checkpoint.every"]
+    (2, 30.0)
+    """
+
+    values: dict[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    @property
+    def folder(self) -> Path:
+        """The folder for everything the job writes."""
+        return Path(self["outputs.folder"])
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where and how often the state is saved."""
+        place = self["checkpoint.folder"] or str(self.folder / "checkpoints")
+        return Checkpoint(place, self["checkpoint.every"], self["checkpoint.keep"])
+
+    def fit_settings(self) -> dict[str, Any]:
+        """What PlackettLuceMixture takes, but for the start and where it is saved."""
+        return {
+            "n_components": self["model.components"],
+            **{name: self[f"model.{name}"] for name in _MODEL},
+            **{name: self[f"start.{name}"] for name in _START},
+            "init": self["start.init"],
+        }
+
+    def to_json(self) -> str:
+        """The job as text, for `resume`."""
+        return json.dumps(self.values, indent=1)
+
+
+def read_job(path: str | os.PathLike[str]) -> Job:
+    """Read a job file (TOML), or the `job.json` of an output folder; a JobError names all that is wrong.
+
+    Examples
+    --------
+    >>> read_job("/nowhere/job.toml")
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.JobError: /nowhere/job.toml cannot be read: No such file or directory
+    """
+    file = Path(path).absolute()
+    try:
+        given = (
+            json.loads(file.read_bytes())
+            if file.suffix == ".json"
+            else tomllib.loads(file.read_text("utf-8"))
+        )
+    except OSError as error:
+        raise JobError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise JobError(f"{file} is not valid: {error}") from None
+    try:
+        return job_of(given, file.parent)
+    except JobError as error:
+        raise JobError(f"{file}: {error}") from None
+
+
+def job_of(given: Any, folder: Path) -> Job:
+    """The job that tables of values describe; relative paths are below `folder`."""
+    faults: list[str] = []
+    flat = dict(_flat(given, faults))
+    values: dict[str, Any] = {}
+    for name, key in KEYS.items():
+        value = flat.get(name)
+        if value is None:
+            values[name] = None if key.default is REQUIRED else key.default
+            if key.default is REQUIRED:
+                faults.append(f"{name} is missing: {key.help[0].lower()}{key.help[1:].rstrip('.')}")
+            continue
+        try:
+            values[name] = key.check(name, value)
+        except SettingsError as error:
+            faults.append(str(error))
+            values[name] = None if key.default is REQUIRED else key.default
+    for name in _PATHS:
+        values[name] = _absolute(values[name], folder)
+    if values["start.init"] not in INITS:
+        values["start.init"] = _absolute(values["start.init"], folder)
+    job = Job(values)
+    faults += _faults_together(job)
+    if faults:
+        many = f"{len(faults)} things are wrong with this job" if len(faults) > 1 else "this job is wrong"
+        raise JobError(f"{many}:\n" + "\n".join(f"  {fault}" for fault in faults))
+    return job
+
+
+def _flat(given: Any, faults: list[str]) -> Iterator[tuple[str, Any]]:
+    """Values by their full names; names that are not known are faults."""
+    top = [name for name in KEYS if "." not in name]
+    if not isinstance(given, dict):
+        faults.append(f"a job is a table of tables, but this is {shown(given)}")
+        return
+    for name, value in given.items():
+        if name in KEYS:
+            yield name, value
+        elif name in TABLES and isinstance(value, dict):
+            for key, entry in value.items():
+                full = f"{name}.{key}"
+                if full in KEYS:
+                    yield full, entry
+                else:
+                    known = [one.split(".")[1] for one in KEYS if one.startswith(f"{name}.")]
+                    faults.append(f"[{name}] has no key {key!r}{nearest(key, known)}")
+        elif name in TABLES:
+            faults.append(f"{name} must be a table, [{name}], but is {shown(value)}")
+        else:
+            faults.append(f"there is no table or key {name!r}{nearest(name, (*TABLES, *top))}")
+
+
+def _absolute(value: Any, folder: Path) -> Any:
+    if isinstance(value, list):
+        return [_absolute(one, folder) for one in value]
+    if not isinstance(value, str) or "://" in value:
+        return value
+    return str(folder / Path(value).expanduser())
+
+
+def _faults_together(job: Job) -> Iterator[str]:
+    """What is wrong with values that are right one by one, and with what they refer to."""
+    if job["outputs.folder"] is not None and "://" in job["outputs.folder"]:
+        yield "outputs.folder must be a folder on this machine; checkpoint.folder may be a URL"
+    for name in _FILES:
+        if job[name] is not None and not Path(job[name]).is_file():
+            yield f"{name}: there is no file {job[name]}"
+    yield from _faults_of_cluster(job)
+    yield from _faults_of_store(job)
+    yield from _faults_of_fit(job)
+
+
+def _faults_of_cluster(job: Job) -> Iterator[str]:
+    if job["cluster.scheduler"] is not None and job["cluster.workers"] is not None:
+        yield "cluster.scheduler and cluster.workers exclude each other"
+    tls = [job[f"cluster.tls_{part}"] for part in ("ca", "cert", "key")]
+    if any(tls) and not (all(tls) and job["cluster.scheduler"]):
+        yield "cluster.tls_ca, tls_cert and tls_key belong together, and to cluster.scheduler"
+    if job["cluster.memory"] is not None:
+        try:
+            bytes_of(job["cluster.memory"])
+        except SettingsError as error:
+            yield f"cluster.memory: {error}"
+
+
+def _faults_of_store(job: Job) -> Iterator[str]:
+    if job["data.sources"] is not None or job["data.store"] is None:
+        return
+    try:
+        found = Location.of(job["data.store"]).exists("manifest.json")
+    except (PlmixError, OSError) as error:
+        yield f"data.store: {error}"
+    else:
+        if not found:
+            yield f"data.store: there is no store at {job['data.store']}; name data.sources to make it"
+
+
+def _faults_of_fit(job: Job) -> Iterator[str]:
+    init = job["start.init"]
+    if init not in INITS and not Location.of(init).exists("model.json"):
+        word = Path(init).name
+        yield f"start.init must be {', '.join(INITS)} or the folder of a model, but is {word!r}{nearest(word, INITS)}"
+    if job["model.components"] is not None:
+        try:
+            FitSettings(**(job.fit_settings() | {"init": init if init in INITS else "random"}))
+        except SettingsError as error:
+            yield str(error)

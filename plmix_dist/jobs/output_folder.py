@@ -1,0 +1,205 @@
+"""The output folder of a job: what each file in it is called, and how it is written.
+
+job.json           the checked job, from which `plmix resume` goes on
+summary.json       how the job stands, or how it ended
+history.jsonl      one line per iteration
+log.jsonl          one line per event, with its time
+environment.json   versions of everything
+model/             the model
+memberships/       the membership of every ranking, if the job asks for it
+checkpoints/       the state of a fit that is not finished
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import socket
+import sys
+import warnings
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from plmix_dist import __version__
+from plmix_dist.store.access import writing_explained
+from plmix_dist.store.location import Location
+from plmix_dist.store.models import plain_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+JOB, SUMMARY, HISTORY, LOG, ENVIRONMENT = (
+    "job.json", "summary.json", "history.jsonl", "log.jsonl", "environment.json",
+)  # fmt: skip
+MODEL, MEMBERSHIPS = "model", "memberships"
+_PACKAGES = (
+    "numpy",
+    "scipy",
+    "numba",
+    "llvmlite",
+    "dask",
+    "distributed",
+    "dask-ml",
+    "scikit-learn",
+    "zarr",
+    "fsspec",
+)
+
+
+def now() -> str:
+    """The time, as text.
+
+    Examples
+    --------
+    >>> now()
+    '20...+00:00'
+    """
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class OutputFolder:
+    """Writes the files of a job that people and machines read.
+
+    Parameters
+    ----------
+    path
+        The folder.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> folder = OutputFolder(pathlib.Path(tempfile.mkdtemp()))
+    >>> folder.log("begun", job="nightly")
+    >>> json.loads((folder.path / LOG).read_text())["event"]
+    'begun'
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.location = Location.of(path)
+
+    def write(self, name: str, record: Any) -> None:
+        """Replace a file by a record as JSON, in one step."""
+        text = json.dumps(plain_json(record), indent=1, default=str)
+        self.location.write_bytes(name, (text + "\n").encode())
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """The record in a file; None if there is none."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            found = json.loads(self.location.read_bytes(name))
+            return found if isinstance(found, dict) else None
+        return None
+
+    def log(self, event: str, level: str = "info", **details: Any) -> None:
+        """Add a line to the log."""
+        self._add(LOG, {"time": now(), "level": level, "event": event, **details})
+
+    def note_iteration(self, record: dict[str, Any]) -> None:
+        """Add a line to the history."""
+        self._add(HISTORY, record)
+
+    def write_history(self, records: Iterable[dict[str, Any]]) -> None:
+        """Replace the history: iterations that were repeated after a stop are in it once."""
+        lines = [json.dumps(plain_json(record)) + "\n" for record in records]
+        self.location.write_bytes(HISTORY, "".join(lines).encode())
+
+    def last_iteration(self) -> dict[str, Any] | None:
+        """The last whole line of the history."""
+        with contextlib.suppress(FileNotFoundError):
+            for line in reversed(self.location.read_bytes(HISTORY).splitlines()):
+                with contextlib.suppress(ValueError):
+                    found: dict[str, Any] = json.loads(line)
+                    return found
+        return None
+
+    def write_environment(self) -> None:
+        """Write the versions of everything, and where it runs."""
+        versions = {}
+        for name in _PACKAGES:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[name] = importlib.metadata.version(name)
+        self.write(
+            ENVIRONMENT,
+            {
+                "plmix_dist": __version__,
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "processors": os.cpu_count(),
+                "host": socket.gethostname(),
+                "command": sys.argv,
+                "packages": versions,
+            },
+        )
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """While this is open, messages of the package and warnings are lines of the log too."""
+        handler, logger = _LogLines(self), logging.getLogger("plmix_dist")
+        show, level = warnings.showwarning, logger.level
+
+        def noted(message: Warning | str, category: type[Warning], *more: Any, **options: Any) -> None:
+            self.log("warning", "warning", message=str(message), category=category.__name__)
+            show(message, category, *more, **options)
+
+        logger.addHandler(handler)
+        logger.setLevel(min(level or logging.INFO, logging.INFO))
+        warnings.showwarning = noted
+        try:
+            yield
+        finally:
+            warnings.showwarning = show
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+
+    def _add(self, name: str, record: dict[str, Any]) -> None:
+        path = self.path / name
+        with writing_explained(str(path), 0):
+            self.path.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(plain_json(record), default=str) + "\n")
+
+
+class _LogLines(logging.Handler):
+    """Messages of the package as lines of the log."""
+
+    def __init__(self, folder: OutputFolder) -> None:
+        super().__init__(logging.INFO)
+        self._folder = folder
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):
+            self._folder.log("message", record.levelname.lower(), message=record.getMessage())
+
+
+class JobProgress:
+    """Hands what a fit tells on to the folder of the job, and to whoever watches.
+
+    Parameters
+    ----------
+    folder
+        Gets a line of history per iteration, and a line of log per stage.
+    shown
+        What is shown to people, or None.
+    """
+
+    def __init__(self, folder: OutputFolder, shown: Any = None) -> None:
+        self._folder = folder
+        self._shown = shown
+
+    def stage(self, event: dict[str, Any]) -> None:
+        """A stage has begun, goes on, or has ended."""
+        if event["state"] != "iteration":
+            self._folder.log("stage", **event)
+        if self._shown is not None:
+            self._shown.stage(event)
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """An iteration of the fit to all rows."""
+        self._folder.note_iteration(record)
+        if self._shown is not None:
+            self._shown(record)

@@ -1,0 +1,146 @@
+"""What a job would do, found out without doing it: rows, tasks, memory, bytes and seconds per pass."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.data import as_rankings, rankings_of_block
+from plmix_dist.engine import LazyExecutor
+from plmix_dist.engine.residency import free_memory, stays_in_memory
+from plmix_dist.engine.threaded import ThreadedPasses
+from plmix_dist.formats.sources import file_digest, find, find_sources
+from plmix_dist.inference.e_step import em_request
+from plmix_dist.inference.fit import choose_m_step
+from plmix_dist.inference.look import Extent
+from plmix_dist.inference.point import Point
+from plmix_dist.inference.settings import FitSettings
+from plmix_dist.jobs.driver import cluster_options
+from plmix_dist.jobs.output_folder import SUMMARY, OutputFolder
+from plmix_dist.jobs.steps import new_sources, wanted_steps
+from plmix_dist.starts.start_settings import INITS
+from plmix_dist.store import Location, open_store
+
+if TYPE_CHECKING:
+    from plmix_dist.jobs.job_file import Job
+    from plmix_dist.rankings import RankingBlock
+    from plmix_dist.solvers import MStep
+    from plmix_dist.store import RankingStore
+
+# What a process takes that has imported everything.
+_PROCESS_BYTES = 250_000_000
+_BYTES_PER_NUMBER = 8
+
+
+class Workers(NamedTuple):
+    """Where a job computes: how many processes, threads of each, and bytes of memory of each."""
+
+    processes: int
+    threads: int
+    memory: float
+
+
+def plan_of(job: Job) -> dict[str, Any]:
+    """What a job would do. Of a store that is not there yet, only its sources are known.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, plmix_dist
+    >>> from plmix_dist.jobs.job_file import job_of
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = plmix_dist.simulate(folder / "ballots", n_rankings=200, n_items=4, n_components=2, random_state=1)
+    >>> job = job_of({"data": {"store": "ballots"}, "model": {"components": 2}, "outputs": {"folder": "out"}}, folder)
+    >>> plan = plan_of(job)
+    >>> plan["steps"], plan["n_rankings"], plan["tasks_per_pass"]
+    (['fit'], 200, 1)
+    """
+    place = Location.of(job["data.store"])
+    store = open_store(place) if place.exists("manifest.json") else None
+    plan: dict[str, Any] = {"steps": [step.name for step in wanted_steps(job)]}
+    if job["data.sources"] is not None:
+        before = (OutputFolder(job.folder).read(SUMMARY) or {}).get("read", {}).get("files", {})
+        files = {file: file_digest(file) for file in find_sources(job["data.sources"])}
+        new = new_sources(files, before, store)
+        plan |= {"new_sources": len(new), "new_bytes": sum(find(file).size for file in new)}
+    return plan if store is None else plan | _costs(job, store)
+
+
+def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
+    workers = _workers(job)
+    settings = job.fit_settings()
+    if settings["init"] not in INITS:
+        settings["init"] = "random"
+    checked = FitSettings(**settings)
+    rankings = as_rankings(store, ties=checked.ties)
+    leaf = next(iter(rankings.iter_leaves(0, 1, labels=False)))
+    m_step = choose_m_step(checked, _extent(leaf, store), store.n_items)
+    numbers = checked.n_components * m_step.numbers(store.n_items)
+    tasks = min(workers.processes, store.n_leaves)
+    rows_bytes = rankings.decoded_bytes / tasks
+    resident = stays_in_memory(checked.residency, rows_bytes, workers.memory)
+    in_memory = rows_bytes if resident else workers.threads * rankings.decoded_bytes / store.n_leaves
+    sums_bytes = numbers * _BYTES_PER_NUMBER
+    seconds = _seconds_of_leaf(leaf, m_step, checked) * store.n_rankings / leaf.n_rankings
+    return {
+        "n_rankings": store.n_rankings,
+        "n_items": store.n_items,
+        "n_leaves": store.n_leaves,
+        "m_step": m_step.name,
+        "workers": workers.processes,
+        "threads_per_worker": workers.threads,
+        "tasks_per_pass": tasks,
+        "rows_stay_in_memory": resident,
+        "memory_per_worker": int(_PROCESS_BYTES + in_memory + (workers.threads + 1) * sums_bytes),
+        "bytes_sent_per_pass": int(
+            tasks * (sums_bytes + checked.n_components * store.n_items * _BYTES_PER_NUMBER)
+        ),
+        "bytes_read_per_pass": 0 if resident else int(rankings.decoded_bytes),
+        "seconds_per_pass": seconds / min(store.n_leaves, workers.processes * workers.threads),
+    }
+
+
+def _extent(leaf: RankingBlock, store: RankingStore) -> Extent:
+    """How much there is, as far as the manifest and the first leaf tell."""
+    share = store.n_rankings / leaf.n_rankings
+    tied = 0 if leaf.tied is None else int(leaf.tied.sum())
+    return Extent(store.total_weight, store.n_rankings, store.n_entries, int(leaf.below.sum() * share), tied)
+
+
+def _workers(job: Job) -> Workers:
+    """Where a job computes. A scheduler is asked."""
+    cores, options = os.cpu_count() or 1, cluster_options(job)
+    if options.scheduler is not None:
+        with LazyExecutor(options) as executor:
+            known = list(executor.client().scheduler_info(n_workers=-1)["workers"].values())
+        threads = min((worker["nthreads"] for worker in known), default=1)
+        memory = min((worker["memory_limit"] or free_memory() for worker in known), default=free_memory())
+        return Workers(max(1, len(known)), threads, memory)
+    if not options.workers:
+        return Workers(1, options.threads or cores, free_memory())
+    threads = options.threads or 1
+    if options.memory_limit in (None, "auto"):
+        return Workers(options.workers, threads, free_memory() / options.workers)
+    from plmix_dist.engine.cluster import bytes_of
+
+    return Workers(options.workers, threads, bytes_of(str(options.memory_limit)))
+
+
+def _seconds_of_leaf(leaf: RankingBlock, m_step: MStep, settings: FitSettings) -> float:
+    """Seconds that one thread takes for the E-step of a leaf: the better of two, after kernels were loaded."""
+    n_components = settings.n_components
+    point = Point.start(np.zeros((n_components, leaf.n_items)), np.full(n_components, 1 / n_components))
+    rows = rankings_of_block(leaf)
+    passes = ThreadedPasses(rows, n_threads=1)
+    request = em_request(m_step, point, None, settings.alpha or 1.0)
+    seconds = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        (answer,) = passes.run([request])
+        seconds.append(time.perf_counter() - begun)
+        if answer.error is not None:
+            raise answer.error
+    passes.release()
+    return min(seconds[1:])
