@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from plmix_dist.data import as_rankings, first_difference
+from plmix_dist.display.notebook import History
 from plmix_dist.engine.clients import client_of
 from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, StoreNotFoundError
@@ -19,6 +20,7 @@ from plmix_dist.inference.point import Point
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.mixture import MixtureParams, load_with
 from plmix_dist.progress import shown_progress
+from plmix_dist.report.method import ReportMethods
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store.location import Location
 from plmix_dist.store.targets import check_target
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from plmix_dist.values import RandomState
 
 
-class PlackettLuceMixture(MixtureEstimator):
+class PlackettLuceMixture(ReportMethods, MixtureEstimator):
     """A mixture of Plackett-Luce models, fitted by EM.
 
     Parameters
@@ -129,6 +131,9 @@ class PlackettLuceMixture(MixtureEstimator):
         How the fit began: the method; for a spectral start the singular values, the vectors and the rank; "stages",
         with seconds, passes over the rows and memory of this process for each stage; "failed_starts", with the starts
         that ended with an error.
+    about_
+        What the fit was made from: "data" (source, numbers of rankings and items, how many components these identify),
+        the "seed" that was used, "versions", "machine" and when it "finished".
 
     Examples
     --------
@@ -348,6 +353,7 @@ class PlackettLuceMixture(MixtureEstimator):
             "history": self.history_,
             "events": self.events_,
             "init": {name: value for name, value in self.init_.items() if name not in init_arrays},
+            "about": self.about_,
         }
         arrays = {f"init_{name}": value for name, value in init_arrays.items()}
         if self.share_coefficients_ is not None:
@@ -372,6 +378,7 @@ class PlackettLuceMixture(MixtureEstimator):
                 ("init", dict),
                 ("history", list),
                 ("events", list),
+                ("about", dict),
             )
         }
         settings = {name: value for name, value in parts["settings"].items() if name in known}
@@ -379,8 +386,9 @@ class PlackettLuceMixture(MixtureEstimator):
         model._set_mixture(mixture)
         for name in _RESULTS:
             setattr(model, f"{name}_", parts["fit"].get(name))
-        model.history_ = parts["history"]
+        model.history_ = History(parts["history"])
         model.events_ = parts["events"]
+        model.about_ = parts["about"]
         model._ghosts = arrays.get("ghosts", np.zeros(mixture.n_components))
         if model._ghosts.shape != (mixture.n_components,):
             raise DamagedStoreError(
@@ -464,9 +472,10 @@ class PlackettLuceMixture(MixtureEstimator):
         self.objective_ = run.objective
         self.gradient_norm_ = run.gradient
         self.m_step_ = fitted.m_step
-        self.history_ = run.history
+        self.history_ = History(run.history)
         self.events_ = run.events
         self.init_ = fitted.init
+        self.about_ = fitted.about
 
 
 def _part(path: Any, about: dict[str, Any], name: str, kind: type) -> Any:

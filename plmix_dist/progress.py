@@ -36,6 +36,17 @@ _WORDS = {
 }
 
 
+def stage_in_words(stage: str) -> str:
+    """What people read for the name of a stage.
+
+    Examples
+    --------
+    >>> stage_in_words("svd"), stage_in_words("sample-fit")
+    ('start: singular vectors', 'sample fit')
+    """
+    return _WORDS.get(stage, stage.replace("-", " "))
+
+
 class TimeLeft:
     """Estimates how long a fit still takes, from the rate at which its gradient falls.
 
@@ -161,7 +172,7 @@ class ProgressText:
             "stage" is its name, "state" is "begun", "iteration" or "ended". "weight" is the total weight, by which
             log-likelihoods are divided from then on.
         """
-        label = _WORDS.get(event["stage"], str(event["stage"]).replace("-", " "))
+        label = stage_in_words(str(event["stage"]))
         self._weight = event.get("weight", self._weight)
         with self._lock:
             if event["state"] == "begun":
