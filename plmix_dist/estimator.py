@@ -12,6 +12,7 @@ import numpy as np
 from plmix_dist.data import as_rankings, first_difference
 from plmix_dist.display.notebook import History
 from plmix_dist.engine.clients import client_of
+from plmix_dist.engine.dashboard import told_at
 from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, StoreNotFoundError
 from plmix_dist.fitted import MixtureEstimator
@@ -99,9 +100,10 @@ class PlackettLuceMixture(ReportMethods, MixtureEstimator):
         Seed of samples and random starts: a number from 0 on, a numpy RandomState or Generator, or None for another
         seed in every fit. Each fit draws one seed from a RandomState or Generator, so a second fit differs.
     progress
-        None shows nothing; True prints text on stderr: each stage, one line per iteration, and about how long the fit
-        still takes. A function is called with the record of each iteration of the fit to all rows, the same as in
-        `history_`. An object that can be called and has a method `stage` also hears of stages (docs/fitting.md).
+        None shows nothing; True shows each stage, each iteration, and about how long the fit still takes: in a notebook
+        as a view that is renewed in place, elsewhere as text on stderr. A function is called with the record of each
+        iteration of the fit to all rows, the same as in `history_`. An object that can be called and has a method
+        `stage` also hears of stages (docs/fitting.md).
 
     Attributes
     ----------
@@ -254,7 +256,7 @@ class PlackettLuceMixture(ReportMethods, MixtureEstimator):
             )
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
             start = self._start(rankings)
-            fitted = fit_mixture(rankings, settings, start, chosen, progress)
+            fitted = fit_mixture(rankings, settings, start, chosen, told_at(chosen, progress))
         self._take(fitted, rankings.item_names)
         self.unranked_ = unranked or self.unranked
         if not self.converged_:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -13,12 +13,13 @@ from plmix_dist import __version__
 from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
 from plmix_dist.cli.interruption import tell_if_interrupted, written_so_far
-from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking
+from plmix_dist.cli.options import Talk, computing, covariates_option, force_option, seed_option, talking
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
 from plmix_dist.errors import PlmixError, StoreError, StoreExistsError, StoreNotFoundError
 
 if TYPE_CHECKING:
     import numpy as np
+    from distributed import Client
     from numpy.typing import NDArray
 
     from plmix_dist.engine import LazyExecutor
@@ -32,16 +33,6 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
     """The value of --svd-rank, as an integer if it is one. The fit checks it."""
     del context, option
     return int(value) if value.isdigit() else value
-
-
-def _covariates_option(command: Any) -> Any:
-    """The option --covariates, for verbs that take shares of persons."""
-    return click.option(
-        "--covariates",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="Columns of the person who gave each ranking, on which shares depend: .npy, or CSV of numbers.",
-    )(command)
 
 
 @plmix.command()
@@ -109,7 +100,12 @@ def _covariates_option(command: Any) -> Any:
 @click.option(
     "--residency", type=click.Choice(["auto", "memory", "store"]), default="auto", show_default=True
 )
-@_covariates_option
+@click.option(
+    "--performance-report",
+    metavar="FILE",
+    help="Save Dask's performance report as HTML; with --workers or --scheduler.",
+)
+@covariates_option
 @force_option
 @seed_option
 @computing
@@ -118,6 +114,7 @@ def fit(
     store: str,
     *,
     out: str,
+    performance_report: str | None,
     covariates: str | None,
     force: bool,
     seed: int,
@@ -134,6 +131,7 @@ def fit(
         if progress is not None:
             progress.stage({"stage": "open", "state": "begun"})
         from plmix_dist.data import weight_of_memberships
+        from plmix_dist.engine.dashboard import saved_performance_report
         from plmix_dist.estimator import PlackettLuceMixture
         from plmix_dist.store import Location, check_target, open_store
 
@@ -148,7 +146,9 @@ def fit(
         if progress is not None:
             progress.stage({"stage": "open", "state": "ended", "weight": opened.total_weight})
         model = PlackettLuceMixture(random_state=seed, progress=progress, **settings)
-        _fit_without_warnings(model, opened, executor, columns)
+        client = executor.client_if_asked()
+        with saved_performance_report(client or None, performance_report):
+            _fit_without_warnings(model, opened, client, columns)
     model.save(folder, about={"job": job})
     record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
     lines = [*_fit_lines(model, record, _unit(opened)), *_truth_lines(model, store, record)]
@@ -174,7 +174,7 @@ def _covariates_of_job(columns: NDArray[np.float64] | None) -> dict[str, str]:
 def _fit_without_warnings(
     model: PlackettLuceMixture,
     opened: RankingStore,
-    executor: LazyExecutor,
+    client: Client | Literal[False],
     columns: NDArray[np.float64] | None,
 ) -> None:
     """Fit. What the result says need not be said by warnings."""
@@ -183,13 +183,13 @@ def _fit_without_warnings(
     with warnings.catch_warnings():
         for said_in_the_result in (NotConvergedWarning, CollapsedComponentWarning):
             warnings.simplefilter("ignore", said_in_the_result)
-        model.fit(opened, client=executor.client_if_asked(), membership_covariates=columns)
+        model.fit(opened, client=client, membership_covariates=columns)
 
 
 @plmix.command()
 @click.argument("model")
 @click.argument("store")
-@_covariates_option
+@covariates_option
 @computing
 @talking
 def score(model: str, store: str, *, covariates: str | None, executor: LazyExecutor, talk: Talk) -> None:
@@ -215,7 +215,7 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
 @click.argument("model")
 @click.argument("store")
 @click.argument("out")
-@_covariates_option
+@covariates_option
 @force_option
 @computing
 @talking
@@ -343,14 +343,14 @@ def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) ->
         ("fit", f"{state} in {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
         ("start", _start_line(model.init_)),
         ("score", f"{record['score']:.6f} mean log-likelihood per {unit}"),
-        *((event["action"], f"component {event['component'] + 1} had collapsed") for event in model.events_),
+        *((event["action"], f"component {event['component']} had collapsed") for event in model.events_),
         *_component_lines(model),
     ]
 
 
 def _component_lines(model: PlackettLuceMixture) -> list[tuple[str, str]]:
     return [
-        (f"component {k + 1}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
+        (f"component {k}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
         for k, share in enumerate(model.shares_)
     ]
 
@@ -386,7 +386,7 @@ def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any])
     order = match_components(truth.log_worths, model.log_worths_)
     record["distance_to_truth"] = matched_distance(model.log_worths_, truth.log_worths)
     beside = [
-        (f"truth {k + 1}", f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names)}")
+        (f"truth {k}", f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names)}")
         for k, j in enumerate(order)
     ]
     return [*beside, ("distance", f"{record['distance_to_truth']:.4f} to the truth, components matched")]

@@ -74,7 +74,8 @@ def interval(value: float, low: float | None, high: float | None, colour: str, s
     line = ""
     if low is not None and high is not None and math.isfinite(low) and math.isfinite(high):
         ends = f'x1="{_percent(low)}" x2="{_percent(high)}"'
-        line = f'<line {ends} y1="9" y2="9" stroke="{colour}" stroke-width="3" stroke-opacity=".45" stroke-linecap="round"/>'
+        look = f'stroke="{colour}" stroke-width="3" stroke-opacity=".45" stroke-linecap="round"'
+        line = f'<line {ends} y1="9" y2="9" {look}/>'
     marks = (
         '<line class="track" x1="0" x2="100%" y1="9" y2="9"/><line class="middle" x1="50%" x2="50%" y1="0" y2="18"/>'
         f'{line}<circle cx="{_percent(value)}" cy="9" r="4.5" fill="{colour}"/>'
@@ -160,7 +161,9 @@ def curve(values: Sequence[float], says: str = "", *, level: float | None = None
     goal = ""
     if level is not None:
         height_of_goal = tall * (1 - (level - lowest) / span)
-        goal = f'<line class="goal" x1="0" x2="{wide:.0f}" y1="{height_of_goal:.4g}" y2="{height_of_goal:.4g}"/>'
+        goal = (
+            f'<line class="goal" x1="0" x2="{wide:.0f}" y1="{height_of_goal:.4g}" y2="{height_of_goal:.4g}"/>'
+        )
     said = f'role="img" aria-label="{html.escape(says)}"' if says else 'aria-hidden="true"'
     return Html(
         f'<svg class="curve" width="100%" height="{height}" viewBox="0 0 {wide:.0f} {tall:.0f}" '

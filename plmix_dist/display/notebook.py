@@ -60,7 +60,9 @@ def store_card(store: Any) -> Html:
         ("stored in", f"{count(store.n_partitions)} partitions, {count(store.n_leaves)} leaves"),
         ("place", label(store.location.url)),
     ]
-    head = f"<div><b>{count(store.n_rankings)}</b> rankings of <b>{count(store.n_items)}</b> items{weight}</div>"
+    head = (
+        f"<div><b>{count(store.n_rankings)}</b> rankings of <b>{count(store.n_items)}</b> items{weight}</div>"
+    )
     return _card(head + _table(rows))
 
 
@@ -75,7 +77,8 @@ def model_card(model: Any) -> Html:
     True
     """
     shares, logs, names = model.shares_, model.log_worths_, model.item_names_
-    ended = {True: "converged", False: "<b>not converged</b>"}.get(getattr(model, "converged_", None))
+    converged: bool | None = getattr(model, "converged_", None)
+    ended = "" if converged is None else ("converged" if converged else "<b>not converged</b>")
     how = f", {ended} after {count(model.n_iter_)} iterations" if ended else ""
     head = (
         f"<div><b>{type(model).__name__}</b>: {count(len(shares))} component{'s'[: len(shares) != 1]}, "

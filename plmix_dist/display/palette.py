@@ -30,9 +30,7 @@ def heat_colour(share: float) -> str:
     share = min(1.0, max(0.0, share))
     end = _LOW if share < 0.5 else _HIGH
     part = abs(share - 0.5) * 2
-    mixed = (
-        round(middle + part * (far - middle)) for middle, far in zip(_MIDDLE, end, strict=True)
-    )
+    mixed = (round(middle + part * (far - middle)) for middle, far in zip(_MIDDLE, end, strict=True))
     return "#" + "".join(f"{value:02x}" for value in mixed)
 
 

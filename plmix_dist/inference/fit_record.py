@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from plmix_dist.inference.look import Look
 
 # Those that take part in the numbers of a fit.
-_PACKAGES = ("plmix-dist", "numpy", "scipy", "scikit-learn", "numba", "dask", "dask-ml", "distributed", "zarr")
+_PACKAGES = (
+    "plmix-dist",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "numba",
+    "dask",
+    "dask-ml",
+    "distributed",
+    "zarr",
+)
 
 
 def data_record(rankings: Rankings, look: Look) -> dict[str, Any]:

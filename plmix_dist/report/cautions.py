@@ -63,8 +63,8 @@ def _of_the_search(search: Mapping[str, int] | None) -> list[Caution]:
     if not search or search["n_starts"] < 2 or search["n_best"] > 1:
         return []
     text = (
-        f"Of {count(search['n_starts'])} starts, only one ended at the solution that is shown. There may be a better one: "
-        "fit again with another seed or a larger n_init, or choose fewer components."
+        f"Of {count(search['n_starts'])} starts, only one ended at the solution that is shown. There may be a better "
+        "one: fit again with another seed or a larger n_init, or choose fewer components."
     )
     return [Caution("The best solution was found only once", text)]
 
@@ -130,4 +130,8 @@ def _of_errors(errors: StandardErrors) -> list[Caution]:
 
 
 def _listed(numbers: list[int]) -> str:
-    return " and ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])]) if numbers[1:] else str(numbers[0])
+    return (
+        " and ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])])
+        if numbers[1:]
+        else str(numbers[0])
+    )

@@ -64,7 +64,7 @@ class Line(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """An item that a component ranks differently: its chance here and overall, and first choices relative to overall."""
+    """An item that a component ranks differently: its chance here and overall, and the ratio of first choices."""
 
     item: int
     here: float

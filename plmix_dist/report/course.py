@@ -116,7 +116,9 @@ def support_sentence(data: Mapping[str, Any], n_components: int) -> str:
     certain, generic = known["certain"], known["generic"]
     described = f"{known['described'][0].upper()}{known['described'][1:]}."
     if n_components <= certain:
-        return f"{described} That is enough to tell {_components(n_components)} apart, whatever the worths are."
+        return (
+            f"{described} That is enough to tell {_components(n_components)} apart, whatever the worths are."
+        )
     if n_components <= generic:
         return (
             f"{described} That is enough to tell {_components(n_components)} apart for almost all worths; the most is "
@@ -159,8 +161,8 @@ def data_sentence(data: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> data_sentence({"n_rankings": 100, "weight": 250.0, "n_items": 9, "mean_listed": 4.0, "n_top_k": 75})
-    '100 different rankings with a total weight of 250, of 9 items. A ranking lists 4 items on average; 75 % give the first places only.'
+    >>> data_sentence({"n_rankings": 100, "weight": 250.0, "n_items": 9, "mean_listed": 4.0})
+    '100 different rankings with a total weight of 250, of 9 items. A ranking lists 4 items on average.'
     """
     if not data:
         return "The model does not say what it was fitted to."
@@ -180,12 +182,18 @@ def data_sentence(data: Mapping[str, Any]) -> str:
     return f"{words}."
 
 
-def code_to_repeat(class_name: str, settings: Mapping[str, Any], defaults: Mapping[str, Any], data: Mapping[str, Any], seed: Any) -> str:
+def code_to_repeat(
+    class_name: str,
+    settings: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    source: str | None,
+    seed: int | None,
+) -> str:
     """Python that fits the same model again: settings that differ from the defaults, and the seed that was used.
 
     Examples
     --------
-    >>> print(code_to_repeat("PlackettLuceMixture", {"n_components": 3, "tol": 1e-8}, {"tol": 1e-8}, {}, 7))
+    >>> print(code_to_repeat("PlackettLuceMixture", {"n_components": 3, "tol": 1e-8}, {"tol": 1e-8}, None, 7))
     import plmix_dist as pl
     <BLANKLINE>
     rankings = ...  # the rankings that were fitted
@@ -200,6 +208,5 @@ def code_to_repeat(class_name: str, settings: Mapping[str, Any], defaults: Mappi
     if seed is not None:
         given["random_state"] = seed
     arguments = ", ".join(f"{name}={value!r}" for name, value in given.items())
-    source = data.get("source")
     rankings = f"rankings = {source!r}" if source else "rankings = ...  # the rankings that were fitted"
     return f"import plmix_dist as pl\n\n{rankings}\nmodel = pl.{class_name}({arguments}).fit(rankings)"

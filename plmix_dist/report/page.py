@@ -1,4 +1,4 @@
-"""The page: a template with escaping on, filled with what is known of a fit. Styles and script stand in the page itself."""
+"""The page: a template with escaping on, filled with what is known of a fit; styles and script are part of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from plmix_dist import __version__
 from plmix_dist.display import marks
-from plmix_dist.display.labels import Html, count, figure, label, percent, plain_label, seconds_in_words, times
+from plmix_dist.display.labels import (
+    Html,
+    count,
+    figure,
+    label,
+    percent,
+    plain_label,
+    seconds_in_words,
+    times,
+)
 from plmix_dist.display.palette import component_colour, heat_colour, text_on
 from plmix_dist.report import course
 from plmix_dist.report.cautions import cautions_of
@@ -91,7 +100,7 @@ def page_of(
         stages=course.stages_of(model.init_.get("stages") or []),
         settings=settings,
         code=course.code_to_repeat(
-            type(model).__name__, settings, _defaults(type(model)), data, about.get("seed")
+            type(model).__name__, settings, _defaults(type(model)), data.get("source"), about.get("seed")
         ),
         course=course,
     )

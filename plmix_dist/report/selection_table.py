@@ -67,7 +67,9 @@ def selection_table(table: Any) -> SelectionTable:
     names = list(dict.fromkeys(name for record in records for name in record))
     number = next((name for name in _NUMBER if name in names), None)
     if number is None:
-        raise SettingsError(f"the selection needs a column n_components, but has {', '.join(map(str, names))}")
+        raise SettingsError(
+            f"the selection needs a column n_components, but has {', '.join(map(str, names))}"
+        )
     rows = sorted(records, key=lambda record: int(record[number]))
     columns = {
         str(name): [_number(record.get(name)) for record in rows]
