@@ -45,7 +45,7 @@ class LiveProgress:
     --------
     >>> shown = []
     >>> live = LiveProgress(lambda record: 12.0, shown.append)
-    >>> live.stage({"stage": "look", "state": "begun"})
+    >>> live.stage({"stage": "look", "state": "ended", "seconds": 0.5})
     >>> record = {"iteration": 1, "log_likelihood": -12.5, "taken": True, "rankings_per_second": 1e6}
     >>> live(record)
     >>> live.close()

@@ -81,5 +81,5 @@ def made_with(seed: int) -> dict[str, Any]:
         "seed": seed,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "versions": versions,
+        "versions": dict(sorted(versions.items())),
     }
