@@ -7,6 +7,7 @@ import json
 import re
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,3 +140,17 @@ def test_performance_report__needs_a_cluster(tmp_path, capsys):
 
     with pytest.raises(SettingsError, match="runs in threads"), saved_performance_report(None, "p.html"):
         pass
+
+
+def test_settings_on_the_page_are_those_of_this_dask():
+    import yaml
+
+    from plmix_dist.engine.dashboard import with_fit_page
+
+    page = (Path(__file__).parents[1] / "docs" / "jupyter.md").read_text(encoding="utf-8")
+    (settings,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    routes = yaml.safe_load(settings)["distributed"]["scheduler"]["http"]["routes"]
+    import dask
+
+    with with_fit_page():
+        assert routes == dask.config.get("distributed.scheduler.http.routes")

@@ -1,4 +1,4 @@
-"""What notebooks show: cards, a view of a running fit that stays in its place, plots, and tables with the user's ids."""
+"""What notebooks show: cards, a view of a running fit that stays in its place, plots, tables with the user's ids."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_plots__draw_on_given_axes_and_return_them(model):
         figure, axes = pyplot.subplots()
         assert function(what, ax=axes) is axes
         figure.canvas.draw()
-    assert {name for name in plots.__all__} == {function.__name__ for function, _ in calls}
+    assert set(plots.__all__) == {function.__name__ for function, _ in calls}
 
 
 def test_plot_membership_map__corners_of_the_triangle():

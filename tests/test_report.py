@@ -127,7 +127,7 @@ def test_table_of_all_items_is_the_model(page, model):
         item = model.item_names_.index(row[0])
         assert float(row[1]) == pytest.approx(100 * model.shares_ @ chances[:, item], abs=0.051)
         for component in range(2):
-            value, low, high = re.split(r"[ –]", row[2 + component])
+            value, low, high = re.split("[ \u2013]", row[2 + component])
             worth, spread = model.log_worths_[component, item], 1.959964 * errors[component, item]
             assert float(value) == pytest.approx(100 * chances[component, item], abs=0.051)
             assert float(low) == pytest.approx(100 / (1 + math.exp(spread - worth)), abs=0.51)
@@ -221,7 +221,7 @@ def test_what_sets_a_component_apart(model):
 def test_without_data__says_what_data_would_add(model, tmp_path):
     text = words(model.report(tmp_path / "r.html").read_text())
     assert "give the rankings to the report" in text
-    assert "–" not in Page(model.report(tmp_path / "r.html").read_text()).rows["items"][1][2]
+    assert "\u2013" not in Page(model.report(tmp_path / "r.html").read_text()).rows["items"][1][2]
 
 
 def test_saved_model__same_page_as_the_fitted_one(model, rankings, tmp_path):
@@ -307,7 +307,8 @@ def test_labels_in_notebooks(name):
 
 
 def test_joiners_stay():
-    assert plain_label("می\u200cخواهم") == "می\u200cخواهم"
+    persian = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    assert plain_label(persian) == persian
 
 
 # --- the file ------------------------------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ def test_size__n_1000_k_8_with_intervals_under_2_mb(tmp_path):
     model = pl.PlackettLuceMixture.load(tmp_path / "m")
     from plmix_dist.uncertainty.results import StandardErrors
 
-    blocks = tuple(np.eye(1000) * 0.01 for _ in range(8)) + (np.eye(8) * 1e-4,)
+    blocks = (*(np.eye(1000) * 0.01 for _ in range(8)), np.eye(8) * 1e-4)
     blind = tuple(np.zeros((len(block), 0)) for block in blocks)
     errors = StandardErrors(mixture, blocks, blind, (), "information", 0)
     written = model.report(tmp_path / "r.html", standard_errors=errors)

@@ -1,10 +1,9 @@
-"""The report in a real browser: no errors, no requests, readable in light and dark, on a phone, on paper, without script."""
+"""The report in a real browser: no errors, no requests, readable in light and dark, on a phone and on paper."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import plmix_dist as pl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [

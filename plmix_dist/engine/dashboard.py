@@ -25,6 +25,7 @@ FIT_PAGE = "plmix_dist.engine.fit_page"
 _SECONDS_BETWEEN = 1.0
 # A stage that begins or ends waits so many seconds until the last message is sent; then it is left for the next one.
 _PATIENCE = 0.1
+_PATIENCE_AT_THE_END = 1.0
 
 
 def dashboard_link(client: Client) -> str | None:
@@ -146,6 +147,8 @@ class FitTold:
         if event["state"] != "iteration":
             self._waiting.append({name: event[name] for name in _STAGE_FIELDS if name in event})
             self._tell(now=True)
+        if event["state"] == "ended" and self._sender is not None:
+            self._sender.join(_PATIENCE_AT_THE_END)  # a client that was made for this fit is closed after it
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Tell of an iteration of the fit to all rows."""

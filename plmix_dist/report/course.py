@@ -89,7 +89,8 @@ def search_sentence(search: Mapping[str, int] | None) -> str:
             f"All {count(n_starts)} starts, from different places, ended at this same solution: it is very likely the "
             "best one."
         )
-    found = f"{count(n_best)} of {count(n_starts)} starts ended at the best solution found ({count(n_ends)} different ones)"
+    ended = f"{count(n_best)} of {count(n_starts)} starts ended at the best solution found"
+    found = f"{ended} ({count(n_ends)} different ones)"
     if n_best == 1:
         return f"{found}. Found only once, it may not be the best one there is."
     often = "often enough to trust it" if n_best >= 3 else "which is not often; another seed is worth a try"
