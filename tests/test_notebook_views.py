@@ -116,6 +116,14 @@ def test_live__stage_rate_time_left_and_curve():
     assert "left" not in shown[-1]
 
 
+def test_live__curve_of_the_objective_which_never_falls():
+    live = LiveProgress(lambda one: None, lambda html: None)
+    for number, (log_likelihood, objective) in enumerate([(-5.0, -9.0), (-5.1, -8.0), (-5.2, -7.0)], start=1):
+        live(record(number, log_likelihood, objective=objective))
+    assert 'points="0,40 50,20 100,0"' in live.html()
+    assert "log-likelihood -5.200000" in live.html()
+
+
 def test_live__not_shown_more_often_than_can_be_seen():
     shown: list[str] = []
     clock = Clock()

@@ -30,6 +30,8 @@ _STYLE = (
 class LiveProgress:
     """Shows the stage, a curve of the log-likelihood, rankings per second, and about how long the fit still takes.
 
+    With a prior the curve is that of the objective, log-likelihood plus log-prior: it is what a fit never lowers.
+
     Parameters
     ----------
     left
@@ -70,6 +72,7 @@ class LiveProgress:
         self._current = ""
         self._ended: dict[str, float] = {}
         self._values: list[float] = []
+        self._log_likelihood = 0.0
         self._record: Record = {}
         self._seconds_left: float | None = None
         self._dashboard = ""
@@ -101,8 +104,12 @@ class LiveProgress:
         """Show an iteration of the fit to all rows."""
         self._seconds_left = self._left(record)
         self._record = record
-        if record.get("taken", True) and record.get("log_likelihood") is not None:
-            self._values.append(float(record["log_likelihood"]) / self._weight)
+        value = record.get("objective")
+        if value is None:
+            value = record.get("log_likelihood")
+        if record.get("taken", True) and value is not None:
+            self._values.append(float(value) / self._weight)
+            self._log_likelihood = float(record["log_likelihood"]) / self._weight
         self._current = f"fit: iteration {record['iteration']}"
         self._renew()
 
@@ -126,7 +133,7 @@ class LiveProgress:
         spans = "".join(f"<span>{fact}</span>" for fact in facts)
         drawn = ""
         if self._values:
-            says = f"log-likelihood {self._values[-1]:.6f} after {len(self._values)} iterations"
+            says = f"log-likelihood {self._log_likelihood:.6f} after {len(self._values)} iterations"
             drawn = f"<div>{says}</div>{curve(self._values, says, height=70)}"
         longest = max(self._ended.values(), default=0.0) or 1.0
         stages = "".join(

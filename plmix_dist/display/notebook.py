@@ -57,7 +57,7 @@ def store_card(store: Any) -> Html:
     rows = [
         ("items", f"{shown}{more}"),
         ("listed per ranking", f"{listed:.1f} on average"),
-        ("stored in", f"{count(store.n_partitions)} partitions, {count(store.n_leaves)} leaves"),
+        ("stored as", f"partitions: {count(store.n_partitions)}, leaves: {count(store.n_leaves)}"),
         ("place", label(store.location.url)),
     ]
     head = (
@@ -102,7 +102,7 @@ def model_card(model: Any) -> Html:
 
 
 def history_card(history: list[dict[str, Any]]) -> Html:
-    """The iterations of a fit: a curve of the log-likelihood, and the last records.
+    """The iterations of a fit: a curve of the objective (or the log-likelihood), and the last records.
 
     Examples
     --------
@@ -110,10 +110,12 @@ def history_card(history: list[dict[str, Any]]) -> Html:
     True
     """
     taken = [record for record in history if record.get("taken", True)]
-    values = [float(record["log_likelihood"]) for record in taken if record.get("log_likelihood") is not None]
+    # With a prior, the objective is what a fit never lowers; the log-likelihood may fall by a little.
+    name = "objective" if any(record.get("objective") is not None for record in taken) else "log_likelihood"
+    values = [float(record[name]) for record in taken if record.get(name) is not None]
     if not values:
         return _card("<div>no iterations</div>")
-    says = f"log-likelihood from {values[0]:.6g} to {values[-1]:.6g}"
+    says = f"{name.replace('_', '-')} from {values[0]:,.4f} to {values[-1]:,.4f}"
     lines = []
     for record in history[-_MOST_ROWS:]:
         size = record.get("gradient", record.get("largest_change"))

@@ -177,7 +177,15 @@ class FitTold:
 
 
 _STAGE_FIELDS = ("stage", "state", "seconds", "passes", "weight")
-_ITERATION_FIELDS = ("iteration", "log_likelihood", "gradient", "rankings_per_second", "taken", "seconds")
+_ITERATION_FIELDS = (
+    "iteration",
+    "log_likelihood",
+    "objective",
+    "gradient",
+    "rankings_per_second",
+    "taken",
+    "seconds",
+)
 
 
 def _plain(values: list[dict[str, Any]]) -> list[dict[str, Any]]:

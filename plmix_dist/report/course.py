@@ -104,7 +104,7 @@ def support_sentence(data: Mapping[str, Any], n_components: int) -> str:
     --------
     >>> known = {"certain": 2, "generic": 6, "described": "the rankings order all 10 items"}
     >>> support_sentence({"identifiability": known}, 3)
-    'The rankings order all 10 items. That is enough to tell 3 components apart for almost all worths; the most is 6.'
+    'Enough rankings order all 10 items. That suffices to tell 3 components apart for almost all worths; the most is 6.'
     """
     known = data.get("identifiability")
     if not known:
@@ -115,18 +115,20 @@ def support_sentence(data: Mapping[str, Any], n_components: int) -> str:
             "single rankings do not apply."
         )
     certain, generic = known["certain"], known["generic"]
-    described = f"{known['described'][0].upper()}{known['described'][1:]}."
+    # A few long rankings among many short ones are enough.
+    words = known["described"].replace("the rankings order all", "enough rankings order all")
+    described = f"{words[0].upper()}{words[1:]}."
     if n_components <= certain:
         return (
-            f"{described} That is enough to tell {_components(n_components)} apart, whatever the worths are."
+            f"{described} That suffices to tell {_components(n_components)} apart, whatever the worths are."
         )
     if n_components <= generic:
         return (
-            f"{described} That is enough to tell {_components(n_components)} apart for almost all worths; the most is "
+            f"{described} That suffices to tell {_components(n_components)} apart for almost all worths; the most is "
             f"{_most(generic)}."
         )
     return (
-        f"{described} That is enough for {_components(generic)} only: more may fit and predict well, but other "
+        f"{described} That suffices for {_components(generic)} only: more may fit and predict well, but other "
         "components could describe the same data."
     )
 
