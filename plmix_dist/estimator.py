@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from plmix_dist.data import as_rankings, first_difference
+from plmix_dist.display.notebook import History
 from plmix_dist.engine.clients import client_of
+from plmix_dist.engine.dashboard import told_at
 from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, StoreNotFoundError
 from plmix_dist.fitted import MixtureEstimator
@@ -21,6 +23,7 @@ from plmix_dist.inference.point import Point
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.mixture import MixtureParams, load_with
 from plmix_dist.progress import shown_progress
+from plmix_dist.report.method import ReportMethods
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store.checkpoints import Checkpoint
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from plmix_dist.values import RandomState
 
 
-class PlackettLuceMixture(MixtureEstimator):
+class PlackettLuceMixture(ReportMethods, MixtureEstimator):
     """A mixture of Plackett-Luce models, fitted by EM.
 
     Parameters
@@ -115,9 +118,10 @@ class PlackettLuceMixture(MixtureEstimator):
         Seed of samples and random starts: a number from 0 on, a numpy RandomState or Generator, or None for another
         seed in every fit. Each fit draws one seed from a RandomState or Generator, so a second fit differs.
     progress
-        None shows nothing; True prints text on stderr: each stage, one line per iteration, and about how long the fit
-        still takes. A function is called with the record of each iteration of the fit to all rows, the same as in
-        `history_`. An object that can be called and has a method `stage` also hears of stages (docs/fitting.md).
+        None shows nothing; True shows each stage, each iteration, and about how long the fit still takes: in a notebook
+        as a view that is renewed in place, elsewhere as text on stderr. A function is called with the record of each
+        iteration of the fit to all rows, the same as in `history_`. An object that can be called and has a method
+        `stage` also hears of stages (docs/fitting.md).
     checkpoint
         A folder or URL in which the state of the fit is saved, or a `Checkpoint` that also says how often. A fit with
         the same data and settings goes on from there and ends with the same bits (docs/checkpoints.md). None saves
@@ -156,6 +160,9 @@ class PlackettLuceMixture(MixtureEstimator):
         svd_rank="paper" the "gap_rule", with the threshold and whether a gap reached it; "stages",
         with seconds, passes over the rows and memory of this process for each stage; "failed_starts", with the starts
         that ended with an error.
+    about_
+        What the fit was made from: "data" (source, numbers of rankings and items, how many components these identify),
+        the "seed" that was used, "versions", "machine" and when it "finished".
 
     Examples
     --------
@@ -290,7 +297,7 @@ class PlackettLuceMixture(MixtureEstimator):
                 settings,
                 start,
                 chosen,
-                progress,
+                told_at(chosen, progress),
                 Checkpoint.of(self.checkpoint),
                 any_seed=self.random_state is None,
             )
@@ -406,6 +413,7 @@ class PlackettLuceMixture(MixtureEstimator):
             "history": self.history_,
             "events": self.events_,
             "init": {name: value for name, value in self.init_.items() if name not in init_arrays},
+            "about": self.about_,
         }
         arrays = {f"init_{name}": value for name, value in init_arrays.items()}
         if self.share_coefficients_ is not None:
@@ -433,6 +441,7 @@ class PlackettLuceMixture(MixtureEstimator):
                 ("init", dict),
                 ("history", list),
                 ("events", list),
+                ("about", dict),
             )
         }
         settings = {name: value for name, value in parts["settings"].items() if name in known}
@@ -440,8 +449,9 @@ class PlackettLuceMixture(MixtureEstimator):
         model._set_mixture(mixture)
         for name in _RESULTS:
             setattr(model, f"{name}_", parts["fit"].get(name))
-        model.history_ = parts["history"]
+        model.history_ = History(parts["history"])
         model.events_ = parts["events"]
+        model.about_ = parts["about"]
         model._ghosts = arrays.get("ghosts", np.zeros(mixture.n_components))
         model.posterior_shares_ = arrays.get("posterior_shares", mixture.shares)
         for name, found in (("ghosts", model._ghosts), ("posterior_shares", model.posterior_shares_)):
@@ -530,9 +540,10 @@ class PlackettLuceMixture(MixtureEstimator):
             mixture.shares if run.posterior_shares is None else run.posterior_shares[order]
         )
         self.m_step_ = fitted.m_step
-        self.history_ = run.history
+        self.history_ = History(run.history)
         self.events_ = run.events
         self.init_ = fitted.init
+        self.about_ = fitted.about
 
 
 def _residual_in_words(record: dict[str, Any]) -> str:

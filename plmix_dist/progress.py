@@ -1,4 +1,4 @@
-"""Progress of a fit as text on stderr: its stages, one line per iteration, and how long it may still take."""
+"""Progress of a fit, as text on stderr or a view in a notebook: stages, iterations, how long it may still take."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
+
+from plmix_dist.display.live import LiveProgress, notebook_show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +38,17 @@ _WORDS = {
     "moments": "start: moments",
     "search": "start: search for the best optimum",
 }
+
+
+def stage_in_words(stage: str) -> str:
+    """What people read for the name of a stage.
+
+    Examples
+    --------
+    >>> stage_in_words("svd"), stage_in_words("sample-fit")
+    ('start: singular vectors', 'sample fit')
+    """
+    return _WORDS.get(stage, stage.replace("-", " "))
 
 
 class TimeLeft:
@@ -161,9 +174,15 @@ class ProgressText:
         ----------
         event
             "stage" is its name, "state" is "begun", "iteration" or "ended". "weight" is the total weight, by which
-            log-likelihoods are divided from then on.
+            log-likelihoods are divided from then on. "joined" says that a cluster computes: "dashboard" is the link to
+            its dashboard.
         """
-        label = _WORDS.get(event["stage"], str(event["stage"]).replace("-", " "))
+        if event["state"] == "joined":
+            if event.get("dashboard"):
+                with self._lock:
+                    self._print(f"dashboard: {event['dashboard']}")
+            return
+        label = stage_in_words(str(event["stage"]))
         self._weight = event.get("weight", self._weight)
         with self._lock:
             if event["state"] == "begun":
@@ -261,7 +280,9 @@ def duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def shown_progress(progress: Progress | bool | None, tol: float, max_iter: int) -> Iterator[Progress | None]:
-    """What is told of a fit: text on stderr for True, nothing for None or False, otherwise the function itself.
+    """What is told of a fit: for True a view in a notebook, or text on stderr; nothing for None or False.
+
+    Anything else is a function or an object of the user, which is told itself.
 
     Examples
     --------
@@ -275,11 +296,21 @@ def shown_progress(progress: Progress | bool | None, tol: float, max_iter: int) 
     if progress is not True:
         yield progress
         return
-    text = ProgressText(TimeLeft(tol, max_iter), _to_stderr, renewed=_can_renew())
+    shown = _notebook_or_text(TimeLeft(tol, max_iter))
     try:
-        yield text
+        yield shown
     finally:
-        text.close()
+        shown.close()
+
+
+def _notebook_or_text(left: TimeLeft) -> LiveProgress | ProgressText:
+    """A view that is renewed in place in a notebook; text elsewhere, and where a notebook cannot show the view."""
+    show = None
+    with contextlib.suppress(Exception):  # a fit goes on without its progress
+        show = notebook_show()
+    if show is None:
+        return ProgressText(left, _to_stderr, renewed=_can_renew())
+    return LiveProgress(left.after, show, stage_in_words)
 
 
 def stage_listener(progress: Progress | None) -> Callable[[Record], None] | None:

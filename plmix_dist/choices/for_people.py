@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class TableMethods(FittedMixture):
     """Tables of a fitted mixture.
 
-    `table` says which kind: "pandas", "arrow", "dict" of arrays, or "auto": pandas if it is installed, else a dict.
+    `table` says which kind: "pandas", "polars", "arrow", "dict" of arrays, or "auto": pandas if it is
+    installed, else a dict.
 
     Examples
     --------
@@ -43,7 +44,7 @@ class TableMethods(FittedMixture):
         standard_errors
             What `standard_errors(X)` gave; they belong to log-worths.
         table
-            "auto", "pandas", "arrow" or "dict".
+            "auto", "pandas", "polars", "arrow" or "dict".
 
         Returns
         -------
@@ -85,7 +86,7 @@ class TableMethods(FittedMixture):
         k
             The number of items.
         table
-            "auto", "pandas", "arrow" or "dict".
+            "auto", "pandas", "polars", "arrow" or "dict".
 
         Returns
         -------
@@ -131,7 +132,7 @@ class TableMethods(FittedMixture):
         unranked, client, membership_covariates
             As in `fit`.
         table
-            "auto", "pandas", "arrow" or "dict".
+            "auto", "pandas", "polars", "arrow" or "dict".
 
         Returns
         -------

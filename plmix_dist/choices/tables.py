@@ -1,4 +1,4 @@
-"""Tables for people: a pandas frame where pandas is installed, an Arrow table, or a dict of arrays."""
+"""Tables for people: a pandas frame where pandas is installed, a Polars frame, an Arrow table, or a dict of arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plmix_dist.values import one_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KINDS = ("auto", "pandas", "arrow", "dict")
+KINDS = ("auto", "pandas", "polars", "arrow", "dict")
 
 
 def table_of(columns: Mapping[str, Any], kind: str = "auto") -> Any:
@@ -24,7 +24,7 @@ def table_of(columns: Mapping[str, Any], kind: str = "auto") -> Any:
     columns
         Names, and arrays (n_rows,).
     kind
-        "pandas", "arrow", "dict" (of arrays), or "auto": pandas if it is installed, else a dict.
+        "pandas", "polars", "arrow", "dict" (of arrays), or "auto": pandas if it is installed, else a dict.
 
     Examples
     --------
@@ -41,10 +41,18 @@ def table_of(columns: Mapping[str, Any], kind: str = "auto") -> Any:
         return pa.table({name: pa.array(values.tolist()) for name, values in arrays.items()})
     if kind == "dict":
         return arrays
+    library = "polars" if kind == "polars" else "pandas"
     try:
-        pandas: Any = importlib.import_module("pandas")
+        frames: Any = importlib.import_module(library)
     except ImportError:
-        if kind == "pandas":
-            raise SettingsError('pandas is not installed; install it, or choose table="dict"') from None
+        if kind != "auto":
+            raise SettingsError(f'{library} is not installed; install it, or choose table="dict"') from None
         return arrays
-    return pandas.DataFrame(arrays)
+    if kind == "polars":  # labels may be an array of Python's own text, which Polars takes as a list
+        return frames.DataFrame(
+            {
+                name: values.tolist() if values.dtype.kind in "OU" else values
+                for name, values in arrays.items()
+            }
+        )
+    return frames.DataFrame(arrays)

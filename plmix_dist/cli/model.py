@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -13,7 +13,15 @@ from plmix_dist import __version__
 from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
 from plmix_dist.cli.interruption import NOTHING_WRITTEN, tell_if_interrupted, written_so_far
-from plmix_dist.cli.options import Talk, checkpoint_options, computing, force_option, seed_option, talking
+from plmix_dist.cli.options import (
+    Talk,
+    checkpoint_options,
+    computing,
+    covariates_option,
+    force_option,
+    seed_option,
+    talking,
+)
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
 from plmix_dist.errors import PlmixError, StoreError, StoreExistsError, StoreNotFoundError
 from plmix_dist.interruption import time_limit
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy as np
+    from distributed import Client
     from numpy.typing import NDArray
 
     from plmix_dist.engine import LazyExecutor
@@ -37,16 +46,6 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
     """The value of --svd-rank, as an integer if it is one. The fit checks it."""
     del context, option
     return int(value) if value.isdigit() else value
-
-
-def _covariates_option(command: Any) -> Any:
-    """The option --covariates, for verbs that take shares of persons."""
-    return click.option(
-        "--covariates",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="Columns of the person who gave each ranking, on which shares depend: .npy, or CSV of numbers.",
-    )(command)
 
 
 @plmix.command()
@@ -139,7 +138,12 @@ def _covariates_option(command: Any) -> Any:
 @click.option(
     "--residency", type=click.Choice(["auto", "memory", "store"]), default="auto", show_default=True
 )
-@_covariates_option
+@click.option(
+    "--performance-report",
+    metavar="FILE",
+    help="Save Dask's performance report as HTML; with --workers or --scheduler.",
+)
+@covariates_option
 @checkpoint_options
 @force_option
 @seed_option
@@ -149,6 +153,7 @@ def fit(
     store: str,
     *,
     out: str,
+    performance_report: str | None,
     covariates: str | None,
     checkpoint: Checkpoint | None,
     force: bool,
@@ -169,6 +174,7 @@ def fit(
         if progress is not None:
             progress.stage({"stage": "open", "state": "begun"})
         from plmix_dist.data import weight_of_memberships
+        from plmix_dist.engine.dashboard import saved_performance_report
         from plmix_dist.estimator import PlackettLuceMixture
         from plmix_dist.store import Location, check_target, open_store
         from plmix_dist.store.checkpoints import CheckpointFolder
@@ -186,9 +192,13 @@ def fit(
         if force and checkpoint is not None:
             CheckpointFolder(Location.of(checkpoint.path)).clear()
         model = PlackettLuceMixture(random_state=seed, progress=progress, checkpoint=checkpoint, **settings)
+        client = executor.client_if_asked()
         # With a checkpoint, SIGTERM saves the state and ends in order.
-        with contextlib.nullcontext() if checkpoint is None else time_limit(None):
-            _fit_without_warnings(model, opened, executor, columns)
+        with (
+            contextlib.nullcontext() if checkpoint is None else time_limit(None),
+            saved_performance_report(client or None, performance_report),
+        ):
+            _fit_without_warnings(model, opened, client, columns)
     model.save(folder, about={"job": job})
     record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
     lines = [*_fit_lines(model, record, _unit(opened)), *_truth_lines(model, store, record)]
@@ -233,7 +243,7 @@ def _covariates_of_job(columns: NDArray[np.float64] | None) -> dict[str, str]:
 def _fit_without_warnings(
     model: PlackettLuceMixture,
     opened: RankingStore,
-    executor: LazyExecutor,
+    client: Client | Literal[False],
     columns: NDArray[np.float64] | None,
 ) -> None:
     """Fit. What the result says need not be said by warnings."""
@@ -242,13 +252,13 @@ def _fit_without_warnings(
     with warnings.catch_warnings():
         for said_in_the_result in (NotConvergedWarning, CollapsedComponentWarning):
             warnings.simplefilter("ignore", said_in_the_result)
-        model.fit(opened, client=executor.client_if_asked(), membership_covariates=columns)
+        model.fit(opened, client=client, membership_covariates=columns)
 
 
 @plmix.command()
 @click.argument("model")
 @click.argument("store")
-@_covariates_option
+@covariates_option
 @computing
 @talking
 def score(model: str, store: str, *, covariates: str | None, executor: LazyExecutor, talk: Talk) -> None:
@@ -274,7 +284,7 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
 @click.argument("model")
 @click.argument("store")
 @click.argument("out")
-@_covariates_option
+@covariates_option
 @force_option
 @computing
 @talking
@@ -417,7 +427,7 @@ def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) ->
         ("fit", f"{state} {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
         ("start", _start_line(model.init_)),
         ("score", f"{record['score']:.6f} mean log-likelihood per {unit}"),
-        *((event["action"], f"component {event['component'] + 1} had collapsed") for event in model.events_),
+        *((event["action"], f"component {event['component']} had collapsed") for event in model.events_),
         *component_lines(model),
     ]
 
@@ -425,7 +435,7 @@ def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) ->
 def component_lines(model: MixtureEstimator) -> list[tuple[str, str]]:
     """Share and favourite items of each component."""
     return [
-        (f"component {k + 1}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
+        (f"component {k}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
         for k, share in enumerate(model.shares_)
     ]
 
@@ -461,7 +471,7 @@ def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any])
     order = match_components(truth.log_worths, model.log_worths_)
     record["distance_to_truth"] = matched_distance(model.log_worths_, truth.log_worths)
     beside = [
-        (f"truth {k + 1}", f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names)}")
+        (f"truth {k}", f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names)}")
         for k, j in enumerate(order)
     ]
     return [*beside, ("distance", f"{record['distance_to_truth']:.4f} to the truth, components matched")]

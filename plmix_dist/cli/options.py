@@ -174,6 +174,12 @@ seed_option = click.option(
 force_option = click.option(
     "--force", is_flag=True, help="Replace what is there, if it is a result of the same kind."
 )
+covariates_option = click.option(
+    "--covariates",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Columns of the person who gave each ranking, on which shares depend: .npy, or CSV of numbers.",
+)
 unranked_option = click.option(
     "--unranked",
     type=click.Choice(["below", "absent"]),

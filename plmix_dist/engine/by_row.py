@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -138,12 +139,17 @@ def rows_lazily(source: LeafSource, function: RowFunction) -> Any:
     call = delayed(_rows_of_leaves, pure=False, traverse=False)
     make = delayed(_leaves_of_rows, pure=False, traverse=False)
     chunks = []
-    for start, stop in _runs(source):
+    run = uuid.uuid4().hex
+    for number, (start, stop) in enumerate(_runs(source)):
         lazy = source.lazy_rows(start, stop)
-        leaves = source.only(start, stop) if lazy is None else make(lazy.leaves_of, lazy.array)
+        # The first word of a name is what people see on the dashboard.
+        if lazy is None:
+            leaves: Any = source.only(start, stop)
+        else:
+            leaves = make(lazy.leaves_of, lazy.array, dask_key_name=f"leaves-{run}-{number}")
         n_rows = int(source.leaf_bounds[stop] - source.leaf_bounds[start])
         shape = (n_rows,) if function.n_columns is None else (n_rows, function.n_columns)
-        value = call(function, leaves, start, stop)
+        value = call(function, leaves, start, stop, dask_key_name=f"rows-{run}-{number}")
         chunks.append(da.from_delayed(value, shape, dtype=np.dtype(function.dtype)))
     return da.concatenate(chunks, axis=0)
 

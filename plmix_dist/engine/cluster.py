@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from plmix_dist.engine.clients import connected
+from plmix_dist.engine.dashboard import with_fit_page
 from plmix_dist.engine.encryption import TlsFiles, encrypted_address, security_for
 from plmix_dist.engine.executor import DistributedExecutor, ThreadedExecutor
 from plmix_dist.errors import SettingsError
@@ -109,15 +110,16 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
     if options.memory_limit not in (None, "auto"):
         bytes_of(str(options.memory_limit))
     runner = _loop_without_interruptions()
-    cluster = LocalCluster(
-        n_workers=options.workers or os.cpu_count() or 1,
-        threads_per_worker=options.threads or 1,
-        memory_limit=options.memory_limit or "auto",
-        host="127.0.0.1",
-        # Any free port: two clusters on one machine are nothing unusual.
-        dashboard_address="127.0.0.1:0",
-        loop=runner.loop,
-    )
+    with with_fit_page():
+        cluster = LocalCluster(
+            n_workers=options.workers or os.cpu_count() or 1,
+            threads_per_worker=options.threads or 1,
+            memory_limit=options.memory_limit or "auto",
+            host="127.0.0.1",
+            # Any free port: two clusters on one machine are nothing unusual.
+            dashboard_address="127.0.0.1:0",
+            loop=runner.loop,
+        )
     try:
         with cluster, Client(cluster, set_as_default=False) as client:
             yield client

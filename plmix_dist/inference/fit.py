@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from plmix_dist.inference.covariates import run_with_covariates
 from plmix_dist.inference.em import Em
 from plmix_dist.inference.existence import check_identified, check_maximum
 from plmix_dist.inference.fingerprint import made_from
+from plmix_dist.inference.fit_record import data_record, made_with
 from plmix_dist.inference.journal import open_journal
 from plmix_dist.inference.look import take_look
 from plmix_dist.inference.point import Point
@@ -68,12 +69,16 @@ savable(Starts)
 
 @dataclass(frozen=True)
 class Fit:
-    """A finished fit: the best run, the M-step, where it began, what each stage cost, coefficients of covariates."""
+    """A finished fit: the best run, the M-step, where it began, what each stage cost, coefficients of covariates.
+
+    `about` says what it was fitted to, and with which seed and versions.
+    """
 
     run: Run
     m_step: str
     init: dict[str, Any]
     share_coefficients: NDArray[np.float64] | None = None
+    about: dict[str, Any] = field(default_factory=dict)
 
 
 def fit_mixture(
@@ -166,7 +171,8 @@ def _fit(
             record["passes"] = passes.n_passes - n_before
     began = {"stages": stages.records, "failed_starts": failed}
     _warn_if_found_once(about.get("search"))
-    return Fit(run, em.m_step.name, about | candidates[best].about | began, coefficients)
+    record = {"data": data_record(rankings, look), **made_with(settings.seed)}
+    return Fit(run, em.m_step.name, about | candidates[best].about | began, coefficients, record)
 
 
 def _warn_if_found_once(search: dict[str, int] | None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from plmix_dist.display.notebook import store_card
 from plmix_dist.errors import InvalidRowsError
 from plmix_dist.rankings.block import RankingBlock, concatenate
 from plmix_dist.rankings.columns import item_dtype, joined_labels
@@ -84,6 +85,9 @@ class RankingStore:
 
     def __repr__(self) -> str:
         return f"RankingStore({self.location.url!r}: {self.n_rankings:,} rankings of {self.n_items:,} items)"
+
+    def _repr_html_(self) -> str:
+        return store_card(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RankingStore, (self.location, self.manifest, self.first_partition)

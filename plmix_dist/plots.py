@@ -1,0 +1,377 @@
+"""Plots of a fitted mixture: functions that draw on matplotlib axes and return them. Colours are colour-blind safe.
+
+matplotlib comes with the extra `plots`. Every function takes `ax`, the axes to draw on; without it, it makes new ones.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plmix_dist.choices.items import item_numbers
+from plmix_dist.display.labels import plain_label
+from plmix_dist.display.palette import COMPONENTS, component_colour
+from plmix_dist.errors import SettingsError
+from plmix_dist.report.components import items_that_differ, scale_of
+from plmix_dist.report.selection_table import selection_table, smaller_is_better
+from plmix_dist.values import whole_number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plmix_dist.uncertainty.results import StandardErrors
+
+__all__ = [
+    "plot_comparison_graph",
+    "plot_components",
+    "plot_convergence",
+    "plot_membership_map",
+    "plot_memberships",
+    "plot_selection",
+    "plot_worths",
+]
+
+_LONGEST_NAME = 40
+# Maps and graphs draw at most so many points and items.
+_MOST_POINTS = 5_000
+_MOST_ITEMS = 60
+_TERNARY = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
+
+
+def plot_worths(
+    model: Any,
+    component: int = 0,
+    *,
+    standard_errors: StandardErrors | None = None,
+    items: Any = None,
+    most_items: int = 20,
+    level: float = 0.95,
+    ax: Any = None,
+) -> Any:
+    """Log-worths of one component, best item on top, with intervals.
+
+    Parameters
+    ----------
+    model
+        A fitted mixture.
+    component
+        A number from 0.
+    standard_errors
+        What `model.standard_errors(X)` gave; without them there are no intervals.
+    items
+        Item names or numbers; by default the best ones.
+    most_items
+        How many of the best items are drawn.
+    level
+        The level of the intervals.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> from plmix_dist import PlackettLuceMixture
+    >>> model = PlackettLuceMixture(1).fit([["tea", "mate"]] * 3 + [["mate", "tea"]])
+    >>> [text.get_text() for text in plot_worths(model).get_yticklabels()]
+    ['tea', 'mate']
+    """
+    mixture, number = model._mixture(), _component(model, component)
+    logs = mixture.log_worths[number]
+    chosen = np.argsort(-logs, kind="stable")[: int(whole_number("most_items", most_items, at_least=1))]
+    if items is not None:
+        chosen = item_numbers("items", items, mixture.item_names)
+        chosen = chosen[np.argsort(-logs[chosen], kind="stable")]
+    axes = _axes(ax, height=0.6 + 0.28 * len(chosen))
+    places, colour = np.arange(len(chosen)), component_colour(number)
+    if standard_errors is not None:
+        low, high = (end[number][chosen] for end in standard_errors.intervals(level).log_worths)
+        axes.hlines(places, low, high, color=colour, alpha=0.45, linewidth=3)
+    axes.axvline(0.0, color="0.7", linewidth=1, zorder=0)
+    axes.plot(logs[chosen], places, "o", color=colour)
+    axes.set_yticks(places, _names(mixture.item_names, chosen))
+    axes.invert_yaxis()
+    axes.set_xlabel("log-worth; 0 is the average item")
+    axes.set_title(f"component {number}, share {100 * mixture.shares[number]:.1f} %")
+    return axes
+
+
+def plot_components(model: Any, *, most_items: int = 24, ax: Any = None) -> Any:
+    """A heat map: the chance that an item ranks above an average item, by component.
+
+    Parameters
+    ----------
+    model
+        A fitted mixture.
+    most_items
+        With more items, those on which components differ most.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> from plmix_dist import PlackettLuceMixture
+    >>> model = PlackettLuceMixture(1).fit([["tea", "mate"]] * 3 + [["mate", "tea"]])
+    >>> plot_components(model).images[0].get_array().shape
+    (2, 1)
+    """
+    mixture = model._mixture()
+    scale = scale_of(mixture, None)
+    items = items_that_differ(scale, int(whole_number("most_items", most_items, at_least=1)))
+    axes = _axes(ax, height=0.8 + 0.28 * len(items))
+    image = axes.imshow(scale.chance[:, items].T, cmap="PuOr", vmin=0.0, vmax=1.0, aspect="auto")
+    axes.set_xticks(np.arange(mixture.n_components), [str(k) for k in range(mixture.n_components)])
+    axes.set_yticks(np.arange(len(items)), _names(mixture.item_names, np.array(items)))
+    axes.set_xlabel("component")
+    bar = axes.figure.colorbar(image, ax=axes)
+    bar.set_label("chance to rank above an average item")
+    return axes
+
+
+def plot_convergence(model: Any, *, ax: Any = None) -> Any:
+    """The distance from the optimum by iteration, on a logarithmic scale, and the tolerance.
+
+    Parameters
+    ----------
+    model
+        A fitted mixture, or its `history_`.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> from plmix_dist import PlackettLuceMixture
+    >>> model = PlackettLuceMixture(1).fit([[0, 1, 2]] * 3 + [[1, 0, 2]])
+    >>> plot_convergence(model).get_yscale()
+    'log'
+    """
+    history = getattr(model, "history_", model)
+    axes = _axes(ax)
+    taken = [record for record in history if record.get("taken", True)]
+    sizes = [record.get("gradient", record.get("largest_change")) for record in taken]
+    points = [
+        (record["iteration"], size) for record, size in zip(taken, sizes, strict=True) if size is not None and size > 0
+    ]  # fmt: skip
+    axes.plot(*(zip(*points, strict=True) if points else ([], [])), "o-", color=COMPONENTS[0], markersize=4)
+    if getattr(model, "tol", 0) > 0:
+        axes.axhline(model.tol, color="0.5", linestyle="--", linewidth=1)
+    axes.set_yscale("log")
+    axes.set_xlabel("iteration")
+    axes.set_ylabel("gradient, divided by total weight")
+    return axes
+
+
+def plot_selection(table: Any, criterion: str | None = None, *, ax: Any = None) -> Any:
+    """A criterion by number of components, the best one marked.
+
+    Parameters
+    ----------
+    table
+        Records or a frame with a column `n_components`, or an object that has one as `table_`.
+    criterion
+        The column to draw; by default "bic" if there is one, else the first.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> axes = plot_selection([{"n_components": 1, "bic": 20.0}, {"n_components": 2, "bic": 10.0}])
+    >>> axes.get_ylabel()
+    'bic, smaller is better'
+    """
+    found = selection_table(table)
+    name = criterion or ("bic" if "bic" in found.columns else next(iter(found.columns), ""))
+    if name not in found.columns:
+        raise SettingsError(
+            f"the selection has no column {name!r}; it has {', '.join(found.columns) or 'none'}"
+        )
+    axes = _axes(ax)
+    values, best = found.columns[name], found.best(name)
+    axes.plot(found.n_components, values, "o-", color=COMPONENTS[0])
+    axes.plot([best], [values[found.n_components.index(best)]], "o", color=COMPONENTS[5], markersize=10)
+    axes.set_xticks(found.n_components)
+    axes.set_xlabel("number of components")
+    axes.set_ylabel(f"{name}, {'smaller' if smaller_is_better(name) else 'larger'} is better")
+    return axes
+
+
+def plot_memberships(probabilities: Any, *, n_bins: int = 20, ax: Any = None) -> Any:
+    """How certain memberships are: a histogram of the probability of the most probable component, by component.
+
+    Parameters
+    ----------
+    probabilities : (n_rankings, n_components)
+        What `model.predict_proba(X)` gives; a Dask array is computed.
+    n_bins
+        The number of bins.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> axes = plot_memberships([[0.9, 0.1], [0.2, 0.8]])
+    >>> [text.get_text() for text in axes.get_legend().get_texts()]
+    ['component 0', 'component 1']
+    """
+    table = _probabilities(probabilities)
+    component, largest = table.argmax(axis=1), table.max(axis=1)
+    axes = _axes(ax)
+    numbers = range(table.shape[1])
+    axes.hist(
+        [largest[component == number] for number in numbers],
+        bins=np.linspace(0, 1, int(whole_number("n_bins", n_bins, at_least=1)) + 1),
+        stacked=True,
+        color=[component_colour(number) for number in numbers],
+        label=[f"component {number}" for number in numbers],
+    )
+    axes.set_xlabel("probability of the most probable component")
+    axes.set_ylabel("rankings")
+    axes.legend()
+    return axes
+
+
+def plot_membership_map(probabilities: Any, *, ax: Any = None, random_state: int = 0) -> Any:
+    """Rankings as points: of three components in a triangle, of more in the plane of most variance (PCA).
+
+    Parameters
+    ----------
+    probabilities : (n_rankings, n_components)
+        What `model.predict_proba(X)` gives.
+    ax
+        Axes to draw on.
+    random_state
+        Of more than 5,000 rankings, so many are drawn at random, with this seed.
+
+    Examples
+    --------
+    >>> axes = plot_membership_map([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+    >>> axes.collections[0].get_offsets().shape
+    (2, 2)
+    """
+    table = _probabilities(probabilities)
+    if table.shape[1] < 2:
+        raise SettingsError("a map of memberships needs two components or more, but there is 1")
+    if len(table) > _MOST_POINTS:
+        rng = np.random.default_rng(random_state)
+        table = table[rng.choice(len(table), _MOST_POINTS, replace=False)]
+    axes = _axes(ax)
+    corners = np.eye(table.shape[1])
+    if table.shape[1] == 3:
+        places = _TERNARY
+        axes.plot(*np.vstack([_TERNARY, _TERNARY[:1]]).T, color="0.7", linewidth=1)
+    else:
+        places = _plane(table)
+    points, ends = table @ places, corners @ places
+    colours = [component_colour(number) for number in table.argmax(axis=1)]
+    axes.scatter(*points.T, c=colours, s=8, alpha=0.5, linewidths=0)
+    for number, end in enumerate(ends):
+        axes.annotate(
+            str(number), end, weight="bold", ha="center", va="center", bbox={"fc": "white", "ec": "0.6"}
+        )
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    axes.set_title("memberships; the numbers are the components")
+    return axes
+
+
+def _plane(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n_components, 2): the two directions of most variance."""
+    centred = table - table.mean(axis=0)
+    _, _, directions = np.linalg.svd(centred.T @ centred)
+    found: NDArray[np.float64] = directions[:2].T
+    return found
+
+
+def plot_comparison_graph(block: Any, *, item_names: Any = None, ax: Any = None) -> Any:
+    """Which items rankings compare, and how often: items on a circle, joined where one was ranked above the other.
+
+    Parameters
+    ----------
+    block
+        A RankingBlock, or a store, which is read whole.
+    item_names
+        Names of the items; those of a store by default.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> from plmix_dist import RankingBlock
+    >>> axes = plot_comparison_graph(RankingBlock.from_array([[0, 1], [1, 0]]), item_names=["tea", "mate"])
+    >>> [text.get_text() for text in axes.texts]
+    ['tea', 'mate']
+    """
+    names = item_names if item_names is not None else getattr(block, "item_names", None)
+    rows = block.block() if callable(getattr(block, "block", None)) else block
+    if rows.n_items > _MOST_ITEMS:
+        raise SettingsError(
+            f"a graph of {rows.n_items} items cannot be read; draw at most {_MOST_ITEMS}, or use `plmix info`"
+        )
+    pairs = _pairs(rows)
+    together = pairs + pairs.T
+    angles = np.pi / 2 - 2 * np.pi * np.arange(rows.n_items) / rows.n_items
+    places = np.column_stack([np.cos(angles), np.sin(angles)])
+    axes = _axes(ax)
+    most = together.max() or 1.0
+    for left, right in np.argwhere(np.triu(together) > 0):
+        strength = float(together[left, right] / most)
+        line = places[[left, right]].T
+        axes.plot(
+            *line, color=COMPONENTS[0], alpha=0.15 + 0.6 * strength, linewidth=0.5 + 2.5 * strength, zorder=1
+        )
+    axes.scatter(*places.T, s=60, color=COMPONENTS[1], zorder=2)
+    shown = [str(number) for number in range(rows.n_items)] if names is None else list(names)
+    for place, name in zip(places, shown, strict=True):
+        side = "center" if abs(place[0]) < 0.2 else ("left" if place[0] > 0 else "right")
+        axes.annotate(plain_label(name, _LONGEST_NAME), 1.08 * place, ha=side, va="center")
+    axes.set_aspect("equal")
+    axes.margins(0.3)
+    axes.set_axis_off()
+    return axes
+
+
+def _pairs(block: Any) -> NDArray[np.float64]:
+    """(n_items, n_items): the weight of rows that rank i above j."""
+    found = np.zeros((block.n_items, block.n_items))
+    weights = block.row_weights
+    for row, weight in enumerate(weights.tolist()):
+        begin = int(block.offsets[row])
+        items = block.items[begin : int(block.offsets[row + 1])].astype(np.int64)
+        ordered = items[: int(block.n_ordered[row])]
+        rest = np.setdiff1d(np.arange(block.n_items), items) if block.below[row] else items[len(ordered) :]
+        for place, item in enumerate(ordered):
+            found[item, ordered[place + 1 :]] += weight
+            found[item, rest] += weight
+    return found
+
+
+def _probabilities(probabilities: Any) -> NDArray[np.float64]:
+    table = np.asarray(probabilities, np.float64)
+    if table.ndim != 2 or not table.size:
+        raise SettingsError(f"expected probabilities (n_rankings, n_components), but got shape {table.shape}")
+    return table
+
+
+def _component(model: Any, component: int) -> int:
+    number = int(whole_number("component", component))
+    n_components = len(model.shares_)
+    if number >= n_components:
+        raise SettingsError(f"component must be a number from 0 to {n_components - 1}, but is {number}")
+    return number
+
+
+def _names(names: tuple[str, ...], items: NDArray[Any]) -> list[str]:
+    # A dollar sign would begin a formula.
+    return [plain_label(names[item], _LONGEST_NAME).replace("$", r"\$") for item in items]
+
+
+def _axes(ax: Any, height: float = 4.0) -> Any:
+    """The axes that were given, or new ones."""
+    if ax is not None:
+        return ax
+    try:
+        pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    except ImportError:
+        raise SettingsError("plots need matplotlib: install plmix-dist[plots]") from None
+    _, axes = pyplot.subplots(figsize=(7.0, max(2.0, min(14.0, height))), layout="constrained")
+    return axes
