@@ -11,6 +11,7 @@ from oracle import order_probability
 
 from benchmarks import common, paper_em_lsr
 from benchmarks.__main__ import NAMES
+from benchmarks.paper.__main__ import NAMES as EXPERIMENTS
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.metrics import matched_distance
 
@@ -27,6 +28,21 @@ def test_benchmark__runs_in_small(name: str, tmp_path: Path, monkeypatch: pytest
         [value for row in rows for value in row.values() if isinstance(value, int | float)]
     ).all()
     assert list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiment_of_the_paper__runs_in_small_and_resumes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    module = importlib.import_module(f"benchmarks.paper.{name}")
+    rows = module.run("tiny")
+    (path,) = tmp_path.glob("*.jsonl")
+    kept = path.read_text()
+    assert len(kept.splitlines()) >= len(rows) > 0
+    monkeypatch.setattr(module, "_trial", None)  # nothing is computed again
+    assert module.run("tiny") == rows
+    assert path.read_text() == kept
 
 
 def test_paper_em_lsr__ends_where_our_fit_ends() -> None:
