@@ -33,7 +33,6 @@ FITS: dict[str, dict[str, Any]] = {
     "default, alpha=0": {"alpha": 0.0},
     "paper, rank K, tol 1e-4": _RANK_K | _RELEASED_STOP,
     "paper, rank K": _RANK_K,
-    "paper, rank K, LSR in clusters, tol 1e-4": _RANK_K | _RELEASED_STOP | {"cluster_worths": "lsr"},
     "paper, rank by T": {"method": "paper"},
 }
 
@@ -52,7 +51,8 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
             client=executor.client(),
         )
         store = pl.open_store(path)
-        rows = [_fitted(name, store, executor.client()) for name in FITS]
+        chosen = list(FITS)[:2] if tiny else list(FITS)
+        rows = [_fitted(name, store, executor.client()) for name in chosen]
     fastest = rows[0]["seconds"]
     return save("paper-method", [row | {"times the default": row["seconds"] / fastest} for row in rows])
 

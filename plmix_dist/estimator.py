@@ -409,7 +409,8 @@ class PlackettLuceMixture(ReportMethods, MixtureEstimator):
         init_arrays = {name: value for name, value in self.init_.items() if isinstance(value, np.ndarray)}
         entries = {
             "settings": self._plain_settings(),
-            "fit": {name: getattr(self, f"{name}_") for name in _RESULTS},
+            "fit": {name: getattr(self, f"{name}_") for name in _RESULTS}
+            | {"posterior_shares": self.posterior_shares_.tolist()},
             "history": self.history_,
             "events": self.events_,
             "init": {name: value for name, value in self.init_.items() if name not in init_arrays},
@@ -418,8 +419,7 @@ class PlackettLuceMixture(ReportMethods, MixtureEstimator):
         arrays = {f"init_{name}": value for name, value in init_arrays.items()}
         if self.share_coefficients_ is not None:
             arrays["share_coefficients"] = self.share_coefficients_
-        arrays |= {"ghosts": self._ghosts, "posterior_shares": self.posterior_shares_}
-        self._mixture().save_with(path, {**(about or {}), **entries}, arrays)
+        self._mixture().save_with(path, {**(about or {}), **entries}, {"ghosts": self._ghosts, **arrays})
 
     def _plain_settings(self) -> dict[str, Any]:
         """The settings that JSON can hold."""
@@ -453,7 +453,7 @@ class PlackettLuceMixture(ReportMethods, MixtureEstimator):
         model.events_ = parts["events"]
         model.about_ = parts["about"]
         model._ghosts = arrays.get("ghosts", np.zeros(mixture.n_components))
-        model.posterior_shares_ = arrays.get("posterior_shares", mixture.shares)
+        model.posterior_shares_ = np.array(parts["fit"].get("posterior_shares", mixture.shares), np.float64)
         for name, found in (("ghosts", model._ghosts), ("posterior_shares", model.posterior_shares_)):
             if found.shape != (mixture.n_components,):
                 raise DamagedStoreError(

@@ -913,8 +913,11 @@ def test_spectral__scikit_learn_conventions() -> None:
     params = model.get_params()
     assert set(params) == {
         "n_components",
+        "method",
         "embedding",
         "svd_rank",
+        "svd_threshold",
+        "cluster_worths",
         "link",
         "residency",
         "random_state",
