@@ -12,8 +12,9 @@ import click
 from plmix_dist import __version__
 from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
-from plmix_dist.cli.interruption import tell_if_interrupted, written_so_far
-from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking
+from plmix_dist.cli.interruption import file_written, tell_if_interrupted, written_so_far
+from plmix_dist.cli.model_info import component_lines, component_records, favourites
+from plmix_dist.cli.options import PATH, Talk, computing, examples, force_option, seed_option, talking
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
 from plmix_dist.errors import PlmixError, StoreError, StoreExistsError, StoreNotFoundError
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from plmix_dist.engine import LazyExecutor
     from plmix_dist.estimator import PlackettLuceMixture
     from plmix_dist.store import Location, RankingStore
-
-_ITEMS_SHOWN = 5
 
 
 def _rank_or_number(context: click.Context, option: click.Parameter, value: str) -> str | int:
@@ -44,12 +43,17 @@ def _covariates_option(command: Any) -> Any:
     )(command)
 
 
-@plmix.command()
-@click.argument("store")
+@plmix.command(
+    epilog=examples(
+        "plmix fit ballots --components 2 --out model",
+        "plmix fit ballots --components 3 --out three --workers 2 --json",
+    )
+)
+@click.argument("store", type=PATH)
 @click.option(
     "--components", "n_components", type=click.IntRange(1), required=True, help="Number of components."
 )
-@click.option("--out", required=True, metavar="DIR", help="Folder for the model.")
+@click.option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model.")
 @click.option("--m-step", type=click.Choice(["auto", "lsr", "mm"]), default="auto", show_default=True)
 @click.option("--em", type=click.Choice(["fused", "exact"]), default="fused", show_default=True)
 @click.option(
@@ -149,11 +153,16 @@ def fit(
             progress.stage({"stage": "open", "state": "ended", "weight": opened.total_weight})
         model = PlackettLuceMixture(random_state=seed, progress=progress, **settings)
         _fit_without_warnings(model, opened, executor, columns)
-    model.save(folder, about={"job": job})
+    model.save(folder, about={"job": job, "fitted_to": _fitted_to(store, opened)})
     record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
     lines = [*_fit_lines(model, record, _unit(opened)), *_truth_lines(model, store, record)]
     show(lines, record, **vars(talk))
     return 0 if model.converged_ else EXIT_NOT_CONVERGED
+
+
+def _fitted_to(store: str, opened: RankingStore) -> dict[str, Any]:
+    """What people want to know of the data, for `plmix info MODEL`."""
+    return {"store": store, "n_rankings": opened.n_rankings, "total_weight": opened.total_weight}
 
 
 def _read_covariates(path: str | None) -> NDArray[np.float64] | None:
@@ -186,9 +195,9 @@ def _fit_without_warnings(
         model.fit(opened, client=executor.client_if_asked(), membership_covariates=columns)
 
 
-@plmix.command()
-@click.argument("model")
-@click.argument("store")
+@plmix.command(epilog=examples("plmix score model ballots"))
+@click.argument("model", type=PATH)
+@click.argument("store", type=PATH)
 @_covariates_option
 @computing
 @talking
@@ -211,10 +220,14 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
     show([("score", f"{value:.10g} mean log-likelihood per {_unit(opened)}")], record, **vars(talk))
 
 
-@plmix.command()
-@click.argument("model")
-@click.argument("store")
-@click.argument("out")
+@plmix.command(
+    epilog=examples(
+        "plmix predict model ballots memberships", "plmix predict model ballots memberships.parquet"
+    )
+)
+@click.argument("model", type=PATH)
+@click.argument("store", type=PATH)
+@click.argument("out", type=PATH)
 @_covariates_option
 @force_option
 @computing
@@ -229,17 +242,26 @@ def predict(
     executor: LazyExecutor,
     talk: Talk,
 ) -> None:
-    """Write the membership of every ranking of STORE under MODEL to OUT, as Zarr arrays."""
+    """Write the membership of every ranking of STORE under MODEL to OUT.
+
+    OUT becomes a folder of Zarr arrays, or one Parquet file with the ids of the rankings if its name ends in .parquet.
+    """
+    as_table = out.endswith((".parquet", ".pq"))
     with progress_bar("predict", shown=talk.progress, as_json=talk.as_json) as progress:
         from plmix_dist.estimator import PlackettLuceMixture
+        from plmix_dist.membership_table import write_membership_table
         from plmix_dist.mixture import MixtureParams
         from plmix_dist.prediction import write_predictions
         from plmix_dist.store import Location
         from plmix_dist.store.targets import MEMBERSHIPS_PLAN
 
-        tell_if_interrupted(written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json"))
+        left = (
+            file_written(out) if as_table else written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json")
+        )
+        tell_if_interrupted(left)
         fitted = PlackettLuceMixture.load(model)
-        written = write_predictions(
+        write = write_membership_table if as_table else write_predictions
+        written = write(
             MixtureParams.load(model),
             store,
             out,
@@ -250,16 +272,20 @@ def predict(
             share_coefficients=fitted.share_coefficients_,
             membership_covariates=_read_covariates(covariates),
         )
-    record = {
-        "out": out,
-        "n_rankings": written.n_rankings,
-        "arrays": ["probabilities", "component"],
-        "changed": written.changed,
-    }
-    lines = [("predicted", f"{number(written.n_rankings)} memberships to {out} (probabilities, component)")]
+    named = {"columns": _columns_of(out)} if as_table else {"arrays": ["probabilities", "component"]}
+    (parts,) = named.values()
+    record = {"out": out, "n_rankings": written.n_rankings, **named, "changed": written.changed}
+    lines = [("predicted", f"{number(written.n_rankings)} memberships to {out} ({', '.join(parts)})")]
     if not written.changed:
         lines = [("nothing to do", f"{out} already holds exactly these memberships")]
     show(lines, record, **vars(talk))
+
+
+def _columns_of(path: str) -> list[str]:
+    """The names of the columns of a Parquet file."""
+    from plmix_dist.membership_table import columns_of
+
+    return columns_of(path)
 
 
 def _job(opened: RankingStore, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
@@ -306,7 +332,15 @@ def _show_there_already(folder: Location, out: str, talk: Talk) -> int:
     from plmix_dist.estimator import PlackettLuceMixture
 
     model = PlackettLuceMixture.load(folder)
-    record = {"model": out, "changed": False, "converged": model.converged_, "n_iter": model.n_iter_}
+    record = {
+        "model": out,
+        "changed": False,
+        "converged": model.converged_,
+        "n_iter": model.n_iter_,
+        "shares": model.shares_.tolist(),
+        "item_names": list(model.item_names_),
+        "components": component_records(model),
+    }
     words = f"{out} already holds this model: the same rankings, settings and version"
     show([("nothing to do", words)], record, **vars(talk))
     return 0 if model.converged_ else EXIT_NOT_CONVERGED
@@ -325,6 +359,8 @@ def _fit_record(model: PlackettLuceMixture, out: str, total_weight: float, secon
         "m_step": model.m_step_,
         "init": {name: value for name, value in model.init_.items() if not hasattr(value, "shape")},
         "shares": model.shares_.tolist(),
+        "item_names": list(model.item_names_),
+        "components": component_records(model),
         "events": model.events_,
         "seconds": round(seconds, 3),
     }
@@ -343,15 +379,8 @@ def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) ->
         ("fit", f"{state} in {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
         ("start", _start_line(model.init_)),
         ("score", f"{record['score']:.6f} mean log-likelihood per {unit}"),
-        *((event["action"], f"component {event['component'] + 1} had collapsed") for event in model.events_),
-        *_component_lines(model),
-    ]
-
-
-def _component_lines(model: PlackettLuceMixture) -> list[tuple[str, str]]:
-    return [
-        (f"component {k + 1}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
-        for k, share in enumerate(model.shares_)
+        *((event["action"], f"component {event['component']} had collapsed") for event in model.events_),
+        *component_lines(model),
     ]
 
 
@@ -363,11 +392,6 @@ def _start_line(init: dict[str, Any]) -> str:
     search = init.get("search")
     found = f"; best end found by {search['n_best']} of {search['n_starts']} starts" if search else ""
     return f"{init['method']}{rank}, {seconds:.2f} s, {passes:.1f} passes over the rows{found}"
-
-
-def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> str:
-    best = log_worths.argsort()[::-1][:_ITEMS_SHOWN]
-    return "  ".join(f"{names[item]} {log_worths[item]:+.2f}" for item in best)
 
 
 def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any]) -> list[tuple[str, str]]:
@@ -386,7 +410,7 @@ def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any])
     order = match_components(truth.log_worths, model.log_worths_)
     record["distance_to_truth"] = matched_distance(model.log_worths_, truth.log_worths)
     beside = [
-        (f"truth {k + 1}", f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names)}")
+        (f"truth {k}", f"{truth.shares[j]:6.1%}  {favourites(truth.log_worths[j], truth.item_names)}")
         for k, j in enumerate(order)
     ]
     return [*beside, ("distance", f"{record['distance_to_truth']:.4f} to the truth, components matched")]
