@@ -67,7 +67,9 @@ class InterchangeMethods(FittedMixture):
         """
         worths = np.atleast_2d(np.asarray(log_worths, np.float64))
         names = tuple(map(str, range(worths.shape[-1]))) if item_names is None else tuple(item_names)
-        mixture = MixtureParams.of(worths, shares, names)
+        mixture, order = MixtureParams.ordered(worths, shares, names)
+        if np.allclose(worths.mean(axis=1), 0.0, rtol=0.0, atol=1e-12):  # centred already: keep every bit
+            mixture = MixtureParams(worths[order], mixture.shares, mixture.item_names)
         fitted = {"fit": {"unranked": unranked}, "settings": {"unranked": unranked}}
         return cls._restored(mixture, fitted, {}, "these arrays")
 

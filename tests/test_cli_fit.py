@@ -80,12 +80,12 @@ def test_fit__plain(tmp_path: Path, simulated: Path, plmix: Callable[..., Said])
     assert lines["score"] == f"{model.log_likelihood_ / 1_500:.6f} mean log-likelihood per ranking"
     # Each component with its best items, and the true component matched with it.
     for k, (worths, share) in enumerate(zip(model.log_worths_, model.shares_, strict=True)):
-        shown = lines[f"component {k + 1}"].split()
+        shown = lines[f"component {k}"].split()
         best = np.argsort(-worths)[:5]
         assert shown[0] == f"{share:.1%}"
         assert shown[1::2] == [model.item_names_[item] for item in best]
         assert shown[2::2] == [f"{worths[item]:+.2f}" for item in best]
-        true = lines[f"truth {k + 1}"].split()
+        true = lines[f"truth {k}"].split()
         assert true[0] == f"{truth.shares[k]:.1%}"
         assert true[1] == truth.item_names[int(np.argmax(truth.log_worths[k]))]
     distance = matched_distance(model.log_worths_, truth.log_worths)
@@ -115,6 +115,18 @@ def test_fit__json(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) 
         "m_step": "mm",
         "init": {name: value for name, value in model.init_.items() if not isinstance(value, np.ndarray)},
         "shares": model.shares_.tolist(),
+        "item_names": list(model.item_names_),
+        "components": [
+            {
+                "component": k,
+                "share": model.shares_[k],
+                "top_items": [
+                    {"item": model.item_names_[item], "log_worth": model.log_worths_[k, item]}
+                    for item in np.argsort(-model.log_worths_[k])[:5]
+                ],
+            }
+            for k in (0, 1)
+        ],
         "events": [],
     }
     # Every iteration was printed as a line of JSON, equal to its record in the model but for the time left.

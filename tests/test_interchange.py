@@ -54,6 +54,18 @@ def test_arrays__a_model_of_given_parameters_has_the_probabilities_of_the_formul
     assert model.shares_[0] == max(share, 1 - share)
 
 
+def test_arrays__there_and_back_every_bit_is_kept():
+    model = model_of_drinks()
+    again = pl.PlackettLuceMixture.from_arrays(
+        model.log_worths_, model.shares_, model.item_names_, unranked=model.unranked_
+    )
+    assert again.log_worths_.tobytes() == model.log_worths_.tobytes()
+    assert again.shares_.tobytes() == model.shares_.tobytes()
+    assert again.score([["tea"]]) == model.score([["tea"]])
+    assert again.n_iter_ is None
+    assert again.summary().startswith("PlackettLuceMixture: 2 components, 4 items")
+
+
 def test_arrays__of_another_shape_are_refused():
     with pytest.raises(SettingsError, match=r"expected log-worths of shape \(components, 2\).*got \(1, 3\)"):
         pl.PlackettLuceMixture.from_arrays([[0.0, 1.0, 2.0]], item_names=["tea", "mate"])
@@ -132,7 +144,9 @@ def long_table(path: Path) -> None:
         (f"ballot {person}-{vote}", f"person {person}", NAMES[item], place)
         for person in range(40)
         for vote in range(3)
-        for place, item in enumerate(rng.permutation(4), start=1)
+        for place, item in enumerate(
+            np.argsort([1, -1][person % 2] * (np.arange(4) + rng.normal(size=4))), start=1
+        )
     ]
     pd.DataFrame(rows, columns=["id", "person", "item", "rank"]).to_csv(path, index=False)
 
@@ -197,17 +211,17 @@ def test_parquet__never_over_a_file_of_the_user(tmp_path: Path) -> None:
 def test_xarray__shows_every_column_of_the_store(finished_store: Path, every_column) -> None:
     pytest.importorskip("xarray")
     view = pl.as_xarray(finished_store)
-    assert dict(view.sizes) == {"ranking": 20, "place": 5, "item": 6}
+    assert dict(view.sizes) == {"ranking": 20, "place": 6, "item": 6}
     assert all(hasattr(view[name].data, "dask") for name in ("items", "tied", "weight", "group", "id"))
     table = view.compute(scheduler="synchronous")
     for number, ranking in enumerate(every_column.rows):
-        listed = [item for tie in ranking.places for item in tie] + list(ranking.unordered)
+        listed = [item for tie in ranking.ordered for item in tie] + list(ranking.offered)
         row = table.isel(ranking=number)
-        assert row["items"].to_numpy().tolist() == listed + [-1] * (5 - len(listed))
-        assert int(row["n_ordered"]) == sum(map(len, ranking.places))
+        assert row["items"].to_numpy().tolist() == listed + [-1] * (6 - len(listed))
+        assert int(row["n_ordered"]) == sum(map(len, ranking.ordered))
         assert bool(row["below"]) == (ranking.unranked == "below")
         assert float(row["weight"]) == ranking.weight
-        flags = [place > 0 for tie in ranking.places for place, _ in enumerate(tie)]
+        flags = [place > 0 for tie in ranking.ordered for place, _ in enumerate(tie)]
         assert row["tied"].to_numpy().tolist()[: len(flags)] == flags
     assert table["id"].to_numpy().tolist() == every_column.ids
     assert table["group"].to_numpy().tolist() == every_column.groups

@@ -274,9 +274,15 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: T
     from plmix_dist.store.targets import kind_at
 
     place = Location.of(store)
-    if kind_at(place) == "model":
+    kind = kind_at(place)
+    if kind == "model":
         show_model(place, talk)
         return
+    if kind == "memberships":
+        raise SettingsError(
+            f"{store} holds memberships; open them with zarr, or write a table with `plmix predict MODEL STORE "
+            "OUT.parquet`"
+        )
     opened = open_store(store)
     with progress_bar("read", shown=talk.progress, as_json=talk.as_json) as progress:
         report = run(opened, graph=graph, executor=executor, progress=progress)

@@ -16,7 +16,7 @@ from plmix_dist.cli.interruption import file_written, tell_if_interrupted, writt
 from plmix_dist.cli.model_info import component_lines, component_records, favourites
 from plmix_dist.cli.options import PATH, Talk, computing, examples, force_option, seed_option, talking
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
-from plmix_dist.errors import PlmixError, StoreError, StoreExistsError, StoreNotFoundError
+from plmix_dist.errors import PlmixError, SettingsError, StoreError, StoreExistsError, StoreNotFoundError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -208,6 +208,7 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
         from plmix_dist.estimator import PlackettLuceMixture
         from plmix_dist.store import open_store
 
+        _check_order(model, store)
         opened = open_store(store)
         value = PlackettLuceMixture.load(model).score(
             opened, client=executor.client_if_asked(), membership_covariates=_read_covariates(covariates)
@@ -259,6 +260,7 @@ def predict(
             file_written(out) if as_table else written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json")
         )
         tell_if_interrupted(left)
+        _check_order(model, store)
         fitted = PlackettLuceMixture.load(model)
         write = write_membership_table if as_table else write_predictions
         written = write(
@@ -279,6 +281,15 @@ def predict(
     if not written.changed:
         lines = [("nothing to do", f"{out} already holds exactly these memberships")]
     show(lines, record, **vars(talk))
+
+
+def _check_order(model: str, store: str) -> None:
+    """An error if the user named the store first."""
+    from plmix_dist.store import Location
+    from plmix_dist.store.targets import kind_at
+
+    if (kind_at(Location.of(model)), kind_at(Location.of(store))) == ("store", "model"):
+        raise SettingsError(f"the model comes first, then the store: {store} {model}")
 
 
 def _columns_of(path: str) -> list[str]:
