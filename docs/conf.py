@@ -27,7 +27,7 @@ extensions = [
     "promise_tests",
 ]
 exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
-# Pages of parts that may not be built in yet: they have their place in a toctree, and are left out while they are missing.
+# Pages of parts that may not be built in yet: they have a place in a toctree, and are left out while they are missing.
 _PREPARED = (
     "bayes",
     "choosing-k",
@@ -44,7 +44,7 @@ _PREPARED = (
     "selection",
 )
 
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 nb_execution_mode = os.environ.get("PLMIX_DOCS_NOTEBOOKS", "cache")  # "off" builds quickly, without outputs
 nb_execution_timeout = 300
@@ -77,6 +77,7 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_sidebars = {"index": [], "about/*": []}
+html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["plmix.css"]
@@ -93,9 +94,7 @@ def _copy_notebooks() -> None:
 
 _copy_notebooks()
 nb_execution_excludepatterns = [
-    f"notebooks/{path.name}"
-    for path in (HERE / "notebooks").glob("*.ipynb")
-    if path.stem not in _EXECUTED
+    f"notebooks/{path.name}" for path in (HERE / "notebooks").glob("*.ipynb") if path.stem not in _EXECUTED
 ]
 
 
@@ -103,7 +102,9 @@ def _leave_out_missing(app: Any, docname: str, source: list[str]) -> None:
     """Drop entries of a toctree whose page is prepared but not there."""
     del app, docname
     missing = [name for name in _PREPARED if not (HERE / f"{name}.md").exists()]
-    source[0] = re.sub(rf"^\.\./({'|'.join(missing)})\n", "", source[0], flags=re.MULTILINE) if missing else source[0]
+    source[0] = (
+        re.sub(rf"^\.\./({'|'.join(missing)})\n", "", source[0], flags=re.MULTILINE) if missing else source[0]
+    )
 
 
 def setup(app: Any) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +21,11 @@ _MADE = ("_build", "notebooks")  # below docs/, by `make docs`
 PAGES = sorted(
     [
         ROOT / "README.md",
-        *(page for page in (ROOT / "docs").rglob("*.md") if page.relative_to(ROOT / "docs").parts[0] not in _MADE),
+        *(
+            page
+            for page in (ROOT / "docs").rglob("*.md")
+            if page.relative_to(ROOT / "docs").parts[0] not in _MADE
+        ),
     ]
 )
 # Pages that make their own stores.
@@ -134,3 +141,25 @@ def test_links_between_pages_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_site_lists_a_test_for_every_promise(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    pytest.importorskip("sphinx")
+    from promise_tests import promises, tests_by_promise
+
+    assert len(promises()) > 30
+    assert set(promises()) <= set(tests_by_promise())
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_warnings(tmp_path):
+    pytest.importorskip("sphinx")
+    pytest.importorskip("myst_nb")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html", "docs"]
+    environment = os.environ | {"PLMIX_DOCS_NOTEBOOKS": "off", "PYTHONPATH": str(ROOT)}
+    told = subprocess.run(
+        [*command, str(tmp_path)], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    assert "promise-tests" in (tmp_path / "reference" / "index.html").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Notebooks: every code cell runs as it is, in order, on the small data that the notebook makes; no outputs are kept."""
+"""Notebooks: every code cell runs as it is, in order, on the small data that a notebook makes; no outputs are kept."""
 
 from __future__ import annotations
 

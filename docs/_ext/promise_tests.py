@@ -17,16 +17,23 @@ def tests_by_promise() -> dict[int, list[str]]:
     """The names of the tests that show each promise, by its number."""
     found: dict[int, list[str]] = {}
     for path in sorted((ROOT / "tests").glob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                for number in _promises(node):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        of_all = [number for node in module.body if _is_mark_of_all(node) for number in _promises(node)]
+        for node in ast.walk(module):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                own = [number for decorator in node.decorator_list for number in _promises(decorator)]
+                for number in dict.fromkeys([*of_all, *own]):
                     found.setdefault(number, []).append(f"{path.name}::{node.name}")
     return found
 
 
-def _promises(function: ast.FunctionDef) -> list[int]:
-    words = " ".join(ast.unparse(decorator) for decorator in function.decorator_list)
-    return [int(number) for number in re.findall(r"mark\.promise\((\d+)\)", words)]
+def _is_mark_of_all(node: ast.stmt) -> bool:
+    """Whether a statement marks all tests of its file."""
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+
+
+def _promises(node: ast.AST) -> list[int]:
+    return [int(number) for number in re.findall(r"mark\.promise\((\d+)\)", ast.unparse(node))]
 
 
 def promises() -> dict[int, str]:
