@@ -128,6 +128,19 @@ def _run_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert "nothing to do" in said.out + said.err
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_readme__five_minutes_from_an_empty_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = re.search(r"^## Five minutes$(.*?)^## ", text, re.DOTALL | re.MULTILINE)
+    assert section is not None
+    pieces = re.findall(r"^```(\w+)\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE)
+    assert [language for language, _ in pieces] == ["sh", "python"]
+    for line in pieces[0][1].splitlines():
+        _run_line(line, capsys)
+    exec(compile(pieces[1][1], "README.md", "exec"), {})
+
+
 def test_every_verb_of_the_command_line_is_on_its_page():
     from plmix_dist.cli import plmix
 
