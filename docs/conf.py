@@ -30,6 +30,7 @@ exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
 # Pages of parts that may not be built in yet: they have a place in a toctree, and are left out while they are missing.
 _PREPARED = (
     "bayes",
+    "checkpoints",
     "choosing-k",
     "dashboard",
     "deploy",
@@ -39,6 +40,7 @@ _PREPARED = (
     "operations",
     "paper",
     "plots",
+    "releases",
     "report",
     "security",
     "selection",
@@ -98,15 +100,16 @@ nb_execution_excludepatterns = [
 ]
 
 
-def _leave_out_missing(app: Any, docname: str, source: list[str]) -> None:
-    """Drop entries of a toctree whose page is prepared but not there."""
-    del app, docname
+def _prepare(app: Any, docname: str, source: list[str]) -> None:
+    """Drop entries of a toctree whose page is prepared but not there; name files outside docs/ instead of linking them."""
+    del app
     missing = [name for name in _PREPARED if not (HERE / f"{name}.md").exists()]
-    source[0] = (
-        re.sub(rf"^\.\./({'|'.join(missing)})\n", "", source[0], flags=re.MULTILINE) if missing else source[0]
-    )
+    if missing:
+        source[0] = re.sub(rf"^\.\./({'|'.join(missing)})\n", "", source[0], flags=re.MULTILINE)
+    if "/" not in docname:
+        source[0] = re.sub(r"\[([^\]]+)\]\(\.\./([^)#]+)(#[^)]*)?\)", r"\1 (`\2`)", source[0])
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
-    app.connect("source-read", _leave_out_missing)
+    app.connect("source-read", _prepare)
