@@ -101,7 +101,7 @@ nb_execution_excludepatterns = [
 
 
 def _prepare(app: Any, docname: str, source: list[str]) -> None:
-    """Drop entries of a toctree whose page is prepared but not there; name files outside docs/ instead of linking them."""
+    """Drop entries of toctrees whose page is prepared but not there; name files outside docs/, do not link them."""
     del app
     missing = [name for name in _PREPARED if not (HERE / f"{name}.md").exists()]
     if missing:
