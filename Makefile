@@ -6,7 +6,7 @@ DEMO := demo-output
 # Tests run in so many processes.
 PROCESSES ?= 2
 
-.PHONY: demo test coverage test-slow lint format bench wheel clean help
+.PHONY: demo test coverage test-slow lint format bench docs wheel clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ format: $(VENV)/.test  ## put the code into its form
 bench: $(VENV)/.bench  ## every figure in docs/benchmarks.md, into benchmarks/results
 	$(BIN)/python -m benchmarks
 
+docs: $(VENV)/.docs  ## the site, into docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -n -b html docs docs/_build/html
+
 wheel: $(VENV)/.test  ## build wheel and sdist, and try the wheel in a clean environment
 	rm -rf dist $(VENV)-wheel
 	$(BIN)/python -m build --outdir dist
@@ -54,7 +57,7 @@ wheel: $(VENV)/.test  ## build wheel and sdist, and try the wheel in a clean env
 	rm -rf $(VENV)-wheel dist/smoke dist/smoke.truth
 
 clean:  ## remove what these commands made
-	rm -rf $(VENV) $(VENV)-wheel $(DEMO) dist benchmarks/results .coverage
+	rm -rf $(VENV) $(VENV)-wheel $(DEMO) dist benchmarks/results docs/_build docs/notebooks .coverage
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -76,4 +79,8 @@ $(VENV)/.deploy: $(VENV)/.test
 
 $(VENV)/.bench: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --group bench
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.package
+	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@

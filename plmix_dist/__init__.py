@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plmix_dist.bayesian import BayesianPlackettLuceMixture
+    from plmix_dist.engine.xarray_view import as_xarray
     from plmix_dist.estimator import PlackettLuceMixture
     from plmix_dist.exporting import export
     from plmix_dist.ingestion import ingest
@@ -35,6 +36,7 @@ _HOME = {
     "Ranking": "plmix_dist.rankings",
     "RankingBlock": "plmix_dist.rankings",
     "RankingStore": "plmix_dist.store",
+    "as_xarray": "plmix_dist.engine.xarray_view",
     "bootstrap": "plmix_dist.uncertainty.bootstrap",
     "export": "plmix_dist.exporting",
     "info": "plmix_dist.inspection",
@@ -59,6 +61,7 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "verify",
     "info",
     "open_store",
+    "as_xarray",
     "RankingStore",
     "RankingBlock",
     "Ranking",

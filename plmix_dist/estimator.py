@@ -21,6 +21,7 @@ from plmix_dist.inference.fit import Fit, fit_mixture
 from plmix_dist.inference.methods import with_method
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.settings import FitSettings
+from plmix_dist.interchange import InterchangeMethods
 from plmix_dist.mixture import MixtureParams, load_with
 from plmix_dist.progress import shown_progress
 from plmix_dist.report.method import ReportMethods
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from plmix_dist.values import RandomState
 
 
-class PlackettLuceMixture(ReportMethods, MixtureEstimator):
+class PlackettLuceMixture(ReportMethods, InterchangeMethods, MixtureEstimator):
     """A mixture of Plackett-Luce models, fitted by EM.
 
     Parameters
@@ -407,19 +408,26 @@ class PlackettLuceMixture(ReportMethods, MixtureEstimator):
         """
         check_target(Location.of(path), "model", overwrite=True)
         init_arrays = {name: value for name, value in self.init_.items() if isinstance(value, np.ndarray)}
-        entries = {
+        arrays = self._more_arrays() | {f"init_{name}": value for name, value in init_arrays.items()}
+        self._mixture().save_with(path, {**(about or {}), **self._record()}, arrays)
+
+    def _record(self) -> dict[str, Any]:
+        """All that is saved of a model but its arrays."""
+        return {
             "settings": self._plain_settings(),
             "fit": {name: getattr(self, f"{name}_") for name in _RESULTS}
             | {"posterior_shares": self.posterior_shares_.tolist()},
             "history": self.history_,
             "events": self.events_,
-            "init": {name: value for name, value in self.init_.items() if name not in init_arrays},
+            "init": {name: value for name, value in self.init_.items() if not isinstance(value, np.ndarray)},
             "about": self.about_,
         }
-        arrays = {f"init_{name}": value for name, value in init_arrays.items()}
-        if self.share_coefficients_ is not None:
-            arrays["share_coefficients"] = self.share_coefficients_
-        self._mixture().save_with(path, {**(about or {}), **entries}, {"ghosts": self._ghosts, **arrays})
+
+    def _more_arrays(self) -> dict[str, NDArray[np.float64]]:
+        """The parameters of a model that are not those of its mixture."""
+        coefficients = self.share_coefficients_
+        more = {} if coefficients is None else {"share_coefficients": coefficients}
+        return {"ghosts": self._ghosts, **more}
 
     def _plain_settings(self) -> dict[str, Any]:
         """The settings that JSON can hold."""
@@ -432,9 +440,16 @@ class PlackettLuceMixture(ReportMethods, MixtureEstimator):
     def load(cls, path: str | os.PathLike[str] | Location) -> Self:
         """Read what `save` wrote, or any model folder; an error if a byte of it was altered."""
         mixture, (about, arrays) = load_with(path)
+        return cls._restored(mixture, about, arrays, Location.of(path).url)
+
+    @classmethod
+    def _restored(
+        cls, mixture: MixtureParams, about: dict[str, Any], arrays: dict[str, Any], where: str
+    ) -> Self:
+        """The model of what `_record` and `_more_arrays` gave; `where` is said in errors."""
         known = cls._get_param_names()
         parts = {
-            name: _part(path, about, name, kind)
+            name: _part(where, about, name, kind)
             for name, kind in (
                 ("settings", dict),
                 ("fit", dict),
@@ -457,10 +472,10 @@ class PlackettLuceMixture(ReportMethods, MixtureEstimator):
         for name, found in (("ghosts", model._ghosts), ("posterior_shares", model.posterior_shares_)):
             if found.shape != (mixture.n_components,):
                 raise DamagedStoreError(
-                    f"the model at {Location.of(path).url} cannot be read: {name} of shape {found.shape}, "
+                    f"the model at {where} cannot be read: {name} of shape {found.shape}, "
                     f"{mixture.n_components} components; fit and save it again"
                 )
-        model.share_coefficients_ = _share_coefficients(path, arrays, mixture.n_components)
+        model.share_coefficients_ = _share_coefficients(where, arrays, mixture.n_components)
         init_arrays = {
             name.removeprefix("init_"): arrays[name] for name in arrays if name.startswith("init_")
         }
@@ -555,23 +570,23 @@ def _residual_in_words(record: dict[str, Any]) -> str:
     return f"largest change {record['largest_change']:.2g}"
 
 
-def _part(path: Any, about: dict[str, Any], name: str, kind: type) -> Any:
+def _part(where: str, about: dict[str, Any], name: str, kind: type) -> Any:
     """An entry of `model.json`, empty if the model has none."""
     part = about.get(name, kind())
     if not isinstance(part, kind):
         raise DamagedStoreError(
-            f"the model at {Location.of(path).url} cannot be read: {name} is {type(part).__name__}, "
+            f"the model at {where} cannot be read: {name} is {type(part).__name__}, "
             f"where {kind.__name__} is expected"
         )
     return part
 
 
-def _share_coefficients(path: Any, arrays: dict[str, Any], n_components: int) -> NDArray[np.float64] | None:
+def _share_coefficients(where: str, arrays: dict[str, Any], n_components: int) -> NDArray[np.float64] | None:
     """The coefficients of a saved model; None if its shares depend on nothing."""
     found: NDArray[np.float64] | None = arrays.get("share_coefficients")
     if found is not None and (found.ndim != 2 or len(found) != n_components or not found.shape[1]):
         raise DamagedStoreError(
-            f"the model at {Location.of(path).url} cannot be read: share_coefficients of shape {found.shape}, "
+            f"the model at {where} cannot be read: share_coefficients of shape {found.shape}, "
             f"{n_components} components; fit and save it again"
         )
     return found

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from plmix_dist.choices.for_people import TableMethods
 from plmix_dist.choices.methods import PredictionMethods
 from plmix_dist.choices.ranking_methods import RankingMethods
+from plmix_dist.choices.transform_methods import TransformMethods
 from plmix_dist.data import Rankings, as_rankings
 from plmix_dist.engine.by_row import rows_lazily, rows_now
 from plmix_dist.engine.clients import client_of
@@ -42,7 +43,13 @@ if TYPE_CHECKING:
     from plmix_dist.values import RandomState
 
 
-class MixtureEstimator(PredictionMethods, RankingMethods, TableMethods, BaseEstimator):  # type: ignore[misc]
+class MixtureEstimator(
+    PredictionMethods,
+    RankingMethods,
+    TableMethods,
+    TransformMethods,
+    BaseEstimator,  # type: ignore[misc]
+):
     """The base class of estimators of a mixture. After `fit` they have `log_worths_`, `shares_` and `item_names_`.
 
     X, `unranked`, `client` and `membership_covariates` are as in PlackettLuceMixture.fit. All other methods remember

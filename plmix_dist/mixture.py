@@ -100,6 +100,20 @@ class MixtureParams:
         )
         return cls(worths[order], portions[order], tuple(item_names)), order
 
+    @classmethod
+    def checked(cls, log_worths: ArrayLike, shares: ArrayLike, item_names: Sequence[str]) -> Self:
+        """A mixture of these very numbers, in this order; an error if they are no mixture.
+
+        Examples
+        --------
+        >>> MixtureParams.checked([[-1.0, 1.0]], [1.0], ["tea", "coffee"]).n_items
+        2
+        """
+        worths, portions = np.asarray(log_worths, np.float64), np.asarray(shares, np.float64)
+        if (fault := _fault(worths, portions, item_names)) is not None:
+            raise SettingsError(fault)
+        return cls(worths, portions, tuple(item_names))
+
     @property
     def n_components(self) -> int:
         """The number of components."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.data import Rankings
     from plmix_dist.engine import Executor
-    from plmix_dist.engine.by_row import RowRun
+    from plmix_dist.engine.by_row import RowFunction, RowRun
     from plmix_dist.engine.clients import ClientLike
     from plmix_dist.mixture import MixtureParams
 
@@ -77,33 +77,60 @@ def write_predictions(
     >>> write_predictions(mixture, store, f"{folder}/memberships")
     Written(n_rankings=100, changed=False)
     """
-    opened = store if isinstance(store, RankingStore) else open_store(store)
-    rankings = as_rankings(opened, item_names=mixture.item_names, covariates=membership_covariates)
-    coefficients = check_columns(share_coefficients, rankings.covariates)
-    location = Location.of(out)
-    check_target(location, "memberships", overwrite=overwrite, sources=[opened.location.url])
-    function = probabilities_of(mixture, ties)
-    if coefficients is not None:
-        function = with_own_shares(function, coefficients)
-    plan = MembershipPlan(
-        rankings.n_rankings,
-        mixture.n_components,
-        min(memberships.CHUNK_ROWS, rankings.n_rankings),
-        {
-            "model": _digest_of_mixture(mixture),
-            "rankings": digest_of_store(opened),
-            **_treated(rankings, ties),
-            **_given_covariates(coefficients, rankings.covariates),
-        },
-    )
+    job = membership_job(mixture, store, ties, share_coefficients, membership_covariates)
+    rankings, location = job.rankings, Location.of(out)
+    check_target(location, "memberships", overwrite=overwrite, sources=[job.store.location.url])
+    chunk_rows = min(memberships.CHUNK_ROWS, rankings.n_rankings)
+    plan = MembershipPlan(rankings.n_rankings, mixture.n_components, chunk_rows, job.of)
     with MembershipSession.begin(location, plan, overwrite=overwrite) as session:
         tasks = [
-            WriteTask(location, plan, first, last, *run_of_rows(rankings, function, first, last))
+            WriteTask(location, plan, first, last, *run_of_rows(rankings, job.function, first, last))
             for first, last in session.pending()
         ]
         run_all(executor or client, write_run, tasks, "predict", progress)
         session.finalise()
         return Written(rankings.n_rankings, changed=not session.already_done)
+
+
+class MembershipJob(NamedTuple):
+    """Memberships to be computed: of which rankings, by which function, and digests of what determines them."""
+
+    store: RankingStore
+    rankings: Rankings
+    function: RowFunction
+    of: dict[str, str]
+
+
+def membership_job(
+    mixture: MixtureParams,
+    store: RankingStore | str | os.PathLike[str],
+    ties: str,
+    share_coefficients: NDArray[np.float64] | None,
+    membership_covariates: ArrayLike | None,
+) -> MembershipJob:
+    """The memberships that `write_predictions` computes, from its arguments.
+
+    Examples
+    --------
+    >>> import tempfile, plmix_dist
+    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=3, random_state=0)
+    >>> mixture = plmix_dist.MixtureParams.of([[0, 1, 2]], None, store.item_names)
+    >>> sorted(membership_job(mixture, store, "expand", None, None).of)
+    ['model', 'rankings']
+    """
+    opened = store if isinstance(store, RankingStore) else open_store(store)
+    rankings = as_rankings(opened, item_names=mixture.item_names, covariates=membership_covariates)
+    coefficients = check_columns(share_coefficients, rankings.covariates)
+    function = probabilities_of(mixture, ties)
+    if coefficients is not None:
+        function = with_own_shares(function, coefficients)
+    of = {
+        "model": _digest_of_mixture(mixture),
+        "rankings": digest_of_store(opened),
+        **_treated(rankings, ties),
+        **_given_covariates(coefficients, rankings.covariates),
+    }
+    return MembershipJob(opened, rankings, function, of)
 
 
 @dataclass(frozen=True)

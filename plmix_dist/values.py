@@ -121,6 +121,24 @@ def nearest(value: Any, known: Sequence[str]) -> str:
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
+def alike(names: Sequence[str]) -> str:
+    """A sentence that names two names which differ only in case or spaces; empty if there are none.
+
+    Examples
+    --------
+    >>> alike(["tea", "mate", "Tea "])
+    ". The items 'tea' and 'Tea ' differ only in case or spaces: are they one item?"
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        key = "".join(name.split()).casefold()
+        if key in seen:
+            both = f"{seen[key]!r} and {name!r}"
+            return f". The items {both} differ only in case or spaces: are they one item?"
+        seen[key] = name
+    return ""
+
+
 def numbers(name: str, values: Any) -> NDArray[np.float64]:
     """An array of float64, of any shape; an error if these are no numbers.
 

@@ -115,6 +115,18 @@ def test_fit__json(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) 
         "m_step": "mm",
         "init": {name: value for name, value in model.init_.items() if not isinstance(value, np.ndarray)},
         "shares": model.shares_.tolist(),
+        "item_names": list(model.item_names_),
+        "components": [
+            {
+                "component": k,
+                "share": model.shares_[k],
+                "top_items": [
+                    {"item": model.item_names_[item], "log_worth": model.log_worths_[k, item]}
+                    for item in np.argsort(-model.log_worths_[k])[:5]
+                ],
+            }
+            for k in (0, 1)
+        ],
         "events": [],
     }
     # Every iteration was printed as a line of JSON, equal to its record in the model but for the time left.

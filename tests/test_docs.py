@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +17,19 @@ import plmix_dist as pl
 from plmix_dist.cli import main
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+_MADE = ("_build", "notebooks")  # below docs/, by `make docs`
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        *(
+            page
+            for page in (ROOT / "docs").rglob("*.md")
+            if page.relative_to(ROOT / "docs").parts[0] not in _MADE
+        ),
+    ]
+)
+# Pages that make their own stores.
+FROM_AN_EMPTY_FOLDER = ("README.md", "ratings.md", "tutorial.md", "to-a-fit.md")
 # Lines of shell that are not commands of plmix: they install or test the whole package, as the Makefile does.
 NOT_OURS = ("make ", "pip install .")
 # Python that is part of a file and does not run alone.
@@ -82,10 +97,12 @@ def _write(path: str, lines: list[str]) -> None:
     Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if pieces_of(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if pieces_of(page)], ids=lambda page: str(page.relative_to(ROOT))
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_piece_of_a_page_runs(page, a_folder_with_data, capsys):
-    if page.name not in ("README.md", "ratings.md"):  # these make their own stores
+    if page.name not in FROM_AN_EMPTY_FOLDER:
         pl.ingest("ballots.soi", "ballots")
         pl.ingest("ballots.soi", "test")
     names: dict[str, object] = {}
@@ -114,6 +131,19 @@ def _run_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert "nothing to do" in said.out + said.err
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_readme__five_minutes_from_an_empty_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = re.search(r"^## Five minutes$(.*?)^## ", text, re.DOTALL | re.MULTILINE)
+    assert section is not None
+    pieces = re.findall(r"^```(\w+)\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE)
+    assert [language for language, _ in pieces] == ["sh", "python"]
+    for line in pieces[0][1].splitlines():
+        _run_line(line, capsys)
+    exec(compile(pieces[1][1], "README.md", "exec"), {})
+
+
 def test_every_verb_of_the_command_line_is_on_its_page():
     from plmix_dist.cli import plmix
 
@@ -127,3 +157,25 @@ def test_links_between_pages_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_site_lists_a_test_for_every_promise(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    pytest.importorskip("sphinx")
+    from promise_tests import promises, tests_by_promise
+
+    assert len(promises()) > 30
+    assert set(promises()) <= set(tests_by_promise())
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_warnings(tmp_path):
+    pytest.importorskip("sphinx")
+    pytest.importorskip("myst_nb")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html", "docs"]
+    environment = os.environ | {"PLMIX_DOCS_NOTEBOOKS": "off", "PYTHONPATH": str(ROOT)}
+    told = subprocess.run(
+        [*command, str(tmp_path)], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    assert "promise-tests" in (tmp_path / "reference" / "index.html").read_text(encoding="utf-8")

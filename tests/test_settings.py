@@ -201,8 +201,8 @@ def test_seed__fits_and_samples_from_generators(make: Callable[[int], Any]) -> N
     [
         ({"X": [[0, 1], [1]]}, "row 1 lists 1 of 2 items, and nothing says whether the others were on offer"),
         ({"X": [[0, 1], 5]}, "row 1 must be a list of items, best first, but is 5 (int); a row of one item"),
-        ({"X": None}, "expected an array of shape (rankings, places), best first, but got shape ()"),
-        ({"X": 5}, "but got shape ()"),
+        ({"X": None}, "expected an array of shape (rankings, places), best first, but got NoneType; hand in"),
+        ({"X": 5}, "but got int; hand in a store, its path, a list of lists, an array or a table"),
         ({"X": [0, 1]}, "but got shape (2,)"),
         ({"X": [[["a"]]]}, "a whole number, but got ['a'] (list)"),
         ({"X": [[0, 1], [0.5, 1]]}, "row 1, column 0: 0.5 is no item number; items are whole numbers from 0, or text"),

@@ -181,10 +181,11 @@ class TableMethods(FittedMixture):
         k = int(whole_number("k", k, at_least=1))
         words = "component" if mixture.n_components == 1 else "components"
         lines = [f"{type(self).__name__}: {mixture.n_components} {words}, {mixture.n_items} items"]
-        if hasattr(self, "log_likelihood_"):
+        log_likelihood = getattr(self, "log_likelihood_", None)
+        if log_likelihood is not None:
             ended = "converged" if getattr(self, "converged_", False) else "not converged"
             n_iter = getattr(self, "n_iter_", 0)
-            lines.append(f"log-likelihood {self.log_likelihood_:.4g}, {ended} after {n_iter} iterations")
+            lines.append(f"log-likelihood {log_likelihood:.4g}, {ended} after {n_iter} iterations")
         for number, (share, logs) in enumerate(zip(mixture.shares, mixture.log_worths, strict=True)):
             worths = np.exp(logs - np.logaddexp.reduce(logs))
             top = np.argsort(-logs, kind="stable")[:k]

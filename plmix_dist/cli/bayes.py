@@ -11,7 +11,8 @@ import click
 from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
 from plmix_dist.cli.interruption import tell_if_interrupted, written_so_far
-from plmix_dist.cli.model import component_lines, job_of, there_already
+from plmix_dist.cli.model import job_of, there_already
+from plmix_dist.cli.model_info import component_lines
 from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, show
 

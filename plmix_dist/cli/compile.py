@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from plmix_dist.cli import plmix
 from plmix_dist.cli.interruption import tell_if_interrupted
-from plmix_dist.cli.options import talking
+from plmix_dist.cli.options import examples, talking
 from plmix_dist.cli.output import show, size
 from plmix_dist.errors import SettingsError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plmix_dist.cli.options import Talk
 
 
-@plmix.command("compile")
+@plmix.command("compile", epilog=examples("plmix compile"))
 @talking
 def compile_verb(*, talk: Talk) -> None:
     """Compile all kernels into the cache, for images and new workers.

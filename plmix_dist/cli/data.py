@@ -9,7 +9,17 @@ import click
 
 from plmix_dist.cli import plmix
 from plmix_dist.cli.interruption import file_written, tell_if_interrupted, written_so_far
-from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking, unranked_option
+from plmix_dist.cli.model_info import show_model
+from plmix_dist.cli.options import (
+    PATH,
+    Talk,
+    computing,
+    examples,
+    force_option,
+    seed_option,
+    talking,
+    unranked_option,
+)
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
 from plmix_dist.cli.ratings import ratings_options, refuse_ratings_options, run_ratings
 from plmix_dist.errors import SettingsError
@@ -36,9 +46,15 @@ def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Cal
     )
 
 
-@plmix.command()
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.argument("store", metavar="STORE")
+@plmix.command(
+    epilog=examples(
+        "plmix ingest ballots.csv ballots --unranked below",
+        "plmix ingest ballots.soi elections",
+        "plmix ingest ratings.csv rated --format ratings --min-user-ratings 5",
+    )
+)
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=PATH)
+@click.argument("store", metavar="STORE", type=PATH)
 @_format_option("Format of the sources.", "ratings")
 @unranked_option
 @click.option(
@@ -118,9 +134,9 @@ def ingest(
     _show_made(made, talk, time.perf_counter() - begun, changed=changed, rows=first_rankings(made))
 
 
-@plmix.command()
-@click.argument("store")
-@click.argument("target")
+@plmix.command(epilog=examples("plmix export ballots again.csv", "plmix export ballots again.parquet"))
+@click.argument("store", type=PATH)
+@click.argument("target", type=PATH)
 @_format_option("Format of the target; auto goes by its suffix, and writes text as orderings.")
 @force_option
 @talking
@@ -137,8 +153,13 @@ def export(store: str, target: str, *, format_name: str, force: bool, talk: Talk
     show([("exported", f"{number(opened.n_rankings)} rankings to {target}")], record, **vars(talk))
 
 
-@plmix.command()
-@click.argument("store")
+@plmix.command(
+    epilog=examples(
+        "plmix simulate made-up --rankings 5000 --items 8 --components 2",
+        "plmix simulate top-four --rankings 5000 --items 8 --components 2 --length 4 --unranked below --seed 1",
+    )
+)
+@click.argument("store", type=PATH)
 @click.option("--rankings", "n_rankings", type=click.IntRange(1), required=True, help="Number of rankings.")
 @click.option("--items", "n_items", type=click.IntRange(2), required=True, help="Number of items.")
 @click.option("--components", "n_components", type=click.IntRange(1), default=1, show_default=True)
@@ -174,9 +195,9 @@ def simulate(store: str, *, seed: int, force: bool, executor: Executor, talk: Ta
     _show_made(made, talk, time.perf_counter() - begun, changed=changed)
 
 
-@plmix.command()
-@click.argument("store")
-@click.argument("outs", nargs=-1, required=True, metavar="OUT...")
+@plmix.command(epilog=examples("plmix split ballots train test --shares 0.8,0.2"))
+@click.argument("store", type=PATH)
+@click.argument("outs", nargs=-1, required=True, metavar="OUT...", type=PATH)
 @click.option("--shares", help="Share of each part, such as 0.8,0.2; default 0.8,0.2 or 0.64,0.16,0.2.")
 @force_option
 @seed_option
@@ -220,8 +241,8 @@ def split(
     show(lines, {"parts": record, "changed": True}, **vars(talk))
 
 
-@plmix.command()
-@click.argument("store")
+@plmix.command(epilog=examples("plmix verify ballots"))
+@click.argument("store", type=PATH)
 @computing
 @talking
 def verify(store: str, *, executor: Executor, talk: Talk) -> int:
@@ -241,17 +262,34 @@ def verify(store: str, *, executor: Executor, talk: Talk) -> int:
     return EXIT_DAMAGED if damage else 0
 
 
-@plmix.command()
-@click.argument("store")
+@plmix.command(
+    epilog=examples("plmix info ballots", "plmix info ballots --no-graph --json", "plmix info model")
+)
+@click.argument("store", metavar="STORE|MODEL", type=PATH)
 @click.option("--graph/--no-graph", default=True, help="Read all rows: kinds of rankings, comparison graph.")
 @click.option("--rejected", is_flag=True, help="List the rejected rows.")
 @computing
 @talking
 def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: Talk) -> None:
-    """Show what is in STORE."""
-    from plmix_dist.inspection import info as run
-    from plmix_dist.store import open_store
+    """Show what is in a store, or what a model found.
 
+    Of a store: sizes, items, where they come from, kinds of rankings, and which numbers of components they identify.
+    Of a model: shares and top items of each component, what it was fitted to, and how the fit ended.
+    """
+    from plmix_dist.inspection import info as run
+    from plmix_dist.store import Location, open_store
+    from plmix_dist.store.targets import kind_at
+
+    place = Location.of(store)
+    kind = kind_at(place)
+    if kind == "model":
+        show_model(place, talk)
+        return
+    if kind == "memberships":
+        raise SettingsError(
+            f"{store} holds memberships; open them with zarr, or write a table with `plmix predict MODEL STORE "
+            "OUT.parquet`"
+        )
     opened = open_store(store)
     with progress_bar("read", shown=talk.progress, as_json=talk.as_json) as progress:
         report = run(opened, graph=graph, executor=executor, progress=progress)

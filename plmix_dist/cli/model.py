@@ -12,18 +12,21 @@ import click
 from plmix_dist import __version__
 from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
-from plmix_dist.cli.interruption import NOTHING_WRITTEN, tell_if_interrupted, written_so_far
+from plmix_dist.cli.interruption import NOTHING_WRITTEN, file_written, tell_if_interrupted, written_so_far
+from plmix_dist.cli.model_info import component_lines, component_records, favourites
 from plmix_dist.cli.options import (
+    PATH,
     Talk,
     checkpoint_options,
     computing,
     covariates_option,
+    examples,
     force_option,
     seed_option,
     talking,
 )
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
-from plmix_dist.errors import PlmixError, StoreError, StoreExistsError, StoreNotFoundError
+from plmix_dist.errors import PlmixError, SettingsError, StoreError, StoreExistsError, StoreNotFoundError
 from plmix_dist.interruption import time_limit
 
 if TYPE_CHECKING:
@@ -35,11 +38,8 @@ if TYPE_CHECKING:
 
     from plmix_dist.engine import LazyExecutor
     from plmix_dist.estimator import PlackettLuceMixture
-    from plmix_dist.fitted import MixtureEstimator
     from plmix_dist.store import Location, RankingStore
     from plmix_dist.store.checkpoints import Checkpoint
-
-_ITEMS_SHOWN = 5
 
 
 def _rank_or_number(context: click.Context, option: click.Parameter, value: str) -> str | int:
@@ -48,12 +48,17 @@ def _rank_or_number(context: click.Context, option: click.Parameter, value: str)
     return int(value) if value.isdigit() else value
 
 
-@plmix.command()
-@click.argument("store")
+@plmix.command(
+    epilog=examples(
+        "plmix fit ballots --components 2 --out model",
+        "plmix fit ballots --components 3 --out three --workers 2 --json",
+    )
+)
+@click.argument("store", type=PATH)
 @click.option(
     "--components", "n_components", type=click.IntRange(1), required=True, help="Number of components."
 )
-@click.option("--out", required=True, metavar="DIR", help="Folder for the model.")
+@click.option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model.")
 @click.option(
     "--method",
     type=click.Choice(["paper"]),
@@ -199,7 +204,7 @@ def fit(
             saved_performance_report(client or None, performance_report),
         ):
             _fit_without_warnings(model, opened, client, columns)
-    model.save(folder, about={"job": job})
+    model.save(folder, about={"job": job, "fitted_to": _fitted_to(store, opened)})
     record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
     lines = [*_fit_lines(model, record, _unit(opened)), *_truth_lines(model, store, record)]
     show(lines, record, **vars(talk))
@@ -223,6 +228,11 @@ def _what_is_left(folder: Location, checkpoint: Checkpoint | None) -> Callable[[
         return f"its state is saved at {checkpoint.path}; run the same command again to continue"
 
     return words
+
+
+def _fitted_to(store: str, opened: RankingStore) -> dict[str, Any]:
+    """What people want to know of the data, for `plmix info MODEL`."""
+    return {"store": store, "n_rankings": opened.n_rankings, "total_weight": opened.total_weight}
 
 
 def _read_covariates(path: str | None) -> NDArray[np.float64] | None:
@@ -255,9 +265,9 @@ def _fit_without_warnings(
         model.fit(opened, client=client, membership_covariates=columns)
 
 
-@plmix.command()
-@click.argument("model")
-@click.argument("store")
+@plmix.command(epilog=examples("plmix score model ballots"))
+@click.argument("model", type=PATH)
+@click.argument("store", type=PATH)
 @covariates_option
 @computing
 @talking
@@ -268,6 +278,7 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
         from plmix_dist.estimator import PlackettLuceMixture
         from plmix_dist.store import open_store
 
+        _check_order(model, store)
         opened = open_store(store)
         value = PlackettLuceMixture.load(model).score(
             opened, client=executor.client_if_asked(), membership_covariates=_read_covariates(covariates)
@@ -280,10 +291,14 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
     show([("score", f"{value:.10g} mean log-likelihood per {_unit(opened)}")], record, **vars(talk))
 
 
-@plmix.command()
-@click.argument("model")
-@click.argument("store")
-@click.argument("out")
+@plmix.command(
+    epilog=examples(
+        "plmix predict model ballots memberships", "plmix predict model ballots memberships.parquet"
+    )
+)
+@click.argument("model", type=PATH)
+@click.argument("store", type=PATH)
+@click.argument("out", type=PATH)
 @covariates_option
 @force_option
 @computing
@@ -298,17 +313,27 @@ def predict(
     executor: LazyExecutor,
     talk: Talk,
 ) -> None:
-    """Write the membership of every ranking of STORE under MODEL to OUT, as Zarr arrays."""
+    """Write the membership of every ranking of STORE under MODEL to OUT.
+
+    OUT becomes a folder of Zarr arrays, or one Parquet file with the ids of the rankings if its name ends in .parquet.
+    """
+    as_table = out.endswith((".parquet", ".pq"))
     with progress_bar("predict", shown=talk.progress, as_json=talk.as_json) as progress:
         from plmix_dist.estimator import PlackettLuceMixture
+        from plmix_dist.membership_table import write_membership_table
         from plmix_dist.mixture import MixtureParams
         from plmix_dist.prediction import write_predictions
         from plmix_dist.store import Location
         from plmix_dist.store.targets import MEMBERSHIPS_PLAN
 
-        tell_if_interrupted(written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json"))
+        left = (
+            file_written(out) if as_table else written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json")
+        )
+        tell_if_interrupted(left)
+        _check_order(model, store)
         fitted = PlackettLuceMixture.load(model)
-        written = write_predictions(
+        write = write_membership_table if as_table else write_predictions
+        written = write(
             MixtureParams.load(model),
             store,
             out,
@@ -319,16 +344,29 @@ def predict(
             share_coefficients=fitted.share_coefficients_,
             membership_covariates=_read_covariates(covariates),
         )
-    record = {
-        "out": out,
-        "n_rankings": written.n_rankings,
-        "arrays": ["probabilities", "component"],
-        "changed": written.changed,
-    }
-    lines = [("predicted", f"{number(written.n_rankings)} memberships to {out} (probabilities, component)")]
+    named = {"columns": _columns_of(out)} if as_table else {"arrays": ["probabilities", "component"]}
+    (parts,) = named.values()
+    record = {"out": out, "n_rankings": written.n_rankings, **named, "changed": written.changed}
+    lines = [("predicted", f"{number(written.n_rankings)} memberships to {out} ({', '.join(parts)})")]
     if not written.changed:
         lines = [("nothing to do", f"{out} already holds exactly these memberships")]
     show(lines, record, **vars(talk))
+
+
+def _check_order(model: str, store: str) -> None:
+    """An error if the user named the store first."""
+    from plmix_dist.store import Location
+    from plmix_dist.store.targets import kind_at
+
+    if (kind_at(Location.of(model)), kind_at(Location.of(store))) == ("store", "model"):
+        raise SettingsError(f"the model comes first, then the store: {store} {model}")
+
+
+def _columns_of(path: str) -> list[str]:
+    """The names of the columns of a Parquet file."""
+    from plmix_dist.membership_table import columns_of
+
+    return columns_of(path)
 
 
 def job_of(opened: RankingStore, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
@@ -375,7 +413,15 @@ def _show_there_already(folder: Location, out: str, talk: Talk) -> int:
     from plmix_dist.estimator import PlackettLuceMixture
 
     model = PlackettLuceMixture.load(folder)
-    record = {"model": out, "changed": False, "converged": model.converged_, "n_iter": model.n_iter_}
+    record = {
+        "model": out,
+        "changed": False,
+        "converged": model.converged_,
+        "n_iter": model.n_iter_,
+        "shares": model.shares_.tolist(),
+        "item_names": list(model.item_names_),
+        "components": component_records(model),
+    }
     words = f"{out} already holds this model: the same rankings, settings and version"
     show([("nothing to do", words)], record, **vars(talk))
     return _exit_code(model)
@@ -408,6 +454,8 @@ def _fit_record(model: PlackettLuceMixture, out: str, total_weight: float, secon
         "init": {name: value for name, value in model.init_.items() if not hasattr(value, "shape")},
         "shares": model.shares_.tolist(),
         "posterior_shares": model.posterior_shares_.tolist(),
+        "item_names": list(model.item_names_),
+        "components": component_records(model),
         "events": model.events_,
         "seconds": round(seconds, 3),
     }
@@ -432,14 +480,6 @@ def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) ->
     ]
 
 
-def component_lines(model: MixtureEstimator) -> list[tuple[str, str]]:
-    """Share and favourite items of each component."""
-    return [
-        (f"component {k}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
-        for k, share in enumerate(model.shares_)
-    ]
-
-
 def _start_line(init: dict[str, Any]) -> str:
     """How the fit was started, and what the start cost."""
     before = [stage for stage in init["stages"] if stage["stage"] != "fit"]
@@ -448,11 +488,6 @@ def _start_line(init: dict[str, Any]) -> str:
     search = init.get("search")
     found = f"; best end found by {search['n_best']} of {search['n_starts']} starts" if search else ""
     return f"{init['method']}{rank}, {seconds:.2f} s, {passes:.1f} passes over the rows{found}"
-
-
-def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> str:
-    best = log_worths.argsort()[::-1][:_ITEMS_SHOWN]
-    return "  ".join(f"{names[item]} {log_worths[item]:+.2f}" for item in best)
 
 
 def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any]) -> list[tuple[str, str]]:
@@ -471,7 +506,7 @@ def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any])
     order = match_components(truth.log_worths, model.log_worths_)
     record["distance_to_truth"] = matched_distance(model.log_worths_, truth.log_worths)
     beside = [
-        (f"truth {k}", f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names)}")
+        (f"truth {k}", f"{truth.shares[j]:6.1%}  {favourites(truth.log_worths[j], truth.item_names)}")
         for k, j in enumerate(order)
     ]
     return [*beside, ("distance", f"{record['distance_to_truth']:.4f} to the truth, components matched")]

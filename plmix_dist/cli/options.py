@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from plmix_dist.engine import ClusterOptions, LazyExecutor
 from plmix_dist.engine.encryption import TlsFiles
@@ -14,6 +15,33 @@ from plmix_dist.errors import ClusterError, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def examples(*commands: str) -> str:
+    """The end of a verb's help: commands as users type them. tests/test_help_examples.py runs them.
+
+    Examples
+    --------
+    >>> examples("plmix verify ballots").splitlines()[1:]
+    ['Examples:', '  plmix verify ballots']
+    """
+    return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
+
+
+class _PathText(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no type arguments
+    """A path or a URL. Shells complete it with the names of files and folders."""
+
+    name = "text"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """What stands there, for the shell to complete itself."""
+        del ctx, param
+        return [CompletionItem(incomplete, type="file")]
+
+
+PATH = _PathText()
 
 
 @dataclass(frozen=True)

@@ -92,9 +92,8 @@ def cells_of(source: Any) -> Cells:
 def _of_table(table: NDArray[Any]) -> Cells:
     """The cells of an array (rows, places)."""
     if table.ndim != 2:
-        one = "; put a single ranking into a list: [ranking]" if table.ndim == 1 else ""
         raise RankingError(
-            f"expected an array of shape (rankings, places), best first, but got shape {table.shape}{one}"
+            f"expected an array of shape (rankings, places), best first, but got {_not_rows(table)}"
         )
     if table.dtype.kind not in "iufOUT":
         raise RankingError(
@@ -144,3 +143,16 @@ def _is_row(row: Any) -> bool:
 def _holds_rows(array: NDArray[Any]) -> bool:
     """Whether an array of objects holds a list per row."""
     return array.dtype.kind == "O" and array.ndim == 1 and len(array) > 0 and _is_row(array[0])
+
+
+def _not_rows(table: NDArray[Any]) -> str:
+    """What was handed in instead of rows, and what to do."""
+    if table.ndim == 0:
+        kind = type(table.item()).__name__
+        return f"{kind}; hand in a store, its path, a list of lists, an array or a table"
+    if table.ndim == 1 and table.size and isinstance(table[0], dict):
+        return (
+            "dicts; if they hold ranks by item, list the items of each, best first: sorted(row, key=row.get)"
+        )
+    one = "; put a single ranking into a list: [ranking]" if table.ndim == 1 else ""
+    return f"shape {table.shape}{one}"

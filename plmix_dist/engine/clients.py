@@ -100,6 +100,11 @@ def connected(place: Cluster | str, **security: Any) -> Iterator[Client]:
         client = Client(place, timeout=_CONNECT_TIMEOUT, set_as_default=False, **security)
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         address = getattr(place, "scheduler_address", place)
+        if isinstance(error, ValueError) and isinstance(place, str):
+            raise ClusterError(
+                f"{address!r} is no address of a Dask scheduler ({error}); one looks like tcp://HOST:8786, and "
+                "`dask scheduler` prints it when it starts"
+            ) from error
         raise ClusterError(
             f"no Dask scheduler answers at {address} ({error}); start one with `dask scheduler`, or leave out its "
             "address to compute on this machine"

@@ -14,6 +14,7 @@ from plmix_dist.formats.raw_rows import UNRANKED, Failure
 from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.columns import item_dtype, label_column, narrowest
 from plmix_dist.rankings.validate import row_problems
+from plmix_dist.values import alike
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,6 +156,7 @@ class Encoder:
                 f"{self.url}, {self.unit} {rows.lines[row]}: lists {rows.n_listed[row]} of {len(self.item_names)} "
                 "items, and nothing says whether the others were on offer: say --unranked below (they rank below) or "
                 '--unranked absent (they were not on offer); in Python, unranked="below" or unranked="absent"'
+                f"{alike(self.item_names)}"
             )
         flags: NDArray[np.bool_] = short & (said == UNRANKED.index("below"))
         return flags

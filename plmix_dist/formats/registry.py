@@ -39,6 +39,9 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
+_SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+
+
 def detect(file: SourceFile, options: ReadOptions) -> tuple[Format, Header]:
     r"""The format of a file, by its suffix and, for delimited text, by its first lines; and its header.
 
@@ -54,6 +57,10 @@ def detect(file: SourceFile, options: ReadOptions) -> tuple[Format, Header]:
     ('wide', ('first', 'second'))
     """
     candidates = [entry for entry in FORMATS.values() if file.name.lower().endswith(entry.suffixes)]
+    if file.name.lower().endswith(_SPREADSHEETS):
+        raise IngestError(
+            f"{file.url} is a spreadsheet; save it as CSV (Save as ..., CSV UTF-8) and read that file"
+        )
     if not candidates:
         known = sorted({suffix for entry in FORMATS.values() for suffix in entry.suffixes})
         raise IngestError(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from plmix_dist.errors import IngestError, PlmixError, SettingsError
+from plmix_dist.store.near_names import near_path
 from plmix_dist.values import shown
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def find_sources(sources: Sequence[str | os.PathLike[str]]) -> list[str]:
         if not isinstance(source, str | os.PathLike):
             raise SettingsError(
                 "a source must be a path, a URL, several of these, or an integer array of shape (rankings, places), "
-                f"but is {shown(source)}"
+                f"but is {shown(source)}; lists of rankings go straight into PlackettLuceMixture.fit"
             )
         text = os.fspath(source)
         try:
@@ -152,7 +153,9 @@ def find_sources(sources: Sequence[str | os.PathLike[str]]) -> list[str]:
         except (OSError, ImportError, ValueError, TypeError, RuntimeError) as error:
             raise IngestError(f"{text} cannot be found: {error}; check the path or URL") from error
         if not matches:
-            raise IngestError(f"no file matches {text!r}; check the path, or quote the glob")
+            raise IngestError(
+                f"no file matches {text!r}{near_path(text) or '; check the path, or quote the glob'}"
+            )
         found.extend(matches)
     return found
 

@@ -66,5 +66,5 @@ def _refuse_too_many(rows: RankingBlock, n_components: int) -> None:
             return
     raise SettingsError(
         f"there are {n_components} components, but only {n_distinct} distinct ranking{'s'[: n_distinct != 1]}: "
-        f"choose n_components <= {n_distinct}"
+        f"choose n_components <= {n_distinct} (--components in the shell)"
     )

@@ -84,6 +84,11 @@ def table_of(rows: Any) -> NDArray[Any]:
     ...
     plmix_dist.errors.RankingError: row 0 has 2 places and row 1 has 1; fill short rows with -1 to the same length
     """
+    if hasattr(rows, "tocsr"):
+        raise RankingError(
+            "sparse input is not supported: a row lists the numbers of items, best first, and item 0 would be lost; "
+            "give a dense array (.toarray()), or a list of lists"
+        )
     if isinstance(rows, np.ma.MaskedArray):
         raise RankingError("masked arrays are not taken; fill masked places with -1 first: array.filled(-1)")
     try:

@@ -17,6 +17,7 @@ from plmix_dist.errors import (
     UnfinishedStoreError,
     UnsupportedFormatError,
 )
+from plmix_dist.store.near_names import near_path
 from plmix_dist.store.schema import COLUMNS, FORMAT, READABLE_VERSIONS, VERSION
 
 if TYPE_CHECKING:
@@ -296,10 +297,13 @@ def read_manifest(location: Location) -> Manifest:
 def _what_is_there(location: Location) -> str:
     """What is there instead of a store, and what to do."""
     if location.is_local and Path(location.url).is_file():
-        return f": it is a file; read it into a store with `plmix ingest {location.url} STORE`"
+        return (
+            f": it is a file; read it into a store with `plmix ingest {location.url} STORE`, in Python "
+            f"`plmix_dist.ingest({location.url!r}, 'STORE')`"
+        )
     if location.exists("model.json"):
         return ": it holds a model; name the store of its rankings instead"
-    return "; make one with `plmix ingest` or `plmix simulate`"
+    return f"{near_path(location.url)}; make one with `plmix ingest` or `plmix simulate`"
 
 
 def read_index(location: Location, number: int, expected_sha256: str | None = None) -> PartitionIndex:

@@ -24,6 +24,7 @@ from plmix_dist.errors import (
 )
 from plmix_dist.store.lock import write_lock
 from plmix_dist.store.manifest import seal, sha256, unseal
+from plmix_dist.store.near_names import near_path
 from plmix_dist.store.npy import array_from_npy, npy_bytes
 
 if TYPE_CHECKING:
@@ -198,10 +199,13 @@ def _read_json(location: Location) -> bytes:
                 f"the model at {location.url} was not written to its end: {MODEL} is missing; save it again"
             ) from None
         is_store = location.exists("manifest.json")
+        near = near_path(location.url)
         instead = (
-            "it holds a store of rankings" if is_store else f"it has no {MODEL}; make one with `plmix fit`"
+            ": it holds a store of rankings; fit a model to it with `plmix fit`"
+            if is_store
+            else near or f": it has no {MODEL}; make one with `plmix fit`"
         )
-        raise StoreNotFoundError(f"there is no model at {location.url}: {instead}") from None
+        raise StoreNotFoundError(f"there is no model at {location.url}{instead}") from None
     except StoreAccessError:
         raise
     except DamagedStoreError as error:
