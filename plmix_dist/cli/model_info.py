@@ -84,7 +84,6 @@ def best_items(log_worths: NDArray[np.float64]) -> list[int]:
 def show_model(place: Location, talk: Talk) -> None:
     """Print what is in the folder of a model."""
     from plmix_dist.estimator import PlackettLuceMixture
-    from plmix_dist.fitted import MixtureEstimator
     from plmix_dist.store.models import load_model
 
     saved = load_model(place).record
