@@ -22,6 +22,7 @@ from plmix_dist.fitted import MixtureEstimator
 from plmix_dist.inference.point import Point
 from plmix_dist.mixture import MixtureParams, load_with
 from plmix_dist.progress import shown_progress
+from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.location import Location
 from plmix_dist.store.targets import check_target
 from plmix_dist.uncertainty.results import Interval, checked_level
@@ -130,6 +131,8 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         Seed of all random numbers; as in PlackettLuceMixture.
     progress
         None, True, or a function that is called with a record of each sweep.
+    checkpoint
+        A folder or URL in which the chains are saved as they go, or a `Checkpoint`; as in PlackettLuceMixture.
 
     Attributes
     ----------
@@ -189,6 +192,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         residency: Residency = "auto",
         random_state: RandomState = None,
         progress: Callable[[dict[str, Any]], None] | bool | None = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     ) -> None:
         self.n_components = n_components
         self.n_chains = n_chains
@@ -203,6 +207,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         self.residency = residency
         self.random_state = random_state
         self.progress = progress
+        self.checkpoint = checkpoint
 
     def fit(
         self,
@@ -236,7 +241,16 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
             )
             check_memory(rankings.n_items, settings.n_components, settings.n_chains)
             given, init = self._start(rankings)
-            sampled = sample_mixture(rankings, settings, given, chosen, progress, init=init)
+            sampled = sample_mixture(
+                rankings,
+                settings,
+                given,
+                chosen,
+                progress,
+                init=init,
+                checkpoint=Checkpoint.of(self.checkpoint),
+                any_seed=self.random_state is None,
+            )
         self._take(sampled, rankings.item_names)
         self.n_iter_ = settings.gibbs(rankings.n_items).n_sweeps
         self.stages_ = sampled.stages

@@ -593,7 +593,7 @@ def _share_coefficients(where: str, arrays: dict[str, Any], n_components: int) -
 
 
 # Parameters that say how rankings are read and a fit is told of, and the method, which has set others.
-_NOT_OF_FITS = ("method", "unranked", "progress", "random_state")
+_NOT_OF_FITS = ("checkpoint", "method", "unranked", "progress", "random_state")
 _RESULTS = ("n_iter", "converged", "log_likelihood", "objective", "gradient_norm", "m_step", "unranked")
 
 

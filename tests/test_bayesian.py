@@ -30,13 +30,14 @@ from plmix_dist.bayes.settings import BayesSettings
 from plmix_dist.bayes.waic import waic_of
 from plmix_dist.data import as_rankings
 from plmix_dist.engine.threaded import ThreadedPasses
-from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError
+from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, StoreExistsError
 from plmix_dist.inference.algorithm import run
 from plmix_dist.inference.gibbs import Gibbs
 from plmix_dist.inference.map_em import MapEm
 from plmix_dist.rankings import Ranking, RankingBlock
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers.gamma_prior import GammaPrior, Parameters
+from plmix_dist.store.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,6 +198,37 @@ def test_sample_mixture__goes_on_from_a_state() -> None:
     rest = sampler.sample_mixture(rankings, settings, None, None, begin=states[8])
     for one, other in zip(whole.draws, rest.draws, strict=True):
         assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.promise(4)
+def test_checkpoint__stopped_anywhere_and_resumed_gives_the_same_draws(tmp_path: Path) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop_after(n_sweeps: int) -> Any:
+        def heard(record: dict[str, Any]) -> None:
+            if record["iteration"] == n_sweeps:
+                raise StoppedError
+
+        return heard
+
+    block = separated(60)
+    chains: dict[str, Any] = {"n_chains": 2, "n_warmup": 3, "n_draws": 6, "random_state": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        whole = pl.BayesianPlackettLuceMixture(2, **chains).fit(block)
+        for n_sweeps in (1, 5, 9):
+            place = Checkpoint(tmp_path / str(n_sweeps), every=0)
+            stopped = pl.BayesianPlackettLuceMixture(
+                2, checkpoint=place, progress=stop_after(n_sweeps), **chains
+            )
+            with pytest.raises(StoppedError):
+                stopped.fit(block)
+            again = pl.BayesianPlackettLuceMixture(2, checkpoint=place, **chains).fit(block)
+            assert again.raw_draws_.log_worths.tobytes() == whole.raw_draws_.log_worths.tobytes()
+            assert again.map_.log_worths.tobytes() == whole.map_.log_worths.tobytes()
+        with pytest.raises(StoreExistsError, match="n_draws is 6 there and 7 here"):
+            pl.BayesianPlackettLuceMixture(2, checkpoint=place, **(chains | {"n_draws": 7})).fit(block)
 
 
 # --- the estimator ---------------------------------------------------------------------------------------

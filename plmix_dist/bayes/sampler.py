@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,9 @@ from plmix_dist.errors import (
     OptimumFoundOnceWarning,
     SettingsError,
 )
-from plmix_dist.inference.algorithm import run
+from plmix_dist.inference.fingerprint import data_fingerprint, digest_of
 from plmix_dist.inference.fit import fit_mixture
+from plmix_dist.inference.journal import open_journal
 from plmix_dist.inference.map_em import MapEm
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.progress import stage_listener
@@ -37,10 +39,12 @@ if TYPE_CHECKING:
     from plmix_dist.data import Rankings
     from plmix_dist.engine.passes import Passes
     from plmix_dist.inference.gibbs import Draws, Gibbs, GibbsState
+    from plmix_dist.inference.journal import Journal
     from plmix_dist.inference.map_em import Mode
     from plmix_dist.inference.point import Point
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.solvers.gamma_prior import GammaPrior
+    from plmix_dist.store.checkpoints import Checkpoint
 
     Progress = Callable[[dict[str, Any]], None]
 
@@ -83,6 +87,8 @@ def sample_mixture(
     init: str = "fit",
     begin: GibbsState | None = None,
     after: Callable[[GibbsState], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    any_seed: bool = False,
 ) -> Sampled:
     """Sample from the posterior.
 
@@ -103,7 +109,11 @@ def sample_mixture(
     begin
         A state to go on from, such as one that was saved; then nothing is fitted first.
     after
-        Called with the state after every sweep, to save it.
+        Called with the state after every sweep.
+    checkpoint
+        Where and how often the state is saved. A run with the same data and settings goes on from there.
+    any_seed
+        Whether the seed was not chosen, so that that of a checkpoint is taken.
 
     Examples
     --------
@@ -114,26 +124,48 @@ def sample_mixture(
     >>> sample_mixture(rankings, settings, given=None, client=None).draws.log_worths.shape
     (2, 50, 2, 3)
     """
-    gibbs = settings.gibbs(rankings.n_items)
-    stages = Stages(stage_listener(progress))
     passes = make_passes(rankings, client, settings.residency)
     try:
-        with stages.stage("survey", passes=1):
-            weight = _weight_of_whole_rows(passes)
-        if begin is None:
-            with stages.stage("start"):
-                begin = gibbs.start(_starts(rankings, settings, gibbs.prior, given, init, client, progress))
-        with stages.stage("sweeps", passes=gibbs.n_sweeps + 1 - begin.sweep):
-            state = run(passes, gibbs, begin, _told(gibbs, stages, progress, after))
-            if state.error is not None:
-                raise state.error
-        with stages.stage("map") as record:
-            n_before = passes.n_passes
-            sampled = _with_mode(passes, gibbs, gibbs.draws(state), weight, stages)
-            record["passes"] = passes.n_passes - n_before
+        fingerprint = partial(_made_from, passes, rankings, settings, given, init)
+        with open_journal(checkpoint, fingerprint, free=("seed",) if any_seed else ()) as journal:
+            settings = replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
+            gibbs = settings.gibbs(rankings.n_items)
+            stages = Stages(stage_listener(progress))
+            with stages.stage("survey", passes=1):
+                weight = journal.stage("survey", lambda: _weight_of_whole_rows(passes))
+            if begin is None:
+                with stages.stage("start"):
+                    begin = journal.stage(
+                        "start",
+                        lambda: gibbs.start(
+                            _starts(rankings, settings, gibbs.prior, given, init, client, progress)
+                        ),
+                    )
+            begin = journal.begin("sweeps", begin)
+            with stages.stage("sweeps", passes=gibbs.n_sweeps + 1 - begin.sweep):
+                state = journal.run("sweeps", passes, gibbs, begin, _told(gibbs, stages, progress, after))
+                if state.error is not None:
+                    raise state.error
+            with stages.stage("map") as record:
+                n_before = passes.n_passes
+                sampled = _with_mode(passes, gibbs, gibbs.draws(state), weight, stages, journal)
+                record["passes"] = passes.n_passes - n_before
     finally:
         passes.release()
     return sampled
+
+
+def _made_from(
+    passes: Passes, rankings: Rankings, settings: BayesSettings, given: Point | None, init: str
+) -> dict[str, Any]:
+    """What the draws depend on: the data, the settings, where chains begin."""
+    told = {name: value for name, value in asdict(settings).items() if name != "residency"}
+    told |= {name: np.asarray(told[name]).tolist() for name in ("worth_shape", "worth_rate")}
+    return (
+        data_fingerprint(passes, rankings)
+        | told
+        | {"init": init if given is None else f"given {digest_of(*given)}"}
+    )
 
 
 def _starts(
@@ -190,7 +222,9 @@ def _told(
     return tell
 
 
-def _with_mode(passes: Passes, gibbs: Gibbs, draws: Draws, weight: float, stages: Stages) -> Sampled:
+def _with_mode(
+    passes: Passes, gibbs: Gibbs, draws: Draws, weight: float, stages: Stages, journal: Journal
+) -> Sampled:
     """The draws relabelled to the best of them, and the mode that EM finds from there."""
     n_chains, n_draws, n_components, n_items = draws.log_worths.shape
     prior = gibbs.prior
@@ -205,7 +239,7 @@ def _with_mode(passes: Passes, gibbs: Gibbs, draws: Draws, weight: float, stages
     if prior.has_mode:
         algorithm = MapEm(prior, weight)
         best = Parameters(log_worths[pivot], log_shares[pivot])
-        state = run(passes, algorithm, algorithm.start(best))
+        state = journal.run("map", passes, algorithm, algorithm.start(best))
         if state.error is not None:
             raise state.error
         found = algorithm.result(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -10,25 +11,38 @@ import click
 
 from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
-from plmix_dist.cli.interruption import tell_if_interrupted, written_so_far
-from plmix_dist.cli.model import job_of, there_already
+from plmix_dist.cli.interruption import tell_if_interrupted
+from plmix_dist.cli.model import job_of, there_already, what_is_left
 from plmix_dist.cli.model_info import component_lines
-from plmix_dist.cli.options import Talk, computing, force_option, seed_option, talking
+from plmix_dist.cli.options import (
+    PATH,
+    Talk,
+    checkpoint_options,
+    computing,
+    examples,
+    force_option,
+    seed_option,
+    talking,
+)
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, show
+from plmix_dist.interruption import time_limit
 
 if TYPE_CHECKING:
     from plmix_dist.bayes.waic import Waic
     from plmix_dist.bayesian import BayesianPlackettLuceMixture
     from plmix_dist.engine import LazyExecutor
     from plmix_dist.store import Location
+    from plmix_dist.store.checkpoints import Checkpoint
 
 
-@plmix.command()
-@click.argument("store")
+@plmix.command(
+    epilog=examples("plmix bayes ballots --components 2 --out draws --warmup 200 --draws 500"),
+)
+@click.argument("store", type=PATH)
 @click.option(
     "--components", "n_components", type=click.IntRange(1), required=True, help="Number of components."
 )
-@click.option("--out", required=True, metavar="DIR", help="Folder for the model and its draws.")
+@click.option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model and its draws.")
 @click.option("--chains", "n_chains", type=click.IntRange(1), default=4, show_default=True)
 @click.option(
     "--warmup",
@@ -70,6 +84,7 @@ if TYPE_CHECKING:
 @click.option(
     "--residency", type=click.Choice(["auto", "memory", "store"]), default="auto", show_default=True
 )
+@checkpoint_options
 @force_option
 @seed_option
 @computing
@@ -79,6 +94,7 @@ def bayes(
     *,
     out: str,
     waic: bool,
+    checkpoint: Checkpoint | None,
     force: bool,
     seed: int,
     executor: LazyExecutor,
@@ -87,7 +103,8 @@ def bayes(
 ) -> int:
     """Sample from the posterior of a mixture for STORE; exit code 4 if the chains have not mixed.
 
-    A second run with the same rankings, settings and version does nothing.
+    A second run with the same rankings, settings and version does nothing. With --checkpoint, one that was stopped goes
+    on from its last state.
     """
     begun = time.perf_counter()
     found = None
@@ -97,9 +114,10 @@ def bayes(
         from plmix_dist.bayesian import BayesianPlackettLuceMixture
         from plmix_dist.errors import NotConvergedWarning
         from plmix_dist.store import Location, check_target, open_store
+        from plmix_dist.store.checkpoints import CheckpointFolder
 
         folder, opened = Location.of(out), open_store(store)
-        tell_if_interrupted(written_so_far(folder, "wip/none", "model.json"))
+        tell_if_interrupted(what_is_left(folder, checkpoint))
         check_target(folder, "model", overwrite=force, sources=[opened.location.url])
         job = {"verb": "bayes"} | job_of(opened, seed, settings)
         if not force and there_already(folder, job):
@@ -107,8 +125,14 @@ def bayes(
         folder.check_writable()  # before hours of computing
         if progress is not None:
             progress.stage({"stage": "open", "state": "ended", "weight": opened.total_weight})
-        model = BayesianPlackettLuceMixture(random_state=seed, progress=progress, **settings)
-        with warnings.catch_warnings():
+        if force and checkpoint is not None:
+            CheckpointFolder(Location.of(checkpoint.path)).clear()
+        model = BayesianPlackettLuceMixture(
+            random_state=seed, progress=progress, checkpoint=checkpoint, **settings
+        )
+        # With a checkpoint, SIGTERM saves the state and ends in order.
+        ending = contextlib.nullcontext() if checkpoint is None else time_limit(None)
+        with warnings.catch_warnings(), ending:
             warnings.simplefilter("ignore", NotConvergedWarning)  # the result says it
             model.fit(opened, client=executor.client_if_asked())
         if waic:

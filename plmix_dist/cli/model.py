@@ -185,7 +185,7 @@ def fit(
         from plmix_dist.store.checkpoints import CheckpointFolder
 
         folder, opened = Location.of(out), open_store(store)
-        tell_if_interrupted(_what_is_left(folder, checkpoint))
+        tell_if_interrupted(what_is_left(folder, checkpoint))
         check_target(folder, "model", overwrite=force, sources=[opened.location.url])
         columns = _read_covariates(covariates)
         job = job_of(opened, seed, settings) | _covariates_of_job(columns)
@@ -211,7 +211,7 @@ def fit(
     return _exit_code(model)
 
 
-def _what_is_left(folder: Location, checkpoint: Checkpoint | None) -> Callable[[], str]:
+def what_is_left(folder: Location, checkpoint: Checkpoint | None) -> Callable[[], str]:
     """What to say of a fit that is interrupted: it begins again, or goes on from a checkpoint."""
     from plmix_dist.store import Location
     from plmix_dist.store.checkpoints import CheckpointFolder
