@@ -13,6 +13,7 @@ from plmix_dist.errors import NonFiniteError, SettingsError
 from plmix_dist.inference.collapse import SMALLEST_SHARE
 from plmix_dist.inference.point import WIDEST_POINT
 from plmix_dist.kernels import Prepared, prepare
+from plmix_dist.rankings.row_parts import rows_of_part
 from plmix_dist.solvers import Gradient, Worths, log_prior
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.inference.point import Point
     from plmix_dist.rankings import RankingBlock
+    from plmix_dist.rankings.row_parts import RowPart
     from plmix_dist.solvers import MStep, Sums
 
 
@@ -48,10 +50,11 @@ def _prepare_pass(params: PassParams) -> PreparedPass:
     return PreparedPass(current, frozen)
 
 
-def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: PreparedPass) -> Sums:
+def _leaf_sums(
+    m_step: MStep, part: RowPart | None, number: int, block: RankingBlock, params: PreparedPass
+) -> Sums:
     """The sums of one leaf; the first number that is not finite stops the fit."""
-    del number
-    sums: Any = m_step.sums(block, params.current, params.frozen)
+    sums: Any = m_step.sums(rows_of_part(part, number, block), params.current, params.frozen)
     for name, values in zip(sums._fields, sums, strict=True):
         if values.ndim <= 2 and not np.isfinite(values.sum()):
             raise NonFiniteError(_not_finite(name, values))
@@ -68,8 +71,8 @@ def _not_finite(name: str, values: Any) -> str:
 
 
 @cache
-def e_step(m_step: MStep) -> Aggregation:
-    """The aggregation of the sums that an M-step needs.
+def e_step(m_step: MStep, part: RowPart | None = None) -> Aggregation:
+    """The aggregation of the sums that an M-step needs, over all rows or a part of them.
 
     Examples
     --------
@@ -77,7 +80,7 @@ def e_step(m_step: MStep) -> Aggregation:
     >>> e_step(MM).name
     'e-step'
     """
-    return Aggregation("e-step", leaf=partial(_leaf_sums, m_step), prepare=_prepare_pass)
+    return Aggregation("e-step", leaf=partial(_leaf_sums, m_step, part), prepare=_prepare_pass)
 
 
 class Summary(NamedTuple):
@@ -168,7 +171,14 @@ def _shortened(worths: Worths, step: Worths, alpha: float) -> Worths:
     return step
 
 
-def em_request(m_step: MStep, point: Point, frozen: Point | None, alpha: float, named: str = "") -> Request:
+def em_request(
+    m_step: MStep,
+    point: Point,
+    frozen: Point | None,
+    alpha: float,
+    named: str = "",
+    part: RowPart | None = None,
+) -> Request:
     """The pass of one iteration. Its answer is a Summary, then the ComponentStep of every component.
 
     Examples
@@ -185,4 +195,4 @@ def em_request(m_step: MStep, point: Point, frozen: Point | None, alpha: float, 
             component_step, m_step, component, Worths(point.log_worths[component], ghost), alpha
         )
         finish.append(Finish(f"m-step{named}-{component}", step))
-    return Request(e_step(m_step), PassParams(point, frozen), tuple(finish))
+    return Request(e_step(m_step, part), PassParams(point, frozen), tuple(finish))

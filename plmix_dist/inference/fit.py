@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from plmix_dist.inference.em import Run
     from plmix_dist.inference.look import Extent, Look
     from plmix_dist.inference.settings import FitSettings
+    from plmix_dist.starts.proposals import Mixture
 
 logger = logging.getLogger("plmix_dist")
 
@@ -106,11 +107,11 @@ def _fit(
     if settings.alpha == 0:
         check_identified(passes, rankings.item_names)
     em = em_for(settings, look.extent, rankings)
-    _compile_first(em.m_step, stages)
+    compile_first(em.m_step, stages)
     failed: list[dict[str, Any]] = []
     if given is None:
         sample_fits = SampleFits(em, settings.n_init, stages, failed)
-        candidates, about = _candidates(look, settings, sample_fits, client)
+        candidates, about = candidates_for(look, settings, sample_fits, client)
     else:
         shares = given.log_shares if settings.shares is None else np.log(settings.shares)
         candidates, about = [Candidate(given._replace(log_shares=shares), {"method": "given"})], {}
@@ -128,7 +129,7 @@ def _fit(
             )
         record["passes"] = passes.n_passes - n_before
     if settings.alpha == 0:
-        ends = _with_maximum(passes, ends, rankings.item_names)
+        ends = with_maximum(passes, ends, rankings.item_names)
     best = best_of(ends)
     run = ends.runs[best]
     warn_of_collapsed(run.events, run.point.n_components, settings.n_components, stacklevel=_CALLERS_LINE)
@@ -155,7 +156,7 @@ def _warn_if_found_once(search: dict[str, int] | None) -> None:
         )
 
 
-def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str]) -> Ends:
+def with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str]) -> Ends:
     """The ends with the best objective that is a maximum; those above it, where log-worths diverge, have failed."""
     runs, failed = dict(ends.runs), dict(ends.failed)
     while True:
@@ -173,7 +174,7 @@ def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str]) -> Ends
             return Ends(runs, failed)
 
 
-def _compile_first(m_step: MStep, stages: Stages) -> None:
+def compile_first(m_step: MStep, stages: Stages) -> None:
     """Compile what this fit needs, if it was not done before, and say why nothing seems to happen."""
     with_rates = m_step is LSR
     if kernels_are_compiled(with_rates=with_rates):
@@ -196,18 +197,26 @@ def best_of(ends: Ends) -> int:
     return max(ends.runs, key=lambda number: ends.runs[number].score)
 
 
-def _candidates(
-    look: Look, settings: FitSettings, sample_fits: SampleFits, client: Client | None
+def candidates_for(
+    look: Look,
+    settings: FitSettings,
+    sample_fits: SampleFits,
+    client: Client | None,
+    smaller: Mixture | None = None,
+    share_of_budget: float = 1.0,
 ) -> tuple[list[Candidate], dict[str, Any]]:
     """Starts as near to the optimum as samples lead, and what is known about them.
 
-    After every stage distinct ones are left. At most n_init go on to data larger than the sample.
+    After every stage distinct ones are left. At most n_init go on to data larger than the sample. A search also begins
+    at what a fit of fewer components (`smaller`) leads to.
     """
     made = make_starts(extend_ties(look.small_sample).block, settings.start, sample_fits.stages, client)
     about = made.about
     if made.searched:
         mean_listed = look.extent.listed / look.extent.rows
-        candidates, found = sample_fits.search(look.sample, made.starts, settings.start, mean_listed)
+        candidates, found = sample_fits.search(
+            look.sample, made.starts, settings.start, mean_listed, smaller, share_of_budget
+        )
         about = about | {"search": found}
     else:
         candidates = [
