@@ -19,6 +19,7 @@ NAMES = (
     "random_against_spectral",
     "prior",
     "real_data",
+    "select",
     "paper_em_lsr",
     "fits",
     "small_fits",

@@ -76,4 +76,4 @@ def _run(arguments: list[str] | None) -> int:
 
 
 from plmix_dist.cli import compile as _compile  # noqa: E402, F401 - the verbs register themselves
-from plmix_dist.cli import data, model  # noqa: E402, F401
+from plmix_dist.cli import data, model, select  # noqa: E402, F401

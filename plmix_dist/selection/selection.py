@@ -165,7 +165,7 @@ class MixtureSelection(BaseEstimator):  # type: ignore[misc]
         --------
         >>> rankings = [[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10
         >>> print(MixtureSelection(range(1, 4), random_state=0).fit(rankings).summary().splitlines()[0])
-        K     score    BIC    AIC    ICL  found  of   identifiable
+        K     score    BIC    AIC    ICL  found  of      identifiable
         """
         self._check_fitted()
         return "\n".join([*text_table(self.table_), "", self.words_])
