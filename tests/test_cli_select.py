@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import cli_helpers
 import numpy as np
 import pytest
-from cli_helpers import shell  # noqa: F401 - a fixture
 
 import plmix_dist as pl
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Shell = Callable[..., Said]
 
+shell = cli_helpers.shell  # the fixture that runs a verb in a folder of its own
 SELECT = ("select", "s", "--components", "1:2", "--tol", "1e-4", "--seed", "3", "--out")
 
 
@@ -26,7 +27,7 @@ def simulate() -> None:
     pl.simulate("s", n_rankings=300, n_items=4, n_components=2, random_state=5)
 
 
-def test_select__writes_table_plot_and_model_once(shell: Shell) -> None:  # noqa: F811
+def test_select__writes_table_plot_and_model_once(shell: Shell) -> None:
     simulate()
     record = json.loads(shell(*SELECT, "d", "--json").out)
     template = pl.PlackettLuceMixture(tol=1e-4, random_state=3)
@@ -60,7 +61,7 @@ def test_select__writes_table_plot_and_model_once(shell: Shell) -> None:  # noqa
     assert pl.PlackettLuceMixture.load("d/model").converged_
 
 
-def test_select__leaves_other_files_alone(shell: Shell) -> None:  # noqa: F811
+def test_select__leaves_other_files_alone(shell: Shell) -> None:
     simulate()
     Path("mine").mkdir()
     Path("mine/notes.txt").write_text("mine")
@@ -90,7 +91,7 @@ def test_select__leaves_other_files_alone(shell: Shell) -> None:  # noqa: F811
         ("-1:3", "write 2:10"),
     ],
 )
-def test_select__ranges_that_are_none(shell: Shell, given: str, message: str) -> None:  # noqa: F811
+def test_select__ranges_that_are_none(shell: Shell, given: str, message: str) -> None:
     said = shell("select", "s", f"--components={given}", "--out", "d", code=2)
     assert message in said.err
     assert not Path("d").exists()

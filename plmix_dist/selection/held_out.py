@@ -18,13 +18,14 @@ from plmix_dist.engine.request import Finish, Request
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiedError, SettingsError
 from plmix_dist.inference.algorithm import run
 from plmix_dist.inference.existence import COMPARISONS
+from plmix_dist.inference.look import look_at_parts
 from plmix_dist.inference.sample_fits import NEWTON_AFTER, with_newton
 from plmix_dist.inference.starts_to_ends import MOST_NUMBERS
 from plmix_dist.inference.together import Together
 from plmix_dist.rankings.comparison import comparison_graph
 from plmix_dist.rankings.row_parts import Division, RowPart, rows_of_part
 from plmix_dist.selection.criteria import bic, n_parameters
-from plmix_dist.selection.likelihood_passes import held_out, part_sizes, totals
+from plmix_dist.selection.likelihood_passes import held_out, totals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,9 +178,10 @@ def _ems_of_parts(
     task: Task, numbers: Sequence[int], parts: Sequence[RowPart], words: str
 ) -> dict[int, list[Em]]:
     """EM on each part of the rows, by number of components."""
-    sizes = part_sizes(task.passes, parts)
-    for place, size in enumerate(sizes):
-        if not size.weight > 0:
+    # Newton steps need the Hessian of the rows that are fitted, so every part has a sample of its own.
+    looks = look_at_parts(task.passes, parts, task.look.share, task.settings.seed)
+    for place, (extent, _) in enumerate(looks):
+        if not extent.weight > 0:
             raise SettingsError(
                 f"{words} {place + 1} there are no rankings; there are too few to be divided so"
             )
@@ -190,11 +192,9 @@ def _ems_of_parts(
         em = task.em(n_components)
         ems[n_components] = [
             with_newton(
-                replace(em, part=part, weight=size.weight, n_rankings=size.rows),
-                task.look.sample,
-                NEWTON_AFTER,
+                replace(em, part=part, weight=extent.weight, n_rankings=extent.rows), sample, NEWTON_AFTER
             )
-            for part, size in zip(parts, sizes, strict=True)
+            for part, (extent, sample) in zip(parts, looks, strict=True)
         ]
     return ems
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from plmix_dist.engine.request import Aggregation, Request
 from plmix_dist.kernels import Prepared, memberships_at, prepare
-from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.row_parts import RowPart, rows_of_part
 
 if TYPE_CHECKING:
@@ -20,13 +19,6 @@ if TYPE_CHECKING:
     from plmix_dist.engine.passes import Passes
     from plmix_dist.inference.point import Point
     from plmix_dist.rankings import RankingBlock
-
-
-class PartSize(NamedTuple):
-    """How much is in a part of the rows: weight (with groups, persons), and rows."""
-
-    weight: float
-    rows: int
 
 
 class Totals(NamedTuple):
@@ -51,19 +43,6 @@ class HeldOut(NamedTuple):
     log_likelihoods: NDArray[np.float64]
     products: NDArray[np.float64]
     weight: NDArray[np.float64]
-
-
-def part_sizes(passes: Passes, parts: Sequence[RowPart]) -> list[PartSize]:
-    """How much is in each part, in one pass.
-
-    Examples
-    --------
-    >>> from plmix_dist.data import as_rankings
-    >>> from plmix_dist.engine.threaded import ThreadedPasses
-    >>> part_sizes(ThreadedPasses(as_rankings([[0, 1], [1, 0]])), [RowPart()])
-    [PartSize(weight=2.0, rows=2)]
-    """
-    return _results(passes, [Request(_size_of(part)) for part in parts])
 
 
 def totals(passes: Passes, points: Sequence[tuple[Point, RowPart]]) -> list[Totals]:
@@ -108,17 +87,6 @@ def _results(passes: Passes, requests: list[Request]) -> list[Any]:
         if answer.error is not None:
             raise answer.error
     return [answer.results[0] for answer in answers]
-
-
-@cache
-def _size_of(part: RowPart) -> Aggregation:
-    return Aggregation("part-size", leaf=partial(_size_leaf, part))
-
-
-def _size_leaf(part: RowPart, number: int, block: RankingBlock, params: None) -> PartSize:
-    del params
-    rows = rows_of_part(part, number, block)
-    return PartSize(membership_weight(rows), rows.n_rankings)
 
 
 def _prepared(point: Point) -> Prepared:
