@@ -30,7 +30,7 @@ CELLS = [
     for m in (300, 3_000)
     for spread in (0.7, 1.5)
 ]
-REPEATS = 5
+REPEATS = 3
 
 
 def run(tiny: bool = False) -> list[dict[str, Any]]:
