@@ -20,6 +20,7 @@ NAMES = (
     "random_against_spectral",
     "prior",
     "real_data",
+    "select",
     "paper_em_lsr",
     "paper_method",
     "fits",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from plmix_dist.mixture import MixtureParams
     from plmix_dist.rankings import Ranking, RankingBlock
     from plmix_dist.ratings import ingest_ratings
+    from plmix_dist.selection import MixtureSelection
     from plmix_dist.simulation import simulate
     from plmix_dist.spectral import SpectralPlackettLuce
     from plmix_dist.splitting import split
@@ -33,6 +34,7 @@ _HOME = {
     "BayesianPlackettLuceMixture": "plmix_dist.bayesian",
     "SpectralPlackettLuce": "plmix_dist.spectral",
     "MixtureParams": "plmix_dist.mixture",
+    "MixtureSelection": "plmix_dist.selection",
     "Ranking": "plmix_dist.rankings",
     "RankingBlock": "plmix_dist.rankings",
     "RankingStore": "plmix_dist.store",
@@ -52,6 +54,7 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "PlackettLuceMixture",
     "SpectralPlackettLuce",
     "BayesianPlackettLuceMixture",
+    "MixtureSelection",
     "bootstrap",
     "ingest",
     "ingest_ratings",

@@ -474,9 +474,9 @@ def test_fit__a_start_without_a_maximum_makes_way(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(fit_module, "check_maximum", check)
     if n_without == 2:
         with pytest.raises(NotIdentifiedError, match="no maximum"):
-            fit_module._with_maximum(passes, ends, ["a"] * 4)
+            fit_module.with_maximum(passes, ends, ["a"] * 4)
         return
-    kept = fit_module._with_maximum(passes, ends, ["a"] * 4)
+    kept = fit_module.with_maximum(passes, ends, ["a"] * 4)
     assert sorted(kept.failed) == sorted(order[:n_without])
     assert fit_module.best_of(kept) == order[n_without]
 

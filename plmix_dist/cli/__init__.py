@@ -83,5 +83,5 @@ def _run(arguments: list[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-from plmix_dist.cli import bayes, cluster, completion, data, doctor, jobs, model, report  # noqa: E402, F401
+from plmix_dist.cli import bayes, cluster, completion, data, doctor, jobs, model, report, select  # noqa: E402, F401
 from plmix_dist.cli import compile as _compile  # noqa: E402, F401 - the verbs register themselves

@@ -211,12 +211,14 @@ def fit(
     return _exit_code(model)
 
 
-def what_is_left(folder: Location, checkpoint: Checkpoint | None) -> Callable[[], str]:
-    """What to say of a fit that is interrupted: it begins again, or goes on from a checkpoint."""
+def what_is_left(
+    folder: Location, checkpoint: Checkpoint | None, last: str = "model.json"
+) -> Callable[[], str]:
+    """What to say of a fit that is interrupted before it wrote `last`: it begins again, or goes on from a checkpoint."""
     from plmix_dist.store import Location
     from plmix_dist.store.checkpoints import CheckpointFolder
 
-    written = written_so_far(folder, "wip/none", "model.json")
+    written = written_so_far(folder, "wip/none", last)
 
     def words() -> str:
         said = written()

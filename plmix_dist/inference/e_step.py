@@ -14,6 +14,7 @@ from plmix_dist.inference.collapse import SMALLEST_SHARE
 from plmix_dist.inference.point import WIDEST_POINT
 from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.rankings.randomness import generator
+from plmix_dist.rankings.row_parts import rows_of_part
 from plmix_dist.solvers import Gradient, Worths, log_prior
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.inference.point import Point
     from plmix_dist.rankings import RankingBlock
+    from plmix_dist.rankings.row_parts import RowPart
     from plmix_dist.solvers import MStep, Sums
 
 
@@ -62,14 +64,17 @@ def _prepare_pass(params: PassParams) -> PreparedPass:
     return PreparedPass(current, frozen, params.key)
 
 
-def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: PreparedPass) -> Sums:
+def _leaf_sums(
+    m_step: MStep, part: RowPart | None, number: int, block: RankingBlock, params: PreparedPass
+) -> Sums:
     """The sums of one leaf; the first number that is not finite stops the fit."""
+    rows = rows_of_part(part, number, block)
     sums: Any
     if m_step.drawn_sums is not None:
         seed, *place = params.key
-        sums = m_step.drawn_sums(block, params.current, generator(seed, "memberships", *place, number))
+        sums = m_step.drawn_sums(rows, params.current, generator(seed, "memberships", *place, number))
     else:
-        sums = m_step.sums(block, params.current, params.frozen)
+        sums = m_step.sums(rows, params.current, params.frozen)
     for name, values in zip(sums._fields, sums, strict=True):
         if values.ndim <= 2 and not np.isfinite(values.sum()):
             raise NonFiniteError(_not_finite(name, values))
@@ -86,8 +91,8 @@ def _not_finite(name: str, values: Any) -> str:
 
 
 @cache
-def e_step(m_step: MStep) -> Aggregation:
-    """The aggregation of the sums that an M-step needs.
+def e_step(m_step: MStep, part: RowPart | None = None) -> Aggregation:
+    """The aggregation of the sums that an M-step needs, over all rows or a part of them.
 
     Examples
     --------
@@ -95,7 +100,7 @@ def e_step(m_step: MStep) -> Aggregation:
     >>> e_step(MM).name
     'e-step'
     """
-    return Aggregation("e-step", leaf=partial(_leaf_sums, m_step), prepare=_prepare_pass)
+    return Aggregation("e-step", leaf=partial(_leaf_sums, m_step, part), prepare=_prepare_pass)
 
 
 class Summary(NamedTuple):
@@ -193,6 +198,7 @@ def em_request(
     alpha: float,
     named: str = "",
     key: tuple[int, int, int] = (0, 0, 0),
+    part: RowPart | None = None,
 ) -> Request:
     """The pass of one iteration. Its answer is a Summary, then the ComponentStep of every component.
 
@@ -212,4 +218,4 @@ def em_request(
             component_step, m_step, component, Worths(point.log_worths[component], ghost), alpha
         )
         finish.append(Finish(f"m-step{named}-{component}", step))
-    return Request(e_step(m_step), PassParams(point, frozen, key), tuple(finish))
+    return Request(e_step(m_step, part), PassParams(point, frozen, key), tuple(finish))

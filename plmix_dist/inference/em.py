@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from plmix_dist.inference.e_step import ComponentStep, Summary
     from plmix_dist.inference.hessian import Hessian
     from plmix_dist.inference.newton import Newton
+    from plmix_dist.rankings.row_parts import RowPart
     from plmix_dist.solvers import MStep, Worths
 
 # An exact M-step is solved to this share of the tolerance of the whole fit, so that all its digits can be relied on.
@@ -120,6 +121,8 @@ class Em:
         For messages.
     seed, number
         Key of the random numbers of this fit, and its number among several.
+    part
+        The part of the rows that it is a fit to; None for all of them. `weight` and `n_rankings` are those of the part.
     """
 
     m_step: MStep
@@ -136,6 +139,7 @@ class Em:
     seed: int = 0
     number: int = 0
     stopping: Stopping = GRADIENT
+    part: RowPart | None = None
 
     def start(self, point: Point, hessian: Hessian | None = None) -> EmState:
         """The state of a fit that begins at a point."""
@@ -148,9 +152,9 @@ class Em:
         named = f"-{self.number}" if self.number else ""
         if state.inner is not None:
             inner = state.inner.iteration.point
-            return (em_request(self.m_step, inner, state.iteration.point, self.alpha, named),)
+            return (em_request(self.m_step, inner, state.iteration.point, self.alpha, named, part=self.part),)
         key = (self.seed, self.number, len(state.history))
-        return (em_request(self.m_step, state.iteration.point, None, self.alpha, named, key),)
+        return (em_request(self.m_step, state.iteration.point, None, self.alpha, named, key, self.part),)
 
     def tell(self, state: EmState, answers: Sequence[Answer]) -> EmState:
         """The state after a pass. An error ends this fit and no other."""

@@ -18,7 +18,7 @@ from plmix_dist.inference.em import Em
 from plmix_dist.inference.existence import check_identified, check_maximum
 from plmix_dist.inference.fingerprint import made_from
 from plmix_dist.inference.fit_record import data_record, made_with
-from plmix_dist.inference.journal import open_journal
+from plmix_dist.inference.journal import NO_JOURNAL, open_journal
 from plmix_dist.inference.look import take_look
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.resampling import run_resampled
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from plmix_dist.inference.journal import Journal
     from plmix_dist.inference.look import Extent, Look
     from plmix_dist.inference.settings import FitSettings
+    from plmix_dist.starts.proposals import Mixture
     from plmix_dist.store.checkpoints import Checkpoint
 
 logger = logging.getLogger("plmix_dist")
@@ -134,12 +135,12 @@ def _fit(
     if settings.alpha == 0:
         journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
     em = em_for(settings, look.extent, rankings)
-    _compile_first(em.m_step, stages)
+    compile_first(em.m_step, stages)
     failed: list[dict[str, Any]] = []
     if given is None:
         sample_fits = SampleFits(em, settings.n_init, stages, failed, journal)
-        made = journal.stage("starts", lambda: _starts(passes, rankings, look, settings, stages, client))
-        candidates, about = _candidates(look, settings, sample_fits, made)
+        made = journal.stage("starts", lambda: starts_for(passes, rankings, look, settings, stages, client))
+        candidates, about = candidates_for(look, settings, sample_fits, made)
     else:
         shares = given.log_shares if settings.shares is None else np.log(settings.shares)
         candidates, about = [Candidate(given._replace(log_shares=shares), {"method": "given"})], {}
@@ -158,7 +159,7 @@ def _fit(
             )
         record["passes"] = passes.n_passes - n_before
     if settings.alpha == 0:
-        ends = _with_maximum(passes, ends, rankings.item_names, journal)
+        ends = with_maximum(passes, ends, rankings.item_names, journal)
     best = best_of(ends)
     run = ends.runs[best]
     warn_of_collapsed(run.events, run.point.n_components, settings.n_components, stacklevel=_CALLERS_LINE)
@@ -186,7 +187,9 @@ def _warn_if_found_once(search: dict[str, int] | None) -> None:
         )
 
 
-def _with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str], journal: Journal) -> Ends:
+def with_maximum(
+    passes: Passes, ends: Ends, item_names: Sequence[str], journal: Journal = NO_JOURNAL
+) -> Ends:
     """The ends with the best objective that is a maximum; those above it, where log-worths diverge, have failed."""
     runs, failed = dict(ends.runs), dict(ends.failed)
     while True:
@@ -211,7 +214,7 @@ def _why_no_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> 
     return None
 
 
-def _compile_first(m_step: MStep, stages: Stages) -> None:
+def compile_first(m_step: MStep, stages: Stages) -> None:
     """Compile what this fit needs, if it was not done before, and say why nothing seems to happen."""
     with_rates = m_step in (LSR, STOCHASTIC_LSR)
     if kernels_are_compiled(with_rates=with_rates):
@@ -234,7 +237,7 @@ def best_of(ends: Ends) -> int:
     return max(ends.runs, key=lambda number: ends.runs[number].score)
 
 
-def _starts(
+def starts_for(
     passes: Passes,
     rankings: Rankings,
     look: Look,
@@ -248,12 +251,18 @@ def _starts(
     return make_starts(extend_ties(look.small_sample).block, settings.start, stages, client)
 
 
-def _candidates(
-    look: Look, settings: FitSettings, sample_fits: SampleFits, made: Starts
+def candidates_for(
+    look: Look,
+    settings: FitSettings,
+    sample_fits: SampleFits,
+    made: Starts,
+    smaller: Mixture | None = None,
+    share_of_budget: float = 1.0,
 ) -> tuple[list[Candidate], dict[str, Any]]:
     """Starts as near to the optimum as samples lead, and what is known about them.
 
-    After every stage distinct ones are left. At most n_init go on to data larger than the sample.
+    After every stage distinct ones are left. At most n_init go on to data larger than the sample. A search also begins
+    at what a fit of fewer components (`smaller`) leads to.
     """
     about = made.about
     as_made = [Candidate(Point.start(start.log_worths, start.shares), start.about) for start in made.starts]
@@ -261,7 +270,9 @@ def _candidates(
         return as_made, about
     if made.searched:
         mean_listed = look.extent.listed / look.extent.rows
-        candidates, found = sample_fits.search(look.sample, made.starts, settings.start, mean_listed)
+        candidates, found = sample_fits.search(
+            look.sample, made.starts, settings.start, mean_listed, smaller, share_of_budget
+        )
         about = about | {"search": found}
     else:
         candidates = as_made

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from plmix_dist.engine.request import Aggregation, Finish, Request
@@ -12,12 +14,16 @@ from plmix_dist.inference.saved_state import savable
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.randomness import generator
+from plmix_dist.rankings.row_parts import rows_of_part
 from plmix_dist.rankings.sampling import sample_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from plmix_dist.data import Rankings
     from plmix_dist.engine.passes import Passes
     from plmix_dist.rankings import RankingBlock
+    from plmix_dist.rankings.row_parts import RowPart
 
 _FEWEST_ROWS = 20_000
 _ROWS_PER_ITEM = 200
@@ -107,6 +113,43 @@ def take_look(passes: Passes, rankings: Rankings, seed: int) -> Look:
     part = default_start_size(rankings.n_items) / sample.n_rankings
     small_sample = sample_rows(sample, part, generator(seed, "small-sample"))
     return Look(extent, sample, small_sample, sample.n_rankings / extent.rows)
+
+
+def look_at_parts(
+    passes: Passes, parts: Sequence[RowPart], share: float, seed: int
+) -> list[tuple[Extent, RankingBlock]]:
+    """How much there is in each part of the rows, and a sample of this share of it, in one pass.
+
+    Examples
+    --------
+    >>> from plmix_dist.data import as_rankings
+    >>> from plmix_dist.engine.threaded import ThreadedPasses
+    >>> from plmix_dist.rankings.row_parts import RowPart
+    >>> ((extent, sample),) = look_at_parts(ThreadedPasses(as_rankings([[0, 1], [1, 0]])), [RowPart()], 1.0, seed=0)
+    >>> extent.weight, sample.n_rankings
+    (2.0, 2)
+    """
+    answers = passes.run(
+        [
+            Request(
+                replace(LOOK, leaf=partial(_look_at_part, part)),
+                _Draw(share, seed),
+                (Finish(f"sample-{number}", _joined),),
+            )
+            for number, part in enumerate(parts)
+        ]
+    )
+    found = []
+    for answer in answers:
+        if answer.error is not None:
+            raise answer.error
+        ((extent, (sample,)),) = answer.results
+        found.append((extent, sample))
+    return found
+
+
+def _look_at_part(part: RowPart, number: int, block: RankingBlock, draw: _Draw) -> _Part:
+    return _look_at_leaf(number, rows_of_part(part, number, block), draw)
 
 
 def _look_at_leaf(number: int, block: RankingBlock, draw: _Draw) -> _Part:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.stages import Stages
     from plmix_dist.starts.make_starts import Start
+    from plmix_dist.starts.proposals import Mixture
     from plmix_dist.starts.start_settings import StartSettings
 
 # A search runs on rows that list at most so many items, after equal rows were merged, but on some rows at least.
@@ -77,9 +78,18 @@ class SampleFits(NamedTuple):
     journal: Journal = NO_JOURNAL
 
     def search(
-        self, sample: RankingBlock, starts: Sequence[Start], settings: StartSettings, mean_listed: float
+        self,
+        sample: RankingBlock,
+        starts: Sequence[Start],
+        settings: StartSettings,
+        mean_listed: float,
+        smaller: Mixture | None = None,
+        share_of_budget: float = 1.0,
     ) -> tuple[list[Candidate], dict[str, int]]:
-        """The best ends that a search finds on a sample, or on a part of it, and how often it found the best."""
+        """The best ends that a search finds on a sample, or on a part of it, and how often it found the best.
+
+        A fit of fewer components gives more starts; with these, a share of the budget is enough.
+        """
         em = self.em
         merged = merge_if_short(sample)
         most_listed: float = _SEARCH_LISTED
@@ -102,8 +112,10 @@ class SampleFits(NamedTuple):
                     rows,
                     starts,
                     settings,
-                    budget_of(em.n_rankings, em.n_rankings * mean_listed, settings.n_components),
+                    share_of_budget
+                    * budget_of(em.n_rankings, em.n_rankings * mean_listed, settings.n_components),
                     is_part=rows is not merged or sample.n_rankings < em.n_rankings,
+                    smaller=smaller,
                     progress=self.stages.iteration,
                 )
 
@@ -190,6 +202,7 @@ def part_of(em: Em, rows: RankingBlock, tol: float, max_iter: int) -> Em:
         tol=max(tol, em.tol),
         max_iter=max_iter,
         newton=None,
+        part=None,
     )
 
 

@@ -19,7 +19,15 @@ from plmix_dist.inference.point import Point
 from plmix_dist.inference.saved_state import savable
 from plmix_dist.inference.starts_to_ends import Candidate, failures_of, run_to_ends
 from plmix_dist.rankings.linear_extensions import extend_ties
-from plmix_dist.starts.proposals import BATCH, Mixture, Proposer, handfuls, random_worths
+from plmix_dist.starts.proposals import (
+    BATCH,
+    Mixture,
+    Proposer,
+    handfuls,
+    random_worths,
+    split_component,
+    worst_explained,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +48,9 @@ _MOST = 0.75
 _MANY_TRIED = 48
 # The first batch has at least so many starts, and half of them at random. If all of them end together, that is enough.
 _FIRST_BATCH = 4
+# From a fit of fewer components, so many starts split one of its components, and so many add one.
+_SPLITS = 4
+_ADDITIONS = 2
 # Runs of a search end after so many iterations; the gradient need not be small, for ends to be told apart.
 MOST_ITERATIONS = 60
 TOLERANCE = 1e-4
@@ -109,6 +120,7 @@ def search(
     budget: float,
     *,
     is_part: bool,
+    smaller: Mixture | None = None,
     progress: Progress | None = None,
 ) -> Found:
     """Look for the best end of EM on some rows.
@@ -127,6 +139,8 @@ def search(
         What the search may cost; see `budget_of`.
     is_part
         Whether there are more rows than these.
+    smaller
+        A fit of fewer components. More starts are made from it, by splitting a component or adding one.
     progress
         Called with the record of every iteration.
 
@@ -148,7 +162,7 @@ def search(
     ends: list[End] = []
     failed: list[dict[str, Any]] = []
     n_starts, n_batches, spent = 0, 0, 0.0
-    starts = _first_batch(proposer, spectral)
+    starts = [*_first_batch(proposer, spectral), *_grown(proposer, smaller)]
     try:
         while True:
             new, failures = _ends_of(passes, em, starts, progress, last_hope=not ends)
@@ -185,6 +199,17 @@ def _first_batch(proposer: Proposer, spectral: Sequence[Start]) -> list[Start]:
     n_others = max(len(spectral), _FIRST_BATCH - len(spectral))
     kinds = (random_worths, handfuls)
     return [*spectral, *(kinds[number % 2](proposer, None, number) for number in range(n_others))]
+
+
+def _grown(proposer: Proposer, smaller: Mixture | None) -> list[Start]:
+    """Starts from a fit of fewer components; none if there is no such fit, or if shares are fixed."""
+    if smaller is None or proposer.settings.shares is not None:
+        return []
+    n_splits = min(_SPLITS, len(smaller.shares))
+    return [
+        *(split_component(proposer, smaller, number) for number in range(n_splits)),
+        *(worst_explained(proposer, smaller, number) for number in range(_ADDITIONS)),
+    ]
 
 
 def _ends_of(

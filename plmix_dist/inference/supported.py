@@ -40,7 +40,7 @@ def check_supported(sample: RankingBlock, n_components: int, *, all_rows: bool) 
     if n_components == 1:
         return
     if all_rows:
-        _refuse_too_many(sample.replace(groups=None), n_components)
+        refuse_too_many(sample.replace(groups=None), n_components)
     if not sample.group_starts.all():
         return  # what is known holds for one ranking per person; several rankings tell more
     found = identifiability(ordered_lengths(sample), sample.n_items)
@@ -58,8 +58,14 @@ def check_supported(sample: RankingBlock, n_components: int, *, all_rows: bool) 
     )
 
 
-def _refuse_too_many(rows: RankingBlock, n_components: int) -> None:
-    """An error if there are more components than distinct rankings."""
+def refuse_too_many(rows: RankingBlock, n_components: int) -> None:
+    """An error if there are more components than distinct rankings; `rows` have no groups.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> refuse_too_many(RankingBlock.from_array([[0, 1], [1, 0]]), 2)
+    """
     for most in (_ROWS_PER_COMPONENT * n_components, rows.n_rankings):
         n_distinct = merge_equal_rows(rows[:most]).n_rankings
         if n_distinct >= n_components:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.starts.start_settings import StartSettings
 
+# The two halves of a component that is split are drawn apart by this much: where they are equal, EM cannot part them.
+_APART = 0.5
 # A handful lists every item about so many times: enough to tell items apart, and few enough for handfuls to differ.
 _TIMES_LISTED = 10
 
@@ -137,6 +139,36 @@ def worst_explained(proposer: Proposer, best: Mixture, number: int) -> Start:
     n_worst = 1 + int(np.searchsorted(weight_so_far, weight_so_far[-1] / settings.n_components))
     log_worths[component] = fit_one_model(rows.take(np.sort(order[:n_worst]))).log_worths
     return Start(log_worths, shares, {"method": "worst-explained", "number": number})
+
+
+def split_component(proposer: Proposer, smaller: Mixture, number: int) -> Start:
+    """A mixture of fewer components, with one of its components split into two that differ at random.
+
+    The largest component is split first: start number 0 splits it, start number 1 the second largest, and so on. Where
+    more than one component is missing, the largest of those that are left are split too.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> from plmix_dist.starts.start_settings import StartSettings
+    >>> proposer = Proposer(RankingBlock.from_array([[0, 1, 2]] * 9 + [[2, 1, 0]] * 9), StartSettings(3))
+    >>> smaller = Mixture(np.zeros((2, 3)), np.array([0.75, 0.25]))
+    >>> split_component(proposer, smaller, number=0).shares.tolist()
+    [0.375, 0.25, 0.375]
+    """
+    settings = proposer.settings
+    rng = generator(settings.seed, "split-component", settings.n_components, number)
+    log_worths, shares = smaller.log_worths, smaller.shares
+    place = number
+    while len(shares) < settings.n_components:
+        component = int(np.argsort(-shares, kind="stable")[place % len(shares)])
+        apart = _APART * rng.standard_normal(log_worths.shape[1])
+        log_worths = np.concatenate([log_worths, log_worths[[component]] - apart])
+        log_worths[component] += apart
+        shares = np.append(shares, shares[component] / 2)
+        shares[component] /= 2
+        place = 0
+    return Start(log_worths, shares, {"method": "split-component", "number": number})
 
 
 def _seeded_again(proposer: Proposer, best: Mixture, number: int, n_seeded: int) -> Start:

@@ -29,29 +29,38 @@ if TYPE_CHECKING:
 
     from plmix_dist.store.location import Location
 
-    Kind = Literal["store", "model", "memberships"]
+    Kind = Literal["store", "model", "memberships", "selection"]
 
 MEMBERSHIPS_PLAN = "wip/predict.json"
+SELECTION = "selection.json"
 _GROUP = "zarr.json"
 _LARGEST_JSON = 1 << 28
 _MOST_SHOWN = 5
 
 # What the files of a result are called. Nothing else is ever removed.
+_OF_MODEL = (
+    r"(model\.json|(log_worths|shares|ghosts|share_coefficients|init_\w+)(\.[0-9a-f]{12})?\.npy)"
+    r"(\.[0-9a-f]{32}\.tmp)?|wip(/.*)?"
+)
 _FILES: dict[Kind, re.Pattern[str]] = {
     "store": re.compile(
         r"manifest\.json(\..*\.tmp)?|zarr\.json|partitions(/zarr\.json|/p\d{6,}(/.*)?)?|wip(/.*)?"
     ),
-    "model": re.compile(
-        r"(model\.json|(log_worths|shares|ghosts|share_coefficients|init_\w+)(\.[0-9a-f]{12})?\.npy)(\.[0-9a-f]{32}\.tmp)?|wip(/.*)?"
-    ),
+    "model": re.compile(_OF_MODEL),
     "memberships": re.compile(r"zarr\.json|(probabilities|component)(/zarr\.json.*|/c(/.*)?)?|wip(/.*)?"),
+    "selection": re.compile(rf"(selection\.json|plot\.png)(\.[0-9a-f]{{32}}\.tmp)?|model(/({_OF_MODEL}))?"),
 }
-_WORDS: dict[Kind, str] = {"store": "a store", "model": "a model", "memberships": "memberships"}
+_WORDS: dict[Kind, str] = {
+    "store": "a store",
+    "model": "a model",
+    "memberships": "memberships",
+    "selection": "a selection",
+}
 HOW_TO_REPLACE = "choose another path, or replace it with --force (overwrite=True in Python)"
 
 
 def kind_at(location: Location) -> Kind | None:
-    """What is at a place, finished or begun: a store, a model, memberships; None for anything else.
+    """What is at a place, finished or begun: a store, a model, memberships, a selection; None for anything else.
 
     Examples
     --------
@@ -70,6 +79,8 @@ def kind_at(location: Location) -> Kind | None:
         return "model"
     if location.exists(MEMBERSHIPS_PLAN) or _is_group_of_memberships(location):
         return "memberships"
+    if location.exists(SELECTION):
+        return "selection"
     return None
 
 
@@ -135,7 +146,7 @@ def clear_target(location: Location, kind: Kind) -> None:
     []
     """
     check_target(location, kind, overwrite=True)
-    marks = {"store": MANIFEST, "model": MODEL, "memberships": _GROUP}
+    marks = {"store": MANIFEST, "model": MODEL, "memberships": _GROUP, "selection": SELECTION}
     location.remove(marks[kind])
     below = {"/".join(key.split("/")[:2]) for key in location.listing()}
     for key in sorted(below, key=lambda key: key == PLAN):
