@@ -214,7 +214,7 @@ def fit(
 def what_is_left(
     folder: Location, checkpoint: Checkpoint | None, last: str = "model.json"
 ) -> Callable[[], str]:
-    """What to say of a fit that is interrupted before it wrote `last`: it begins again, or goes on from a checkpoint."""
+    """What to say of a fit that is interrupted before it wrote `last`: it begins again, or goes on."""
     from plmix_dist.store import Location
     from plmix_dist.store.checkpoints import CheckpointFolder
 

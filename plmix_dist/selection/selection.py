@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -32,6 +31,7 @@ from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.values import one_of, seed_of, shown, whole_number
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable
 
     from numpy.typing import ArrayLike
