@@ -446,14 +446,15 @@ def test_checkpoint__second_process_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_checkpoint__behind_a_url(memory_place: Location) -> None:
-    rows = rows_of()
-    place = Checkpoint(memory_place, every=0, keep=2)
+@pytest.mark.parametrize("fixture", ["memory_place", pytest.param("s3_place", marks=pytest.mark.slow)])
+def test_checkpoint__behind_a_url(fixture: str, request: pytest.FixtureRequest) -> None:
+    rows, url = rows_of(), request.getfixturevalue(fixture)
+    place = Checkpoint(url, every=0, keep=2)
     with pytest.raises(Stop):
         PlackettLuceMixture(2, random_state=1, checkpoint=place, progress=stop_after(4)).fit(
             rows, client=False
         )
-    assert sum(name.startswith("checkpoint-") for name in memory_place.names()) == 2
+    assert sum(name.startswith("checkpoint-") for name in url.names()) == 2
     resumed = PlackettLuceMixture(2, random_state=1, checkpoint=place).fit(rows, client=False)
     assert resumed.init_["stages"][0]["stage"] == "resume"
     assert bits(resumed) == bits(PlackettLuceMixture(2, random_state=1).fit(rows, client=False))
