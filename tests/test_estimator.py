@@ -86,7 +86,7 @@ def test_params__get_set_clone() -> None:
     assert set(params) == {
         "n_components", "m_step", "em", "init", "n_init", "alpha", "shares", "tol", "max_iter", "accelerate",
         "unranked", "ties", "embedding", "svd_rank", "link", "kernel", "residency", "random_state", "progress",
-        "method", "svd_threshold", "cluster_worths",
+        "method", "svd_threshold", "cluster_worths", "checkpoint",
     }  # fmt: skip
     assert params["init"] is start
     copy = clone(model)
