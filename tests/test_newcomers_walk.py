@@ -120,7 +120,7 @@ def test_own_ballots__from_the_file_to_memberships(tmp_path: Path, shell: Callab
 
     fit = ("fit", "votes", "--components", "2", "--out", "model")
     said = shell(*fit)
-    lines = [said.line(f"component {k}") for k in (1, 2)]
+    lines = [said.line(f"component {k}") for k in (0, 1)]
     shares = [float(line.split("%")[0]) / 100 for line in lines]
     check_two_groups(shares, [line.split("%  ")[1].split(" +")[0] for line in lines])
     assert said.line("score").endswith("mean log-likelihood per ranking")
