@@ -33,6 +33,10 @@ _WORDS = {
     "k-means": "start: k-means",
     "worths": "start: worths of clusters",
     "search": "start: search for the best optimum",
+    "survey": "survey: weights of all rankings",
+    "start": "start of the chains",
+    "sweeps": "sweeps of all chains",
+    "map": "mode of the posterior",
 }
 
 
