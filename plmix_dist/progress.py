@@ -37,6 +37,10 @@ _WORDS = {
     "worths": "start: worths of clusters",
     "moments": "start: moments",
     "search": "start: search for the best optimum",
+    "survey": "survey: weights of all rankings",
+    "start": "start of the chains",
+    "sweeps": "sweeps of all chains",
+    "map": "mode of the posterior",
 }
 
 
