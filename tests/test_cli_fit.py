@@ -112,6 +112,7 @@ def test_fit__json(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) 
         "log_likelihood": model.log_likelihood_,
         "score": model.log_likelihood_ / 1_500,
         "gradient_norm": model.gradient_norm_,
+        "method": None,
         "m_step": "mm",
         "init": {name: value for name, value in model.init_.items() if not isinstance(value, np.ndarray)},
         "shares": model.shares_.tolist(),
@@ -127,6 +128,7 @@ def test_fit__json(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) 
             }
             for k in (0, 1)
         ],
+        "posterior_shares": model.posterior_shares_.tolist(),
         "events": [],
     }
     # Every iteration was printed as a line of JSON, equal to its record in the model but for the time left.

@@ -457,7 +457,7 @@ def test_checkpoint__stopped_anywhere_and_resumed_ends_the_same(tmp_path: Path) 
     options: dict[str, Any] = {"criterion": "held-out", "n_folds": 2, "random_state": 0}
     template = PlackettLuceMixture(tol=1e-5)
     whole = MixtureSelection((1, 2), estimator=template, **options).fit(block)
-    for stage, n_before in (("fit", 1), ("fit", 4), ("held-out", 1), ("held-out", 3)):
+    for stage, n_before in (("fit", 1), ("fit", 3), ("folds", 1), ("folds", 2)):
         left = [n_before]
 
         def stop(now: str, state: Any, stage: str = stage, left: list[int] = left) -> None:
