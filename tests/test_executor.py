@@ -344,7 +344,8 @@ def test_lazy__scheduler_that_does_not_answer(unanswered: tuple[str, subprocess.
 @pytest.mark.parametrize("address", ["", "nonsense://127.0.0.1:1", "127.0.0.1:port"])
 def test_lazy__address_that_is_none(python_says: Callable[..., str], address: str) -> None:
     said = python_says(FAILS_TO_CONNECT, address)
-    assert re.match(rf"(ClusterError|SettingsError) .*scheduler.*{address}", said)
+    assert re.match(r"(ClusterError|SettingsError) .*scheduler", said)
+    assert address in said
 
 
 # --- the package -----------------------------------------------------------------------------------------

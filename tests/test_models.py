@@ -515,8 +515,8 @@ def test_save__a_writer_that_lost_its_lease_publishes_nothing(
     fitted.save(memory_place)
     write = Location.write_bytes
 
-    def stopped_for_long(self: Location, key: str, data: bytes) -> None:
-        write(self, key, data)
+    def stopped_for_long(self: Location, key: str, data: bytes, **options: Any) -> None:
+        write(self, key, data, **options)
         if key.endswith(".npy"):
             later = time.time() + 61
             monkeypatch.setattr(lock, "time", SimpleNamespace(time=lambda: later))

@@ -288,12 +288,12 @@ def test_predict__behind_a_url(
     place: Location = request.getfixturevalue(f"{kind}_place")
     write, count = Location.write_bytes, 0
 
-    def stopping(self: Location, key: str, data: bytes) -> None:
+    def stopping(self: Location, key: str, data: bytes, **options: Any) -> None:
         nonlocal count
         count += "/c/" in key
         if count == 6:
             raise Stopped
-        write(self, key, data)
+        write(self, key, data, **options)
 
     monkeypatch.setattr(Location, "write_bytes", stopping)
     with pytest.raises(Stopped):

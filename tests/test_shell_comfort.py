@@ -90,7 +90,7 @@ def completed(*words: str) -> list[str]:
 
 
 def test_completion__of_verbs_options_values_and_paths():
-    assert completed("sc") == ["plain,score"]
+    assert completed("sco") == ["plain,score"]
     assert completed("ingest", "--unra") == ["plain,--unranked"]
     assert completed("ingest", "--unranked", "b") == ["plain,below"]
     assert completed("fit", "ball") == ["file,ball"]  # the shell completes paths itself

@@ -132,7 +132,7 @@ class Watch:
         try:
             descriptor, path = tempfile.mkstemp(prefix="plmix-cluster-", suffix=".json")
             with open(descriptor, "w") as file:
-                json.dump(known, file, indent=1, default=str)
+                json.dump(_plain(known), file, indent=1)
         except OSError as error:
             return f"no file: {error}"
         return path
@@ -145,6 +145,15 @@ class Watch:
             states = [_worker_words(worker, seen["workers"]) for worker in sorted(seen["workers"])]
             return f"tasks that no worker has taken up ({_some(states) or 'there are no workers'})"
         return _some([f"{self.job.task(key)} on {_worker_words(one, seen['workers'])}" for key, one in held])
+
+
+def _plain(known: Any) -> Any:
+    """What JSON can hold; everything else as text, keys of tasks included."""
+    if isinstance(known, dict):
+        return {str(key): _plain(value) for key, value in known.items()}
+    if isinstance(known, list | tuple | set):
+        return [_plain(value) for value in known]
+    return known if known is None or isinstance(known, bool | int | float | str) else str(known)
 
 
 def address_of(client: Client) -> str:

@@ -76,9 +76,10 @@ class FittedPoint(NamedTuple):
                 f"{what} are those of a maximum of the likelihood, and {type(model).__name__} is none; fit a "
                 "PlackettLuceMixture, with init=model to begin there"
             )
-        if model.m_step_ in M_STEPS and M_STEPS[model.m_step_].objective is None:
+        m_step = getattr(model, "m_step_", None)  # parameters that were set by hand have none
+        if m_step in M_STEPS and M_STEPS[m_step].objective is None:
             raise SettingsError(
-                f'{what} are those of a maximum of the likelihood, and m_step="{model.m_step_}" does not end there; '
+                f'{what} are those of a maximum of the likelihood, and m_step="{m_step}" does not end there; '
                 'fit with m_step="auto", and init=model to begin there'
             )
         if getattr(model, "share_coefficients_", None) is not None:
