@@ -20,7 +20,8 @@ _STYLE = (
     ".plmix bdi{overflow-wrap:anywhere}.plmix .track{fill:#8884;stroke:none}"
     ".plmix polyline{fill:none;stroke:#3b8fc4;stroke-width:2;vector-effect:non-scaling-stroke}"
     ".plmix .quiet{opacity:.75}"
-    ".plmix line.track,.plmix .middle{stroke:#8884}.plmix .middle{display:none}.plmix svg.bar,.plmix svg.interval{width:90px}</style>"
+    ".plmix line.track,.plmix .middle{stroke:#8884}.plmix .middle{display:none}"
+    ".plmix svg.bar,.plmix svg.interval{width:90px}</style>"
 )
 _MOST_NAMES = 12
 _MOST_ROWS = 12
@@ -138,8 +139,8 @@ def posterior_card(model: Any) -> Html:
     mixed = "the chains agree" if model.converged_ else "<b>the chains do not agree</b>"
     head = (
         f"<div><b>{type(model).__name__}</b>: {_components(len(model.shares_))}, "
-        f"{count(len(model.item_names_))} items, {count(n_chains)} chains of {count(n_draws)} draws; {mixed} (largest R-hat "
-        f"{model.diagnostics_.largest_r_hat:.3f})</div>"
+        f"{count(len(model.item_names_))} items, {count(n_chains)} chains of {count(n_draws)} draws; {mixed} "
+        f"(largest R-hat {model.diagnostics_.largest_r_hat:.3f})</div>"
     )
     lows, highs = model.intervals(0.95).shares
     lines = []
