@@ -54,7 +54,7 @@ WITH_EXAMPLES = (
     "compile",
     "doctor",
 )
-# These run until they are told to end; test_encryption.py runs them. Here their examples are read as the verb reads them.
+# These run until they are told to end; test_encryption.py runs them. Here their examples are only read by the verb.
 SERVING = ("scheduler", "worker")
 JOB = """
 name = "nightly"
