@@ -76,6 +76,7 @@ def test_selection_card__highest_is_best_and_reasons_are_shown():
     reasons = [row["reason"] for row in found.table_ if row["reason"]]
     assert reasons
     assert "distinct" in html
+    assert "<bdi>yes</bdi>" in html  # one component is identifiable, in words
 
 
 def test_selection_card__text_is_escaped(selection, monkeypatch):

@@ -26,6 +26,12 @@ _STYLE = (
 _MOST_NAMES = 12
 _MOST_ROWS = 12
 _FAVOURITES = 5
+_TELLABLE = {
+    "identifiable": "yes",
+    "generic": "almost always",
+    "not identifiable": "no",
+    "unknown": "not known",
+}
 _FIRST_CHOICE = "The percentage of an item is the chance that it is chosen first from all items."
 
 
@@ -192,7 +198,8 @@ def selection_card(found: Any, column: str, says: str, *, lowest: bool) -> Html:
             good = abs(known[number] - worst) / ((high - low) or 1.0)
             value, mark = f"{known[number]:,.{digits}f}", bar(good, component_colour(0 if chosen else 6))
         seen = "" if row.get("n_best") is None else f"{count(row['n_best'])} of {count(row['n_starts'])}"
-        notes = label(row.get("reason") or row.get("identifiable") or "")
+        tellable = row.get("identifiable") or ""
+        notes = label(row.get("reason") or _TELLABLE.get(tellable, tellable))
         lines.append(
             f"<tr><td>{shown}</td><td class=number>{value}</td><td>{mark}</td><td>{seen}</td><td>{notes}</td></tr>"
         )
