@@ -7,6 +7,7 @@ import sys
 
 NAMES = (
     "startup",
+    "first_report",
     "interrupt",
     "checkpoints",
     "codecs",

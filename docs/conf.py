@@ -39,6 +39,7 @@ _PREPARED = (
     "m-steps",
     "operations",
     "paper",
+    "paper-experiments",
     "plots",
     "releases",
     "report",
@@ -52,8 +53,8 @@ nb_execution_mode = os.environ.get("PLMIX_DOCS_NOTEBOOKS", "cache")  # "off" bui
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-# Notebooks that need a cluster or minutes are shown as they are; tests run them.
-_EXECUTED = ("quickstart", "ballots", "ratings", "arena")
+# Notebooks that need minutes are shown as they are; tests run them.
+_EXECUTED = ("quickstart", "ballots", "ratings", "arena", "choosing-k", "cluster", "paper")
 
 autodoc_typehints = "none"  # signatures would hold names of modules that readers need not know
 autodoc_member_order = "bysource"
@@ -101,11 +102,13 @@ nb_execution_excludepatterns = [
 
 
 def _prepare(app: Any, docname: str, source: list[str]) -> None:
-    """Drop entries of toctrees whose page is prepared but not there; name files outside docs/, do not link them."""
+    """Drop entries of toctrees, and links, whose page is prepared but not there; name files outside docs/, unlinked."""
     del app
     missing = [name for name in _PREPARED if not (HERE / f"{name}.md").exists()]
     if missing:
-        source[0] = re.sub(rf"^\.\./({'|'.join(missing)})\n", "", source[0], flags=re.MULTILINE)
+        names = "|".join(missing)
+        source[0] = re.sub(rf"^\.\./({names})\n", "", source[0], flags=re.MULTILINE)
+        source[0] = re.sub(rf"\[([^\]]+)\]\((?:\.\./)?(?:{names})\.md(?:#[^)]*)?\)", r"\1", source[0])
     if "/" not in docname:
         source[0] = re.sub(r"\[([^\]]+)\]\(\.\./([^)#]+)(#[^)]*)?\)", r"\1 (`\2`)", source[0])
 

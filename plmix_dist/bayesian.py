@@ -14,6 +14,7 @@ from plmix_dist.bayes.sampler import sample_mixture
 from plmix_dist.bayes.settings import BayesSettings
 from plmix_dist.bayes.waic import waic_of
 from plmix_dist.data import as_rankings, first_difference
+from plmix_dist.display.notebook import NotebookView, posterior_card
 from plmix_dist.engine.clients import client_of
 from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.engine.passes import make_passes
@@ -93,7 +94,7 @@ class Diagnostics(NamedTuple):
         return float(np.min([part.min() for diagnostic in every for part in diagnostic]))
 
 
-class BayesianPlackettLuceMixture(MixtureEstimator):
+class BayesianPlackettLuceMixture(NotebookView, MixtureEstimator):
     """A mixture of Plackett-Luce models, sampled from its posterior (Mollica & Tardella 2017; docs/bayes.md).
 
     Worths are gamma numbers and shares are Dirichlet, a priori. Ties are exact: every sweep draws an order of tied
@@ -392,6 +393,9 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
     def __sklearn_clone__(self) -> BayesianPlackettLuceMixture:
         """An unfitted estimator of the same settings; a fitted model to begin with stays fitted."""
         return type(self)(**self.get_params(deep=False))
+
+    def _card(self) -> str | None:
+        return posterior_card(self) if hasattr(self, "draws_") else None
 
     @property
     def _ties(self) -> str:

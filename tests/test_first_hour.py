@@ -247,6 +247,26 @@ def test_new_rankings__are_read_with_the_items_of_the_model(
     assert "line 3: item 'Dee' is not one of the 3 items" in said.err
 
 
+def test_cells_that_say_nothing__are_told_to_be_left_empty(
+    tmp_path: Path, shell: Callable[..., Said]
+) -> None:
+    write(tmp_path / "a.csv", "first,second,third,fourth\nAnn,Bo,N/A,N/A\nBo,Cy,Ann,N/A\n")
+    said = shell("ingest", "a.csv", "store", "--unranked", "below", code=1)
+    assert "line 2: item N/A is listed twice (if it marks an empty place, leave such cells empty)" in said.err
+    write(tmp_path / "b.csv", "first,second,third\nAnn,Bo,Bo\nBo,Cy,Ann\n")
+    assert "leave such cells empty" not in shell("ingest", "b.csv", "other", code=1).err
+
+
+def test_names_that_differ_in_capitals_or_blanks__are_noted(
+    tmp_path: Path, shell: Callable[..., Said]
+) -> None:
+    write(tmp_path / "a.csv", "first,second\nApple pie,Bo\napple  Pie,Bo\nBo,Apple pie\n")
+    said = shell("ingest", "a.csv", "store", "--unranked", "below")
+    assert "different items: 'Apple pie' and 'apple  Pie'" in said.line("note")
+    write(tmp_path / "b.csv", "first,second\nApple pie,Bo\nBo,Apple pie\n")
+    assert "note" not in shell("ingest", "b.csv", "other").out
+
+
 @pytest.mark.filterwarnings("default::plmix_dist.errors.NotIdentifiableWarning")
 def test_warnings__are_one_line_without_code(tmp_path: Path, shell: Callable[..., Said]) -> None:
     write(tmp_path / "a.csv", "first,second,third\n" + "Ann,Bo,Cy\nCy,Ann,Bo\nBo,Cy,Ann\n" * 3)

@@ -44,9 +44,66 @@ def test_model_card(model):
     assert model._repr_mimebundle_()["text/html"] == html
 
 
+@pytest.fixture(scope="module")
+def selection() -> pl.MixtureSelection:
+    return pl.MixtureSelection(range(1, 4), random_state=0).fit(ROWS)
+
+
+def test_selection_card__the_choice_in_words_and_a_bar_per_number(selection):
+    html = selection._repr_html_()
+    assert selection.words_ in html
+    assert f"<b>{selection.n_components_}</b>" in html
+    values = [row["bic"] for row in selection.table_ if row["bic"] is not None]
+    widths = [
+        float(width) for width in re.findall(r'<rect width="([\d.]+)%" height="10" y="4" rx="2" fill=', html)
+    ]
+    assert len(widths) == len(values) == html.count("<svg")
+    # The longest bar is the lowest BIC, the shortest the highest, and those between lie in proportion.
+    shares = [100 * (max(values) - value) / (max(values) - min(values)) for value in values]
+    assert widths == pytest.approx(shares, abs=0.01)
+    for value in values:
+        assert f"{value:,.1f}" in html
+    assert selection._repr_mimebundle_()["text/html"] == html
+
+
+def test_selection_card__highest_is_best_and_reasons_are_shown():
+    # Two distinct rankings: three components have no fit, and the row says why.
+    found = pl.MixtureSelection(range(1, 4), criterion="held-out", n_folds=2, random_state=0).fit(ROWS)
+    html = found._repr_html_()
+    best = max(row["held_out"] for row in found.table_ if row["held_out"] is not None)
+    line = next(line for line in html.split("<tr>") if f"{best:,.4f}" in line)
+    assert 'width="100%" height="10" y="4" rx="2" fill=' in line
+    reasons = [row["reason"] for row in found.table_ if row["reason"]]
+    assert reasons
+    assert "distinct" in html
+    assert "<bdi>yes</bdi>" in html  # one component is identifiable, in words
+
+
+def test_selection_card__text_is_escaped(selection, monkeypatch):
+    monkeypatch.setattr(selection, "words_", "<script>alert(1)</script>")
+    assert "<script" not in selection._repr_html_()
+
+
+def test_posterior_card__shares_with_intervals():
+    rows = [["<b>tea</b>", "mate", "milk"]] * 30 + [["milk", "mate", "<b>tea</b>"]] * 10
+    model = pl.BayesianPlackettLuceMixture(2, n_warmup=100, n_draws=300, random_state=0).fit(rows)
+    html = model._repr_html_()
+    for share, low, high in zip(model.shares_, *model.intervals(0.95).shares, strict=True):
+        assert f"{100 * share:.1f}\xa0%" in html
+        assert f"{100 * low:.1f}\xa0% to {100 * high:.1f}\xa0%" in html
+        assert f'cx="{100 * share:.2f}'.rstrip("0") in html
+    assert f"{model.diagnostics_.largest_r_hat:.3f}" in html
+    assert ("do not agree" in html) == (not model.converged_)
+    assert "&lt;b&gt;tea&lt;/b&gt;" in html
+    assert "<b>tea" not in html
+    assert model._repr_mimebundle_()["text/html"] == html
+
+
 def test_unfitted__shows_its_settings_as_scikit_learn_does():
     assert "n_components" in pl.PlackettLuceMixture(3)._repr_html_()
     assert set(pl.PlackettLuceMixture(3)._repr_mimebundle_()) == {"text/plain", "text/html"}
+    assert "n_chains" in pl.BayesianPlackettLuceMixture(3)._repr_html_()
+    assert "n_folds" in pl.MixtureSelection()._repr_html_()
 
 
 def test_history__is_a_list_with_a_curve(model, tmp_path):

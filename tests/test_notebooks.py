@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("quickstart", "ballots", "ratings", "arena")
+NAMES = ("quickstart", "ballots", "ratings", "arena", "choosing-k", "cluster", "paper")
 
 
 def cells_of(name: str) -> list[dict[str, Any]]:
@@ -73,3 +73,41 @@ def test_arena__finds_the_groups_of_users() -> None:
     assert names["model"].shares_ == pytest.approx([2 / 3, 1 / 3], abs=0.06)
     assert names["best"] == ["model A", "model G"]
     assert names["scores"][2] > names["scores"][1] + 0.5
+
+
+def test_choosing_k__three_groups_then_doubts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    names = run("choosing-k")
+    assert names["found"].n_components_ == names["by_prediction"].n_components_ == 3
+    scores = [row["score"] for row in names["found"].table_]
+    assert scores == sorted(scores)  # the text: the score rises with every further group
+    assert names["few"].n_components_ < 3
+    assert names["few"].margin_ < 2
+    assert names["pairs"].n_components_ == 1
+    assert [row["identifiable"] for row in names["pairs"].table_[1:]] == ["not identifiable"] * 2
+
+
+def test_cluster__same_bits_after_every_accident() -> None:
+    names = run("cluster")
+    assert names["killed"]
+    assert names["undisturbed"].n_iter_ > 10
+    for fit in ("survivor", "resumed", "alone"):
+        assert names["same_bits"](names[fit], names["undisturbed"]), fit
+    assert names["heard"][0] == 9
+    assert "seed is 1 there and 2 here" in names["refusal"]
+
+
+def test_paper__what_its_text_says() -> None:
+    names = run("paper")
+    rivals, distance, truth = names["rivals"], names["matched_distance"], names["truth"]
+    assert distance(names["paper"].log_worths_, truth) < 0.5 * distance(names["start"].log_worths_, truth)
+    assert abs(names["default"].score(names["rankings"]) - names["paper"].score(names["rankings"])) < 1e-3
+    assert rivals["score"]["EM-LSR"] == pytest.approx(rivals["score"]["EMM"], abs=1e-5)
+    assert rivals["score"][["EM-CML", "EM-GMM"]].max() < rivals["score"]["EM-LSR"] - 1e-3
+    assert rivals["iterations"][["EM-CML", "EM-GMM"]].min() > rivals["iterations"][["EM-LSR", "EMM"]].max()
+    assert names["ends"]["reached"].tolist() == [8, 0]
+    assert any("names no rank" in str(warning.message) for warning in names["said"])
+    without, with_prior = (names["small"][f"error, {name}"] for name in ("no prior", "prior"))
+    assert without.isna()[60]
+    assert with_prior.notna().all()
+    assert with_prior[1_920] == pytest.approx(without[1_920], rel=0.05)

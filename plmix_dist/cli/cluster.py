@@ -9,7 +9,7 @@ import click
 
 from plmix_dist.cli import plmix
 from plmix_dist.cli.interruption import tell_if_interrupted
-from plmix_dist.cli.options import encrypting, talking
+from plmix_dist.cli.options import PATH, encrypting, examples, talking
 from plmix_dist.cli.output import show
 
 if TYPE_CHECKING:
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from plmix_dist.cli.options import Talk
     from plmix_dist.engine.encryption import TlsFiles
 
+_TLS = "--tls-ca tls/ca.pem --tls-cert tls/cert.pem --tls-key tls/key.pem"
 _without_tls = click.option(
     "--without-tls", is_flag=True, help="Allow what others can reach to be neither encrypted nor checked."
 )
 
 
-@plmix.command()
+@plmix.command(epilog=examples("plmix scheduler", f"plmix scheduler --host cluster.example.org {_TLS}"))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Name or address to listen at.")
 @click.option(
     "--all-interfaces", is_flag=True, help="Listen at every address of this machine, instead of --host."
@@ -71,7 +72,12 @@ def scheduler(
     serve_scheduler(options, _shown("scheduler", talk))
 
 
-@plmix.command()
+@plmix.command(
+    epilog=examples(
+        "plmix worker tcp://127.0.0.1:8786 --workers 2 --memory-limit 2GB",
+        f"plmix worker tls://cluster.example.org:8786 {_TLS}",
+    )
+)
 @click.argument("scheduler")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads per worker.")
@@ -95,8 +101,8 @@ def worker(*, talk: Talk, **options: Any) -> None:
     serve_workers(WorkerOptions(**options), _shown("workers", talk))
 
 
-@plmix.command()
-@click.argument("folder", metavar="DIR")
+@plmix.command(epilog=examples("plmix certificates tls --host cluster.example.org"))
+@click.argument("folder", metavar="DIR", type=PATH)
 @click.option("--host", "hosts", multiple=True, help="Name or address in the certificate; may be repeated.")
 @click.option(
     "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long it is valid."

@@ -385,13 +385,25 @@ def _show_made(
     lines += [("first" if not place else "", row) for place, row in enumerate(rows or [])]
     guesses = dict.fromkeys(guess for source in event.get("read_as", []) for guess in source["guesses"])
     lines += [("guess", guess) for guess in guesses]
-    lines += [("note", note) for note in event.get("notes", [])]
+    lines += [("note", note) for note in (*event.get("notes", []), *_names_alike(store.item_names))]
     if changed:
         rate = number(round(store.n_rankings / max(seconds, 1e-9)))
         lines.append(("time", f"{seconds:.2f} s, {rate} rankings/s"))
     else:
         lines.append(("nothing to do", "the store already holds exactly this"))
     show(lines, record, **vars(talk))
+
+
+def _names_alike(names: tuple[str, ...]) -> list[str]:
+    """A note if names of items differ in capitals or blanks alone: most often they were meant to be one."""
+    by_form: dict[str, list[str]] = {}
+    for name in names:
+        by_form.setdefault(" ".join(name.casefold().split()), []).append(name)
+    alike = [found for found in by_form.values() if len(found) > 1]
+    if not alike:
+        return []
+    shown = "; ".join(" and ".join(map(repr, found)) for found in alike[:_MOST_SOURCES])
+    return [f"items that differ in capitals or blanks alone are different items: {shown}"]
 
 
 def _read_as_line(source: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import click
 from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
 from plmix_dist.cli.interruption import tell_if_interrupted
-from plmix_dist.cli.options import Talk, force_option, talking
+from plmix_dist.cli.options import PATH, Talk, examples, force_option, talking
 from plmix_dist.cli.output import number, progress_bar, show, size
 from plmix_dist.errors import PlmixError
 from plmix_dist.progress import duration
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from plmix_dist.jobs.job_file import Job
 
 
-@plmix.command()
-@click.argument("job_file", metavar="JOB.toml")
+@plmix.command(epilog=examples("plmix run job.toml --dry-run", "plmix run job.toml"))
+@click.argument("job_file", metavar="JOB.toml", type=PATH)
 @click.option("--dry-run", is_flag=True, help="Check the job and print its plan; nothing is written.")
 @force_option
 @talking
@@ -38,8 +38,8 @@ def run(job_file: str, *, dry_run: bool, force: bool, talk: Talk) -> int:
     )
 
 
-@plmix.command()
-@click.argument("folder", metavar="DIR")
+@plmix.command(epilog=examples("plmix resume nightly"))
+@click.argument("folder", metavar="DIR", type=PATH)
 @talking
 def resume(folder: str, *, talk: Talk) -> int:
     """Go on with the job whose output folder is DIR; nothing is done if it is finished."""
@@ -48,8 +48,8 @@ def resume(folder: str, *, talk: Talk) -> int:
     return _in_order(lambda: _run(job_in(Path(folder).absolute()), force=False, talk=talk))
 
 
-@plmix.command()
-@click.argument("folder", metavar="DIR")
+@plmix.command(epilog=examples("plmix status nightly", "plmix status nightly --json"))
+@click.argument("folder", metavar="DIR", type=PATH)
 @talking
 def status(folder: str, *, talk: Talk) -> int:
     """Show how the job whose output folder is DIR stands."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def examples(*commands: str) -> str:
-    """The end of a verb's help: commands as users type them. tests/test_help_examples.py runs them.
+    """The end of a verb's help: commands as users type them. tests/test_shell_comfort.py runs them.
 
     Examples
     --------

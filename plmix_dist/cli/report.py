@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from plmix_dist.cli import plmix
-from plmix_dist.cli.options import Talk, computing, covariates_option, talking
+from plmix_dist.cli.options import PATH, Talk, computing, covariates_option, examples, talking
 from plmix_dist.cli.output import progress_bar, show, size
 from plmix_dist.errors import SettingsError
 
@@ -17,12 +17,22 @@ if TYPE_CHECKING:
     from plmix_dist.engine import LazyExecutor
 
 
-@plmix.command()
-@click.argument("model", metavar="DIR")
-@click.option(
-    "--data", metavar="STORE", help="The rankings of the fit: how certain memberships and worths are."
+@plmix.command(
+    epilog=examples(
+        "plmix report model --data ballots",
+        "plmix report model --data ballots --selection chosen/selection.json --out for-the-board.html",
+    )
 )
-@click.option("--out", metavar="FILE", help="The file to write; by default the name of the model with .html.")
+@click.argument("model", metavar="DIR", type=PATH)
+@click.option(
+    "--data",
+    metavar="STORE",
+    type=PATH,
+    help="The rankings of the fit: how certain memberships and worths are.",
+)
+@click.option(
+    "--out", metavar="FILE", type=PATH, help="The file to write; by default the name of the model with .html."
+)
 @click.option("--title", help="The title of the page.")
 @click.option(
     "--selection",

@@ -114,16 +114,30 @@ def figure(value: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """How many times as often.
+    r"""How many times as many, or as few, in words that need no fractions.
 
     Examples
     --------
-    >>> times(3.14), times(0.25), times(250.0), times(1e9)
-    ('3.1 times', '0.25 times', '250 times', 'over 1,000 times')
+    >>> times(3.14), times(250.0), times(1e9), times(1.02)
+    ('3.1 times as many', '250 times as many', 'over 1,000 times as many', 'about as many')
+    >>> times(0.25), times(0.9), times(0.0)
+    ('4 times fewer', '10\xa0% fewer', 'over 1,000 times fewer')
     """
+    if 0.95 <= ratio <= 1.05:
+        return "about as many"
+    if ratio < 1 / 1.5:
+        return f"{_figure(1 / ratio) if ratio > 0 else _figure(math.inf)} times fewer"
+    if ratio < 1:
+        return f"{percent(1 - ratio)} fewer"
+    if ratio < 1.5:
+        return f"{percent(ratio - 1)} more"
+    return f"{_figure(ratio)} times as many"
+
+
+def _figure(ratio: float) -> str:
     if ratio > 1000:
-        return "over 1,000 times"
-    return f"{ratio:.2g} times" if ratio < 10 else f"{ratio:.0f} times"
+        return "over 1,000"
+    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
 
 
 def seconds_in_words(seconds: float) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # A table of rows by items may have this many cells per listed item; beyond that, sorting is faster.
 _MOST_CELLS = 32
+# What people write into cells that hold nothing.
+_NOTHING = frozenset({"n/a", "na", "nan", "none", "null", "nil", "-", "--", ".", "?", "missing", "no answer"})
 
 
 class RowProblem(NamedTuple):
@@ -102,7 +104,9 @@ def _duplicates(block: RankingBlock, name: Callable[[int], str]) -> Iterator[Row
     keys.sort()
     for key in np.unique(keys[1:][keys[1:] == keys[:-1]]).tolist():
         row, item = divmod(key, stride)
-        yield RowProblem(row, "duplicate-item", item, f"item {name(item)} is listed twice")
+        shown = name(item)
+        hint = " (if it marks an empty place, leave such cells empty)" if shown.casefold() in _NOTHING else ""
+        yield RowProblem(row, "duplicate-item", item, f"item {shown} is listed twice{hint}")
 
 
 def _may_repeat(block: RankingBlock) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -73,10 +74,12 @@ def _of_identifiability(data: Mapping[str, Any], n_components: int) -> list[Caut
     known = data.get("identifiability")
     if not known or data.get("by_person") or n_components <= known["generic"]:
         return []
+    described = re.sub(r", which count like \d+ items", "", known["described"])
     text = (
-        f"{known['described'][0].upper()}{known['described'][1:]}. From such rankings, at most {known['generic']} "
+        f"{described[0].upper()}{described[1:]}. From such rankings, at most {known['generic']} "
         f"component{'s'[: known['generic'] != 1]} can be told apart for certain, and {n_components} were fitted. "
-        "Predictions are not affected, but other components may describe the data equally well."
+        "Other components may describe the data equally well, so take the portraits of single components with care. "
+        "What all of them together predict is not affected."
     )
     return [Caution("More components than the data can tell apart for certain", text)]
 

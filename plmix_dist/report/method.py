@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from plmix_dist.choices.fitted_mixture import FittedMixture
-from plmix_dist.display.notebook import model_card
+from plmix_dist.display.notebook import NotebookView, model_card
 from plmix_dist.report.write import write_report
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plmix_dist.uncertainty.results import StandardErrors
 
 
-class ReportMethods(FittedMixture):
+class ReportMethods(NotebookView, FittedMixture):
     """A report of a fitted mixture.
 
     Examples
@@ -83,14 +83,5 @@ class ReportMethods(FittedMixture):
             membership_covariates=membership_covariates,
         )
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows: shares and favourites of the components; of an unfitted estimator its settings."""
-        if not hasattr(self, "log_worths_"):
-            unfitted: Any = super()
-            return str(unfitted._repr_html_())
-        return model_card(self)
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        """The same beside the text: scikit-learn's own would come first."""
-        del options
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+    def _card(self) -> str | None:
+        return model_card(self) if hasattr(self, "log_worths_") else None

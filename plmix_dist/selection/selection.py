@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from plmix_dist.choices.tables import table_of
 from plmix_dist.data import as_rankings
+from plmix_dist.display.notebook import NotebookView, selection_card
 from plmix_dist.engine.clients import client_of
 from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.engine.passes import make_passes
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from plmix_dist.values import RandomState
 
 
-class MixtureSelection(BaseEstimator):  # type: ignore[misc]
+class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
     """Fits mixtures with several numbers of components, and chooses one of them (docs/choosing-k.md).
 
     Parameters
@@ -303,6 +304,12 @@ class MixtureSelection(BaseEstimator):  # type: ignore[misc]
                 NotConvergedWarning,
                 stacklevel=3,
             )
+
+    def _card(self) -> str | None:
+        if not hasattr(self, "table_"):
+            return None
+        criterion = CRITERIA[self.criterion]
+        return selection_card(self, criterion.column, criterion.words, lowest=criterion.lowest)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "table_"):
