@@ -526,3 +526,28 @@ def test_verb__draws_a_model_and_does_nothing_twice(shell: Callable[..., Said]) 
     assert len(record["share_intervals"][0]) == 2
     score = json.loads(shell("score", "draws", "store", "--json", "--workers", "0").out)["score"]
     assert score == pytest.approx(pl.BayesianPlackettLuceMixture.load("draws").score("store"))
+
+
+@ignore_short_chains
+def test_save__draws_are_replaced_by_draws_and_by_a_fit(tmp_path: Path) -> None:
+    rankings = [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3]] * 10
+    model = pl.BayesianPlackettLuceMixture(2, **SHORT).fit(rankings)
+    model.save(tmp_path / "m")
+    model.save(tmp_path / "m")
+    found = pl.BayesianPlackettLuceMixture.load(tmp_path / "m")
+    assert np.array_equal(found.draws_.shares, model.draws_.shares)
+    pl.PlackettLuceMixture(2, random_state=0).fit(rankings).save(tmp_path / "m")
+    with pytest.raises(SettingsError, match="has no draws"):
+        pl.BayesianPlackettLuceMixture.load(tmp_path / "m")
+
+
+@ignore_short_chains
+def test_map__a_component_that_loses_all_persons() -> None:
+    # One person with 900 rankings: all but one component end with nothing, and no number becomes infinite.
+    block = RankingBlock.from_array([[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3]] * 300)
+    one_person = block.replace(groups=np.zeros(block.n_rankings, np.int64))
+    model = pl.BayesianPlackettLuceMixture(2, **SHORT).fit(one_person)
+    assert model.map_ is not None
+    assert model.map_.shares.max() == pytest.approx(1)
+    assert model.dic_ is not None
+    assert np.isfinite(model.dic_)
