@@ -312,12 +312,16 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         rankings = self._rankings(X, unranked, sample_weight)
         log_worths = self.draws_.log_worths.reshape(-1, *self.log_worths_.shape)
         shares = self.draws_.shares.reshape(-1, len(self.shares_))
+        if len(shares) < 2:
+            raise SettingsError("WAIC needs the variance over draws, but there is 1 draw; raise n_draws")
         count = min(max_draws, len(shares))
         used = np.linspace(0, len(shares) - 1, count).round().astype(np.intp)
+        with np.errstate(divide="ignore"):  # a share may be too small to be held as a number
+            log_shares = np.log(shares[used])
         with client_of(client) as chosen:
             passes = make_passes(rankings, chosen, "store")
             try:
-                return waic_of(passes, log_worths[used], np.log(shares[used]))
+                return waic_of(passes, log_worths[used], log_shares)
             finally:
                 passes.release()
 
@@ -417,9 +421,9 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         """The settings that JSON can hold."""
         given = {name: self.get_params(deep=False)[name] for name in ("worth_shape", "worth_rate")}
         plain = {
-            name: value
+            name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.get_params(deep=False).items()
-            if value is None or isinstance(value, bool | int | float | str)
+            if value is None or isinstance(value, bool | int | float | str | np.generic)
         }
         return plain | {name: np.asarray(value, np.float64).tolist() for name, value in given.items()}
 

@@ -551,3 +551,35 @@ def test_map__a_component_that_loses_all_persons() -> None:
     assert model.map_.shares.max() == pytest.approx(1)
     assert model.dic_ is not None
     assert np.isfinite(model.dic_)
+
+
+def test_fit__refuses_counts_that_cannot_be_drawn() -> None:
+    model = pl.BayesianPlackettLuceMixture(1, init="prior", **SHORT)
+    with pytest.raises(SettingsError, match=r"counts of at most 2\*\*53, but the largest is 1e\+19"):
+        model.fit([[0, 1, 2], [2, 1, 0]], sample_weight=[1e19, 2])
+    rows = [
+        Ranking(((0, 1), (2,), (3,)), (), "absent", 1e9),
+        Ranking(((3,), (1,), (0,), (2,)), (), "absent", 1e9),
+    ]
+    with pytest.raises(SettingsError, match="4e\\+09 items of such copies"):
+        model.fit(RankingBlock.from_rows(rows, n_items=4))
+
+
+@ignore_short_chains
+def test_waic__one_draw_and_shares_of_zero() -> None:
+    rankings = separated(60)
+    one = pl.BayesianPlackettLuceMixture(1, n_chains=1, n_warmup=5, n_draws=1, random_state=0).fit(rankings)
+    with pytest.raises(SettingsError, match="there is 1 draw"):
+        one.waic(rankings)
+    model = pl.BayesianPlackettLuceMixture(4, share_concentration=1e-3, **SHORT).fit(rankings)
+    assert model.raw_draws_.shares.min() == 0  # too small to be held
+    assert np.isfinite(model.waic(rankings).elpd)
+
+
+@ignore_short_chains
+def test_save__numbers_of_numpy_among_the_settings(tmp_path: Path) -> None:
+    settings: Any = {"n_draws": np.int64(20), "share_concentration": np.float32(2), "thin": np.uint8(2)}
+    model = pl.BayesianPlackettLuceMixture(1, n_chains=2, n_warmup=20, random_state=0, **settings)
+    model.fit(separated(60)).save(tmp_path / "m")
+    found = pl.BayesianPlackettLuceMixture.load(tmp_path / "m")
+    assert (found.n_draws, found.share_concentration, found.thin) == (20, 2.0, 2)
