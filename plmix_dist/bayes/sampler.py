@@ -312,13 +312,13 @@ def _weight_of_whole_rows(passes: Passes) -> float:
         )
     if found.largest > _LARGEST_WEIGHT:
         raise SettingsError(
-            f"weights must be counts of at most 2**53, but the largest is {found.largest:g}; give smaller counts, or fit "
-            "PlackettLuceMixture, which takes any weights"
+            f"weights must be counts of at most 2**53, but the largest is {found.largest:g}; give smaller counts, or "
+            "fit PlackettLuceMixture, which takes any weights"
         )
     if found.copied > _MOST_COPIED:
         raise SettingsError(
             f"rankings with ties are drawn copy by copy, and with their weights a leaf has {found.copied:.3g} items of "
-            f"such copies, where at most {_MOST_COPIED:.3g} can be held; give smaller weights to rankings with ties, or "
-            "fit PlackettLuceMixture"
+            f"such copies, where at most {_MOST_COPIED:.3g} can be held; give smaller weights to rankings with ties, "
+            "or fit PlackettLuceMixture"
         )
     return found.persons
