@@ -156,6 +156,8 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         The MAP estimate, as MixtureParams, its components in the order of `draws_`; None if the prior has no mode.
     map_log_likelihood_
         The log-likelihood there.
+    map_converged_
+        Whether EM has reached the mode; if not, `dic_` is rough.
     log_likelihood_
         Mean over draws.
     dic_
@@ -350,7 +352,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         mixture, raw = self._mixture(), self.raw_draws_
         entries = {
             "settings": self._plain_settings() | {"ties": self._ties},
-            "fit": {name: getattr(self, f"{name}_") for name in _RESULTS},
+            "fit": {name: getattr(self, f"{name}_") for name in (*_RESULTS, "map_converged")},
             "bayes": {"stages": self.stages_, "largest_r_hat": self.diagnostics_.largest_r_hat},
         }
         arrays = {f"draws_{name}": value for name, value in raw._asdict().items()}
@@ -377,6 +379,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
             )
             for name in _RESULTS:
                 setattr(model, f"{name}_", about["fit"][name])
+            model.map_converged_ = about["fit"].get("map_converged")  # the first folders lack it
             model.stages_ = about["bayes"]["stages"]
             model.map_ = None
             if "map_shares" in arrays:
@@ -473,9 +476,11 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         self.log_likelihood_ = float(draws.log_likelihood.mean())
         self.map_: MixtureParams | None = None
         self.map_log_likelihood_: float | None = None
+        self.map_converged_: bool | None = None
         self.dic_: float | None = None
         if sampled.mode is not None:
             (worths, logs), self.map_log_likelihood_ = sampled.mode.parameters, sampled.mode.log_likelihood
+            self.map_converged_ = sampled.mode.converged
             self.map_ = MixtureParams(worths, np.exp(logs) / np.exp(logs).sum(), item_names)
             self.dic_ = 2 * (-2 * self.log_likelihood_) - (-2 * self.map_log_likelihood_)
         # With too few draws nothing can be said.

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -583,3 +584,16 @@ def test_save__numbers_of_numpy_among_the_settings(tmp_path: Path) -> None:
     model.fit(separated(60)).save(tmp_path / "m")
     found = pl.BayesianPlackettLuceMixture.load(tmp_path / "m")
     assert (found.n_draws, found.share_concentration, found.thin) == (20, 2.0, 2)
+
+
+@ignore_short_chains
+def test_map__says_whether_it_has_converged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rankings = separated(200)
+    assert pl.BayesianPlackettLuceMixture(2, **SHORT).fit(rankings).map_converged_ is True
+    without = pl.BayesianPlackettLuceMixture(2, share_concentration=0.5, **SHORT).fit(rankings)
+    assert without.map_converged_ is None
+    monkeypatch.setattr(sampler, "MapEm", partial(MapEm, max_iter=2))
+    stopped = pl.BayesianPlackettLuceMixture(2, **SHORT).fit(rankings)
+    assert stopped.map_converged_ is False
+    stopped.save(tmp_path / "m")
+    assert pl.BayesianPlackettLuceMixture.load(tmp_path / "m").map_converged_ is False
