@@ -157,6 +157,8 @@ class BayesianPlackettLuceMixture(NotebookView, MixtureEstimator):
         The MAP estimate, as MixtureParams, its components in the order of `draws_`; None if the prior has no mode.
     map_log_likelihood_
         The log-likelihood there.
+    map_converged_
+        Whether EM has reached the mode; if not, `dic_` is rough.
     log_likelihood_
         Mean over draws.
     dic_
@@ -313,12 +315,16 @@ class BayesianPlackettLuceMixture(NotebookView, MixtureEstimator):
         rankings = self._rankings(X, unranked, sample_weight)
         log_worths = self.draws_.log_worths.reshape(-1, *self.log_worths_.shape)
         shares = self.draws_.shares.reshape(-1, len(self.shares_))
+        if len(shares) < 2:
+            raise SettingsError("WAIC needs the variance over draws, but there is 1 draw; raise n_draws")
         count = min(max_draws, len(shares))
         used = np.linspace(0, len(shares) - 1, count).round().astype(np.intp)
+        with np.errstate(divide="ignore"):  # a share may be too small to be held as a number
+            log_shares = np.log(shares[used])
         with client_of(client) as chosen:
             passes = make_passes(rankings, chosen, "store")
             try:
-                return waic_of(passes, log_worths[used], np.log(shares[used]))
+                return waic_of(passes, log_worths[used], log_shares)
             finally:
                 passes.release()
 
@@ -347,7 +353,7 @@ class BayesianPlackettLuceMixture(NotebookView, MixtureEstimator):
         mixture, raw = self._mixture(), self.raw_draws_
         entries = {
             "settings": self._plain_settings() | {"ties": self._ties},
-            "fit": {name: getattr(self, f"{name}_") for name in _RESULTS},
+            "fit": {name: getattr(self, f"{name}_") for name in (*_RESULTS, "map_converged")},
             "bayes": {"stages": self.stages_, "largest_r_hat": self.diagnostics_.largest_r_hat},
         }
         arrays = {f"draws_{name}": value for name, value in raw._asdict().items()}
@@ -374,6 +380,7 @@ class BayesianPlackettLuceMixture(NotebookView, MixtureEstimator):
             )
             for name in _RESULTS:
                 setattr(model, f"{name}_", about["fit"][name])
+            model.map_converged_ = about["fit"].get("map_converged")  # the first folders lack it
             model.stages_ = about["bayes"]["stages"]
             model.map_ = None
             if "map_shares" in arrays:
@@ -421,9 +428,9 @@ class BayesianPlackettLuceMixture(NotebookView, MixtureEstimator):
         """The settings that JSON can hold."""
         given = {name: self.get_params(deep=False)[name] for name in ("worth_shape", "worth_rate")}
         plain = {
-            name: value
+            name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.get_params(deep=False).items()
-            if value is None or isinstance(value, bool | int | float | str)
+            if value is None or isinstance(value, bool | int | float | str | np.generic)
         }
         return plain | {name: np.asarray(value, np.float64).tolist() for name, value in given.items()}
 
@@ -473,9 +480,11 @@ class BayesianPlackettLuceMixture(NotebookView, MixtureEstimator):
         self.log_likelihood_ = float(draws.log_likelihood.mean())
         self.map_: MixtureParams | None = None
         self.map_log_likelihood_: float | None = None
+        self.map_converged_: bool | None = None
         self.dic_: float | None = None
         if sampled.mode is not None:
             (worths, logs), self.map_log_likelihood_ = sampled.mode.parameters, sampled.mode.log_likelihood
+            self.map_converged_ = sampled.mode.converged
             self.map_ = MixtureParams(worths, np.exp(logs) / np.exp(logs).sum(), item_names)
             self.dic_ = 2 * (-2 * self.log_likelihood_) - (-2 * self.map_log_likelihood_)
         # With too few draws nothing can be said.

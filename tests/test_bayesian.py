@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -526,3 +527,73 @@ def test_verb__draws_a_model_and_does_nothing_twice(shell: Callable[..., Said]) 
     assert len(record["share_intervals"][0]) == 2
     score = json.loads(shell("score", "draws", "store", "--json", "--workers", "0").out)["score"]
     assert score == pytest.approx(pl.BayesianPlackettLuceMixture.load("draws").score("store"))
+
+
+@ignore_short_chains
+def test_save__draws_are_replaced_by_draws_and_by_a_fit(tmp_path: Path) -> None:
+    rankings = [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3]] * 10
+    model = pl.BayesianPlackettLuceMixture(2, **SHORT).fit(rankings)
+    model.save(tmp_path / "m")
+    model.save(tmp_path / "m")
+    found = pl.BayesianPlackettLuceMixture.load(tmp_path / "m")
+    assert np.array_equal(found.draws_.shares, model.draws_.shares)
+    pl.PlackettLuceMixture(2, random_state=0).fit(rankings).save(tmp_path / "m")
+    with pytest.raises(SettingsError, match="has no draws"):
+        pl.BayesianPlackettLuceMixture.load(tmp_path / "m")
+
+
+@ignore_short_chains
+def test_map__a_component_that_loses_all_persons() -> None:
+    # One person with 900 rankings: all but one component end with nothing, and no number becomes infinite.
+    block = RankingBlock.from_array([[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3]] * 300)
+    one_person = block.replace(groups=np.zeros(block.n_rankings, np.int64))
+    model = pl.BayesianPlackettLuceMixture(2, **SHORT).fit(one_person)
+    assert model.map_ is not None
+    assert model.map_.shares.max() == pytest.approx(1)
+    assert model.dic_ is not None
+    assert np.isfinite(model.dic_)
+
+
+def test_fit__refuses_counts_that_cannot_be_drawn() -> None:
+    model = pl.BayesianPlackettLuceMixture(1, init="prior", **SHORT)
+    with pytest.raises(SettingsError, match=r"counts of at most 2\*\*53, but the largest is 1e\+19"):
+        model.fit([[0, 1, 2], [2, 1, 0]], sample_weight=[1e19, 2])
+    rows = [
+        Ranking(((0, 1), (2,), (3,)), (), "absent", 1e9),
+        Ranking(((3,), (1,), (0,), (2,)), (), "absent", 1e9),
+    ]
+    with pytest.raises(SettingsError, match="4e\\+09 items of such copies"):
+        model.fit(RankingBlock.from_rows(rows, n_items=4))
+
+
+@ignore_short_chains
+def test_waic__one_draw_and_shares_of_zero() -> None:
+    rankings = separated(60)
+    one = pl.BayesianPlackettLuceMixture(1, n_chains=1, n_warmup=5, n_draws=1, random_state=0).fit(rankings)
+    with pytest.raises(SettingsError, match="there is 1 draw"):
+        one.waic(rankings)
+    model = pl.BayesianPlackettLuceMixture(4, share_concentration=1e-3, **SHORT).fit(rankings)
+    assert model.raw_draws_.shares.min() == 0  # too small to be held
+    assert np.isfinite(model.waic(rankings).elpd)
+
+
+@ignore_short_chains
+def test_save__numbers_of_numpy_among_the_settings(tmp_path: Path) -> None:
+    settings: Any = {"n_draws": np.int64(20), "share_concentration": np.float32(2), "thin": np.uint8(2)}
+    model = pl.BayesianPlackettLuceMixture(1, n_chains=2, n_warmup=20, random_state=0, **settings)
+    model.fit(separated(60)).save(tmp_path / "m")
+    found = pl.BayesianPlackettLuceMixture.load(tmp_path / "m")
+    assert (found.n_draws, found.share_concentration, found.thin) == (20, 2.0, 2)
+
+
+@ignore_short_chains
+def test_map__says_whether_it_has_converged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rankings = separated(200)
+    assert pl.BayesianPlackettLuceMixture(2, **SHORT).fit(rankings).map_converged_ is True
+    without = pl.BayesianPlackettLuceMixture(2, share_concentration=0.5, **SHORT).fit(rankings)
+    assert without.map_converged_ is None
+    monkeypatch.setattr(sampler, "MapEm", partial(MapEm, max_iter=2))
+    stopped = pl.BayesianPlackettLuceMixture(2, **SHORT).fit(rankings)
+    assert stopped.map_converged_ is False
+    stopped.save(tmp_path / "m")
+    assert pl.BayesianPlackettLuceMixture.load(tmp_path / "m").map_converged_ is False

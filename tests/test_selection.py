@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -542,3 +543,52 @@ def test_not_fitted__is_an_error() -> None:
 
     with pytest.raises(NotFittedError, match="call fit first"):
         MixtureSelection().summary()
+
+
+def test_choose__a_fit_that_lost_components_is_that_of_fewer() -> None:
+    rows: list[dict[str, Any]] = [
+        {"n_components": 1, "n_left": 1, "bic": 970.0},
+        {"n_components": 2, "n_left": 2, "bic": 784.69143775},
+        {
+            "n_components": 3,
+            "n_left": 2,
+            "bic": 784.69143772,
+        },  # the same maximum, reached a little more nearly
+    ]
+    choice = choose(rows, CRITERIA["bic"])
+    assert choice is not None
+    assert (choice.n_components, choice.best, choice.runner_up) == (2, 2, 1)
+    words = in_words(rows, CRITERIA["bic"], choice)
+    assert words == (
+        "2 components have the lowest BIC, 185.3 below 1 component. The same fit was found with 3 components, of which "
+        "2 are left."
+    )
+    better = [*rows[:2], rows[2] | {"bic": 780.0}]  # another optimum
+    other = choose(better, CRITERIA["bic"])
+    assert other is not None
+    assert other.n_components == 3
+
+
+def test_fit__components_that_are_lost_are_not_chosen() -> None:
+    rankings = RankingBlock.from_array([[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3]] * 30)
+    one_person = rankings.replace(groups=np.zeros(90, np.int64))
+    found = pl.MixtureSelection((1, 2), random_state=0).fit(one_person)
+    assert [row["n_left"] for row in found.table_] == [1, 1]
+    assert found.n_components_ == 1
+    assert found.table_[0]["identifiable"] == "identifiable"
+    assert "may not be identifiable" not in found.words_
+
+
+def test_words__larger_numbers_that_could_not_be_fitted() -> None:
+    words = selected([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10, (1, 2, 3)).words_
+    assert "No larger number could be fitted: the table says why" in words
+    assert "was tried" not in words
+
+
+def test_pickle__leaves_the_progress_function_out() -> None:
+    heard: list[Any] = []
+    found = pl.MixtureSelection((1, 2), random_state=0, progress=lambda record: heard.append(record))
+    found.fit([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10)
+    again = pickle.loads(pickle.dumps(found))
+    assert again.progress is None
+    assert again.table_ == found.table_

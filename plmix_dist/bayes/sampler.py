@@ -24,6 +24,7 @@ from plmix_dist.inference.fit import fit_mixture
 from plmix_dist.inference.journal import open_journal
 from plmix_dist.inference.map_em import MapEm
 from plmix_dist.inference.settings import FitSettings
+from plmix_dist.kernels.tied_rows import TiedRows
 from plmix_dist.progress import stage_listener
 from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.solvers.gamma_prior import Parameters
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
 
 # Chains begin around a fit, so it need not be exact.
 _START_TOLERANCE = 1e-5
+# Larger numbers of persons are not whole numbers of float64.
+_LARGEST_WEIGHT = 2.0**53
+# Items of copies of tied rows, in one leaf: a sweep needs about 100 bytes for each.
+_MOST_COPIED = 2.0**25
 
 
 @dataclass(frozen=True)
@@ -253,32 +258,48 @@ def _with_mode(
 
 
 class _Weights(NamedTuple):
-    """Sums over rows: persons, rows whose weight is no whole number, and such a weight."""
+    """Of all rows: persons, rows whose weight is no whole number, such a weight, the largest weight; copied items.
+
+    `copied` is the largest number of items of a leaf that a sweep has at a time: tied rows are drawn copy by copy.
+    """
 
     persons: float
     n_broken: int
     broken: float
+    largest: float
+    copied: float
 
 
 def _weights_of_leaf(number: int, block: RankingBlock, params: None) -> _Weights:
     del number, params
-    broken = block.row_weights[block.row_weights != np.floor(block.row_weights)]
-    return _Weights(membership_weight(block), len(broken), float(broken[0]) if len(broken) else 0.0)
+    weights = block.row_weights
+    broken = weights[weights != np.floor(weights)]
+    ties = TiedRows.of(block)
+    copied = 0.0 if ties is None else float((ties.block.row_weights * ties.block.n_listed).sum())
+    return _Weights(
+        membership_weight(block),
+        len(broken),
+        float(broken[0]) if len(broken) else 0.0,
+        float(weights.max(initial=0.0)),
+        copied,
+    )
 
 
-def _first_broken(left: _Weights, right: _Weights) -> _Weights:
+def _of_both(left: _Weights, right: _Weights) -> _Weights:
     return _Weights(
         left.persons + right.persons,
         left.n_broken + right.n_broken,
         left.broken if left.n_broken else right.broken,
+        max(left.largest, right.largest),
+        max(left.copied, right.copied),
     )
 
 
-_WEIGHTS = Aggregation("weights", leaf=_weights_of_leaf, combine=_first_broken)
+_WEIGHTS = Aggregation("weights", leaf=_weights_of_leaf, combine=_of_both)
 
 
 def _weight_of_whole_rows(passes: Passes) -> float:
-    """The number of persons; an error if a weight is no whole number."""
+    """The number of persons; an error if a weight is no whole number, or too large to be drawn."""
     (answer,) = passes.run([Request(_WEIGHTS)])
     if answer.error is not None:
         raise answer.error
@@ -288,5 +309,16 @@ def _weight_of_whole_rows(passes: Passes) -> float:
             f"weights must be whole numbers, because a row of weight w stands for w persons with components of their "
             f"own, but {found.n_broken} rows have others, such as {found.broken:g}; give counts, or fit "
             "PlackettLuceMixture, which takes any weights"
+        )
+    if found.largest > _LARGEST_WEIGHT:
+        raise SettingsError(
+            f"weights must be counts of at most 2**53, but the largest is {found.largest:g}; give smaller counts, or "
+            "fit PlackettLuceMixture, which takes any weights"
+        )
+    if found.copied > _MOST_COPIED:
+        raise SettingsError(
+            f"rankings with ties are drawn copy by copy, and with their weights a leaf has {found.copied:.3g} items of "
+            f"such copies, where at most {_MOST_COPIED:.3g} can be held; give smaller weights to rankings with ties, "
+            "or fit PlackettLuceMixture"
         )
     return found.persons

@@ -168,6 +168,7 @@ def _record(
         "n_sweeps": model.n_iter_,
         "log_likelihood": model.log_likelihood_,
         "map_log_likelihood": model.map_log_likelihood_,
+        "map_converged": model.map_converged_,
         "dic": model.dic_,
         "waic": None if found is None else found._asdict() | {"waic": found.waic},
         "shares": model.shares_.tolist(),
@@ -195,7 +196,8 @@ def _lines(
         ),
     ]
     if model.dic_ is not None:
-        lines.append(("DIC", f"{model.dic_:,.1f}"))
+        near = "" if model.map_converged_ else ", roughly: EM has not reached the mode"
+        lines.append(("DIC", f"{model.dic_:,.1f}{near}"))
     if found is not None:
         unstable = f"; {found.n_unstable:,.0f} persons unstable" if found.n_unstable else ""
         lines.append(

@@ -58,7 +58,7 @@ def _blank_row(task: Task, one: NumberFit) -> Row:
     """The row of a number of components before criteria are known."""
     fit, sample = one.fit, task.look.sample
     status = "unknown"  # what is known holds for one ranking per person
-    if sample.group_starts.all():
+    if one.n_components == 1 or sample.group_starts.all():
         status = identifiability(ordered_lengths(sample), sample.n_items).status(one.n_components)
     search = {} if fit is None else fit.init.get("search", {})
     return {

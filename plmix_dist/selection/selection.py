@@ -215,6 +215,11 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         self._check_fitted()
         return plot_table(self.table_, CRITERIA[self.criterion], self.n_components_, ax)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the progress function, which belongs to this process."""
+        state: dict[str, Any] = super().__getstate__()
+        return state | {"progress": None}
+
     def _numbers(self) -> list[int]:
         """The numbers of components, rising; an error if there are none, or one is no number."""
         given = self.n_components

@@ -27,6 +27,8 @@ _SHOWN = (
     ("n_starts", "of", "{:d}"),
     ("identifiable", "identifiable", "{}"),
 )
+# Fits with as many components left, and values that differ relatively by at most this, are the same fit.
+_SAME = 1e-6
 
 
 class Choice(NamedTuple):
@@ -38,8 +40,9 @@ class Choice(NamedTuple):
         The choice.
     best
         The number with the best value; with a criterion that has standard errors, the choice may be a smaller one.
+        Of several that ended at the same fit, because components lost all their rankings, it is the smallest.
     runner_up
-        The number with the best value among all but the choice; None if there is no other.
+        The number with the best value among those that ended at another fit; None if there is none.
     margin
         By how much the choice is better than the runner-up, in units of the criterion. It is negative if the choice is
         worse, within one standard error.
@@ -65,13 +68,27 @@ def choose(rows: Sequence[Row], criterion: Criterion) -> Choice | None:
     known = {number: loss for number, loss in losses.items() if math.isfinite(loss)}
     if not known:
         return None
-    best = min(known, key=lambda number: (known[number], number))
+    best = min(_same_fits(rows, criterion, min(known, key=lambda number: (known[number], number))))
     errors = {row["n_components"]: criterion.error(row) or 0.0 for row in rows}
     chosen = min(number for number in known if known[number] <= known[best] + errors[number])
-    others = {number: loss for number, loss in known.items() if number != chosen}
+    same = _same_fits(rows, criterion, chosen)
+    others = {number: loss for number, loss in known.items() if number not in same}
     runner_up = min(others, key=lambda number: (others[number], number)) if others else None
     margin = None if runner_up is None else others[runner_up] - known[chosen]
     return Choice(chosen, best, runner_up, margin)
+
+
+def _same_fits(rows: Sequence[Row], criterion: Criterion, number: int) -> list[int]:
+    """The numbers of components that ended at the fit of this one, it included: components may lose all rankings."""
+    own = next(row for row in rows if row["n_components"] == number)
+    loss, n_left = criterion.loss(own), own.get("n_left")
+    close = _SAME * max(1.0, abs(loss))
+    return [
+        row["n_components"]
+        for row in rows
+        if row is own
+        or (n_left is not None and row.get("n_left") == n_left and abs(criterion.loss(row) - loss) <= close)
+    ]
 
 
 def in_words(rows: Sequence[Row], criterion: Criterion, choice: Choice) -> str:
@@ -88,10 +105,20 @@ def in_words(rows: Sequence[Row], criterion: Criterion, choice: Choice) -> str:
     own = by_number[choice.n_components]
     sentences = [_sentence(by_number, criterion, choice)]
     tried = [row["n_components"] for row in rows if math.isfinite(criterion.loss(row))]
-    if choice.n_components == max(tried) and len(tried) > 1:
+    if choice.n_components == max(by_number) and len(tried) > 1:
         sentences.append("No larger number was tried; a larger one may be better")
-    if own.get("n_left") not in (None, choice.n_components):
-        sentences.append(f"Of these, {own['n_left']} are left: the others lost all their rankings")
+    elif choice.n_components == max(tried) < max(by_number):
+        sentences.append("No larger number could be fitted: the table says why")
+    n_left = own.get("n_left")
+    if n_left not in (None, choice.n_components):
+        sentences.append(f"Of these, {n_left} {_are(n_left)} left: the others lost all their rankings")
+    more = [
+        number for number in _same_fits(rows, criterion, choice.n_components) if number > choice.n_components
+    ]
+    if more:
+        sentences.append(
+            f"The same fit was found with {_listed(more)} components, of which {n_left} {_are(n_left)} left"
+        )
     if own.get("identifiable") not in (None, "identifiable", "generic"):
         sentences.append(
             f"{_components(choice.n_components).capitalize()} may not be identifiable from these rankings: do not read "
@@ -128,6 +155,14 @@ def _sentence(by_number: Mapping[int, Row], criterion: Criterion, choice: Choice
         f"{chosen} {have} the {extreme} {criterion.words}, {choice.margin:.5f} above {next_best}, with a standard "
         f"error of {error:.5f}"
     )
+
+
+def _are(number: int | None) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " and ".join(filter(None, [", ".join(map(str, numbers[:-1])), str(numbers[-1])]))
 
 
 def _components(number: int) -> str:

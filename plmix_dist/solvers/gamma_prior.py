@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _LONGEST_STEP = 5.0
 # It ends so far below the best item: odds of 1 to 10 ** 17, where all probabilities have reached their limits.
 _WIDEST_MODE = 40.0
+# A share that has lost all persons ends here: a logarithm of minus infinity cannot be computed with.
+_LEAST_LOG_SHARE = -700.0
 
 
 class Parameters(NamedTuple):
@@ -133,7 +135,7 @@ class GammaPrior(NamedTuple):
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.clip(np.log(wins) - np.log(expected), -_LONGEST_STEP, _LONGEST_STEP)
             shares = sums.shares + (self.concentration - 1)
-            log_shares = np.log(shares) - np.log(shares.sum())
+            log_shares = np.maximum(np.log(shares) - np.log(shares.sum()), _LEAST_LOG_SHARE)
         # An item without wins and offers, under a flat prior, stays where it is.
         there = here.log_worths + np.where(np.isnan(ratio), 0.0, ratio)
         there = np.maximum(there, there.max(axis=1, keepdims=True) - _WIDEST_MODE)
