@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from oracle import order_probability
-from slow_cells import wait
+from slow_cells import end, wait
 
 from benchmarks import common, paper_em_lsr
 from benchmarks.__main__ import NAMES
@@ -58,7 +58,37 @@ def test_experiment__a_cell_that_takes_too_long_is_not_available(
     monkeypatch.setattr(common, "RESULTS", tmp_path)
     cells = [{"seconds": 1}, {"seconds": 0}]
     slow = frame.Experiment("slow", "", lambda _: cells, wait, lambda rows: rows, budget=5.0)
-    assert frame.run(slow, "tiny") == [{"seconds": 0, "x": 1.0}]
+    # The table says what is missing.
+    assert frame.run(slow, "tiny") == [{"seconds": 0, "x": 1.0, "NA": 0}, {"seconds": 1, "x": "NA", "NA": 1}]
+
+
+def test_experiment__a_cell_that_ends_its_process_is_not_available(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    cells = [{"status": 9}, {"status": 0}]
+    deadly = frame.Experiment("deadly", "", lambda _: cells, end, lambda rows: rows)
+    assert frame.run(deadly, "tiny")[0] == {"status": 0, "x": 1.0, "NA": 0}
+
+
+def test_experiment__goes_on_after_a_line_that_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    measured: list[Any] = []
+
+    def measure(cell: dict[str, Any]) -> dict[str, Any]:
+        measured.append(cell["a"])
+        return {"x": 1.0}
+
+    cells = [{"a": number} for number in range(3)]
+    cut = frame.Experiment("cut", "", lambda _: cells, measure, lambda rows: rows)
+    frame.run(cut, "tiny", budgeted=False)
+    kept = tmp_path / "paper" / "cut-tiny.jsonl"
+    kept.write_text(kept.read_text()[:-5])
+    for _ in range(2):
+        frame.run(cut, "tiny", budgeted=False)
+    assert measured == [0, 1, 2, 2]  # the second time nothing is left to do
 
 
 def test_paper_em_lsr__ends_where_our_fit_ends() -> None:
