@@ -13,6 +13,7 @@ from slow_cells import end, wait
 from benchmarks import common, paper_em_lsr
 from benchmarks.__main__ import NAMES
 from benchmarks.paper import frame
+from benchmarks.paper.elections import ELECTIONS, ballots_of
 from benchmarks.paper.experiments import EXPERIMENTS
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.metrics import matched_distance
@@ -119,3 +120,28 @@ def test_in_fresh_process__result_and_its_own_memory() -> None:
     result, peak = common.in_fresh_process(divmod, 17, 5)
     assert result == (3, 2)
     assert 5e6 < peak < held.nbytes
+
+
+def test_real_data_table__what_was_drawn_is_not_told_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    monkeypatch.delenv("PLMIX_SUSHI", raising=False)
+    sizes: list[int] = []
+
+    def measure(cell: dict[str, Any]) -> dict[str, Any]:
+        sizes.append(len(ballots_of(cell["data"], cell["source"])))
+        return {"K": 2, "test log-likelihood": -1.0, "seconds at K": 1.0, "seconds of all K": 1.0}
+
+    table = ELECTIONS._replace(measure=measure)
+    assert {row["drawn"] for row in frame.run(table, "tiny", budgeted=False)} == {"yes"}
+    rankings = tmp_path / "sushi.soc"
+    names = "".join(f"# ALTERNATIVE NAME {item}: {item}\n" for item in range(1, 11))
+    rankings.write_text(
+        "# NUMBER ALTERNATIVES: 10\n# NUMBER VOTERS: 7\n# NUMBER UNIQUE ORDERS: 2\n"
+        f"{names}4: 1,2,3,4,5,6,7,8,9,10\n3: 10,9,8,7,6,5,4,3,2,1\n"
+    )
+    monkeypatch.setenv("PLMIX_SUSHI", str(rankings))
+    assert {row["drawn"] for row in frame.run(table, "tiny", budgeted=False)} == {""}
+    assert set(sizes[:5]) == {5_000}
+    assert set(sizes[5:]) == {7}  # one row per person

@@ -44,27 +44,36 @@ MOVIELENS = (25, 50, 100, 150, 200)
 COMPONENTS = tuple(range(2, 11))
 
 
+def source_of(name: str) -> str:
+    """Where data come from: a part of every cell, so that what was measured on drawn data is never told of real ones."""
+    if name in SOURCES:
+        return SOURCES[name]
+    return os.environ.get("PLMIX_SUSHI" if name == "Sushi" else "PLMIX_MOVIELENS", "simulated")
+
+
 @cache
-def ballots_of(name: str) -> Any:
+def ballots_of(name: str, source: str) -> Any:
     """(n_ballots, n_items): one row per ballot, best first, -1 after the last listed item."""
     if name == "Sushi":
-        return _sushi()
+        return _sushi(source)
     if name.startswith("MovieLens"):
-        return completed_rankings(
-            os.environ.get("PLMIX_MOVIELENS", "simulated"), 17_500, 2_000, int(name.split()[1])
-        )
+        return completed_rankings(source, 17_500, 2_000, int(name.split()[1]))
+    return _one_row_each(DATA / source)
+
+
+def _one_row_each(path: str | Path) -> Any:
+    """(n_ballots, n_items): the ballots of a file; one that was cast several times is as many rows."""
     with tempfile.TemporaryDirectory() as folder:
-        block = pl.ingest(DATA / SOURCES[name], Path(folder) / "store").block()
+        block = pl.ingest(path, Path(folder) / "store").block()
     table = np.full((block.n_rankings, block.n_items), -1)
     table[block.row_of_item(), block.place_of_item()] = block.items
     return np.repeat(table, np.round(block.row_weights).astype(int), axis=0)
 
 
-def _sushi() -> Any:
+def _sushi(source: str) -> Any:
     """5,000 rankings of 10 kinds of sushi; without the file, as many draws from a mixture of 6."""
-    if (path := os.environ.get("PLMIX_SUSHI")) is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            return pl.ingest(path, Path(folder) / "store").block().to_array()
+    if source != "simulated":
+        return _one_row_each(source)
     rng = np.random.default_rng(0)
     return draw_rankings(draw_log_worths(6, 10, None, rng), np.full(6, 1 / 6), 5_000, rng)[0].to_array()
 
@@ -127,12 +136,14 @@ def _block(rows: Any) -> pl.RankingBlock:
 
 def _completed_cells(setting: str) -> list[Row]:
     if not DATA.exists():
-        return [{"data": "Sushi", "ballots": "complete", "seed": 0, "up to": 3}]
+        return [
+            {"data": "Sushi", "source": source_of("Sushi"), "ballots": "complete", "seed": 0, "up to": 3}
+        ]
     names = ("APA 1998",) if setting == "tiny" else tuple(SOURCES)
     n_seeds = 1 if setting == "tiny" else 10
     most = 3 if setting == "tiny" else 10
     return [
-        {"data": name, "ballots": kind, "seed": seed, "up to": most}
+        {"data": name, "source": source_of(name), "ballots": kind, "seed": seed, "up to": most}
         for name in names
         for kind in ("completed", "as they are")
         for seed in range(n_seeds)
@@ -141,7 +152,7 @@ def _completed_cells(setting: str) -> list[Row]:
 
 def _measure_completed(cell: Row) -> Row:
     rng = np.random.default_rng(cell["seed"])
-    ballots = ballots_of(cell["data"])
+    ballots = ballots_of(cell["data"], cell["source"])
     if cell["ballots"] == "completed":
         ballots = complete_at_random(ballots, rng)
     components = tuple(range(2, cell["up to"] + 1))
@@ -180,13 +191,15 @@ def _table_cells(setting: str) -> list[Row]:
     names = ["Sushi"] if setting == "tiny" else [*names, *(f"MovieLens {n}" for n in sizes)]
     most = 3 if setting == "tiny" else 10
     return [
-        {"data": name, "method": method, "up to": most} for name in names for method in (*FOUR, "default")
+        {"data": name, "source": source_of(name), "method": method, "up to": most}
+        for name in names
+        for method in (*FOUR, "default")
     ]
 
 
 def _measure_table(cell: Row) -> Row:
     rng = np.random.default_rng(0)
-    ballots = complete_at_random(ballots_of(cell["data"]), rng)
+    ballots = complete_at_random(ballots_of(cell["data"], cell["source"]), rng)
     return _by_validation(cell["method"], ballots, 0, tuple(range(2, cell["up to"] + 1)), rng)
 
 
@@ -200,9 +213,7 @@ def _published(row: Row) -> Row:
     likelihood = seconds = None
     if row["method"] in FOUR:
         likelihood, seconds = (column[FOUR.index(row["method"])] for column in PUBLISHED[row["data"]])
-    is_drawn = (row["data"] == "Sushi" and "PLMIX_SUSHI" not in os.environ) or (
-        row["data"].startswith("MovieLens") and "PLMIX_MOVIELENS" not in os.environ
-    )
+    is_drawn = row["source"] == "simulated"
     return {
         "published log-likelihood": "" if is_drawn or likelihood is None else likelihood,
         "published seconds": seconds or "",
