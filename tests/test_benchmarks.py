@@ -15,6 +15,7 @@ from benchmarks.__main__ import NAMES
 from benchmarks.paper import frame
 from benchmarks.paper.elections import ELECTIONS, ballots_of
 from benchmarks.paper.experiments import EXPERIMENTS
+from benchmarks.paper.learning_curves import completed_rankings
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.metrics import matched_distance
 
@@ -145,3 +146,17 @@ def test_real_data_table__what_was_drawn_is_not_told_of_a_file(
     assert {row["drawn"] for row in frame.run(table, "tiny", budgeted=False)} == {""}
     assert set(sizes[:5]) == {5_000}
     assert set(sizes[5:]) == {7}  # one row per person
+
+
+def test_learning_curves__ratings_of_a_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ratings = tmp_path / "ratings.dat"
+    lines = [
+        f"{user}::{item}::{rng.integers(1, 6)}::0\n"
+        for user in range(1, 41)
+        for item in rng.permutation(12)[:9] + 1
+    ]
+    ratings.write_text("".join(lines))
+    found = completed_rankings(str(ratings), n_users=30, n_all=12, n_items=5)
+    assert found.shape == (30, 5)
+    assert (np.sort(found, axis=1) == np.arange(5)).all()

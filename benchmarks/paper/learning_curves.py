@@ -44,12 +44,12 @@ def _cells(setting: str) -> list[Row]:
 
 @cache
 def completed_rankings(source: str, n_users: int, n_all: int, n_items: int) -> Any:
-    """(users, n_items): the n_items whose ranks vary most, as each user orders them."""
+    """(users, n_items): the n_items whose ranks vary most, as each user orders them; at most n_users, drawn from all."""
+    rng = np.random.default_rng(0)
     if source != "simulated":
         with tempfile.TemporaryDirectory() as folder:
-            store = pl.ingest_ratings(source, Path(folder) / "store", complete=RANK, items=n_items)
-            return store.block().to_array()
-    rng = np.random.default_rng(0)
+            store = pl.ingest_ratings(source, Path(folder) / "store", complete=RANK, n_items=n_items)
+            return rng.permutation(store.block().to_array())[:n_users]
     rank = min(RANK, n_all // 2)
     # A few tastes around which users gather, and their own ways: what a completed matrix looks like.
     tastes = rng.standard_normal((6, rank))[rng.integers(0, 6, n_users)]
