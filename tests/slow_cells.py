@@ -1,4 +1,4 @@
-"""Cells of experiments that take too long or end their process; a module of its own, so that another process imports nothing else."""
+"""Cells that take too long or end their process; a module of its own, so that another process imports little else."""
 
 from __future__ import annotations
 

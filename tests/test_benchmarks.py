@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +18,10 @@ from benchmarks.paper import frame
 from benchmarks.paper.elections import ELECTIONS, ballots_of
 from benchmarks.paper.experiments import EXPERIMENTS
 from benchmarks.paper.learning_curves import completed_rankings
+from benchmarks.paper.synthetic import simulated
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.metrics import matched_distance
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from plmix_dist.rankings.simulate import draw_rankings
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -160,3 +161,31 @@ def test_learning_curves__ratings_of_a_file(tmp_path: Path) -> None:
     found = completed_rankings(str(ratings), n_users=30, n_all=12, n_items=5)
     assert found.shape == (30, 5)
     assert (np.sort(found, axis=1) == np.arange(5)).all()
+
+
+def test_bounds__norm_and_gap_by_their_definition() -> None:
+    (cell,) = EXPERIMENTS["bounds"].cells("tiny")
+    found = EXPERIMENTS["bounds"].measure(cell)
+    truth, block = simulated(cell)
+    _, components = draw_rankings(  # the same draws again
+        truth, np.full(2, 0.5), cell["m"], np.random.default_rng([2, cell["m"], cell["trial"], 2])
+    )
+    before = [(i, j) for i in range(cell["n"]) for j in range(i + 1, cell["n"])]
+    centres = np.array([[1 / (1 + np.exp(own[j] - own[i])) for i, j in before] for own in truth])
+    rows = [[float(row.index(i) < row.index(j)) for i, j in before] for row in block.to_array().tolist()]
+    norm = np.linalg.norm(np.array(rows) - centres[np.asarray(components)], ord=2)
+    assert found["norm of the noise"] == pytest.approx(norm)
+    assert found["over sqrt(n (m + n))"] == pytest.approx(norm / np.sqrt(cell["n"] * (cell["m"] + cell["n"])))
+    assert found["gap of centres"] == pytest.approx(np.linalg.norm(centres[0] - centres[1]))
+
+
+def test_pages__name_experiments_that_are_there() -> None:
+    pages = (Path(__file__).parents[1] / "docs").glob("**/*.md")
+    named = [
+        name
+        for page in pages
+        for names in re.findall(r"python -m benchmarks\.paper((?: [a-z][a-z_-]*)*)", page.read_text())
+        for name in names.split()
+    ]
+    assert named
+    assert set(named) <= set(EXPERIMENTS)

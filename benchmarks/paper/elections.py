@@ -45,7 +45,7 @@ COMPONENTS = tuple(range(2, 11))
 
 
 def source_of(name: str) -> str:
-    """Where data come from: a part of every cell, so that what was measured on drawn data is never told of real ones."""
+    """Where data come from. It is a part of every cell: what was measured on drawn data is never told of real ones."""
     if name in SOURCES:
         return SOURCES[name]
     return os.environ.get("PLMIX_SUSHI" if name == "Sushi" else "PLMIX_MOVIELENS", "simulated")
@@ -136,9 +136,7 @@ def _block(rows: Any) -> pl.RankingBlock:
 
 def _completed_cells(setting: str) -> list[Row]:
     if not DATA.exists():
-        return [
-            {"data": "Sushi", "source": source_of("Sushi"), "ballots": "complete", "seed": 0, "up to": 3}
-        ]
+        return [{"data": "Sushi", "source": source_of("Sushi"), "ballots": "complete", "seed": 0, "up to": 3}]
     names = ("APA 1998",) if setting == "tiny" else tuple(SOURCES)
     n_seeds = 1 if setting == "tiny" else 10
     most = 3 if setting == "tiny" else 10
