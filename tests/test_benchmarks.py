@@ -15,11 +15,12 @@ from slow_cells import end, wait
 from benchmarks import common, paper_em_lsr
 from benchmarks.__main__ import NAMES
 from benchmarks.paper import frame
-from benchmarks.paper.elections import ELECTIONS, ballots_of
+from benchmarks.paper.elections import ELECTIONS, ballots_of, by_validation
 from benchmarks.paper.experiments import EXPERIMENTS
 from benchmarks.paper.learning_curves import completed_rankings
 from benchmarks.paper.synthetic import simulated
 from plmix_dist import PlackettLuceMixture
+from plmix_dist.errors import FitError
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_rankings
 
@@ -189,3 +190,13 @@ def test_pages__name_experiments_that_are_there() -> None:
     ]
     assert named
     assert set(named) <= set(EXPERIMENTS)
+
+
+def test_by_validation__a_number_of_components_without_an_estimate_is_passed_over() -> None:
+    rng = np.random.default_rng(0)
+    ballots = np.array([rng.permutation(6) for _ in range(60)])
+    found = by_validation("EM-LSR", ballots, 0, (1, 8), np.random.default_rng(0))
+    assert found["K"] == 1
+    assert found["K without estimate"] == "8"
+    with pytest.raises(FitError):
+        by_validation("EM-LSR", ballots, 0, (8,), np.random.default_rng(0))

@@ -25,6 +25,7 @@ from benchmarks.paper.frame import Experiment, Row
 from benchmarks.paper.learning_curves import completed_rankings
 from benchmarks.paper.methods import FOUR, fitted, mean_log_likelihood
 from benchmarks.real_data import DATA, SOURCES
+from plmix_dist.errors import FitError
 from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
 
 # The paper's table, the four methods in the order of FOUR: test log-likelihood per ranking, and seconds.
@@ -99,17 +100,24 @@ def _split(ballots: Any, rng: np.random.Generator) -> tuple[Any, Any, Any]:
     return inference, validation, test
 
 
-def _by_validation(
+def by_validation(
     method: str, ballots: Any, seed: int, components: tuple[int, ...], rng: np.random.Generator
 ) -> Row:
-    """The K with the least BIC on validation rows, its test log-likelihood, and seconds."""
+    """The K with the least BIC on validation rows, its test log-likelihood, and seconds.
+
+    A K without an estimate cannot be chosen; only if no K has one, there is none.
+    """
     inference, validation, test = (_block(rows) for rows in _split(ballots, rng))
     n_items = ballots.shape[1]
-    seconds, best = {}, (np.inf, 0, None)
+    seconds, best, failed = {}, (np.inf, 0, None), {}
     begun = time.perf_counter()
     for n_components in components:
         started = time.perf_counter()
-        model = fitted(method, inference, n_components, seed).model
+        try:
+            model = fitted(method, inference, n_components, seed).model
+        except FitError as error:
+            failed[n_components] = error
+            continue
         seconds[n_components] = time.perf_counter() - started
         n_parameters = n_components * (n_items - 1) + n_components - 1
         log_likelihood = mean_log_likelihood(model, validation) * validation.n_rankings
@@ -117,9 +125,12 @@ def _by_validation(
         best = min(best, (criterion, n_components, model), key=lambda found: found[0])
     whole = time.perf_counter() - begun
     _, chosen, model = best
+    if model is None:
+        raise failed[components[0]]
     return {
         "test log-likelihood": mean_log_likelihood(model, test),
         "K": chosen,
+        "K without estimate": " ".join(map(str, failed)),
         "seconds at K": seconds[chosen],
         "seconds of all K": whole,
     }
@@ -155,7 +166,7 @@ def _measure_completed(cell: Row) -> Row:
         ballots = complete_at_random(ballots, rng)
     components = tuple(range(2, cell["up to"] + 1))
     method = "EM-LSR" if cell["ballots"] == "completed" else "default"
-    return _by_validation(method, ballots, cell["seed"], components, rng)
+    return by_validation(method, ballots, cell["seed"], components, rng)
 
 
 def _completed_summary(rows: list[Row]) -> list[Row]:
@@ -198,12 +209,20 @@ def _table_cells(setting: str) -> list[Row]:
 def _measure_table(cell: Row) -> Row:
     rng = np.random.default_rng(0)
     ballots = complete_at_random(ballots_of(cell["data"], cell["source"]), rng)
-    return _by_validation(cell["method"], ballots, 0, tuple(range(2, cell["up to"] + 1)), rng)
+    return by_validation(cell["method"], ballots, 0, tuple(range(2, cell["up to"] + 1)), rng)
 
 
 def _table_summary(rows: list[Row]) -> list[Row]:
-    shown = ("data", "method", "K", "test log-likelihood", "seconds at K", "seconds of all K")
-    return [{name: row[name] for name in shown} | _published(row) for row in rows]
+    shown = (
+        "data",
+        "method",
+        "K",
+        "K without estimate",
+        "test log-likelihood",
+        "seconds at K",
+        "seconds of all K",
+    )
+    return [{name: row.get(name, "") for name in shown} | _published(row) for row in rows]
 
 
 def _published(row: Row) -> Row:

@@ -44,7 +44,7 @@ def _cells(setting: str) -> list[Row]:
 
 @cache
 def completed_rankings(source: str, n_users: int, n_all: int, n_items: int) -> Any:
-    """(users, n_items): the n_items whose ranks vary most, as each user orders them; at most n_users, drawn at random."""
+    """(users, n_items): the n_items whose ranks vary most, as users order them; at most n_users, drawn at random."""
     rng = np.random.default_rng(0)
     if source != "simulated":
         with tempfile.TemporaryDirectory() as folder:
