@@ -225,8 +225,8 @@ def _refuse_contradictions(settings: dict[str, Any]) -> None:
         typed = name in settings and context.get_parameter_source(name) is not ParameterSource.DEFAULT
         if typed and name not in method.open and settings[name] != value:
             raise SettingsError(
-                f"method={method.name!r} has {name}={value!r}, but {name} is {shown(settings[name])}; leave {name} out, "
-                "or leave method out and set the parameters you want"
+                f"method={method.name!r} has {name}={value!r}, but {name} is {shown(settings[name])}; leave {name} "
+                "out, or leave method out and set the parameters you want"
             )
 
 
