@@ -18,3 +18,14 @@ def end(cell: dict[str, Any]) -> dict[str, Any]:
     if cell["status"]:
         os._exit(cell["status"])
     return {"x": 1.0}
+
+
+def get_warm() -> None:
+    """What a process does before it measures."""
+    os.environ["PLMIX_TEST_WARM"] = "yes"
+
+
+def is_warm(cell: dict[str, Any]) -> dict[str, Any]:
+    """Whether it was done."""
+    del cell
+    return {"warm": "PLMIX_TEST_WARM" in os.environ}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracle import order_probability
-from slow_cells import end, wait
+from slow_cells import end, get_warm, is_warm, wait
 
 from benchmarks import common, paper_em_lsr
 from benchmarks.__main__ import NAMES
@@ -200,3 +200,19 @@ def test_by_validation__a_number_of_components_without_an_estimate_is_passed_ove
     assert found["K without estimate"] == "8"
     with pytest.raises(FitError):
         by_validation("EM-LSR", ballots, 0, (8,), np.random.default_rng(0))
+
+
+def test_experiment__a_new_process_is_warm_before_it_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    cells = [{"a": 0}]
+    warmed = frame.Experiment("warmed", "", lambda _: cells, is_warm, lambda rows: rows, warm_up=get_warm)
+    assert frame.run(warmed, "tiny") == [{"a": 0, "warm": True}]
+    timed = [own for own in EXPERIMENTS.values() if any("seconds" in name for name in _tiny_columns(own))]
+    assert all(own.warm_up is not None for own in timed)
+    assert len(timed) >= 6
+
+
+def _tiny_columns(experiment: frame.Experiment) -> set[str]:
+    return set(experiment.measure(experiment.cells("tiny")[0]))

@@ -23,7 +23,7 @@ import numpy as np
 import plmix_dist as pl
 from benchmarks.paper.frame import Experiment, Row
 from benchmarks.paper.learning_curves import completed_rankings
-from benchmarks.paper.methods import FOUR, fitted, mean_log_likelihood
+from benchmarks.paper.methods import FOUR, fitted, mean_log_likelihood, warm_up
 from benchmarks.real_data import DATA, SOURCES
 from plmix_dist.errors import FitError
 from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
@@ -246,6 +246,7 @@ COMPLETED = Experiment(
     _measure_completed,
     _completed_summary,
     budget=1_800.0,
+    warm_up=warm_up,
 )
 ELECTIONS = Experiment(
     "real-data-table",
@@ -254,4 +255,5 @@ ELECTIONS = Experiment(
     _measure_table,
     _table_summary,
     budget=1_800.0,
+    warm_up=warm_up,
 )

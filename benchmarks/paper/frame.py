@@ -45,6 +45,8 @@ class Experiment(NamedTuple):
         Seconds that a cell may take; one that takes longer is NA, and the table says so.
     panels
         Curves to draw from the summary, one tuple per panel; see `Curves`.
+    warm_up
+        Called in a new process before cells are measured there, so that no cell pays for imports and compiling.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Experiment(NamedTuple):
     summary: Callable[[list[Row]], list[Row]]
     budget: float = 600.0
     panels: Callable[[list[Row]], list[Curves]] | None = None
+    warm_up: Callable[[], None] | None = None
 
 
 class Curves(NamedTuple):
@@ -78,7 +81,7 @@ def run(experiment: Experiment, setting: str, *, budgeted: bool = True) -> list[
     done = {_key(row["cell"]): row["found"] for row in _read(kept)}
     cells = experiment.cells(setting)
     print(f"{experiment.name} ({setting}): {len(cells)} cells. The paper: {experiment.claim}")
-    with Worker() if budgeted else contextlib.nullcontext() as worker:
+    with Worker(experiment.warm_up) if budgeted else contextlib.nullcontext() as worker:
         for number, cell in enumerate(cells):
             if _key(cell) in done:
                 continue
@@ -101,9 +104,13 @@ def run(experiment: Experiment, setting: str, *, budgeted: bool = True) -> list[
 class Worker:
     """A process that measures cells one after the other. One that takes too long is ended, and a new one begun."""
 
+    def __init__(self, warm_up: Callable[[], None] | None = None) -> None:
+        self._warm_up = warm_up or int
+
     def __enter__(self) -> Worker:
         self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-        self._pool.submit(int).result()  # budgets count from when the process is there
+        # Budgets count from when the process is there, and so do the seconds that cells measure.
+        self._pool.submit(self._warm_up).result()
         return self
 
     def __exit__(self, *error: object) -> None:

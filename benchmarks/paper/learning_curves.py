@@ -16,7 +16,7 @@ import numpy as np
 
 import plmix_dist as pl
 from benchmarks.paper.frame import Curves, Experiment, Row, averaged
-from benchmarks.paper.methods import FOUR, fitted, mean_log_likelihood
+from benchmarks.paper.methods import FOUR, fitted, mean_log_likelihood, warm_up
 
 GRIDS: dict[str, dict[str, Any]] = {
     "tiny": {"n": (6,), "m": (100,), "trials": 1, "K": 2, "users": 300, "items": 20},
@@ -97,4 +97,5 @@ LEARNING_CURVES = Experiment(
     _measure,
     _summary,
     panels=_panels,
+    warm_up=warm_up,
 )

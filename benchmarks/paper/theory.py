@@ -11,7 +11,7 @@ from scipy.sparse.linalg import svds
 from scipy.spatial.distance import pdist
 
 from benchmarks.paper.frame import Curves, Experiment, Row, averaged
-from benchmarks.paper.methods import fitted, spectral_start
+from benchmarks.paper.methods import fitted, spectral_start, warm_up
 from benchmarks.paper.synthetic import simulated
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
@@ -181,4 +181,5 @@ LSR_AGAINST_CML = Experiment(
     _measure_growth,
     _growth_summary,
     panels=_growth_panels,
+    warm_up=warm_up,
 )
