@@ -439,6 +439,19 @@ def test_settings__another_m_step_from_the_same_start(table: Table, model: Plack
     assert emm.log_likelihood_ / len(table) == pytest.approx(model.log_likelihood_ / len(table), abs=1e-8)
 
 
+def test_em__mm_and_lsr_take_the_same_iterations(table: Table) -> None:
+    # M-steps are solved to their end, and the rule for the end looks at solved ones: also where it is loose.
+    lsr, emm = (
+        PlackettLuceMixture(3, method="paper", svd_rank=3, m_step=m_step, tol=1e-4, random_state=0).fit(
+            table, client=False
+        )
+        for m_step in ("lsr", "mm")
+    )
+    assert lsr.n_iter_ == emm.n_iter_ > 1
+    assert all("inner_passes" in record for record in emm.history_)
+    assert matched_distance(lsr.log_worths_, emm.log_worths_) < 1e-3
+
+
 def test_settings__stochastic_steps_from_the_same_start(table: Table, model: PlackettLuceMixture) -> None:
     settings: dict[str, Any] = {
         "method": "paper",
