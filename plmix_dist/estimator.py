@@ -135,7 +135,8 @@ class PlackettLuceMixture(ReportMethods, InterchangeMethods, MixtureEstimator):
     shares_ : (n_components,)
         With covariates of persons: the mean over persons.
     posterior_shares_ : (n_components,)
-        The mean posterior of all rankings at the end; differs from `shares_` where `shares` were given.
+        The mean posterior of all rankings at the end; differs from `shares_` where `shares` were given. With
+        m_step="stochastic-lsr" the shares of the memberships drawn last.
     share_coefficients_ : (n_components, n_columns + 1)
         Intercept and coefficients of each component, if the fit had `membership_covariates`; otherwise None. Those of
         the first component are 0.

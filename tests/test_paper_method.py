@@ -439,6 +439,33 @@ def test_settings__another_m_step_from_the_same_start(table: Table, model: Plack
     assert emm.log_likelihood_ / len(table) == pytest.approx(model.log_likelihood_ / len(table), abs=1e-8)
 
 
+def test_em__mm_and_lsr_take_the_same_iterations(table: Table) -> None:
+    # M-steps are solved to their end, and the rule for the end looks at solved ones: also where it is loose.
+    lsr, emm = (
+        PlackettLuceMixture(3, method="paper", svd_rank=3, m_step=m_step, tol=1e-4, random_state=0).fit(
+            table, client=False
+        )
+        for m_step in ("lsr", "mm")
+    )
+    assert lsr.n_iter_ == emm.n_iter_ > 1
+    assert all("inner_passes" in record for record in emm.history_)
+    assert matched_distance(lsr.log_worths_, emm.log_worths_) < 1e-3
+
+
+def test_settings__stochastic_steps_from_the_same_start(table: Table, model: PlackettLuceMixture) -> None:
+    settings: dict[str, Any] = {
+        "method": "paper",
+        "svd_rank": 3,
+        "m_step": "stochastic-lsr",
+        "random_state": 0,
+    }
+    drawn = PlackettLuceMixture(3, max_iter=7, **settings).fit(table, client=False)
+    assert (drawn.m_step_, drawn.n_iter_) == ("stochastic-lsr", 7)
+    assert drawn.history_[0]["log_likelihood"] == pytest.approx(model.history_[0]["log_likelihood"])
+    with pytest.raises(SettingsError, match='choose em="fused"'):
+        PlackettLuceMixture(3, em="exact", **settings).fit(table, client=False)
+
+
 # --- the same bits everywhere ----------------------------------------------------------------------------
 
 
@@ -521,3 +548,8 @@ def test_command_line(shell: Callable[..., Said], tmp_path: Path) -> None:  # no
     assert_allclose(said["posterior_shares"], said["shares"], atol=1e-3)
     assert json.loads((tmp_path / "m/model.json").read_text())["job"]["method"] == "paper"
     assert "method='paper' has alpha=0.0" in shell(*fit, "--alpha", "0.5", "--out", "n", code=1).err
+    # What was typed is meant, also if it is a default.
+    for typed in (("--alpha", "1"), ("--accelerate",), ("--em", "fused")):
+        assert "method='paper' has" in shell(*fit, *typed, "--out", "n", code=1).err
+    said = json.loads(shell(*fit, "--alpha", "0", "--em", "exact", "--n-init", "1", "--out", "o").out)
+    assert said["method"] == "paper"

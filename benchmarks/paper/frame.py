@@ -8,6 +8,7 @@ import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures import TimeoutError as TooLong
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,9 +42,11 @@ class Experiment(NamedTuple):
     summary
         The table, from the rows of all cells: each is a cell with what was measured.
     budget
-        Seconds that a cell may take; one that takes longer is NA.
+        Seconds that a cell may take; one that takes longer is NA, and the table says so.
     panels
         Curves to draw from the summary, one tuple per panel; see `Curves`.
+    warm_up
+        Called in a new process before cells are measured there, so that no cell pays for imports and compiling.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Experiment(NamedTuple):
     summary: Callable[[list[Row]], list[Row]]
     budget: float = 600.0
     panels: Callable[[list[Row]], list[Curves]] | None = None
+    warm_up: Callable[[], None] | None = None
 
 
 class Curves(NamedTuple):
@@ -77,7 +81,7 @@ def run(experiment: Experiment, setting: str, *, budgeted: bool = True) -> list[
     done = {_key(row["cell"]): row["found"] for row in _read(kept)}
     cells = experiment.cells(setting)
     print(f"{experiment.name} ({setting}): {len(cells)} cells. The paper: {experiment.claim}")
-    with Worker() if budgeted else contextlib.nullcontext() as worker:
+    with Worker(experiment.warm_up) if budgeted else contextlib.nullcontext() as worker:
         for number, cell in enumerate(cells):
             if _key(cell) in done:
                 continue
@@ -89,31 +93,38 @@ def run(experiment: Experiment, setting: str, *, budgeted: bool = True) -> list[
             seconds = time.perf_counter() - begun
             print(f"{number + 1}/{len(cells)} {cell} {_short(found)} ({seconds:.1f} s)", flush=True)
     rows = [cell | done[_key(cell)] for cell in cells if done[_key(cell)] is not None]
-    table = experiment.summary(rows) if rows else [{"cells": len(cells), "measured": 0}]
+    measured = experiment.summary(rows) if rows else []
+    table = with_missing(measured, [cell for cell in cells if done[_key(cell)] is None])
     common.save(f"paper-{experiment.name}-{setting}", table)
     if experiment.panels is not None and rows and setting != "tiny":
-        _draw(experiment, setting, experiment.panels(table))
+        _draw(experiment, setting, experiment.panels(measured))
     return table
 
 
 class Worker:
     """A process that measures cells one after the other. One that takes too long is ended, and a new one begun."""
 
+    def __init__(self, warm_up: Callable[[], None] | None = None) -> None:
+        self._warm_up = warm_up or int
+
     def __enter__(self) -> Worker:
         self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-        self._pool.submit(int).result()  # budgets count from when the process is there
+        # Budgets count from when the process is there, and so do the seconds that cells measure.
+        self._pool.submit(self._warm_up).result()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown()
 
     def measure(self, experiment: Experiment, cell: Row) -> Row | None:
-        """What a cell gives; None if that takes longer than the budget."""
+        """What a cell gives; None if that takes longer than the budget, or ends the process: it had no memory left."""
         future = self._pool.submit(experiment.measure, cell)
         try:
             return future.result(experiment.budget)
-        except TooLong:
-            for process in list(self._pool._processes.values()):
+        except (TooLong, BrokenProcessPool) as error:
+            if isinstance(error, BrokenProcessPool):
+                print("the process that measured was ended")
+            for process in list((self._pool._processes or {}).values()):
                 process.kill()
             with contextlib.suppress(Exception):
                 self._pool.shutdown(cancel_futures=True)
@@ -128,6 +139,27 @@ def _estimate(experiment: Experiment, cell: Row, worker: Worker | None) -> Row |
     except FitError as error:
         print(f"no estimate: {error}")
         return None
+
+
+def with_missing(table: list[Row], missing: list[Row]) -> list[Row]:
+    """The table with a last column, how many cells of a row are not available; rows that have no others come last.
+
+    >>> with_missing([{"m": 1, "x": 2.0}], [{"m": 1, "trial": 1}, {"m": 5, "trial": 0}])
+    [{'m': 1, 'x': 2.0, 'NA': 1}, {'m': 5, 'x': 'NA', 'NA': 1}]
+    """
+    if not missing:
+        return table
+    rows = [row | {"NA": 0} for row in table]
+    columns = tuple(table[0]) if table else tuple(missing[0])
+    for cell in missing:
+        known = {name: cell[name] for name in columns if name in cell}
+        own = [row for row in rows if known.items() <= {name: row[name] for name in known}.items()]
+        if not own:
+            own = [dict.fromkeys(columns, "NA") | known | {"NA": 0}]
+            rows += own
+        for row in own:
+            row["NA"] += 1
+    return rows
 
 
 def averaged(rows: Iterable[Row], by: tuple[str, ...], values: tuple[str, ...]) -> list[Row]:
@@ -163,12 +195,14 @@ def _draw(experiment: Experiment, setting: str, panels: list[Curves]) -> None:
 
 
 def _read(path: Path) -> list[Row]:
-    """The cells that are done. A last line that was cut off is not."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else ():
-        with contextlib.suppress(json.JSONDecodeError):
-            rows.append(json.loads(line))
-    return rows
+    """The cells that are done. A last line that was cut off is not; it is taken away, or the next would follow it."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    if not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+        path.write_text(text)
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def _key(cell: Row) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 import plmix_dist as pl
 from benchmarks.paper.frame import Curves, Experiment, Row, averaged
-from benchmarks.paper.methods import FOUR, fitted, mean_log_likelihood
+from benchmarks.paper.methods import FOUR, fitted, mean_log_likelihood, warm_up
 
 GRIDS: dict[str, dict[str, Any]] = {
     "tiny": {"n": (6,), "m": (100,), "trials": 1, "K": 2, "users": 300, "items": 20},
@@ -44,12 +44,12 @@ def _cells(setting: str) -> list[Row]:
 
 @cache
 def completed_rankings(source: str, n_users: int, n_all: int, n_items: int) -> Any:
-    """(users, n_items): the n_items whose ranks vary most, as each user orders them."""
+    """(users, n_items): the n_items whose ranks vary most, as users order them; at most n_users, drawn at random."""
+    rng = np.random.default_rng(0)
     if source != "simulated":
         with tempfile.TemporaryDirectory() as folder:
-            store = pl.ingest_ratings(source, Path(folder) / "store", complete=RANK, items=n_items)
-            return store.block().to_array()
-    rng = np.random.default_rng(0)
+            store = pl.ingest_ratings(source, Path(folder) / "store", complete=RANK, n_items=n_items)
+            return rng.permutation(store.block().to_array())[:n_users]
     rank = min(RANK, n_all // 2)
     # A few tastes around which users gather, and their own ways: what a completed matrix looks like.
     tastes = rng.standard_normal((6, rank))[rng.integers(0, 6, n_users)]
@@ -97,4 +97,5 @@ LEARNING_CURVES = Experiment(
     _measure,
     _summary,
     panels=_panels,
+    warm_up=warm_up,
 )

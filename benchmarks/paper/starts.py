@@ -10,7 +10,7 @@ import numpy as np
 
 import plmix_dist as pl
 from benchmarks.paper.frame import Experiment, Row, averaged
-from benchmarks.paper.methods import fitted, spectral_start
+from benchmarks.paper.methods import fitted, spectral_start, warm_up
 from benchmarks.paper.synthetic import simulated
 from plmix_dist.metrics import matched_distance
 
@@ -29,7 +29,7 @@ SIZES["released"] = SIZES["paper"] = [
     {"n": 100, "L": 20, "K": 8, "m": 20_000},
 ]
 TRIALS = {"tiny": 1, "quick": 3, "released": 25, "paper": 25}
-KINDS = ("least squares", "LSR in clusters", "our default", "moments", "random")
+KINDS = ("least squares", "LSR in clusters", "rank embedding", "moments", "random")
 MULTIPLIERS = (1.0, 0.3, 0.1, 0.03, 0.01)
 
 
@@ -38,7 +38,7 @@ def _start(kind: str, block: Any, n_components: int, seed: int) -> Any:
         return spectral_start(block, n_components, seed)
     if kind == "LSR in clusters":
         return spectral_start(block, n_components, seed, cluster_worths="lsr")
-    if kind == "our default":
+    if kind == "rank embedding":
         return spectral_start(block, n_components, seed, method=None, svd_rank="auto")
     if kind == "moments":
         return pl.PlackettLuceMixture(
@@ -115,6 +115,7 @@ STARTS = Experiment(
     _cells,
     _measure,
     _summary,
+    warm_up=warm_up,
 )
 THRESHOLD = Experiment(
     "threshold",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.paper.frame import Experiment, Row, averaged
-from benchmarks.paper.methods import FOUR, fitted, spectral_start
+from benchmarks.paper.methods import FOUR, fitted, spectral_start, warm_up
 from benchmarks.paper.synthetic import simulated
 from plmix_dist.metrics import matched_distance
 
@@ -59,4 +59,5 @@ SURROGATES = Experiment(
     _cells,
     _measure,
     _summary,
+    warm_up=warm_up,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.paper.frame import Curves, Experiment, Row, averaged
-from benchmarks.paper.methods import FOUR, fitted
+from benchmarks.paper.methods import FOUR, fitted, warm_up
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
 
@@ -82,6 +82,7 @@ SYNTHETIC = Experiment(
     _measure,
     _summary,
     panels=_panels,
+    warm_up=warm_up,
 )
 RIVALS = Experiment(
     "rivals",
@@ -91,4 +92,5 @@ RIVALS = Experiment(
     _measure,
     _summary,
     panels=_panels,
+    warm_up=warm_up,
 )

@@ -8,6 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.core import ParameterSource
 
 from plmix_dist import __version__
 from plmix_dist.cli import plmix
@@ -28,6 +29,7 @@ from plmix_dist.cli.options import (
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
 from plmix_dist.errors import PlmixError, SettingsError, StoreError, StoreExistsError, StoreNotFoundError
 from plmix_dist.interruption import time_limit
+from plmix_dist.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,6 +177,7 @@ def fit(
     on from its last state.
     """
     begun = time.perf_counter()
+    _refuse_contradictions(settings)
     with fit_progress(talk, settings["tol"], settings["max_iter"]) as progress:
         if progress is not None:
             progress.stage({"stage": "open", "state": "begun"})
@@ -209,6 +212,22 @@ def fit(
     lines = [*_fit_lines(model, record, _unit(opened)), *_truth_lines(model, store, record)]
     show(lines, record, **vars(talk))
     return _exit_code(model)
+
+
+def _refuse_contradictions(settings: dict[str, Any]) -> None:
+    """An error if an option was typed that the method sets otherwise; an estimator cannot know a typed default."""
+    from plmix_dist.inference.methods import METHODS
+
+    if settings["method"] is None:
+        return
+    method, context = METHODS[settings["method"]], click.get_current_context()
+    for name, value in method.settings.items():
+        typed = name in settings and context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if typed and name not in method.open and settings[name] != value:
+            raise SettingsError(
+                f"method={method.name!r} has {name}={value!r}, but {name} is {shown(settings[name])}; leave {name} "
+                "out, or leave method out and set the parameters you want"
+            )
 
 
 def what_is_left(
@@ -378,7 +397,7 @@ def job_of(opened: RankingStore, seed: int, settings: dict[str, Any]) -> dict[st
     from plmix_dist.store.reader import digest_of_store
 
     init = settings["init"]
-    if init not in ("spectral", "kernel", "random"):
+    if init not in ("spectral", "kernel", "moments", "random"):
         with contextlib.suppress(PlmixError, OSError):  # what is wrong with it, the fit will say
             init = f"{init} {sha256(Location.of(init).read_bytes('model.json'))[:12]}"
     told = {name: value for name, value in settings.items() if name != "residency"}  # it changes no bit

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from plmix_dist.rankings.row_parts import RowPart
     from plmix_dist.solvers import MStep, Worths
 
-# An exact M-step is solved to this share of the tolerance of the whole fit, so that all its digits can be relied on.
-_INNER_TOLERANCE = 0.1
 _INNER_STEPS = 200
 # Log-worths that range further than this are on their way to infinity: odds of 1 to 10 ** 130.
 WIDEST_FIT = 300.0
@@ -172,7 +170,9 @@ class Em:
             return self._told_inner(state, state.inner, summary, steps)
         timing = answer.timing._asdict() | {"solve_seconds": max(step.seconds for step in steps)}
         evaluation = self.evaluation(state.iteration.point, summary, steps, timing)
-        if self._solves_m_steps and self.stopping.residual(state.iteration.point, evaluation) > self.tol:
+        # A gradient is known before the M-step is solved; the change of an iteration only when it is.
+        known = self.stopping is GRADIENT
+        if self._solves_m_steps and not (known and evaluation.residual <= self.tol):
             return state._replace(inner=Inner(Iteration.start(state.iteration.point), evaluation))
         return self._advanced(state, evaluation)
 
@@ -241,9 +241,8 @@ class Em:
     @property
     def inner_rules(self) -> Rules:
         """How an exact M-step is solved."""
-        return Rules(
-            _INNER_TOLERANCE * self.tol, _INNER_STEPS, self.weight, self.accelerate, stopping=self.stopping
-        )
+        tolerance = self.stopping.inner_share * self.tol
+        return Rules(tolerance, _INNER_STEPS, self.weight, self.accelerate, stopping=self.stopping)
 
     def _advanced(self, state: EmState, evaluation: Evaluation) -> EmState:
         """The iteration one step on. Where a component has collapsed, it is mended and the iteration begins again."""

@@ -26,6 +26,8 @@ class Stopping(NamedTuple):
         Whether the change of the objective, divided by total weight, must be at most the tolerance too.
     recorded_as
         The name of the residual in the records of iterations; None if it is there already.
+    inner_share
+        An exact M-step is solved to this share of the tolerance, so that all digits of the fit can be relied on.
 
     Examples
     --------
@@ -37,6 +39,7 @@ class Stopping(NamedTuple):
     residual: Callable[[Point, Evaluation], float]
     waits_for_objective: bool
     recorded_as: str | None
+    inner_share: float
 
 
 def _of_gradient(point: Point, evaluation: Evaluation) -> float:
@@ -50,10 +53,13 @@ def _squared_change(point: Point, evaluation: Evaluation) -> float:
 
 
 # The largest entry of the gradient, divided by total weight.
-GRADIENT = Stopping("gradient", _of_gradient, waits_for_objective=True, recorded_as=None)
+GRADIENT = Stopping("gradient", _of_gradient, waits_for_objective=True, recorded_as=None, inner_share=0.1)
 # The squared changes of all log-worths in one iteration, summed, as in the code of the paper's authors. Neither the
-# gradient nor the likelihood is looked at: a small step alone is not convergence, so this is not the default.
-LOG_WORTHS = Stopping("log-worths", _squared_change, waits_for_objective=False, recorded_as="squared_change")
+# gradient nor the likelihood is looked at: a small step alone is not convergence, so this is not the default. Squares:
+# an M-step ends with steps a hundredth as long as those of EM. Otherwise LSR and MM would end at different points.
+LOG_WORTHS = Stopping(
+    "log-worths", _squared_change, waits_for_objective=False, recorded_as="squared_change", inner_share=1e-4
+)
 
 STOPPINGS = {rule.name: rule for rule in (GRADIENT, LOG_WORTHS)}
 
