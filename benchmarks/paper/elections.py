@@ -153,9 +153,9 @@ def _completed_cells(setting: str) -> list[Row]:
     most = 3 if setting == "tiny" else 10
     return [
         {"data": name, "source": source_of(name), "ballots": kind, "seed": seed, "up to": most}
-        for name in names
         for kind in ("completed", "as they are")
         for seed in range(n_seeds)
+        for name in names
     ]
 
 
