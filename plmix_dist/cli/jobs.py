@@ -75,8 +75,8 @@ def _in_order(verb: Callable[[], int]) -> int:
 
 
 def _run(job: Job, force: bool, talk: Talk) -> int:
+    from plmix_dist.jobs.context import Display
     from plmix_dist.jobs.driver import run_job
-    from plmix_dist.jobs.steps import Display
 
     class Shown(Display):
         def bar(self, label: str) -> Any:
@@ -129,8 +129,9 @@ def _summary_lines(job: Job, summary: dict[str, Any]) -> list[tuple[str, str]]:
     begun = ", from the last model" if fit.get("warm_start") else ""
     lines = [
         ("job", f"{summary['job']}: {summary['state']} in {duration(summary['seconds'])}"),
-        ("fit", f"{fit['n_iter']} iterations{begun}, {fit['score']:.6f} mean log-likelihood"),
+        ("fit", _fit_words(fit, begun)),
         ("rankings", number(fit["n_rankings"])),
+        *([("report", str(job.folder / summary["report"]["file"]))] if job["outputs.report"] else []),
         ("folder", str(job.folder)),
     ]
     if postponed := summary["read"].get("postponed"):
@@ -138,6 +139,15 @@ def _summary_lines(job: Job, summary: dict[str, Any]) -> list[tuple[str, str]]:
     return lines + [
         ("hook failed", f"{name}: {why}") for name, why in summary.get("failed_hooks", {}).items()
     ]
+
+
+def _fit_words(fit: dict[str, Any], begun: str) -> str:
+    """What was computed: by a fit, a selection, or chains."""
+    score = f"{fit['score']:.6f} mean log-likelihood"
+    if "largest_r_hat" in fit:
+        return f"{fit['n_iter']} sweeps{begun}, R-hat {fit['largest_r_hat']:.3f} at most, {score}"
+    chosen = f"{fit['n_components']} components by {fit['criterion']}, " if "criterion" in fit else ""
+    return f"{chosen}{fit['n_iter']} iterations{begun}, {score}"
 
 
 def _status_lines(record: dict[str, Any]) -> list[tuple[str, str]]:

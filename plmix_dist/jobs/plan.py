@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # What a process takes that has imported everything.
 _PROCESS_BYTES = 250_000_000
 _BYTES_PER_NUMBER = 8
+# A sweep of Gibbs sampling takes so many times as long as a pass of EM (docs/benchmarks.md: 1.8).
+_SWEEP = 2.0
 
 
 class Workers(NamedTuple):
@@ -70,10 +72,7 @@ def plan_of(job: Job) -> dict[str, Any]:
 
 def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
     workers = _workers(job)
-    settings = job.fit_settings()
-    if settings["init"] not in INITS:
-        settings["init"] = "random"
-    checked = FitSettings(**settings)
+    checked = _settings_of_a_pass(job)
     rankings = as_rankings(store, ties=checked.ties)
     leaf = next(iter(rankings.iter_leaves(0, 1, labels=False)))
     m_step = choose_m_step(checked, _extent(leaf, store), store.n_items)
@@ -84,6 +83,8 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
     in_memory = rows_bytes if resident else workers.threads * rankings.decoded_bytes / store.n_leaves
     sums_bytes = numbers * _BYTES_PER_NUMBER
     seconds = _seconds_of_leaf(leaf, m_step, checked) * store.n_rankings / leaf.n_rankings
+    if job["model.method"] == "bayes":
+        seconds *= _SWEEP
     return {
         "n_rankings": store.n_rankings,
         "n_items": store.n_items,
@@ -100,6 +101,19 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
         "bytes_read_per_pass": 0 if resident else int(rankings.decoded_bytes),
         "seconds_per_pass": seconds / min(store.n_leaves, workers.processes * workers.threads),
     }
+
+
+def _settings_of_a_pass(job: Job) -> FitSettings:
+    """Settings of a fit that costs what a pass of the job costs: all mixtures of a selection, or all chains."""
+    if job["model.method"] == "bayes":
+        together = job["model.components"] * job["model.chains"]
+        return FitSettings(
+            together, m_step="mm", ties="marginal", residency=job["model.residency"], init="random"
+        )
+    settings = job.fit_settings()
+    if settings.get("init") not in INITS:
+        settings["init"] = "random"
+    return FitSettings(**(settings | {"n_components": sum(job.component_numbers)}))
 
 
 def _extent(leaf: RankingBlock, store: RankingStore) -> Extent:

@@ -39,7 +39,7 @@ _MOST_SHOWN = 5
 
 # What the files of a result are called. Nothing else is ever removed.
 _OF_MODEL = (
-    r"(model\.json|(log_worths|shares|ghosts|share_coefficients|init_\w+)(\.[0-9a-f]{12})?\.npy)"
+    r"(model\.json|(log_worths|shares|ghosts|share_coefficients|(init|draws|map)_\w+)(\.[0-9a-f]{12})?\.npy)"
     r"(\.[0-9a-f]{32}\.tmp)?|wip(/.*)?"
 )
 _FILES: dict[Kind, re.Pattern[str]] = {
