@@ -10,7 +10,7 @@ import click
 from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
 from plmix_dist.cli.interruption import tell_if_interrupted
-from plmix_dist.cli.options import Talk, force_option, talking
+from plmix_dist.cli.options import Talk, force_option, placing, talking
 from plmix_dist.cli.output import number, progress_bar, show, size
 from plmix_dist.errors import PlmixError
 from plmix_dist.progress import duration
@@ -18,6 +18,7 @@ from plmix_dist.progress import duration
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plmix_dist.engine import ClusterOptions
     from plmix_dist.jobs.job_file import Job
 
 
@@ -25,17 +26,36 @@ if TYPE_CHECKING:
 @click.argument("job_file", metavar="JOB.toml")
 @click.option("--dry-run", is_flag=True, help="Check the job and print its plan; nothing is written.")
 @force_option
+@placing
 @talking
-def run(job_file: str, *, dry_run: bool, force: bool, talk: Talk) -> int:
+def run(job_file: str, *, dry_run: bool, force: bool, cluster: ClusterOptions, talk: Talk) -> int:
     """Run the batch job of a file: read sources, fit, write results. A job that was stopped goes on.
 
-    The same job again does nothing. Exit codes are those of docs/jobs.md.
+    The same job again does nothing. Options that say where to compute replace the table [cluster] of the file. Exit
+    codes are those of docs/jobs.md.
     """
     from plmix_dist.jobs.job_file import read_job
 
-    return _in_order(
-        lambda: _plan(read_job(job_file), talk) if dry_run else _run(read_job(job_file), force, talk)
-    )
+    def told() -> int:
+        job = read_job(job_file, cluster=_cluster_table(cluster))
+        return _plan(job, talk) if dry_run else _run(job, force, talk)
+
+    return _in_order(told)
+
+
+def _cluster_table(options: ClusterOptions) -> dict[str, Any] | None:
+    """The table [cluster] that options stand for; None if there are none."""
+    files = {name: getattr(options, name) for name in ("tls_ca", "tls_cert", "tls_key")}
+    given = {
+        "scheduler": options.scheduler,
+        "workers": options.workers,
+        "threads": options.threads,
+        "memory": options.memory_limit,
+        **{name: None if path is None else str(Path(path).absolute()) for name, path in files.items()},
+    }
+    if all(value is None for value in given.values()):
+        return None
+    return {name: value for name, value in given.items() if value or name != "workers"}  # 0: no cluster
 
 
 @plmix.command()

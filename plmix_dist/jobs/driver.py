@@ -105,6 +105,7 @@ def _run(job: Job, folder: OutputFolder, *, force: bool, display: Display) -> di
     begun, before = time.monotonic(), folder.read(SUMMARY) or {}
     summary: dict[str, Any] = {
         "job": job["name"],
+        "folder": str(job.folder),
         "version": __version__,
         "state": "running",
         "begun": now(),

@@ -126,8 +126,15 @@ class Job:
         return json.dumps(self.values, indent=1)
 
 
-def read_job(path: str | os.PathLike[str]) -> Job:
+def read_job(path: str | os.PathLike[str], *, cluster: dict[str, Any] | None = None) -> Job:
     """Read a job file (TOML), or the `job.json` of an output folder; a JobError names all that is wrong.
+
+    Parameters
+    ----------
+    path
+        The file.
+    cluster
+        Takes the place of its table [cluster].
 
     Examples
     --------
@@ -147,6 +154,8 @@ def read_job(path: str | os.PathLike[str]) -> Job:
         raise JobError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise JobError(f"{file} is not valid: {error}") from None
+    if cluster is not None and isinstance(given, dict):
+        given["cluster"] = cluster
     try:
         return job_of(given, file.parent)
     except JobError as error:
