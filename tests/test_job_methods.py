@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,16 @@ from test_checkpoints import bits
 from test_jobs import summary_of, write_job
 
 import plmix_dist as pl
+from benchmarks.common import PeakMemory
 from plmix_dist import BayesianPlackettLuceMixture, MixtureSelection, PlackettLuceMixture
+from plmix_dist.engine import LazyExecutor
 from plmix_dist.errors import DamagedStoreError, JobError
 from plmix_dist.inference import em
 from plmix_dist.jobs import methods, read_job, run_job
-from plmix_dist.jobs.driver import job_in
+from plmix_dist.jobs.context import Context
+from plmix_dist.jobs.driver import cluster_options, job_in
 from plmix_dist.jobs.job_file import job_of
+from plmix_dist.jobs.output_folder import OutputFolder
 from plmix_dist.jobs.plan import plan_of
 
 if TYPE_CHECKING:
@@ -219,6 +224,40 @@ def test_dry_run__of_each_method(place: Path) -> None:
     }
     # The mixtures of a selection (1 and 2 components) and the chains (2 of 2) share a pass.
     assert (2 * sent["select"], sent["bayes"]) == (3 * sent["fit"], 2 * sent["fit"])
+
+
+def test_run__options_say_where_to_compute(place: Path, shell: Shell) -> None:
+    write_job(place, cluster={"scheduler": "tcp://127.0.0.1:9"})
+    shell("run", "job.toml", "--workers", "0")
+    assert json.loads((place / "out/job.json").read_text())["cluster.scheduler"] is None
+    said = shell("run", "job.toml", "--workers", "1", "--scheduler", "tcp://127.0.0.1:9", code=2).err
+    assert "cluster.scheduler and cluster.workers exclude each other" in said
+
+
+@pytest.mark.slow
+@pytest.mark.promise(8)
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore::plmix_dist.errors.NotConvergedWarning")
+@pytest.mark.parametrize("residency", ["memory", "store"])
+def test_memory__of_workers_stays_below_the_plan(residency: str, tmp_path: Path) -> None:
+    driver = []
+    for n_rankings in (100_000, 2_000_000):
+        name = f"ballots-{n_rankings}"
+        pl.simulate(tmp_path / name, n_rankings=n_rankings, n_items=20, n_components=4, random_state=1)
+        tables: dict[str, Any] = {"data": {"store": name}, "outputs": {"folder": f"out-{n_rankings}"}}
+        tables["model"] = {"components": 4, "residency": residency, "max_iter": 5}
+        tables["cluster"] = {"workers": 2, "threads": 1, "memory": "2GB"}
+        job = read_job(write_job(tmp_path, start={"init": "random"}, **tables))
+        plan = plan_of(job)
+        assert plan["rows_stay_in_memory"] == (residency == "memory")
+        with LazyExecutor(cluster_options(job)) as executor:
+            workers = executor.client().run(os.getpid).values()
+            with PeakMemory(iter(workers)) as in_workers, PeakMemory(iter([os.getpid()])) as here:
+                methods.run_method(Context(job, OutputFolder(job.folder), executor))
+        assert 100e6 < in_workers.peak < plan["memory_per_worker"]
+        driver.append(here.peak)
+    # 1.9 million rows more are 60 MB at least; the second fit in this process has caches of the first.
+    assert driver[1] - driver[0] < 40e6
 
 
 def test_damage__of_the_store_in_the_middle_of_a_job(

@@ -132,7 +132,7 @@ def _plan_lines(plan: dict[str, Any]) -> list[tuple[str, str]]:
         ("rankings", f"{number(plan['n_rankings'])} of {number(plan['n_items'])} items, {where}"),
         ("workers", f"{plan['workers']} with {plan['threads_per_worker']} threads"),
         ("tasks", f"{plan['tasks_per_pass']} per pass"),
-        ("memory", f"about {size(plan['memory_per_worker'])} per worker"),
+        ("memory", f"at most {size(plan['memory_per_worker'])} per worker"),
         (
             "bytes",
             f"{size(plan['bytes_sent_per_pass'])} sent, {size(plan['bytes_read_per_pass'])} read per pass",

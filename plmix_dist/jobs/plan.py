@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from plmix_dist.solvers import MStep
     from plmix_dist.store import RankingStore
 
-# What a process takes that has imported everything.
-_PROCESS_BYTES = 250_000_000
+# The most that a process takes that has imported everything and loaded kernels; 280 MB were measured.
+_PROCESS_BYTES = 350_000_000
+# Rows are held so often at most: as they are read from the store, and as they are computed with.
+_COPIES = 3
 _BYTES_PER_NUMBER = 8
 # A sweep of Gibbs sampling takes so many times as long as a pass of EM (docs/benchmarks.md: 1.8).
 _SWEEP = 2.0
@@ -94,7 +96,7 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
         "threads_per_worker": workers.threads,
         "tasks_per_pass": tasks,
         "rows_stay_in_memory": resident,
-        "memory_per_worker": int(_PROCESS_BYTES + in_memory + (workers.threads + 1) * sums_bytes),
+        "memory_per_worker": int(_PROCESS_BYTES + _COPIES * in_memory + (workers.threads + 1) * sums_bytes),
         "bytes_sent_per_pass": int(
             tasks * (sums_bytes + checked.n_components * store.n_items * _BYTES_PER_NUMBER)
         ),
