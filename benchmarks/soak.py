@@ -109,8 +109,8 @@ def _said(process: subprocess.Popen[str], name: str) -> str:
 class Faults:
     """Disturbs a cluster while this is open, and says what was done."""
 
-    def __init__(self, cluster: Cluster, choice: random.Random, kinds: tuple[str, ...]) -> None:
-        self._cluster, self._choice, self._kinds = cluster, choice, kinds
+    def __init__(self, cluster: Cluster, choice: random.Random, kinds: tuple[str, ...], pause: float) -> None:
+        self._cluster, self._choice, self._kinds, self._pause = cluster, choice, kinds, pause
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._disturb, daemon=True)
         self.done: list[str] = []
@@ -125,7 +125,7 @@ class Faults:
 
     def _disturb(self) -> None:
         for kind in self._kinds:
-            if self._stop.wait(self._choice.uniform(0.2, 1.2)):
+            if self._stop.wait(self._choice.uniform(0.05, 0.4) * self._pause):
                 return
             getattr(self, f"_{kind}")()
 
@@ -164,7 +164,7 @@ def _fit(store: Path, **options: Any) -> Fitted:
     begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        model = PlackettLuceMixture(3, init="random", n_init=2, random_state=1, **settings).fit(
+        model = PlackettLuceMixture(3, init="random", n_init=4, random_state=1, **settings).fit(
             store, **options
         )
     history = np.array([record["log_likelihood"] for record in model.history_])
@@ -202,7 +202,8 @@ def _one_round(cluster: Cluster, client: Client, store: Path, choice: random.Ran
         cluster.scale(N_WORKERS)
         client.wait_for_workers(N_WORKERS, timeout=120)
         _fit(store, client=client, max_iter=2)  # workers that have just come import and load kernels here
-        with Faults(cluster, choice, kinds) as disturbed:
+        # The first fit tells how long the others would take: their faults come while they run.
+        with Faults(cluster, choice, kinds, found[0].seconds if found else 0.0) as disturbed:
             found.append(_fit(store, client=client))
         faults.append(disturbed.done)
         if found[-1].bits != twin.bits:
@@ -272,7 +273,7 @@ def _table(rounds: list[Round], n_rankings: int, restart: float) -> dict[str, An
     kinds = [kind for one in rounds for kind in (*one.faults_of_one, *one.faults)]
     lost = [one.killed.seconds - one.calm.seconds for one in rounds if one.faults_of_one]
     passes = [one.calm.seconds / one.calm.n_iter for one in rounds]
-    warm = rounds[min(len(rounds) - 1, 2) :]  # imports and caches are there after two rounds
+    half = rounds[len(rounds) // 2 :]  # imports, caches and pools of memory are there after the first half
     return {
         "rounds": len(rounds),
         "fits": 3 * len(rounds),
@@ -285,10 +286,12 @@ def _table(rounds: list[Round], n_rankings: int, restart: float) -> dict[str, An
         "pass_seconds": round(statistics.median(passes), 3),
         "restart_seconds": round(restart, 2),
         "lost_per_kill": round(statistics.median(lost), 2) if lost else 0.0,
-        "driver_mb": round(warm[-1].driver, 1),
-        "driver_slope_mb": round(_slope([one.driver for one in warm]), 3),
-        "scheduler_mb": round(warm[-1].scheduler, 1),
-        "scheduler_slope_mb": round(_slope([one.scheduler for one in warm]), 3),
+        "driver_mb_at_half": round(half[0].driver, 1),
+        "driver_mb": round(half[-1].driver, 1),
+        "driver_slope_mb": round(_slope([one.driver for one in half]), 3),
+        "scheduler_mb_at_half": round(half[0].scheduler, 1),
+        "scheduler_mb": round(half[-1].scheduler, 1),
+        "scheduler_slope_mb": round(_slope([one.scheduler for one in half]), 3),
     }
 
 
