@@ -6,7 +6,7 @@ DEMO := demo-output
 # Tests run in so many processes.
 PROCESSES ?= 2
 
-.PHONY: demo test coverage test-slow lint format bench docs wheel clean help
+.PHONY: demo test coverage test-slow lint format bench soak docs wheel clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ format: $(VENV)/.test  ## put the code into its form
 
 bench: $(VENV)/.bench  ## every figure in docs/benchmarks.md, into benchmarks/results
 	$(BIN)/python -m benchmarks
+
+soak: $(VENV)/.bench  ## fits for PLMIX_SOAK_MINUTES (20) on a cluster whose workers are killed, frozen, added and removed
+	$(BIN)/python -m benchmarks soak
 
 docs: $(VENV)/.docs  ## the site, into docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -n -b html docs docs/_build/html

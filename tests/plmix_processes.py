@@ -23,6 +23,15 @@ ROOT = Path(__file__).parents[1]
 PLMIX = [sys.executable, "-m", "plmix_dist"]
 
 
+def example_job(folder: Path, components: int) -> Path:
+    """The job file of deploy/ in a folder, with another number of components."""
+    text = (ROOT / "deploy/job.toml").read_text()
+    assert "components = 3\n" in text
+    path = folder / "job.toml"
+    path.write_text(text.replace("components = 3\n", f"components = {components}\n"))
+    return path
+
+
 class Started:
     """A process, and what it has printed so far."""
 

@@ -202,6 +202,15 @@ def test_sample_mixture__goes_on_from_a_state() -> None:
 
 
 @pytest.mark.promise(4)
+def test_save__replaces_draws_that_are_there(tmp_path: Path) -> None:
+    for n_draws in (8, 5):
+        model = pl.BayesianPlackettLuceMixture(1, n_chains=1, n_warmup=1, n_draws=n_draws, random_state=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConvergedWarning)
+            model.fit([[0, 1, 2], [2, 1, 0]]).save(tmp_path / "model")
+    assert pl.BayesianPlackettLuceMixture.load(tmp_path / "model").draws_.shares.shape == (1, 5, 1)
+
+
 def test_checkpoint__stopped_anywhere_and_resumed_gives_the_same_draws(tmp_path: Path) -> None:
     class StoppedError(Exception):
         pass

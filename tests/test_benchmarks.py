@@ -12,7 +12,7 @@ import pytest
 from oracle import order_probability
 from slow_cells import end, get_warm, is_warm, wait
 
-from benchmarks import common, paper_em_lsr
+from benchmarks import common, paper_em_lsr, soak
 from benchmarks.__main__ import NAMES
 from benchmarks.paper import frame
 from benchmarks.paper.elections import ELECTIONS, ballots_of, by_validation
@@ -34,6 +34,13 @@ def test_benchmark__runs_in_small(name: str, tmp_path: Path, monkeypatch: pytest
         [value for row in rows for value in row.values() if isinstance(value, int | float)]
     ).all()
     assert list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.slow
+def test_soak__one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    (row,) = soak.run(tiny=True)  # raises if a fit has other bits than its twin
+    assert (row["fits"], row["kills"] >= 1) == (3, True)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

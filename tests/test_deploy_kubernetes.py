@@ -135,7 +135,7 @@ def test_commands__understood_by_plmix(tmp_path: Path) -> None:
                 assert command is not None
                 command.make_context(verb, rest, parent=context)
             verbs.append(verb)
-    assert sorted(verbs) == ["fit", "fit", "scheduler", "scheduler", "worker", "worker"]
+    assert sorted(verbs) == ["run", "run", "scheduler", "scheduler", "worker", "worker"]
 
 
 def test_names__jobs_and_workers_ask_for_the_scheduler_that_is_there() -> None:

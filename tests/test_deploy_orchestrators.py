@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from plmix_processes import example_job
 
 import plmix_dist as pl
 
@@ -51,8 +52,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
     return names | {
         "PLMIX": str(program),
         "PLMIX_STORE": str(tmp_path / "rankings"),
-        "PLMIX_OUT": str(tmp_path / "model"),
-        "PLMIX_COMPONENTS": "2",
+        "PLMIX_JOB": str(example_job(tmp_path, components=2)),
     }
 
 
@@ -76,8 +76,8 @@ def test_dagster__materialises_the_asset(tmp_path: Path, variables: dict[str, st
     said = materialise()
     assert '"success": true' in said
     assert '"converged": true' in said
-    assert pl.PlackettLuceMixture.load(tmp_path / "model").converged_
-    variables["PLMIX_STORE"] = str(tmp_path / "nowhere")
+    assert pl.PlackettLuceMixture.load(tmp_path / "nightly/model").converged_
+    variables["PLMIX_JOB"] = str(tmp_path / "nowhere.toml")
     assert '"success": false' in materialise()
 
 
@@ -111,4 +111,4 @@ def test_airflow__runs_the_dag(tmp_path: Path, variables: dict[str, str]) -> Non
         "dags", "test", "plmix_nightly", "--dagfile-path", str(ROOT / "deploy/airflow/plmix_dag.py")
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert pl.PlackettLuceMixture.load(tmp_path / "model").converged_
+    assert pl.PlackettLuceMixture.load(tmp_path / "nightly/model").converged_

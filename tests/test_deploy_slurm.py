@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 import pytest
+from plmix_processes import example_job
 
 import plmix_dist as pl
 from plmix_dist.engine.certificates import write_certificates
@@ -56,7 +57,7 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
 # Stands for a fit that takes hours, the first time that it runs in a job.
 PROGRAM = """#!/bin/bash
 echo "$1 $$ ${{SLURM_RESTART_COUNT:-0}}" >> {folder}/begun
-if [ "$1" = fit ] && [ -e {folder}/slow ] && [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then exec sleep 600; fi
+if [ "$1" = run ] && [ -e {folder}/slow ] && [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then exec sleep 600; fi
 exec {python} -m plmix_dist "$@"
 """
 
@@ -134,9 +135,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         "PLMIX": str(folder / "plmix"),
         "PLMIX_TLS": str(folder / "tls"),
         "PLMIX_HOST": "127.0.0.1",
-        "PLMIX_STORE": str(folder / "rankings"),
-        "PLMIX_OUT": str(folder / "model"),
-        "PLMIX_COMPONENTS": "2",
+        "PLMIX_JOB": str(example_job(folder, components=2)),
     }
     socket_path = f"--socket={folder}/munge.socket"
     files = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "pid", "log", "seed")]
@@ -213,7 +212,7 @@ def test_script__shellcheck() -> None:
 def test_job__runs_and_goes_back_into_the_queue_when_its_time_is_over(slurm: Slurm) -> None:
     (slurm.folder / "slow").touch()
     job = slurm.submit()
-    slurm.begun("fit")
+    slurm.begun("run")
     slurm.begun("worker")
     # What Slurm does before the walltime ends, by hand: it looks at the clock twice a minute.
     slurm.run("scancel", "--batch", "--signal=USR1", job)
@@ -225,7 +224,7 @@ def test_job__runs_and_goes_back_into_the_queue_when_its_time_is_over(slurm: Slu
     slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")
     slurm.waits_for(job, "COMPLETED", 240)
     assert f"out of time; job {job} goes back into the queue" in slurm.output(job)
-    assert pl.PlackettLuceMixture.load(slurm.folder / "model").converged_
+    assert pl.PlackettLuceMixture.load(slurm.folder / "nightly/model").converged_
 
 
 @pytest.mark.slow
@@ -233,7 +232,7 @@ def test_job__scancel_ends_everything_for_good(slurm: Slurm) -> None:
     (slurm.folder / "slow").touch()
     (slurm.folder / "begun").unlink(missing_ok=True)
     job = slurm.submit()
-    started = [int(pid) for verb in ("fit", "scheduler", "worker") for pid in slurm.begun(verb)]
+    started = [int(pid) for verb in ("run", "scheduler", "worker") for pid in slurm.begun(verb)]
     slurm.run("scancel", job)
     slurm.waits_for(job, "CANCELLED")
     end = time.monotonic() + 60

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import plmix_processes
 import pytest
-from plmix_processes import PLMIX, ROOT, Started
+from plmix_processes import PLMIX, ROOT, Started, example_job
 
 import plmix_dist as pl
 from plmix_dist.engine.certificates import write_certificates
@@ -103,16 +103,13 @@ def test_commands__scheduler_two_workers_and_a_job_over_tls(
     pl.simulate(tmp_path / "rankings", n_rankings=3000, n_items=5, n_components=1, random_state=1)
     environment = settings("cluster.env") | settings("job.env")
     assert set(environment) == {
-        f"PLMIX_{name}"
-        for name in ["HOST", "PORT", "DASHBOARD", "THREADS", "MEMORY", "STORE", "COMPONENTS", "OUT"]
+        f"PLMIX_{name}" for name in ["HOST", "PORT", "DASHBOARD", "THREADS", "MEMORY", "JOB"]
     }
     environment |= {
         "CREDENTIALS_DIRECTORY": str(tmp_path / "tls"),
         "PLMIX_PORT": free_port(),
         "PLMIX_DASHBOARD": "127.0.0.1:0",
-        "PLMIX_STORE": str(tmp_path / "rankings"),
-        "PLMIX_OUT": str(tmp_path / "model"),
-        "PLMIX_COMPONENTS": "1",
+        "PLMIX_JOB": str(example_job(tmp_path, components=1)),
     }
     scheduler = start(*command("plmix-scheduler.service", environment))
     # The README starts all at once: workers wait for their scheduler.
@@ -122,7 +119,10 @@ def test_commands__scheduler_two_workers_and_a_job_over_tls(
         worker.says("workers")
     job = start(*command("plmix-job.service", environment))
     assert job.ends() == 0, job.errors
-    assert pl.PlackettLuceMixture.load(tmp_path / "model").converged_
+    assert pl.PlackettLuceMixture.load(tmp_path / "nightly/model").converged_
+    again = start(*command("plmix-job.service", environment))
+    assert again.says("nothing to do")
+    assert again.ends() == 0
     workers[0].told(signal.SIGTERM)  # systemctl stop
     assert workers[0].ends() == 0
     scheduler.told(signal.SIGKILL)
@@ -137,14 +137,15 @@ def test_cron_line__runs(tmp_path: Path) -> None:
     assert user == "plmix"
     assert "%" not in job  # cron would make a line break of it
     pl.simulate(tmp_path / "rankings", n_rankings=500, n_items=4, n_components=1, random_state=1)
+    example_job(tmp_path, components=1)
     for found, meant in (
         ("/opt/plmix/bin/plmix", shlex.join([sys.executable, "-m", "plmix_dist"])),
         ("/var/lib/plmix", str(tmp_path)),
         ("--workers 2", "--workers 0"),
-        ("--components 3", "--components 1"),
     ):
         assert found in job
         job = job.replace(found, meant)
     done = subprocess.run(["/bin/sh", "-c", job], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert (tmp_path / "model/model.json").exists()
+    assert (tmp_path / "nightly/model/model.json").exists()
+    assert (tmp_path / "nightly/report.html").exists()

@@ -23,7 +23,7 @@ from plmix_dist import PlackettLuceMixture
 from plmix_dist.errors import JobError, SettingsError
 from plmix_dist.inference import em
 from plmix_dist.interruption import OutOfTime, time_limit
-from plmix_dist.jobs import read_job, run_job, schema, steps
+from plmix_dist.jobs import methods, read_job, run_job, schema
 from plmix_dist.jobs.driver import job_in
 from plmix_dist.jobs.hooks import metrics_text
 from plmix_dist.jobs.job_file import job_of
@@ -116,7 +116,7 @@ def test_job__all_faults_at_once_with_the_nearest_known_name(tmp_path: Path) -> 
         "cluster.scheduler and cluster.workers exclude each other",
         "such as 2GB, at least 200MB, but is 'lots'",
         "cluster.tls_ca: there is no file",
-        "start.init must be spectral, random, kernel or the folder of a model, but is 'spectal'; did you mean",
+        "start.init must be spectral, random, kernel, moments or the folder of a model, but is 'spectal'; did you mean",
         "limits must be a table, [limits], but is 3 (int)",
         "hooks.url must begin with http:// or https://, but is 'ftp://example.org'",
     ):
@@ -171,7 +171,7 @@ def test_dry_run__asks_the_scheduler(place: Path, client: Client) -> None:
 
 
 def test_methods__are_those_of_the_schema() -> None:
-    assert tuple(steps.METHODS) == schema.METHODS
+    assert tuple(methods.METHODS) == schema.METHODS
 
 
 @pytest.mark.promise(40)

@@ -22,7 +22,7 @@ with DAG(
         task_id="fit",
         # The job, in one line. PLMIX_CLUSTER is several words.
         bash_command=(
-            '"${PLMIX:-plmix}" fit "$PLMIX_STORE" --components "$PLMIX_COMPONENTS" --out "$PLMIX_OUT" --force '
+            '"${PLMIX:-plmix}" run "$PLMIX_JOB" '
             "${PLMIX_CLUSTER:---workers 0} || [ $? -eq 4 ]"  # 4: saved, and did not converge
         ),
         append_env=True,

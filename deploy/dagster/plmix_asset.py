@@ -13,17 +13,9 @@ CONVERGED, NOT_CONVERGED = 0, 4
 @dagster.asset(compute_kind="plmix", description="A mixture of Plackett-Luce models.")
 def plackett_luce_model(context: dagster.AssetExecutionContext) -> dagster.MaterializeResult:
     """Run plmix in a process of its own: it needs nothing of Dagster's environment, and is ended with the run."""
-    program, out = os.environ.get("PLMIX", "plmix"), os.environ["PLMIX_OUT"]
+    program = os.environ.get("PLMIX", "plmix")
     # The job, in one line.
-    job = [
-        "fit",
-        os.environ["PLMIX_STORE"],
-        "--components",
-        os.environ["PLMIX_COMPONENTS"],
-        "--out",
-        out,
-        "--force",
-    ]
+    job = ["run", os.environ["PLMIX_JOB"]]
     cluster = os.environ.get("PLMIX_CLUSTER", "--workers 0").split()
     done = subprocess.run([program, *job, *cluster, "--json"], capture_output=True, text=True, check=False)
     for line in done.stderr.splitlines():
@@ -34,9 +26,10 @@ def plackett_luce_model(context: dagster.AssetExecutionContext) -> dagster.Mater
     return dagster.MaterializeResult(
         metadata={
             "converged": done.returncode == CONVERGED,
-            "model": dagster.MetadataValue.path(out),
-            "iterations": int(result["n_iter"]),
-            "score": float(result["score"]),
+            "model": dagster.MetadataValue.path(f"{result['folder']}/model"),
+            "changed": bool(result["changed"]),
+            "iterations": int(result["fit"]["n_iter"]),
+            "score": float(result["fit"]["score"]),
         }
     )
 

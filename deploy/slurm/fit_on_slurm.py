@@ -13,7 +13,7 @@ import plmix_dist as pl
 
 
 def main(store: str, n_components: int, model: str) -> None:
-    """Fit on two to eight jobs of Slurm and save the model."""
+    """Fit on two to eight jobs of Slurm and save the model. The same command goes on where one was stopped."""
     tls = Path(os.environ.get("PLMIX_TLS", Path.home() / "plmix-tls"))
     roles = ("client", "scheduler", "worker")
     security = Security(
@@ -40,7 +40,8 @@ def main(store: str, n_components: int, model: str) -> None:
         # Jobs that Slurm ends are submitted again.
         cluster.adapt(minimum_jobs=2, maximum_jobs=8)
         client.wait_for_workers(2, timeout=float(os.environ.get("PLMIX_WAIT", "3600")))
-        pl.PlackettLuceMixture(n_components, random_state=0).fit(store, client=client).save(model)
+        mixture = pl.PlackettLuceMixture(n_components, random_state=0, checkpoint=f"{model}-checkpoints")
+        mixture.fit(store, client=client).save(model)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import click
 from plmix_dist.cli import plmix
 from plmix_dist.cli.fit_progress import fit_progress
 from plmix_dist.cli.interruption import tell_if_interrupted
-from plmix_dist.cli.options import PATH, Talk, examples, force_option, talking
+from plmix_dist.cli.options import PATH, Talk, examples, force_option, placing, talking
 from plmix_dist.cli.output import number, progress_bar, show, size
 from plmix_dist.errors import PlmixError
 from plmix_dist.progress import duration
@@ -18,6 +18,7 @@ from plmix_dist.progress import duration
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plmix_dist.engine import ClusterOptions
     from plmix_dist.jobs.job_file import Job
 
 
@@ -25,17 +26,36 @@ if TYPE_CHECKING:
 @click.argument("job_file", metavar="JOB.toml", type=PATH)
 @click.option("--dry-run", is_flag=True, help="Check the job and print its plan; nothing is written.")
 @force_option
+@placing
 @talking
-def run(job_file: str, *, dry_run: bool, force: bool, talk: Talk) -> int:
+def run(job_file: str, *, dry_run: bool, force: bool, cluster: ClusterOptions, talk: Talk) -> int:
     """Run the batch job of a file: read sources, fit, write results. A job that was stopped goes on.
 
-    The same job again does nothing. Exit codes are those of docs/jobs.md.
+    The same job again does nothing. Options that say where to compute replace the table [cluster] of the file. Exit
+    codes are those of docs/jobs.md.
     """
     from plmix_dist.jobs.job_file import read_job
 
-    return _in_order(
-        lambda: _plan(read_job(job_file), talk) if dry_run else _run(read_job(job_file), force, talk)
-    )
+    def told() -> int:
+        job = read_job(job_file, cluster=_cluster_table(cluster))
+        return _plan(job, talk) if dry_run else _run(job, force, talk)
+
+    return _in_order(told)
+
+
+def _cluster_table(options: ClusterOptions) -> dict[str, Any] | None:
+    """The table [cluster] that options stand for; None if there are none."""
+    files = {name: getattr(options, name) for name in ("tls_ca", "tls_cert", "tls_key")}
+    given = {
+        "scheduler": options.scheduler,
+        "workers": options.workers,
+        "threads": options.threads,
+        "memory": options.memory_limit,
+        **{name: None if path is None else str(Path(path).absolute()) for name, path in files.items()},
+    }
+    if all(value is None for value in given.values()):
+        return None
+    return {name: value for name, value in given.items() if value or name != "workers"}  # 0: no cluster
 
 
 @plmix.command(epilog=examples("plmix resume nightly"))
@@ -75,8 +95,8 @@ def _in_order(verb: Callable[[], int]) -> int:
 
 
 def _run(job: Job, force: bool, talk: Talk) -> int:
+    from plmix_dist.jobs.context import Display
     from plmix_dist.jobs.driver import run_job
-    from plmix_dist.jobs.steps import Display
 
     class Shown(Display):
         def bar(self, label: str) -> Any:
@@ -112,7 +132,7 @@ def _plan_lines(plan: dict[str, Any]) -> list[tuple[str, str]]:
         ("rankings", f"{number(plan['n_rankings'])} of {number(plan['n_items'])} items, {where}"),
         ("workers", f"{plan['workers']} with {plan['threads_per_worker']} threads"),
         ("tasks", f"{plan['tasks_per_pass']} per pass"),
-        ("memory", f"about {size(plan['memory_per_worker'])} per worker"),
+        ("memory", f"at most {size(plan['memory_per_worker'])} per worker"),
         (
             "bytes",
             f"{size(plan['bytes_sent_per_pass'])} sent, {size(plan['bytes_read_per_pass'])} read per pass",
@@ -129,8 +149,9 @@ def _summary_lines(job: Job, summary: dict[str, Any]) -> list[tuple[str, str]]:
     begun = ", from the last model" if fit.get("warm_start") else ""
     lines = [
         ("job", f"{summary['job']}: {summary['state']} in {duration(summary['seconds'])}"),
-        ("fit", f"{fit['n_iter']} iterations{begun}, {fit['score']:.6f} mean log-likelihood"),
+        ("fit", _fit_words(fit, begun)),
         ("rankings", number(fit["n_rankings"])),
+        *([("report", str(job.folder / summary["report"]["file"]))] if job["outputs.report"] else []),
         ("folder", str(job.folder)),
     ]
     if postponed := summary["read"].get("postponed"):
@@ -138,6 +159,15 @@ def _summary_lines(job: Job, summary: dict[str, Any]) -> list[tuple[str, str]]:
     return lines + [
         ("hook failed", f"{name}: {why}") for name, why in summary.get("failed_hooks", {}).items()
     ]
+
+
+def _fit_words(fit: dict[str, Any], begun: str) -> str:
+    """What was computed: by a fit, a selection, or chains."""
+    score = f"{fit['score']:.6f} mean log-likelihood"
+    if "largest_r_hat" in fit:
+        return f"{fit['n_iter']} sweeps{begun}, R-hat {fit['largest_r_hat']:.3f} at most, {score}"
+    chosen = f"{fit['n_components']} components by {fit['criterion']}, " if "criterion" in fit else ""
+    return f"{chosen}{fit['n_iter']} iterations{begun}, {score}"
 
 
 def _status_lines(record: dict[str, Any]) -> list[tuple[str, str]]:

@@ -121,17 +121,17 @@ def encrypting(verb: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def computing(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where to compute to a verb, which receives an executor.
+def placing(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say where to compute to a verb, which receives them as `cluster`.
 
     Examples
     --------
     >>> @click.command()
-    ... @computing
-    ... def verb(executor: LazyExecutor) -> None:
-    ...     print(type(executor).__name__)
+    ... @placing
+    ... def verb(cluster: ClusterOptions) -> None:
+    ...     print(cluster.workers)
     >>> verb.main(["--workers", "0"], standalone_mode=False)
-    LazyExecutor
+    0
     """
 
     @click.option("--scheduler", metavar="ADDRESS", help="Compute on this Dask scheduler.")
@@ -150,7 +150,28 @@ def computing(verb: Callable[..., Any]) -> Callable[..., Any]:
         chosen = ClusterOptions(
             **{name: options.pop(name) for name in names}, tls_ca=tls.ca, tls_cert=tls.cert, tls_key=tls.key
         )
-        with LazyExecutor(chosen) as executor:
+        return verb(*args, cluster=chosen, **options)
+
+    return wrapped
+
+
+def computing(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say where to compute to a verb, which receives an executor.
+
+    Examples
+    --------
+    >>> @click.command()
+    ... @computing
+    ... def verb(executor: LazyExecutor) -> None:
+    ...     print(type(executor).__name__)
+    >>> verb.main(["--workers", "0"], standalone_mode=False)
+    LazyExecutor
+    """
+
+    @placing
+    @functools.wraps(verb)
+    def wrapped(*args: Any, cluster: ClusterOptions, **options: Any) -> Any:
+        with LazyExecutor(cluster) as executor:
             return verb(*args, executor=executor, **options)
 
     return wrapped

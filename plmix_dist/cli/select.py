@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from plmix_dist.cli.options import (
     talking,
 )
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, json_text, show
-from plmix_dist.errors import DamagedStoreError, StoreExistsError
+from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError
 from plmix_dist.interruption import time_limit
 
 if TYPE_CHECKING:
@@ -43,20 +42,13 @@ _LARGEST_JSON = 1 << 26
 
 def _numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
     """The numbers of components in text such as 2:10 or 2,3,5:8; a range includes its last number."""
+    from plmix_dist.selection.component_numbers import component_numbers
+
     del context, option
-    numbers: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,6})\s*(?::\s*(\d{1,6})\s*)?", part)
-        if match is None:
-            raise click.BadParameter(f"{part!r} is no number of components; write 2:10 for 2 to 10, or 2,3,5")
-        first = int(match[1])
-        last = int(match[2] or first)
-        if first < 1:
-            raise click.BadParameter(f"{part!r} begins at {first}; a mixture has at least 1 component")
-        if last < first:
-            raise click.BadParameter(f"{part!r} begins above its end; did you mean {last}:{first}?")
-        numbers.update(range(first, last + 1))
-    return tuple(sorted(numbers))
+    try:
+        return component_numbers(text)
+    except SettingsError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @plmix.command(

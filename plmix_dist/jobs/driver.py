@@ -20,17 +20,12 @@ from plmix_dist.errors import (
     StoreNotFoundError,
 )
 from plmix_dist.interruption import OutOfTime, time_limit
+from plmix_dist.jobs.context import NOTHING_SHOWN, Context, Display
 from plmix_dist.jobs.hooks import run_hooks, write_metrics
 from plmix_dist.jobs.job_file import Job, read_job
+from plmix_dist.jobs.methods import unfinished_fit
 from plmix_dist.jobs.output_folder import JOB, SUMMARY, OutputFolder, now
-from plmix_dist.jobs.steps import (
-    NOTHING_SHOWN,
-    Context,
-    Display,
-    refuse_another_job,
-    unfinished_fit,
-    wanted_steps,
-)
+from plmix_dist.jobs.steps import refuse_another_job, wanted_steps
 from plmix_dist.store.lock import write_lock
 
 if TYPE_CHECKING:
@@ -110,10 +105,13 @@ def _run(job: Job, folder: OutputFolder, *, force: bool, display: Display) -> di
     begun, before = time.monotonic(), folder.read(SUMMARY) or {}
     summary: dict[str, Any] = {
         "job": job["name"],
+        "folder": str(job.folder),
         "version": __version__,
         "state": "running",
         "begun": now(),
         "read": before.get("read", {}),
+        # What the steps of this run compare with, until they have run.
+        **{name: before[name] for name in ("report",) if name in before},
     }
     folder.log("begun", job=job["name"], version=__version__)
     try:

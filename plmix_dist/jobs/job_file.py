@@ -8,18 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plmix_dist.bayes.settings import BayesSettings
 from plmix_dist.engine.cluster import bytes_of
 from plmix_dist.errors import JobError, PlmixError, SettingsError
 from plmix_dist.inference.settings import FitSettings
-from plmix_dist.jobs.schema import KEYS, REQUIRED, TABLES
+from plmix_dist.jobs.schema import BAYES_INITS, KEYS, METHODS, REQUIRED, TABLES
+from plmix_dist.selection.component_numbers import component_numbers
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.location import Location
-from plmix_dist.values import nearest, shown
+from plmix_dist.values import nearest, one_of, shown
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
+
+    from plmix_dist.jobs.schema import Key
 
 # Keys whose values are paths; relative ones are below the folder of the job file.
 _PATHS = (
@@ -36,6 +40,17 @@ _PATHS = (
 _FILES = ("data.covariates", "cluster.tls_ca", "cluster.tls_cert", "cluster.tls_key")
 _MODEL = ("m_step", "em", "ties", "alpha", "tol", "max_iter", "accelerate", "residency")
 _START = ("n_init", "embedding", "svd_rank", "link", "kernel")
+# What BayesianPlackettLuceMixture calls the keys of sampling.
+_BAYES = {
+    "n_chains": "model.chains",
+    "n_warmup": "model.warmup",
+    "n_draws": "model.draws",
+    "thin": "model.thin",
+    "worth_shape": "model.worth_shape",
+    "share_concentration": "model.share_concentration",
+    "residency": "model.residency",
+    "init": "start.init",
+}
 
 
 @dataclass(frozen=True)
@@ -73,13 +88,37 @@ class Job:
         place = self["checkpoint.folder"] or str(self.folder / "checkpoints")
         return Checkpoint(place, self["checkpoint.every"], self["checkpoint.keep"])
 
+    @property
+    def component_numbers(self) -> tuple[int, ...]:
+        """The numbers of components; several if the job selects one."""
+        given = self["model.components"]
+        if isinstance(given, str):
+            return component_numbers(given)
+        return tuple(sorted(set(given))) if isinstance(given, list) else (given,)
+
     def fit_settings(self) -> dict[str, Any]:
-        """What PlackettLuceMixture takes, but for the start and where it is saved."""
-        return {
-            "n_components": self["model.components"],
+        """What PlackettLuceMixture takes, but for seed and checkpoint; of a selection, for its largest mixture."""
+        given = {
             **{name: self[f"model.{name}"] for name in _MODEL},
             **{name: self[f"start.{name}"] for name in _START},
             "init": self["start.init"],
+        }
+        settings = {name: value for name, value in given.items() if value is not None}
+        return {"n_components": max(self.component_numbers), **settings}
+
+    def choice_settings(self) -> dict[str, Any]:
+        """What MixtureSelection takes, but for the numbers of components and the estimator."""
+        return {
+            "criterion": self["model.criterion"],
+            "also": self["model.also"] or [],
+            "n_folds": self["model.folds"],
+        }
+
+    def bayes_settings(self) -> dict[str, Any]:
+        """What BayesianPlackettLuceMixture takes, but for seed and checkpoint."""
+        return {
+            "n_components": self["model.components"],
+            **{name: self[key] for name, key in _BAYES.items()},
         }
 
     def to_json(self) -> str:
@@ -87,8 +126,15 @@ class Job:
         return json.dumps(self.values, indent=1)
 
 
-def read_job(path: str | os.PathLike[str]) -> Job:
+def read_job(path: str | os.PathLike[str], *, cluster: dict[str, Any] | None = None) -> Job:
     """Read a job file (TOML), or the `job.json` of an output folder; a JobError names all that is wrong.
+
+    Parameters
+    ----------
+    path
+        The file.
+    cluster
+        Takes the place of its table [cluster].
 
     Examples
     --------
@@ -108,6 +154,8 @@ def read_job(path: str | os.PathLike[str]) -> Job:
         raise JobError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise JobError(f"{file} is not valid: {error}") from None
+    if cluster is not None and isinstance(given, dict):
+        given["cluster"] = cluster
     try:
         return job_of(given, file.parent)
     except JobError as error:
@@ -119,21 +167,18 @@ def job_of(given: Any, folder: Path) -> Job:
     faults: list[str] = []
     flat = dict(_flat(given, faults))
     values: dict[str, Any] = {}
+    method = flat.get("model.method") or KEYS["model.method"].default
     for name, key in KEYS.items():
-        value = flat.get(name)
-        if value is None:
-            values[name] = None if key.default is REQUIRED else key.default
-            if key.default is REQUIRED:
-                faults.append(f"{name} is missing: {key.help[0].lower()}{key.help[1:].rstrip('.')}")
-            continue
         try:
-            values[name] = key.check(name, value)
+            values[name] = _value_of(key, flat.get(name), method)
         except SettingsError as error:
             faults.append(str(error))
             values[name] = None if key.default is REQUIRED else key.default
     for name in _PATHS:
         values[name] = _absolute(values[name], folder)
-    if values["start.init"] not in INITS:
+    if method == "bayes" and flat.get("start.init") is None:
+        values["start.init"] = BAYES_INITS[0]
+    if values["start.init"] not in (BAYES_INITS if method == "bayes" else INITS):
         values["start.init"] = _absolute(values["start.init"], folder)
     job = Job(values)
     faults += _faults_together(job)
@@ -141,6 +186,21 @@ def job_of(given: Any, folder: Path) -> Job:
         many = f"{len(faults)} things are wrong with this job" if len(faults) > 1 else "this job is wrong"
         raise JobError(f"{many}:\n" + "\n".join(f"  {fault}" for fault in faults))
     return job
+
+
+def _value_of(key: Key, given: Any, method: Any) -> Any:
+    """The checked value of a key, or its default; None if it belongs to other methods than that of the job."""
+    belongs = method not in METHODS or method in key.methods
+    if given is not None and belongs:
+        return key.check(key.name, given)
+    if given is not None:
+        known = " or ".join(f'"{one}"' for one in key.methods)
+        raise SettingsError(
+            f'{key.name} belongs to model.method = {known}, and this is a job with "{method}"; leave it out'
+        )
+    if key.default is REQUIRED:
+        raise SettingsError(f"{key.name} is missing: {key.help[0].lower()}{key.help[1:].rstrip('.')}")
+    return key.default if belongs else None
 
 
 def _flat(given: Any, faults: list[str]) -> Iterator[tuple[str, Any]]:
@@ -212,12 +272,34 @@ def _faults_of_store(job: Job) -> Iterator[str]:
 
 
 def _faults_of_fit(job: Job) -> Iterator[str]:
-    init = job["start.init"]
-    if init not in INITS and not Location.of(init).exists("model.json"):
+    method, init = job["model.method"], job["start.init"]
+    known = BAYES_INITS if method == "bayes" else INITS
+    if init not in (None, *known) and not Location.of(init).exists("model.json"):
         word = Path(init).name
-        yield f"start.init must be {', '.join(INITS)} or the folder of a model, but is {word!r}{nearest(word, INITS)}"
-    if job["model.components"] is not None:
-        try:
-            FitSettings(**(job.fit_settings() | {"init": init if init in INITS else "random"}))
-        except SettingsError as error:
-            yield str(error)
+        yield f"start.init must be {', '.join(known)} or the folder of a model, but is {word!r}{nearest(word, known)}"
+    if job["model.components"] is None:
+        return
+    if method != "select" and not isinstance(job["model.components"], int):
+        yield (
+            f'model.components must be one whole number with model.method = "{method}", but is '
+            f'{shown(job["model.components"])}; several need method = "select"'
+        )
+        return
+    try:
+        _check_settings(job)
+    except SettingsError as error:
+        yield str(error)
+
+
+def _check_settings(job: Job) -> None:
+    """An error for settings that do not belong together."""
+    if job["model.method"] == "bayes":
+        settings = job.bayes_settings()
+        del settings["init"]
+        BayesSettings(**settings)
+        return
+    FitSettings(**(job.fit_settings() | ({} if job["start.init"] in INITS else {"init": "random"})))
+    if job["model.method"] == "select":
+        # Selections compare likelihoods.
+        one_of("model.m_step", job["model.m_step"], ("auto", "lsr", "mm"))
+        one_of("model.ties", job["model.ties"], ("expand", "marginal"))

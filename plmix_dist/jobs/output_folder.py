@@ -7,6 +7,8 @@ log.jsonl          one line per event, with its time
 environment.json   versions of everything
 model/             the model
 memberships/       the membership of every ranking, if the job asks for it
+report.html        a report, if the job asks for it
+choice.json        the table of a selection, and its choice
 checkpoints/       the state of a fit that is not finished
 """
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 JOB, SUMMARY, HISTORY, LOG, ENVIRONMENT = (
     "job.json", "summary.json", "history.jsonl", "log.jsonl", "environment.json",
 )  # fmt: skip
-MODEL, MEMBERSHIPS = "model", "memberships"
+MODEL, MEMBERSHIPS, REPORT, CHOICE = "model", "memberships", "report.html", "choice.json"
 _PACKAGES = (
     "numpy",
     "scipy",
@@ -108,14 +110,33 @@ class OutputFolder:
         lines = [json.dumps(plain_json(record)) + "\n" for record in records]
         self.location.write_bytes(HISTORY, "".join(lines).encode())
 
+    def history_once(self) -> list[dict[str, Any]]:
+        """The history with each iteration once, as it was last written, until the last one.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> folder = OutputFolder(pathlib.Path(tempfile.mkdtemp()))
+        >>> for iteration in (1, 2, 3, 2):
+        ...     folder.note_iteration({"iteration": iteration})
+        >>> [record["iteration"] for record in folder.history_once()]
+        [1, 2]
+        """
+        found: dict[int, dict[str, Any]] = {}
+        for record in self._history_backwards():
+            if not found or record["iteration"] < min(found):
+                found[record["iteration"]] = record
+        return list(reversed(found.values()))
+
     def last_iteration(self) -> dict[str, Any] | None:
         """The last whole line of the history."""
+        return next(self._history_backwards(), None)
+
+    def _history_backwards(self) -> Iterator[dict[str, Any]]:
         with contextlib.suppress(FileNotFoundError):
             for line in reversed(self.location.read_bytes(HISTORY).splitlines()):
                 with contextlib.suppress(ValueError):
-                    found: dict[str, Any] = json.loads(line)
-                    return found
-        return None
+                    yield json.loads(line)
 
     def write_environment(self) -> None:
         """Write the versions of everything, and where it runs."""
@@ -185,16 +206,21 @@ class JobProgress:
         Gets a line of history per iteration, and a line of log per stage.
     shown
         What is shown to people, or None.
+    history
+        The stage whose iterations are lines of history too.
     """
 
-    def __init__(self, folder: OutputFolder, shown: Any = None) -> None:
+    def __init__(self, folder: OutputFolder, shown: Any = None, history: str | None = None) -> None:
         self._folder = folder
         self._shown = shown
+        self._history = history
 
     def stage(self, event: dict[str, Any]) -> None:
         """A stage has begun, goes on, or has ended."""
         if event["state"] != "iteration":
             self._folder.log("stage", **event)
+        elif event["stage"] == self._history:
+            self._folder.note_iteration({name: event[name] for name in ("iteration", "log_likelihood")})
         if self._shown is not None:
             self._shown.stage(event)
 

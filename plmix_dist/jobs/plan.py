@@ -30,9 +30,13 @@ if TYPE_CHECKING:
     from plmix_dist.solvers import MStep
     from plmix_dist.store import RankingStore
 
-# What a process takes that has imported everything.
-_PROCESS_BYTES = 250_000_000
+# The most that a process takes that has imported everything and loaded kernels; 280 MB were measured.
+_PROCESS_BYTES = 350_000_000
+# Rows are held so often at most: as they are read from the store, and as they are computed with.
+_COPIES = 3
 _BYTES_PER_NUMBER = 8
+# A sweep of Gibbs sampling takes so many times as long as a pass of EM (docs/benchmarks.md: 1.8).
+_SWEEP = 2.0
 
 
 class Workers(NamedTuple):
@@ -70,10 +74,7 @@ def plan_of(job: Job) -> dict[str, Any]:
 
 def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
     workers = _workers(job)
-    settings = job.fit_settings()
-    if settings["init"] not in INITS:
-        settings["init"] = "random"
-    checked = FitSettings(**settings)
+    checked = _settings_of_a_pass(job)
     rankings = as_rankings(store, ties=checked.ties)
     leaf = next(iter(rankings.iter_leaves(0, 1, labels=False)))
     m_step = choose_m_step(checked, _extent(leaf, store), store.n_items)
@@ -84,6 +85,8 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
     in_memory = rows_bytes if resident else workers.threads * rankings.decoded_bytes / store.n_leaves
     sums_bytes = numbers * _BYTES_PER_NUMBER
     seconds = _seconds_of_leaf(leaf, m_step, checked) * store.n_rankings / leaf.n_rankings
+    if job["model.method"] == "bayes":
+        seconds *= _SWEEP
     return {
         "n_rankings": store.n_rankings,
         "n_items": store.n_items,
@@ -93,13 +96,26 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
         "threads_per_worker": workers.threads,
         "tasks_per_pass": tasks,
         "rows_stay_in_memory": resident,
-        "memory_per_worker": int(_PROCESS_BYTES + in_memory + (workers.threads + 1) * sums_bytes),
+        "memory_per_worker": int(_PROCESS_BYTES + _COPIES * in_memory + (workers.threads + 1) * sums_bytes),
         "bytes_sent_per_pass": int(
             tasks * (sums_bytes + checked.n_components * store.n_items * _BYTES_PER_NUMBER)
         ),
         "bytes_read_per_pass": 0 if resident else int(rankings.decoded_bytes),
         "seconds_per_pass": seconds / min(store.n_leaves, workers.processes * workers.threads),
     }
+
+
+def _settings_of_a_pass(job: Job) -> FitSettings:
+    """Settings of a fit that costs what a pass of the job costs: all mixtures of a selection, or all chains."""
+    if job["model.method"] == "bayes":
+        together = job["model.components"] * job["model.chains"]
+        return FitSettings(
+            together, m_step="mm", ties="marginal", residency=job["model.residency"], init="random"
+        )
+    settings = job.fit_settings()
+    if settings.get("init") not in INITS:
+        settings["init"] = "random"
+    return FitSettings(**(settings | {"n_components": sum(job.component_numbers)}))
 
 
 def _extent(leaf: RankingBlock, store: RankingStore) -> Extent:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings.tie_treatments import TIES
+from plmix_dist.selection.component_numbers import component_numbers
+from plmix_dist.selection.criteria import CRITERIA
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.store.checkpoints import DEFAULT_KEPT, DEFAULT_SECONDS
 from plmix_dist.values import one_of, real_number, shown, whole_number, yes_or_no
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REQUIRED = object()
+# What a job computes. To add one, add its name here, its keys below, and its value in `methods.py`.
+METHODS = ("fit", "select", "bayes")
+_FIT, _SELECT, _BAYES = (("fit",), ("select",), ("bayes",))
+_EM, _STARTED = (*_FIT, *_SELECT), (*_FIT, *_BAYES)
+# Where chains begin, beside the folder of a model.
+BAYES_INITS = ("fit", "prior")
 
 
 class Key(NamedTuple):
@@ -33,6 +41,8 @@ class Key(NamedTuple):
         The value if the key is left out; REQUIRED if it must be given.
     help
         What it means.
+    methods
+        The values of `model.method` that it belongs to.
 
     Examples
     --------
@@ -45,6 +55,7 @@ class Key(NamedTuple):
     check: Callable[[str, Any], Any]
     default: Any
     help: str
+    methods: tuple[str, ...] = METHODS
 
 
 def text(name: str, value: Any) -> str:
@@ -116,12 +127,28 @@ def _rank(name: str, value: Any) -> str | int:
     return value if value in ("auto", "paper") else whole_number(name, value, at_least=1)
 
 
-def _choice(name: str, known: tuple[str, ...], default: Any, words: str) -> Key:
-    return Key(name, " or ".join(f'"{one}"' for one in known), _one_of(*known), default, words)
+def _components(name: str, value: Any) -> int | str | list[int]:
+    """A number of components, or several: a range such as "2:10", or a list."""
+    try:
+        if isinstance(value, str):
+            component_numbers(value)
+            return value
+    except SettingsError as error:
+        raise SettingsError(f"{name}: {error}") from None
+    if isinstance(value, list) and value:
+        return [whole_number(name, one, at_least=1) for one in value]
+    return whole_number(name, value, at_least=1)
 
 
-# To let a job do something else than fit, such as select or sample, add its name here and its value in `methods.py`.
-METHODS = ("fit",)
+def _criteria(name: str, value: Any) -> list[str]:
+    return [one_of(name, one, tuple(CRITERIA)) for one in texts(name, value)]
+
+
+def _choice(
+    name: str, known: tuple[str, ...], default: Any, words: str, methods: tuple[str, ...] = METHODS
+) -> Key:
+    return Key(name, " or ".join(f'"{one}"' for one in known), _one_of(*known), default, words, methods)
+
 
 _KEYS = (
     Key("name", "text", text, "plmix", "Name of the job, in logs and metrics."),
@@ -134,25 +161,39 @@ _KEYS = (
     Key("data.merge", "true or false", yes_or_no, False, "Whether equal rows become one."),
     Key("data.columns", "table", text_by_name, None, "The column of each role, such as `{id = \"ballot\"}`."),
     Key("data.delimiter", "text", text, None, "Delimiter of text."),
-    Key("data.covariates", "path", text, None, "Columns of persons, on which shares depend: .npy or CSV."),
+    Key("data.covariates", "path", text, None, "Columns of persons, on which shares depend: .npy or CSV.", _FIT),
     _choice("model.method", METHODS, "fit", "What is computed."),
-    Key("model.components", "whole number", _whole(1), REQUIRED, "Number of components."),
-    Key("model.m_step", "name", _one_of("auto", *M_STEPS), "auto", "The M-step ([fitting](fitting.md))."),
-    _choice("model.em", ("fused", "exact"), "fused", "One step per pass, or M-steps to their ends."),
-    Key("model.ties", "name", _one_of(*TIES), "expand", "How ties are treated ([ties](ties-and-groups.md))."),
-    Key("model.alpha", "number", _number(at_least=0), 1.0, "Strength of the prior; 0 for none."),
-    Key("model.tol", "number", _number(above=0), 1e-8, "Bound on gradient and change, divided by total weight."),
-    Key("model.max_iter", "whole number", _whole(1), 500, "The most iterations."),
-    Key("model.accelerate", "true or false", yes_or_no, True, "Whether to use Anderson and Newton steps."),
+    Key("model.components", "whole number", _components, REQUIRED, "Number of components; for select several, such as "
+        "`\"2:10\"` or a list."),
+    Key("model.m_step", "name", _one_of("auto", *M_STEPS), "auto", "The M-step ([fitting](fitting.md)).", _EM),
+    _choice("model.em", ("fused", "exact"), "fused", "One step per pass, or M-steps to their ends.", _FIT),
+    Key("model.ties", "name", _one_of(*TIES), "expand", "How ties are treated ([ties](ties-and-groups.md)).", _EM),
+    Key("model.alpha", "number", _number(at_least=0), 1.0, "Strength of the prior; 0 for none.", _EM),
+    Key("model.tol", "number", _number(above=0), 1e-8, "Bound on gradient and change, divided by total weight.", _EM),
+    Key("model.max_iter", "whole number", _whole(1), 500, "The most iterations.", _EM),
+    Key("model.accelerate", "true or false", yes_or_no, True, "Whether to use Anderson and Newton steps.", _FIT),
     _choice("model.residency", ("auto", "memory", "store"), "auto", "Whether rows stay in memory between passes."),
     Key("model.seed", "whole number", _whole(0), 0, "Random seed."),
-    Key("start.init", "text", text, "spectral", "\"spectral\", \"kernel\", \"random\", or the folder of a model."),
-    Key("start.n_init", "whole number", _whole(1), 1, "Number of starts run to convergence."),
-    _choice("start.embedding", ("auto", "pairwise", "rank"), "auto", "How a spectral start represents a ranking."),
-    Key("start.svd_rank", '"auto", "paper" or whole number', _rank, "auto", "Singular vectors of a spectral start."),
-    _choice("start.link", ("logit", "probit"), "logit", "Frequencies of pairs to differences of log-worths."),
-    _choice("start.kernel", ("kendall", "mallows"), "kendall", "Similarity of rankings in a kernel start."),
-    Key("start.warm", "true or false", yes_or_no, True, "Whether to begin at the last model if rankings were added."),
+    _choice("model.criterion", tuple(CRITERIA), "bic", "What decides ([choosing K](choosing-k.md)).", _SELECT),
+    Key("model.also", "list of names", _criteria, None, "Further criteria for the table.", _SELECT),
+    Key("model.folds", "whole number", _whole(2), 5, "Folds of \"held-out\".", _SELECT),
+    Key("model.chains", "whole number", _whole(1), 4, "Number of chains ([Bayesian mixtures](bayes.md)).", _BAYES),
+    Key("model.warmup", "whole number", _whole(0), 500, "Sweeps of each chain that are dropped.", _BAYES),
+    Key("model.draws", "whole number", _whole(1), 1000, "Draws that each chain keeps.", _BAYES),
+    Key("model.thin", "whole number", _whole(1), 1, "One of so many sweeps is kept.", _BAYES),
+    Key("model.worth_shape", "number", _number(above=0), 1.0, "Shape of the gamma prior of worths.", _BAYES),
+    Key("model.share_concentration", "number", _number(above=0), 1.0, "Of the Dirichlet prior of shares.", _BAYES),
+    Key("start.init", "text", text, "spectral", "\"spectral\", \"kernel\", \"random\", \"moments\", or the folder of a "
+        "model; for bayes \"fit\" (the default), \"prior\", or such a folder.", _STARTED),
+    Key("start.n_init", "whole number", _whole(1), 1, "Number of starts run to convergence.", _EM),
+    _choice("start.embedding", ("auto", "pairwise", "rank"), "auto", "How a spectral start represents a ranking.",
+        _FIT),
+    Key("start.svd_rank", '"auto", "paper" or whole number', _rank, "auto", "Singular vectors of a spectral start.",
+        _FIT),
+    _choice("start.link", ("logit", "probit"), "logit", "Frequencies of pairs to differences of log-worths.", _FIT),
+    _choice("start.kernel", ("kendall", "mallows"), "kendall", "Similarity of rankings in a kernel start.", _FIT),
+    Key("start.warm", "true or false", yes_or_no, True, "Whether to begin at the last model if rankings were added.",
+        _STARTED),
     Key("cluster.scheduler", "address", text, None, "A Dask scheduler. Without it and workers: one process."),
     Key("cluster.workers", "whole number", _whole(1), None, "Worker processes of a cluster on this machine."),
     Key("cluster.threads", "whole number", _whole(1), None, "Threads per worker."),
@@ -162,6 +203,7 @@ _KEYS = (
     Key("cluster.tls_key", "path", text, None, "Key of that certificate."),
     Key("outputs.folder", "path", text, REQUIRED, "Folder for everything the job writes."),
     Key("outputs.memberships", "true or false", yes_or_no, False, "Whether to write the membership of every ranking."),
+    Key("outputs.report", "true or false", yes_or_no, False, "Whether to write a [report](report.md)."),
     Key("outputs.metrics", "path", text, None, "File of metrics for the textfile collector of Prometheus."),
     Key("checkpoint.folder", "path or URL", text, None, "Where the state is saved; else `checkpoints` in the folder."),
     Key("checkpoint.every", "seconds", _number(at_least=0), DEFAULT_SECONDS, "Fewest seconds between two saves; 0 for "
@@ -177,7 +219,7 @@ TABLES = tuple(dict.fromkeys(name.split(".")[0] for name in KEYS if "." in name)
 
 
 def documented() -> str:
-    """The keys as a table in Markdown.
+    """The keys as a table in Markdown; with those methods that a key belongs to, if it is not all.
 
     Examples
     --------
@@ -187,7 +229,8 @@ def documented() -> str:
     lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for key in _KEYS:
         default = "required" if key.default is REQUIRED else _toml(key.default)
-        lines.append(f"| `{key.name}` | {key.kind} | {default} | {key.help} |")
+        of = "" if key.methods == METHODS else f" (`{'`, `'.join(key.methods)}`)"
+        lines.append(f"| `{key.name}`{of} | {key.kind} | {default} | {key.help} |")
     return "\n".join(lines)
 
 
