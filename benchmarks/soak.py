@@ -52,18 +52,23 @@ class Cluster:
         self._scheduler = _started("scheduler", *options)
         self.address = _said(self._scheduler, "scheduler")
         self._nannies: list[subprocess.Popen[str]] = []
+        self._ended: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for process in (*self._nannies, self._scheduler):
+        every = (*self._nannies, *self._ended, self._scheduler)
+        for process in every:
             process.terminate()
-        for process in (*self._nannies, self._scheduler):
-            with contextlib.suppress(subprocess.TimeoutExpired):
+        for process in every:
+            try:
                 process.wait(20)
-            if process.poll() is None:
+            except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
     @property
     def scheduler(self) -> psutil.Process:
@@ -73,7 +78,8 @@ class Cluster:
     def scale(self, number: int) -> None:
         """Start or end workers until there are so many."""
         while len(self._nannies) > number:
-            self._nannies.pop().terminate()
+            self._ended.append(self._nannies.pop())
+            self._ended[-1].terminate()
         while len(self._nannies) < number:
             self._nannies.append(_started("worker", self.address, "--memory-limit", "1GB"))
 
