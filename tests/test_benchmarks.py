@@ -25,7 +25,13 @@ from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_rankings
 
 
-@pytest.mark.parametrize("name", NAMES)
+# Even in small these take more than five seconds.
+LONG = ("startup", "iteration", "fits", "passes", "growth", "out_of_core", "arena")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in NAMES]
+)
 def test_benchmark__runs_in_small(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "RESULTS", tmp_path)
     rows = importlib.import_module(f"benchmarks.{name}").run(tiny=True)

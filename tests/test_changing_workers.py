@@ -85,7 +85,7 @@ def local_cluster(n_workers: int) -> Iterator[LocalCluster]:
 
 
 @pytest.mark.promise(1)
-@pytest.mark.parametrize("residency", ["memory", "store"])
+@pytest.mark.parametrize("residency", ["memory", pytest.param("store", marks=pytest.mark.slow)])
 def test_workers_die_in_every_pass__same_bits(tmp_path: Path, residency: Any) -> None:
     with local_cluster(2) as cluster, Client(cluster, set_as_default=False) as client:
         passes = DistributedPasses(RANKINGS, client, residency=residency)

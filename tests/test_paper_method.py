@@ -508,6 +508,7 @@ def bits(table: Table) -> tuple[bytes, ...]:
     return fitted_bits(table, False)
 
 
+@pytest.mark.slow
 @pytest.mark.promise(10)
 def test_same_bits__two_processes(
     table: Table, stored: RankingStore, bits: tuple[bytes, ...], client: Client
