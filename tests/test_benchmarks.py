@@ -24,7 +24,6 @@ from plmix_dist.errors import FitError
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_rankings
 
-
 # Even in small these take more than five seconds.
 LONG = ("startup", "iteration", "fits", "passes", "growth", "out_of_core", "arena")
 
