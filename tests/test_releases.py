@@ -51,7 +51,7 @@ def check_wheel(wheel: Path) -> None:
     )
     assert package == set(listed.stdout.split())
     assert "plmix_dist/py.typed" in package
-    assert {Path(name).suffix for name in package} == {".py", ".typed"}
+    assert {Path(name).suffix for name in package} == {".py", ".typed", ".jinja", ".js", ".css"}
     assert f"Version: {plmix_dist.__version__}" in described
     assert "License-Expression: BSD-3-Clause" in described
 
