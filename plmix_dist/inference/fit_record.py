@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from plmix_dist.rankings.identifiability import identifiability, ordered_lengths
@@ -71,15 +72,21 @@ def made_with(seed: int) -> dict[str, Any]:
     >>> found["seed"], "numpy" in found["versions"]
     (7, True)
     """
+    return {
+        "seed": seed,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "versions": dict(_versions()),
+    }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Versions by package. Looking them up takes longer than a small fit, and they do not change in a process."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:  # a source tree that was not installed
             continue
-    return {
-        "seed": seed,
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "versions": dict(sorted(versions.items())),
-    }
+    return dict(sorted(versions.items()))
