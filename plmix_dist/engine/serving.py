@@ -127,6 +127,8 @@ async def _scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]]
     import dask.config
     from distributed import Scheduler
 
+    from plmix_dist.engine.ended_spans import ForgetEndedSpans
+
     dask.config.update_defaults({"distributed": {"scheduler": {"worker-ttl": _WORKER_TTL}}})
     scheduler = Scheduler(
         host=options.host or None,
@@ -134,6 +136,7 @@ async def _scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]]
         protocol="tls" if options.tls else "tcp",
         dashboard=options.dashboard is not None,
         dashboard_address=options.dashboard or f"{_LOOPBACK}:0",
+        plugins=[ForgetEndedSpans()],
         **_security(options.tls),
     )
     told = asyncio.ensure_future(_told())
