@@ -88,6 +88,7 @@ SIMULATED = (
     Case("top 3 of 10, m=20,000, K=6", 6, n_items=10, n_rankings=20_000, length=3, unranked="below"),
     Case("10 items, m=5,000, K=3", 3, n_items=10, n_rankings=5_000),
     Case("50 items, 10 differ, K=5", 5, n_items=50, n_rankings=10_000, differing=10),
+    Case("100 items, 5 differ, K=3", 3, n_items=100, n_rankings=10_000, differing=5),
     Case(
         "2 of slates of 5 of 20, K=3",
         3,

@@ -16,7 +16,7 @@ from plmix_dist.inference.sample_fits import part_of
 from plmix_dist.inference.search import SAME_END, budget_of, search
 from plmix_dist.inference.starts_to_ends import Candidate, run_to_ends
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.simulate import draw_rankings
+from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
 from plmix_dist.solvers import MM
 from plmix_dist.starts.proposals import BATCH, Mixture, Proposer
 from plmix_dist.starts.start_settings import StartSettings
@@ -67,6 +67,20 @@ def test_three_components_are_searched_for_too():
     assert found["n_starts"] >= 4
     assert 1 <= found["n_best"] <= found["n_starts"]
     assert model.init_["stages"][-2]["stage"] == "search"
+
+
+@pytest.mark.parametrize("trial", [0, 1])
+def test_many_items_of_which_few_differ(trial):
+    """The paper's own data: on too few rows, a search ends where a component explains a single ranking."""
+    truth = draw_log_worths(3, 100, 5, np.random.default_rng([3, trial, 1]))
+    rng = np.random.default_rng([3, 10_000, trial, 2])
+    block, _ = draw_rankings(truth, np.full(3, 1 / 3), 10_000, rng)
+    near_truth = PlackettLuceMixture(3, init=truth).fit(block)
+    model = PlackettLuceMixture(3, random_state=trial).fit(block)
+    assert model.objective_ / 10_000 > near_truth.objective_ / 10_000 - SAME_END
+    assert model.shares_.min() > 0.2
+    (searched,) = (record["rows"] for record in model.init_["stages"] if record["stage"] == "search")
+    assert searched == pytest.approx(12 * 3 * 100, rel=0.01)
 
 
 def test_one_component_is_not_searched_for():

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 # A search runs on rows that list at most so many items, after equal rows were merged, but on some rows at least.
 _SEARCH_LISTED = 1 << 17
 _FEWEST_SEARCHED = 1_000
+# It has so many rows for every log-worth, too: with fewer, components that explain a single row are the best optimum of
+# the part, and not of all rows. But so many starts must be within the budget.
+_ROWS_PER_LOG_WORTH = 12
+_FEWEST_STARTS = 8
 # Of many rows, so many of the listed items at most: a dozen starts then cost a few passes over all rows.
 _SEARCH_SHARE = 1 / 128
 _ALPHA_OF_PARTS = 0.1
@@ -92,10 +96,9 @@ class SampleFits(NamedTuple):
         """
         em = self.em
         merged = merge_if_short(sample)
-        most_listed: float = _SEARCH_LISTED
-        if em.n_rankings >= MANY_ROWS:
-            most_listed = min(most_listed, _SEARCH_SHARE * em.n_rankings * mean_listed)
-        n_searched = max(_FEWEST_SEARCHED, most_listed * merged.n_rankings / max(1, len(merged.items)))
+        n_listed, n_components = em.n_rankings * mean_listed, settings.n_components
+        budget = share_of_budget * budget_of(em.n_rankings, n_listed, n_components)
+        n_searched = _n_searched(merged, em.n_rankings, n_listed, n_components, budget)
         rows = merged
         if n_searched < merged.n_rankings:
             share = n_searched / merged.n_rankings
@@ -112,8 +115,7 @@ class SampleFits(NamedTuple):
                     rows,
                     starts,
                     settings,
-                    share_of_budget
-                    * budget_of(em.n_rankings, em.n_rankings * mean_listed, settings.n_components),
+                    budget,
                     is_part=rows is not merged or sample.n_rankings < em.n_rankings,
                     smaller=smaller,
                     progress=self.stages.iteration,
@@ -187,6 +189,19 @@ class SampleFits(NamedTuple):
         record |= found.cost
         self.failed.extend(found.failed)
         return found.candidates
+
+
+def _n_searched(
+    merged: RankingBlock, n_rankings: int, n_listed: float, n_components: int, budget: float
+) -> float:
+    """How many rows a search looks at, of a sample in which equal rows were merged."""
+    per_row = max(1, len(merged.items)) / merged.n_rankings
+    most_listed: float = _SEARCH_LISTED
+    if n_rankings >= MANY_ROWS:
+        most_listed = min(most_listed, _SEARCH_SHARE * n_listed)
+    affordable = budget / (_FEWEST_STARTS * MOST_ITERATIONS * n_components)
+    for_all_worths = _ROWS_PER_LOG_WORTH * merged.n_items * n_components
+    return max(_FEWEST_SEARCHED, most_listed / per_row, min(for_all_worths, affordable / per_row))
 
 
 def part_of(em: Em, rows: RankingBlock, tol: float, max_iter: int) -> Em:
