@@ -23,6 +23,7 @@ NAMES = (
     "real_data",
     "select",
     "paper_em_lsr",
+    "mixle_beside_us",
     "paper_method",
     "fits",
     "small_fits",

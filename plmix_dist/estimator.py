@@ -60,7 +60,7 @@ class PlackettLuceMixture(ReportMethods, InterchangeMethods, MixtureEstimator):
         comparison: they end elsewhere (docs/m-steps.md).
     em
         "fused" takes one M-step in each pass over the data; "exact" solves each M-step to its end, as the paper does.
-        "cml" and "gmm" are solved to the end in either case; "stochastic-lsr" is "fused" only.
+        "cml" and "gmm" are solved to the end in either case; "stochastic-lsr" in the clusters that it has drawn.
     init
         "spectral" clusters a sample of the rankings (docs/fitting.md). "kernel" clusters a small sample by a
         similarity of partial rankings and semidefinite programming. "moments" fits the frequencies of the first three

@@ -462,8 +462,7 @@ def test_settings__stochastic_steps_from_the_same_start(table: Table, model: Pla
     drawn = PlackettLuceMixture(3, max_iter=7, **settings).fit(table, client=False)
     assert (drawn.m_step_, drawn.n_iter_) == ("stochastic-lsr", 7)
     assert drawn.history_[0]["log_likelihood"] == pytest.approx(model.history_[0]["log_likelihood"])
-    with pytest.raises(SettingsError, match='choose em="fused"'):
-        PlackettLuceMixture(3, em="exact", **settings).fit(table, client=False)
+    assert min(record["inner_passes"] for record in drawn.history_) > 1  # solved in each cluster
 
 
 # --- the same bits everywhere ----------------------------------------------------------------------------

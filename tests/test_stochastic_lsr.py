@@ -15,11 +15,11 @@ from plmix_dist import PlackettLuceMixture, simulate
 from plmix_dist.cli import main
 from plmix_dist.data import as_rankings
 from plmix_dist.engine.threaded import ThreadedPasses
-from plmix_dist.errors import SettingsError
 from plmix_dist.inference import Em, Point, run
 from plmix_dist.inference.e_step import PassParams, e_step
-from plmix_dist.kernels import em_statistics, prepare
+from plmix_dist.kernels import em_statistics, prepare, row_posteriors
 from plmix_dist.kernels.drawn_statistics import drawn_memberships, drawn_statistics
+from plmix_dist.rankings.randomness import generator
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers import STOCHASTIC_LSR
 
@@ -64,7 +64,7 @@ def test_drawn_memberships__certain_persons() -> None:
 def test_drawn_statistics__are_those_of_the_clusters() -> None:
     rows = random_rows(1, 5, 40, weighted=False)
     block = block_of(rows, 5)
-    found = drawn_statistics(block, PARAMS, np.random.default_rng(6))
+    found = drawn_statistics(block, PARAMS, None, np.random.default_rng(6))
     logs, posteriors = exact_posteriors(rows, 5, TRUTH / 2, np.log([0.5, 0.5]))
     drawn = drawn_memberships(posteriors, np.ones(40), np.random.default_rng(6))
     assert set(np.unique(drawn)) == {0.0, 1.0}
@@ -80,7 +80,7 @@ def test_drawn_statistics__are_those_of_the_clusters() -> None:
 
 def test_drawn_statistics__one_draw_for_a_person() -> None:
     block = drawn_block(60).replace(groups=np.repeat(np.arange(20), 3))
-    found = drawn_statistics(block, PARAMS, np.random.default_rng(0))
+    found = drawn_statistics(block, PARAMS, None, np.random.default_rng(0))
     # Each person's three rankings of five items win twelve choices, all in one component.
     assert found.shares.sum() == pytest.approx(20)
     assert_allclose(found.wins.sum(axis=1), 12 * found.shares)
@@ -89,7 +89,7 @@ def test_drawn_statistics__one_draw_for_a_person() -> None:
 def test_drawn_statistics__unbiased() -> None:
     block = drawn_block(50)
     exact = em_statistics(block, PARAMS, with_rates=True)
-    many = [drawn_statistics(block, PARAMS, np.random.default_rng(seed)) for seed in range(400)]
+    many = [drawn_statistics(block, PARAMS, None, np.random.default_rng(seed)) for seed in range(400)]
     for name in ("shares", "wins", "rates"):
         values = np.array([getattr(one, name) for one in many])
         error = values.std(axis=0) / np.sqrt(len(many))
@@ -155,9 +155,27 @@ def test_fit__scatters_about_the_estimate_of_lsr() -> None:
     assert (np.abs(np.mean(ends, axis=0) - exact.log_worths_) <= 5 * spread / np.sqrt(12) + 0.02).all()
 
 
-def test_fit__exact_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r'm_step="stochastic-lsr" draws anew.*choose em="fused"'):
-        PlackettLuceMixture(2, m_step="stochastic-lsr", em="exact").fit(drawn_block(20))
+def test_fit__exact_solves_each_cluster_to_its_end() -> None:
+    block, alpha = drawn_block(300), 0.5
+    em = Em(STOCHASTIC_LSR, alpha, 300.0, 300, kind="exact", max_iter=2, seed=5)
+    state = run(ThreadedPasses(as_rankings(block)), em, em.start(START))
+    drawn = drawn_memberships(
+        row_posteriors(block, PARAMS)[1], np.ones(300), generator(5, "memberships", 0, 0, 0)
+    )
+    assert min(record["inner_passes"] for record in state.history) > 2
+    for component in range(2):
+        cluster = block.take(np.flatnonzero(drawn[:, component]))
+        alone = PlackettLuceMixture(1, alpha=alpha, tol=1e-10).fit(cluster)
+        # The second iteration has looked at the point to which the first led.
+        assert_allclose(state.iteration.point.log_worths[component], alone.log_worths_[0], atol=1e-6)
+
+
+def test_fit__exact_takes_exactly_max_iter_iterations_too() -> None:
+    model = PlackettLuceMixture(
+        2, m_step="stochastic-lsr", em="exact", max_iter=9, init=TRUTH / 2, random_state=1
+    ).fit(drawn_block(1_000))
+    assert (model.n_iter_, model.converged_, model.objective_) == (9, False, None)
+    assert_allclose(model.log_worths_, TRUTH, atol=0.4)
 
 
 def test_cli__random_steps_are_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

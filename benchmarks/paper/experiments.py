@@ -7,7 +7,7 @@ from benchmarks.paper.learning_curves import LEARNING_CURVES
 from benchmarks.paper.starts import STARTS, THRESHOLD
 from benchmarks.paper.surrogates import SURROGATES
 from benchmarks.paper.synthetic import RIVALS, SYNTHETIC
-from benchmarks.paper.theory import BOUNDS, LSR_AGAINST_CML, START_ERROR
+from benchmarks.paper.theory import BOUNDS, LSR_AGAINST_CML, RANK_RULE, START_ERROR
 
 EXPERIMENTS = {
     experiment.name: experiment
@@ -23,5 +23,6 @@ EXPERIMENTS = {
         START_ERROR,
         BOUNDS,
         LSR_AGAINST_CML,
+        RANK_RULE,
     )
 }

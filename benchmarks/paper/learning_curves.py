@@ -20,7 +20,7 @@ from benchmarks.paper.methods import FOUR, fitted, mean_log_likelihood, warm_up
 
 GRIDS: dict[str, dict[str, Any]] = {
     "tiny": {"n": (6,), "m": (100,), "trials": 1, "K": 2, "users": 300, "items": 20},
-    "quick": {"n": (25, 100), "m": (1_000, 4_000, 14_000), "trials": 1, "K": 5, "users": 17_500, "items": 400},
+    "quick": {"n": (25, 100), "m": (1_000, 4_000, 14_000), "trials": 3, "K": 5, "users": 17_500, "items": 400},
     "paper": {
         "n": (25, 100), "m": (1_000, 2_000, 4_000, 8_000, 14_000), "trials": 5, "K": 5, "users": 17_500, "items": 2_000,
     },

@@ -33,7 +33,7 @@ _AS_PUBLISHED: dict[str, dict[str, Any]] = {
     "EMM": _ENDS | {"m_step": "mm"},
     "EM-CML": _ENDS | {"m_step": "cml"},
     "EM-GMM": _ENDS | {"m_step": "gmm"},
-    "stochastic LSR": {"m_step": "stochastic-lsr", "alpha": 0.0, "max_iter": 100},
+    "stochastic LSR": _ENDS | {"m_step": "stochastic-lsr"},
 }
 # To add a method, add its name here and how it is fitted to `fitted`.
 METHODS = (*_AS_PUBLISHED, "default", "Bayesian")

@@ -26,6 +26,16 @@ _SWEEPS: dict[str, tuple[int, ...]] = {
 }
 _LSR_ITEMS = {"tiny": (5,), "quick": (5, 10, 25, 50, 100), "released": (5, 10, 25, 50, 100, 200)}
 _LSR_ITEMS["paper"] = _LSR_ITEMS["released"]
+_RANK_SIZES: dict[str, list[Row]] = {
+    "tiny": [{"n": 6, "L": 6, "K": 2, "m": 300}],
+    "quick": [
+        {"n": 20, "L": 5, "K": 3, "m": 4_000},
+        {"n": 100, "L": 5, "K": 3, "m": 10_000},
+        {"n": 50, "L": 10, "K": 5, "m": 10_000},
+        {"n": 100, "L": 20, "K": 8, "m": 20_000},
+    ],
+}
+_RANK_SIZES["released"] = _RANK_SIZES["paper"] = _RANK_SIZES["quick"]
 
 
 def _start_cells(setting: str) -> list[Row]:
@@ -129,6 +139,37 @@ def _bound_summary(rows: list[Row]) -> list[Row]:
     return averaged(rows, ("n", "L", "K", "m"), values)
 
 
+# --- the rule for the rank -------------------------------------------------------------------------------------
+
+
+def _rank_cells(setting: str) -> list[Row]:
+    return [
+        size | {"spread": 1.0, "trial": trial, "rank by": rule}
+        for size in _RANK_SIZES[setting]
+        for trial in range(TRIALS[setting])
+        for rule in ("T", "K", "noise")
+    ]
+
+
+def _measure_rank(cell: Row) -> Row:
+    truth, block = simulated(cell)
+    rules: dict[str, dict[str, Any]] = {
+        "T": {"svd_rank": "paper"},
+        "K": {"svd_rank": cell["K"]},
+        "noise": {"method": None, "svd_rank": "auto", "embedding": "rank"},
+    }
+    start = spectral_start(block, cell["K"], cell["trial"], **rules[cell["rank by"]])
+    return {
+        "rank": float(start.rank_),
+        "accuracy": 1 - _misclustered(cell, truth, block, start),
+        "error of the start": matched_distance(start.log_worths_, truth),
+    }
+
+
+def _rank_summary(rows: list[Row]) -> list[Row]:
+    return averaged(rows, ("n", "L", "K", "m", "rank by"), ("rank", "accuracy", "error of the start"))
+
+
 # --- LSR against CML as n grows --------------------------------------------------------------------------------
 
 
@@ -182,4 +223,11 @@ LSR_AGAINST_CML = Experiment(
     _growth_summary,
     panels=_growth_panels,
     warm_up=warm_up,
+)
+RANK_RULE = Experiment(
+    "rank-rule",
+    "the rank by the threshold T beside rank K, and beside our rule on the centred rank embedding",
+    _rank_cells,
+    _measure_rank,
+    _rank_summary,
 )

@@ -72,7 +72,8 @@ def _leaf_sums(
     sums: Any
     if m_step.drawn_sums is not None:
         seed, *place = params.key
-        sums = m_step.drawn_sums(rows, params.current, generator(seed, "memberships", *place, number))
+        rng = generator(seed, "memberships", *place, number)
+        sums = m_step.drawn_sums(rows, params.current, params.frozen, rng)
     else:
         sums = m_step.sums(rows, params.current, params.frozen)
     for name, values in zip(sums._fields, sums, strict=True):
@@ -112,7 +113,7 @@ class Summary(NamedTuple):
 
 
 def _summarise(m_step: MStep, frozen: bool, sums: Any) -> Summary:
-    objective = m_step.objective
+    objective = m_step.held_objective if frozen else m_step.objective
     value = None
     if objective is not None:
         value = float(objective.expected(sums) if frozen else objective.observed(sums))
@@ -141,8 +142,10 @@ class ComponentStep(NamedTuple):
     seconds: float
 
 
-def component_step(m_step: MStep, component: int, worths: Worths, alpha: float, sums: Any) -> ComponentStep:
-    """The M-step of one component: one of K tasks that run side by side.
+def component_step(
+    m_step: MStep, component: int, worths: Worths, alpha: float, sums: Any, *, held: bool = False
+) -> ComponentStep:
+    """The M-step of one component: one of K tasks that run side by side. `held`: posteriors or draws are held.
 
     Examples
     --------
@@ -155,7 +158,7 @@ def component_step(m_step: MStep, component: int, worths: Worths, alpha: float, 
     [1.732, 0.577]
     """
     begun = time.perf_counter()
-    objective = m_step.objective
+    objective = m_step.held_objective if held else m_step.objective
     own = m_step.component(sums, component)
     if alpha == 0 and sums.shares[component] <= SMALLEST_SHARE * sums.shares.sum():
         nothing = np.zeros(len(worths.log_worths) + 1)  # no ranking is left to learn from
@@ -212,10 +215,11 @@ def em_request(
     >>> [finish.name for finish in request.finish]
     ['summary', 'm-step-0', 'm-step-1']
     """
-    finish = [Finish(f"summary{named}", partial(_summarise, m_step, frozen is not None))]
+    held = frozen is not None
+    finish = [Finish(f"summary{named}", partial(_summarise, m_step, held))]
     for component, ghost in enumerate(point.ghosts.tolist()):
         step: Callable[[Any], ComponentStep] = partial(
-            component_step, m_step, component, Worths(point.log_worths[component], ghost), alpha
+            component_step, m_step, component, Worths(point.log_worths[component], ghost), alpha, held=held
         )
         finish.append(Finish(f"m-step{named}-{component}", step))
     return Request(e_step(m_step, part), PassParams(point, frozen, key), tuple(finish))

@@ -148,10 +148,10 @@ class Em:
         if state.error is not None or state.iteration.ended is not None:
             return ()
         named = f"-{self.number}" if self.number else ""
-        if state.inner is not None:
-            inner = state.inner.iteration.point
-            return (em_request(self.m_step, inner, state.iteration.point, self.alpha, named, part=self.part),)
         key = (self.seed, self.number, len(state.history))
+        if state.inner is not None:
+            inner, outer = state.inner.iteration.point, state.iteration.point
+            return (em_request(self.m_step, inner, outer, self.alpha, named, key, self.part),)
         return (em_request(self.m_step, state.iteration.point, None, self.alpha, named, key, self.part),)
 
     def tell(self, state: EmState, answers: Sequence[Answer]) -> EmState:
@@ -171,7 +171,7 @@ class Em:
         timing = answer.timing._asdict() | {"solve_seconds": max(step.seconds for step in steps)}
         evaluation = self.evaluation(state.iteration.point, summary, steps, timing)
         # A gradient is known before the M-step is solved; the change of an iteration only when it is.
-        known = self.stopping is GRADIENT
+        known = self.stopping is GRADIENT and not self.m_step.draws
         if self._solves_m_steps and not (known and evaluation.residual <= self.tol):
             return state._replace(inner=Inner(Iteration.start(state.iteration.point), evaluation))
         return self._advanced(state, evaluation)
@@ -220,7 +220,7 @@ class Em:
     @property
     def _solves_m_steps(self) -> bool:
         """Whether M-steps take several passes. One without an objective is solved by its own step."""
-        return self.kind == "exact" and self.m_step.objective is not None
+        return self.kind == "exact" and self.m_step.held_objective is not None
 
     def _told_inner(
         self, state: EmState, inner: Inner, summary: Summary, steps: Sequence[ComponentStep]
@@ -342,8 +342,9 @@ class Em:
             if not np.ptp(log_worths) <= WIDEST_FIT:
                 shown = log_worths if np.isfinite(log_worths).all() else point.log_worths[component]
                 so_far = _describe_extremes(shown, self.item_names)
+                estimate = "maximum-likelihood" if self.m_step.objective is not None else self.m_step.name
                 raise NotIdentifiedError(
-                    f"component {component} has no maximum-likelihood estimate: its log-worths diverge ({so_far}). "
+                    f"component {component} has no {estimate} estimate: its log-worths diverge ({so_far}). "
                     "Choose alpha > 0, or fewer components"
                 )
 

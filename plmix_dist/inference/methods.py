@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.solvers import M_STEPS
 from plmix_dist.values import one_of, shown
 
 if TYPE_CHECKING:
@@ -89,12 +88,6 @@ def with_method(name: str | None, given: Mapping[str, Any], defaults: Mapping[st
     >>> with_method("paper", {"alpha": 0.1}, {"alpha": 1.0})
     Traceback (most recent call last):
     plmix_dist.errors.SettingsError: method='paper' has alpha=0.0, but alpha is 0.1 (float); leave alpha out, ...
-
-    An M-step that draws cannot be solved to its end, so a method that asks for that gives way:
-
-    >>> drawn = {"m_step": "stochastic-lsr", "em": "fused"}
-    >>> with_method("paper", drawn, {"m_step": "auto", "em": "fused"})["em"]
-    'fused'
     """
     if name is None:
         return dict(given)
@@ -109,9 +102,6 @@ def with_method(name: str | None, given: Mapping[str, Any], defaults: Mapping[st
                 f"method={name!r} has {parameter}={value!r}, but {parameter} is {shown(given[parameter])}; leave "
                 f"{parameter} out, or leave method out and set the parameters you want"
             )
-    m_step = settings.get("m_step")
-    if isinstance(m_step, str) and m_step in M_STEPS and M_STEPS[m_step].draws and "em" in given:
-        settings["em"] = given["em"]
     return settings
 
 

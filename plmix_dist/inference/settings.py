@@ -67,11 +67,6 @@ class FitSettings:
         one_of("m_step", self.m_step, ("auto", *M_STEPS))
         one_of("ties", self.ties, tuple(TIES))
         one_of("em", self.em, ("fused", "exact"))
-        if self.em == "exact" and self.m_step in M_STEPS and M_STEPS[self.m_step].draws:
-            raise SettingsError(
-                f'm_step="{self.m_step}" draws anew in every pass and takes one step; em="exact" would solve it to its '
-                'end; choose em="fused"'
-            )
         one_of("residency", self.residency, ("auto", "memory", "store"))
         whole_number("max_iter", self.max_iter, at_least=1)
         real_number("alpha", self.alpha, at_least=0, at_most=LARGEST_WEIGHT)

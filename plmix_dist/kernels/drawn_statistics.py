@@ -20,22 +20,25 @@ if TYPE_CHECKING:
 _MOST_PERSONS = float(1 << 53)
 
 
-def drawn_statistics(block: RankingBlock, current: Prepared, rng: np.random.Generator) -> EmStatistics:
+def drawn_statistics(
+    block: RankingBlock, current: Prepared, frozen: Prepared | None, rng: np.random.Generator
+) -> EmStatistics:
     """The statistics of a block, with rates, at memberships drawn from the posteriors.
 
-    The log-likelihood is exact. Shares, wins and rates are those of the drawn clusters.
+    The log-likelihood is exact. Shares, wins and rates are those of the drawn clusters. The same random numbers give
+    the same clusters, whatever the current parameters are, if those that give the posteriors are frozen.
 
     Examples
     --------
     >>> from plmix_dist.kernels import prepare
     >>> from plmix_dist.rankings import RankingBlock
     >>> params = prepare(np.log([[3.0, 1.0], [1.0, 3.0]]), np.log([0.5, 0.5]))
-    >>> found = drawn_statistics(RankingBlock.from_array([[0, 1]] * 40), params, np.random.default_rng(0))
+    >>> found = drawn_statistics(RankingBlock.from_array([[0, 1]] * 40), params, None, np.random.default_rng(0))
     >>> found.shares.tolist(), round(float(found.log_likelihood) / 40, 4)
     ([30.0, 10.0], -0.6931)
     """
     block = without_ties(block)
-    at = persons_of(block, current)
+    at = persons_of(block, current if frozen is None else frozen)
     drawn = drawn_memberships(at.posteriors, at.weights, rng)
     log_likelihood = float((at.weights * at.log_likelihoods).sum())
     sums = statistics_at(block, current, drawn[at.person], log_likelihood, with_rates=True)

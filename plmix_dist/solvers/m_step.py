@@ -108,9 +108,11 @@ class MStep:
     takes_ties
         Whether `sums` takes rows in which items share a place.
     drawn_sums
-        For an M-step that draws: takes the place of `sums` in the passes of a fit. From a block, the current parameters
-        and random numbers, which are keyed by seed, start, iteration and leaf, to `Sums`. The fit then takes exactly
-        `max_iter` iterations.
+        For an M-step that draws: takes the place of `sums` in the passes of a fit. From a block, the current
+        parameters, those that gave the posteriors if these are held, and random numbers, which are keyed by seed,
+        start, iteration and leaf, to `Sums`. The fit then takes exactly `max_iter` iterations.
+    objective_of_draws
+        What the steps of such an M-step raise while its draws are held.
     """
 
     name: str
@@ -120,12 +122,18 @@ class MStep:
     objective: Objective | None
     numbers: Callable[[int], int]
     takes_ties: bool = False
-    drawn_sums: Callable[[RankingBlock, Prepared, np.random.Generator], Any] | None = None
+    drawn_sums: Callable[[RankingBlock, Prepared, Prepared | None, np.random.Generator], Any] | None = None
+    objective_of_draws: Objective | None = None
 
     @property
     def draws(self) -> bool:
         """Whether its sums depend on random numbers."""
         return self.drawn_sums is not None
+
+    @property
+    def held_objective(self) -> Objective | None:
+        """What the steps raise while posteriors, or draws from them, are held."""
+        return self.objective_of_draws if self.draws else self.objective
 
     def __post_init__(self) -> None:
         """An M-step without a step of its own takes the safe step of its objective."""
