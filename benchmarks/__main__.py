@@ -10,6 +10,7 @@ NAMES = (
     "first_report",
     "interrupt",
     "checkpoints",
+    "dry_run",
     "codecs",
     "store",
     "ingest",
