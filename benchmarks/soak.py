@@ -2,7 +2,8 @@
 
 A scheduler and workers run as processes of their own. In each round rankings are appended to the store, and three fits
 follow: one undisturbed, one in which a worker is killed once, and one with faults of all kinds. Every fit must end, and
-with the same bits as its twin in threads of this process. What a kill costs is the difference of the first two.
+with the same bits as its twin in threads of another process. What a kill costs is the difference of the first two.
+After some rounds the store begins anew, so that memory can be compared.
 `PLMIX_SOAK_MINUTES` (20) says how long; the faults are drawn with the seed `PLMIX_SOAK_SEED` (1).
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import multiprocessing
 import os
 import random
 import signal
@@ -20,6 +22,7 @@ import tempfile
 import threading
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,6 +44,7 @@ N_WORKERS, MOST_WORKERS = 2, 3
 MOST_KILLS = 2
 # Longer than any freeze; a fit that hears nothing for so long is a hang, and ends with an error.
 STALL = "60s"
+ROUNDS_OF_A_STORE = 10
 _MB = 1e6
 
 
@@ -198,10 +202,11 @@ class Round(NamedTuple):
     scheduler: float
 
 
-def _one_round(cluster: Cluster, client: Client, store: Path, choice: random.Random) -> Round:
+def _one_round(
+    cluster: Cluster, client: Client, others: ProcessPoolExecutor, store: Path, choice: random.Random
+) -> Round:
     """Three fits to what the store holds now, and their twin; an error unless all have the same bits."""
-    # The twin keeps no rows, so that the memory of this process does not grow with the store.
-    twin = _fit(store, client=False, residency="store")
+    twin = others.submit(_fit, store, client=False).result()
     found: list[Fitted] = []
     faults: list[list[str]] = []
     for kinds in ((), ("kill",), _drawn_faults(choice)):
@@ -224,14 +229,26 @@ def _places(n_rankings: int, n_more: int) -> Iterator[tuple[Path, Callable[[int]
     """A store, and a function that appends new rankings to it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        simulate(folder / "store", n_rankings=n_rankings, n_items=8, n_components=3, random_state=1)
+
+        def begin(seed: int) -> None:
+            simulate(
+                folder / "store",
+                n_rankings=n_rankings,
+                n_items=8,
+                n_components=3,
+                random_state=seed,
+                overwrite=True,
+            )
 
         def append(number: int) -> None:
+            if number and number % ROUNDS_OF_A_STORE == 0:
+                begin(number)
             part = folder / f"part-{number}"
             simulate(part, n_rankings=n_more, n_items=8, n_components=3, random_state=number + 2)
             export(part, folder / f"{number}.csv")
             ingest(folder / f"{number}.csv", folder / "store", append=True)
 
+        begin(1)
         yield folder / "store", append
 
 
@@ -245,6 +262,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
         dask.config.set({"plmix.stall-timeout": STALL, "plmix.no-workers-timeout": "60s"}),
         _places(*sizes) as (store, append),
         Cluster() as cluster,
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as others,
     ):
         cluster.scale(N_WORKERS)
         with Client(cluster.address, set_as_default=False) as client:
@@ -252,7 +270,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
             restart = statistics.median(_restart(cluster, client, choice) for _ in range(1 if tiny else 3))
             while not rounds or time.monotonic() < end:
                 append(len(rounds))
-                rounds.append(_one_round(cluster, client, store, choice))
+                rounds.append(_one_round(cluster, client, others, store, choice))
             n_rankings = open_store(store).n_rankings
     return save("soak", [_table(rounds, n_rankings, restart)])
 
