@@ -143,21 +143,21 @@ def _plan_lines(plan: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _summary_lines(job: Job, summary: dict[str, Any]) -> list[tuple[str, str]]:
     fit = summary["fit"]
+    more = []
+    if postponed := summary["read"].get("postponed"):
+        more.append(("postponed", f"{len(postponed)} new files; run this again to read them"))
+    more += [("hook failed", f"{name}: {why}") for name, why in summary.get("failed_hooks", {}).items()]
     if not summary["changed"]:
         said = f"{job.folder} already holds the results of this job ({summary['state']})"
-        return [("nothing to do", said)]
+        return [("nothing to do", said), *more]
     begun = ", from the last model" if fit.get("warm_start") else ""
-    lines = [
+    return [
         ("job", f"{summary['job']}: {summary['state']} in {duration(summary['seconds'])}"),
         ("fit", _fit_words(fit, begun)),
         ("rankings", number(fit["n_rankings"])),
         *([("report", str(job.folder / summary["report"]["file"]))] if job["outputs.report"] else []),
         ("folder", str(job.folder)),
-    ]
-    if postponed := summary["read"].get("postponed"):
-        lines.append(("postponed", f"{len(postponed)} new files; run this again to read them"))
-    return lines + [
-        ("hook failed", f"{name}: {why}") for name, why in summary.get("failed_hooks", {}).items()
+        *more,
     ]
 
 
@@ -175,10 +175,9 @@ def _status_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
     lines += [(name, str(record[name])) for name in ("step", "begun", "ended", "error") if name in record]
     last = record["iteration"]
     if last is not None:
-        said = f"{last['iteration']}, log-likelihood {last['log_likelihood']:.8g}"
-        lines.append(
-            ("iteration", said + (f", gradient {last['gradient']:.1e}" if last.get("gradient") else ""))
-        )
+        numbers = (("log_likelihood", "log-likelihood", ".8g"), ("gradient", "gradient", ".1e"))
+        said = [f"{word} {last[name]:{how}}" for name, word, how in numbers if last.get(name)]
+        lines.append(("iteration", ", ".join([str(last["iteration"]), *said])))
     if record["checkpoint"] is not None:
         lines.append(("checkpoint", f"number {record['checkpoint']}"))
     return lines

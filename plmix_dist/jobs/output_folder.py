@@ -97,6 +97,11 @@ class OutputFolder:
             return found if isinstance(found, dict) else None
         return None
 
+    def told_of(self, step: str) -> dict[str, Any]:
+        """What the summary says of a step; nothing if it says nothing, or is damaged."""
+        found = (self.read(SUMMARY) or {}).get(step)
+        return found if isinstance(found, dict) else {}
+
     def log(self, event: str, level: str = "info", **details: Any) -> None:
         """Add a line to the log."""
         self._add(LOG, {"time": now(), "level": level, "event": event, **details})
@@ -136,7 +141,9 @@ class OutputFolder:
         with contextlib.suppress(FileNotFoundError):
             for line in reversed(self.location.read_bytes(HISTORY).splitlines()):
                 with contextlib.suppress(ValueError):
-                    yield json.loads(line)
+                    record = json.loads(line)
+                    if isinstance(record, dict) and "iteration" in record:
+                        yield record
 
     def write_environment(self) -> None:
         """Write the versions of everything, and where it runs."""
