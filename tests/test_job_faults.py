@@ -16,12 +16,15 @@ import pytest
 from test_jobs import summary_of, write_job
 
 import plmix_dist as pl
-from plmix_dist.errors import IngestError, JobError
+from plmix_dist.errors import IngestError, JobError, StoreError, StoreFullError
 from plmix_dist.ingestion import driver as ingestion_driver
 from plmix_dist.jobs import read_job, run_job
 from plmix_dist.jobs.driver import job_in, status
 from plmix_dist.jobs.hooks import _run_command, write_metrics
 from plmix_dist.jobs.job_file import job_of
+from plmix_dist.jobs.output_folder import OutputFolder
+from plmix_dist.store import Location
+from plmix_dist.store.memberships import MembershipSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,6 +174,7 @@ def test_metrics__file_of_any_name(tmp_path: Path) -> None:
         ({"outputs": {"folder": "out", "metrics": "s3://b/x.prom"}}, "outputs.metrics must be a path"),
         ({"checkpoint": {"folder": "out"}}, "checkpoint.folder must be a folder of its own"),
         ({"checkpoint": {"folder": "ballots"}}, "checkpoint.folder must be a folder of its own"),
+        ({"start": {"init": "out/model"}}, "start.init must not be the model that this job writes"),
         ({"limits": {"seconds": 1e300}}, "limits.seconds must be a finite number above 0, at most"),
         ({"hooks": {"timeout": 1e300}}, "hooks.timeout must be a finite number above 0, at most"),
     ],
@@ -187,6 +191,14 @@ def test_job__places_and_times_are_checked_with_all_else(
         job_of(given | tables, place)
     assert expected in str(caught.value)
     assert "did you mean 'alpha'?" in str(caught.value)
+
+
+def test_dry_run__refuses_what_the_run_would(place: Path, shell: Shell) -> None:
+    run_job(read_job(write_job(place)))
+    write_job(place, model={"components": 3})
+    said = shell("run", str(place / "job.toml"), "--dry-run", code=2)
+    assert "model.components is 2 there and 3 here" in said.err
+    assert "rankings" in shell("run", str(place / "job.toml"), "--dry-run", "--force").out
 
 
 def test_status__tells_also_where_what_the_job_refers_to_is_gone(place: Path, shell: Shell) -> None:
@@ -275,3 +287,82 @@ def test_read__source_that_was_changed_is_refused_by_every_job_of_the_store(draw
     with pytest.raises(IngestError, match=r"1\.csv was changed since it was read"):
         run_job(other)
     assert pl.open_store(place / "gathered").n_rankings == 500
+
+
+def test_model__whose_save_was_cut_short_is_saved_by_the_next_run(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays are there, and model.json is not: the disk was full, or the process was killed between the two."""
+    job = read_job(write_job(place))
+    write = Location.write_bytes
+
+    def full(self: Location, key: str, data: bytes, **options: Any) -> None:
+        if key == "model.json":
+            raise StoreFullError(f"no room to write {key}")
+        write(self, key, data, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Location, "write_bytes", full)
+        with pytest.raises(StoreFullError):
+            run_job(job)
+    assert (place / "out/model/shares.npy").is_file()
+    assert run_job(job)["state"] == "converged"
+    assert run_job(job)["changed"] is False
+
+
+def test_model__that_is_damaged_is_replaced_by_force(place: Path) -> None:
+    job = read_job(write_job(place))
+    run_job(job)
+    (place / "out/model/model.json").write_text("{}")
+    with pytest.raises(StoreError, match="model"):
+        run_job(job)
+    assert run_job(job, force=True)["state"] == "converged"
+    assert run_job(job)["changed"] is False
+
+
+def test_memberships__that_were_stopped_are_those_of_the_new_model_after_all(
+    drawn: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(drawn / "ballots.csv", place / "1.csv")
+    data = {"store": "gathered", "sources": ["*.csv"], "unranked": "below"}
+    job = read_job(write_job(place, data=data, outputs={"memberships": True}))
+
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MembershipSession, "finalise", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run_job(job)
+    assert (place / "out/memberships/wip/predict.json").is_file()
+    (place / "2.csv").write_text("".join((drawn / "ballots.csv").read_text().splitlines(keepends=True)[:101]))
+    summary = run_job(job)
+    assert (summary["state"], summary["memberships"]["n_rankings"]) == ("converged", 600)
+    assert run_job(job)["changed"] is False
+
+
+def test_hooks__run_also_where_the_log_cannot_be_written(place: Path) -> None:
+    """The device is always full."""
+    job = read_job(write_job(place, hooks={"command": ["sh", "-c", f"cat > {place}/told-$PLMIX_STATE"]}))
+    (place / "out").mkdir()
+    (place / "out/log.jsonl").symlink_to("/dev/full")
+    with pytest.raises(StoreFullError, match=r"log\.jsonl"):
+        run_job(job)
+    assert "StoreFullError" in json.loads((place / "told-failed").read_text())["error"]
+
+
+def test_log__a_line_that_was_cut_spoils_no_other(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"time": "20')
+    folder = OutputFolder(tmp_path)
+    folder.log("begun")
+    folder.log("ended")
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines[1:]] == ["begun", "ended"]
+
+
+def test_report__on_a_full_disk_says_where(tmp_path: Path) -> None:
+    model = pl.PlackettLuceMixture(1).fit([[0, 1, 2], [1, 0, 2], [2, 1, 0]])
+    (tmp_path / f".r.html.{os.getpid()}.tmp").symlink_to("/dev/full")
+    with pytest.raises(StoreFullError, match=r"no room to write .*r\.html"):
+        model.report(tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []

@@ -38,7 +38,7 @@ def run(job_file: str, *, dry_run: bool, force: bool, cluster: ClusterOptions, t
 
     def told() -> int:
         job = read_job(job_file, cluster=_cluster_table(cluster))
-        return _plan(job, talk) if dry_run else _run(job, force, talk)
+        return _plan(job, force, talk) if dry_run else _run(job, force, talk)
 
     return _in_order(told)
 
@@ -112,9 +112,13 @@ def _run(job: Job, force: bool, talk: Talk) -> int:
     return int(summary["exit_code"])
 
 
-def _plan(job: Job, talk: Talk) -> int:
+def _plan(job: Job, force: bool, talk: Talk) -> int:
+    from plmix_dist.jobs.output_folder import OutputFolder
     from plmix_dist.jobs.plan import plan_of
+    from plmix_dist.jobs.steps import refuse_another_job
 
+    if not force:
+        refuse_another_job(job, OutputFolder(job.folder))
     plan = plan_of(job)
     show(_plan_lines(plan), plan, **vars(talk))
     return 0

@@ -149,6 +149,27 @@ def check_exposure(what: str, host: str, *, encrypted: bool, allowed: bool) -> N
     )
 
 
+def check_dashboard(host: str, *, allowed: bool) -> None:
+    """An error if a dashboard would be seen beyond this machine, unless that was asked for by name.
+
+    Certificates do not help: it is plain HTTP whatever they are.
+
+    Examples
+    --------
+    >>> check_dashboard("0.0.0.0", allowed=False)
+    Traceback (most recent call last):
+    ...
+    plmix_dist.errors.SettingsError: a dashboard at 0.0.0.0 shows tasks, addresses and logs to everybody who reaches ...
+    """
+    if allowed or is_loopback(host):
+        return
+    raise SettingsError(
+        f"a dashboard at {host or 'all interfaces'} shows tasks, addresses and logs to everybody who reaches it: it is "
+        "plain HTTP also with certificates; use 127.0.0.1 and reach it by `ssh -L 8787:127.0.0.1:8787 HOST`, or say "
+        "--without-tls"
+    )
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine and cannot be reached from others; names are looked up.
 

@@ -13,6 +13,7 @@ from plmix_dist.engine.cluster import bytes_of
 from plmix_dist.engine.encryption import (
     NO_TLS,
     TlsFiles,
+    check_dashboard,
     check_exposure,
     encrypted_address,
     is_loopback,
@@ -86,9 +87,7 @@ def serve_scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]],
     encrypted = bool(options.tls)
     check_exposure("a scheduler", options.host, encrypted=encrypted, allowed=options.without_tls)
     if options.dashboard is not None:
-        # Encryption of the cluster does not reach the dashboard.
-        host = _dashboard_host(options.dashboard)
-        check_exposure("a dashboard", host, encrypted=False, allowed=options.without_tls)
+        check_dashboard(_dashboard_host(options.dashboard), allowed=options.without_tls)
     _run(_scheduler(options, ready))
 
 

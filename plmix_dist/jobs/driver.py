@@ -114,11 +114,12 @@ def _run(job: Job, folder: OutputFolder, *, force: bool, display: Display) -> di
         "read": folder.told_of("read"),
         **({"report": report} if (report := folder.told_of("report")) else {}),
     }
-    folder.log("begun", job=job["name"], version=__version__)
     try:
+        folder.log("begun", job=job["name"], version=__version__)
         with time_limit(job["limits.seconds"]), LazyExecutor(cluster_options(job)) as executor:
             context = Context(job, folder, executor, force, display)
-            refuse_another_job(context)
+            if not force:
+                refuse_another_job(job, folder)
             folder.write(JOB, job.values)
             folder.write_environment()
             _run_steps(context, summary)

@@ -257,6 +257,9 @@ def _faults_of_places(job: Job) -> Iterator[str]:
         None if job[name] is None else os.path.realpath(job[name]) if "://" not in job[name] else job[name]
         for name in ("outputs.folder", "data.store", "checkpoint.folder")
     )
+    init = job["start.init"]
+    if folder is not None and init is not None and os.path.realpath(init) == f"{folder}/model":
+        yield "start.init must not be the model that this job writes; start.warm begins there if rankings were added"
     if folder is not None and store is not None and f"{folder}/".startswith(f"{store}/"):
         yield f"outputs.folder must not be in the store, {store}; choose a folder beside it"
     if saved is not None and saved in (folder, store):

@@ -24,7 +24,7 @@ import socket
 import sys
 import warnings
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from plmix_dist import __version__
 from plmix_dist.store.access import writing_explained
@@ -188,8 +188,17 @@ class OutputFolder:
         path = self.path / name
         with writing_explained(str(path), 0):
             self.path.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(plain_json(record), default=str) + "\n")
+            with path.open("ab+") as file:
+                line = json.dumps(plain_json(record), default=str).encode() + b"\n"
+                file.write(line if _ends_with_a_line(file) else b"\n" + line)
+
+
+def _ends_with_a_line(file: IO[bytes]) -> bool:
+    """Whether the last line of a file is whole, or there is none. A disk that was full may have cut it."""
+    if not file.seek(0, os.SEEK_END):
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 class _LogLines(logging.Handler):

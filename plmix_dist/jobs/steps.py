@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plmix_dist.data.covariate_files import read_covariates
-from plmix_dist.errors import IngestError, JobError, StoreExistsError
+from plmix_dist.errors import IngestError, JobError, StoreExistsError, UnfinishedStoreError
 from plmix_dist.estimator import PlackettLuceMixture
 from plmix_dist.formats.sources import file_digest, find_sources
 from plmix_dist.ingestion import ingest
@@ -129,11 +129,10 @@ def new_sources(files: dict[str, str], before: dict[str, str], store: RankingSto
     return new
 
 
-def refuse_another_job(context: Context) -> None:
+def refuse_another_job(job: Job, folder: OutputFolder) -> None:
     """An error if the folder holds a model, or the state of a fit, of other settings."""
-    job, folder = context.job, context.folder
     has_model = folder.location.child(MODEL).exists("model.json")
-    if context.force or not (has_model or unfinished_fit(job) is not None):
+    if not has_model and unfinished_fit(job) is None:
         return
     there = folder.read(JOB)
     if there is None:
@@ -174,7 +173,7 @@ def _predict(context: Context) -> dict[str, Any]:
 
     try:
         written = write(overwrite=False)
-    except StoreExistsError:  # those of the last model, in the folder of this job
+    except (StoreExistsError, UnfinishedStoreError):  # those of the last model, in the folder of this job
         written = write(overwrite=True)
     return {"changed": written.changed, "n_rankings": written.n_rankings}
 
