@@ -13,7 +13,6 @@ from plmix_dist.engine.cluster import bytes_of
 from plmix_dist.engine.encryption import (
     NO_TLS,
     TlsFiles,
-    check_dashboard,
     check_exposure,
     encrypted_address,
     is_loopback,
@@ -87,7 +86,10 @@ def serve_scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]],
     encrypted = bool(options.tls)
     check_exposure("a scheduler", options.host, encrypted=encrypted, allowed=options.without_tls)
     if options.dashboard is not None:
-        check_dashboard(_dashboard_host(options.dashboard), allowed=options.without_tls)
+        # Encryption of the cluster does not reach the dashboard.
+        host = _dashboard_host(options.dashboard)
+        advice = "it is plain HTTP also with certificates: reach it by `ssh -L 8787:127.0.0.1:8787 HOST`"
+        check_exposure("a dashboard", host, encrypted=False, allowed=options.without_tls, advice=advice)
     _run(_scheduler(options, ready))
 
 
