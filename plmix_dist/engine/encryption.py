@@ -96,7 +96,7 @@ def _refuse_expired(files: TlsFiles) -> None:
         if not begin <= now <= end:
             raise SettingsError(
                 f"the certificate {path} is valid from {begin:%Y-%m-%d} to {end:%Y-%m-%d}, and it is {now:%Y-%m-%d}; "
-                "make a new set (`plmix certificates DIR --force`), give it to all of the cluster and start all of it again"
+                "make a new set (`plmix certificates DIR --force`), give it to the whole cluster and restart all of it"
             )
 
 
