@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import signal
 import socket
@@ -51,6 +52,26 @@ def foreign(folder: Path) -> TlsFiles:
     certificate.private_key_pem.write_to_path(folder / "key.pem")
     certificate.cert_chain_pems[0].write_to_path(folder / "cert.pem")
     return TlsFiles(*(str(folder / name) for name in ("ca.pem", "cert.pem", "key.pem")))
+
+
+@pytest.mark.parametrize(("begin", "end"), [(-30, -1), (1, 30)], ids=["ended", "not begun"])
+def test_certificate__whose_time_is_not_now_is_named(begin: int, end: int, tmp_path: Path) -> None:
+    """Otherwise a scheduler starts that nobody reaches, and all say that certificates do not match."""
+    files = foreign(tmp_path)
+    assert security_of(files).require_encryption
+    now = datetime.datetime.now(datetime.UTC)
+    times = {
+        name: now + datetime.timedelta(days) for name, days in (("not_before", begin), ("not_after", end))
+    }
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", **times)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    with pytest.raises(
+        SettingsError, match=rf"cert\.pem is valid from .* to {times['not_after']:%Y-%m-%d}, and it is"
+    ):
+        security_of(files)
 
 
 def read_all(context: ssl.SSLContext, host: str, port: int) -> None:
@@ -163,6 +184,8 @@ def test_beyond_this_machine__refused_without_tls(shell: Any, arguments: list[st
 def test_dashboard__is_refused_also_where_the_cluster_is_encrypted(shell: Any, ours: CertificateSet) -> None:
     said = shell("scheduler", "--dashboard", "0.0.0.0:0", *tls_options(ours), code=1)
     assert "a dashboard at 0.0.0.0 without TLS" in said.err
+    assert "plain HTTP also with certificates" in said.err
+    assert "--tls-ca" not in said.err  # they are given, and do not help
 
 
 @pytest.mark.promise(31)

@@ -38,7 +38,7 @@ def run(job_file: str, *, dry_run: bool, force: bool, cluster: ClusterOptions, t
 
     def told() -> int:
         job = read_job(job_file, cluster=_cluster_table(cluster))
-        return _plan(job, talk) if dry_run else _run(job, force, talk)
+        return _plan(job, force, talk) if dry_run else _run(job, force, talk)
 
     return _in_order(told)
 
@@ -112,9 +112,13 @@ def _run(job: Job, force: bool, talk: Talk) -> int:
     return int(summary["exit_code"])
 
 
-def _plan(job: Job, talk: Talk) -> int:
+def _plan(job: Job, force: bool, talk: Talk) -> int:
+    from plmix_dist.jobs.output_folder import OutputFolder
     from plmix_dist.jobs.plan import plan_of
+    from plmix_dist.jobs.steps import refuse_another_job
 
+    if not force:
+        refuse_another_job(job, OutputFolder(job.folder))
     plan = plan_of(job)
     show(_plan_lines(plan), plan, **vars(talk))
     return 0
@@ -143,21 +147,21 @@ def _plan_lines(plan: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _summary_lines(job: Job, summary: dict[str, Any]) -> list[tuple[str, str]]:
     fit = summary["fit"]
+    more = []
+    if postponed := summary["read"].get("postponed"):
+        more.append(("postponed", f"{len(postponed)} new files; run this again to read them"))
+    more += [("hook failed", f"{name}: {why}") for name, why in summary.get("failed_hooks", {}).items()]
     if not summary["changed"]:
         said = f"{job.folder} already holds the results of this job ({summary['state']})"
-        return [("nothing to do", said)]
+        return [("nothing to do", said), *more]
     begun = ", from the last model" if fit.get("warm_start") else ""
-    lines = [
+    return [
         ("job", f"{summary['job']}: {summary['state']} in {duration(summary['seconds'])}"),
         ("fit", _fit_words(fit, begun)),
         ("rankings", number(fit["n_rankings"])),
         *([("report", str(job.folder / summary["report"]["file"]))] if job["outputs.report"] else []),
         ("folder", str(job.folder)),
-    ]
-    if postponed := summary["read"].get("postponed"):
-        lines.append(("postponed", f"{len(postponed)} new files; run this again to read them"))
-    return lines + [
-        ("hook failed", f"{name}: {why}") for name, why in summary.get("failed_hooks", {}).items()
+        *more,
     ]
 
 
@@ -175,10 +179,9 @@ def _status_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
     lines += [(name, str(record[name])) for name in ("step", "begun", "ended", "error") if name in record]
     last = record["iteration"]
     if last is not None:
-        said = f"{last['iteration']}, log-likelihood {last['log_likelihood']:.8g}"
-        lines.append(
-            ("iteration", said + (f", gradient {last['gradient']:.1e}" if last.get("gradient") else ""))
-        )
+        numbers = (("log_likelihood", "log-likelihood", ".8g"), ("gradient", "gradient", ".1e"))
+        said = [f"{word} {last[name]:{how}}" for name, word, how in numbers if last.get(name)]
+        lines.append(("iteration", ", ".join([str(last["iteration"]), *said])))
     if record["checkpoint"] is not None:
         lines.append(("checkpoint", f"number {record['checkpoint']}"))
     return lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import importlib.util
 import ipaddress
 import socket
 import warnings
@@ -72,7 +74,30 @@ def security_of(files: TlsFiles) -> Security:
             f"these are no certificates that belong together ({named}): {error}; the certificate must have been made "
             "for this key, all as PEM files"
         ) from error
+    _refuse_expired(files)
     return security
+
+
+def _refuse_expired(files: TlsFiles) -> None:
+    """An error if the time of a certificate is over, where the package that reads it is installed.
+
+    Dask would say that certificates do not match, and a scheduler would start, and nobody could reach it.
+    """
+    if importlib.util.find_spec("cryptography") is None:
+        return
+    from cryptography import x509
+
+    now = datetime.datetime.now(datetime.UTC)
+    for path in (str(files.ca), str(files.cert)):
+        # Of several authorities one may have ended; of a chain the first is that of this machine.
+        found = x509.load_pem_x509_certificates(Path(path).read_bytes())
+        times = [(one.not_valid_before_utc, one.not_valid_after_utc) for one in found]
+        begin, end = max(times, key=lambda each: each[1]) if path == files.ca else times[0]
+        if not begin <= now <= end:
+            raise SettingsError(
+                f"the certificate {path} is valid from {begin:%Y-%m-%d} to {end:%Y-%m-%d}, and it is {now:%Y-%m-%d}; "
+                "make a new set (`plmix certificates DIR --force`), give it to the whole cluster and restart all of it"
+            )
 
 
 def security_for(address: str | None, files: TlsFiles) -> dict[str, Security]:
@@ -129,7 +154,7 @@ def warn_if_plain(address: str) -> None:
     )
 
 
-def check_exposure(what: str, host: str, *, encrypted: bool, allowed: bool) -> None:
+def check_exposure(what: str, host: str, *, encrypted: bool, allowed: bool, advice: str = _ADVICE) -> None:
     """An error if something would listen beyond this machine without encryption, unless that was asked for by name.
 
     Examples
@@ -144,7 +169,7 @@ def check_exposure(what: str, host: str, *, encrypted: bool, allowed: bool) -> N
         return
     where = host or "all interfaces"
     raise SettingsError(
-        f"{what} at {where} without TLS lets everybody who reaches it run programs on this machine; {_ADVICE}, use "
+        f"{what} at {where} without TLS lets everybody who reaches it run programs on this machine; {advice}, use "
         "127.0.0.1, or say --without-tls"
     )
 

@@ -88,7 +88,8 @@ def serve_scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]],
     if options.dashboard is not None:
         # Encryption of the cluster does not reach the dashboard.
         host = _dashboard_host(options.dashboard)
-        check_exposure("a dashboard", host, encrypted=False, allowed=options.without_tls)
+        advice = "it is plain HTTP also with certificates: reach it by `ssh -L 8787:127.0.0.1:8787 HOST`"
+        check_exposure("a dashboard", host, encrypted=False, allowed=options.without_tls, advice=advice)
     _run(_scheduler(options, ready))
 
 

@@ -25,6 +25,7 @@ from plmix_dist.jobs.hooks import run_hooks, write_metrics
 from plmix_dist.jobs.job_file import Job, read_job
 from plmix_dist.jobs.methods import unfinished_fit
 from plmix_dist.jobs.output_folder import JOB, SUMMARY, OutputFolder, now
+from plmix_dist.jobs.schema import KEYS
 from plmix_dist.jobs.steps import refuse_another_job, wanted_steps
 from plmix_dist.store.lock import write_lock
 
@@ -102,22 +103,23 @@ def run_job(job: Job, *, force: bool = False, display: Display = NOTHING_SHOWN) 
 
 
 def _run(job: Job, folder: OutputFolder, *, force: bool, display: Display) -> dict[str, Any]:
-    begun, before = time.monotonic(), folder.read(SUMMARY) or {}
+    begun = time.monotonic()
     summary: dict[str, Any] = {
         "job": job["name"],
         "folder": str(job.folder),
         "version": __version__,
         "state": "running",
         "begun": now(),
-        "read": before.get("read", {}),
         # What the steps of this run compare with, until they have run.
-        **{name: before[name] for name in ("report",) if name in before},
+        "read": folder.told_of("read"),
+        **({"report": report} if (report := folder.told_of("report")) else {}),
     }
-    folder.log("begun", job=job["name"], version=__version__)
     try:
+        folder.log("begun", job=job["name"], version=__version__)
         with time_limit(job["limits.seconds"]), LazyExecutor(cluster_options(job)) as executor:
             context = Context(job, folder, executor, force, display)
-            refuse_another_job(context)
+            if not force:
+                refuse_another_job(job, folder)
             folder.write(JOB, job.values)
             folder.write_environment()
             _run_steps(context, summary)
@@ -194,7 +196,13 @@ def job_in(path: Path) -> Job:
         raise JobError(
             f"{path} is no output folder of a job: it has no {JOB}; begin with `plmix run JOB.toml`"
         )
-    return read_job(path / JOB)
+    job = read_job(path / JOB)
+    if job.folder.resolve() != path.resolve():
+        raise JobError(
+            f"{path} was moved or copied: its job writes to {job.folder}; move it back, or set outputs.folder in the "
+            "job file and begin with `plmix run JOB.toml`"
+        )
+    return job
 
 
 def status(path: Path) -> dict[str, Any]:
@@ -205,11 +213,21 @@ def status(path: Path) -> dict[str, Any]:
     path
         The output folder.
     """
-    job, folder = job_in(path), OutputFolder(path)
-    summary = folder.read(SUMMARY) or {"state": "not begun"}
+    folder = OutputFolder(path)
+    summary = {"state": "not begun"} | (folder.read(SUMMARY) or {})
     if summary["state"] == "running" and not _is_running(folder):
         summary["state"] = "stopped"
+    job = _job_as_written(folder)
     return summary | {"checkpoint": unfinished_fit(job), "iteration": folder.last_iteration()}
+
+
+def _job_as_written(folder: OutputFolder) -> Job:
+    """The job of a folder. What it refers to need not be there: its certificates may be those of a service."""
+    values = folder.read(JOB)
+    if values is None:
+        return job_in(folder.path)  # it says what is wrong
+    defaults = {key.name: key.default for key in KEYS.values()}
+    return Job(defaults | values | {"outputs.folder": str(folder.path)})
 
 
 def _is_running(folder: OutputFolder) -> bool:

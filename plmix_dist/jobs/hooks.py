@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
+import signal
 import subprocess
-import urllib.error
+import threading
 import urllib.request
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from plmix_dist.errors import PlmixError
-from plmix_dist.store.location import Location
+from plmix_dist.store.access import writing_explained
 from plmix_dist.store.models import plain_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plmix_dist.jobs.job_file import Job
 
 _MOST_SAID = 500
+_LAST_WORDS_SECONDS = 0.5
 
 # Numbers of the summary, by the name of their metric: what they are, and where they are found.
 _METRICS = {
@@ -46,42 +51,95 @@ def run_hooks(job: Job, summary: dict[str, Any], timeout: float) -> dict[str, st
 
 
 def _run_command(words: list[str], text: bytes, timeout: float) -> str | None:
-    """Run a command with the summary on stdin; why it failed, or None."""
+    """Run a command with the summary on stdin; why it failed, or None. Of what it says the end is kept."""
     state = str(json.loads(text).get("state"))
     try:
-        done = subprocess.run(  # noqa: S603 - the command of the user's own job file
+        running = subprocess.Popen(  # noqa: S603 - the command of the user's own job file
             words,
-            input=text,
-            timeout=timeout,
-            capture_output=True,
-            check=False,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             env=os.environ | {"PLMIX_STATE": state},
+            start_new_session=True,  # so that what it starts can be stopped with it
         )
-    except subprocess.TimeoutExpired:
-        return f"{words[0]} took longer than {timeout:g} s and was stopped"
     except OSError as error:
         return f"{words[0]} cannot be run: {error.strerror}"
-    if done.returncode:
-        return f"{words[0]} ended with code {done.returncode}: {done.stderr.decode(errors='replace')[-_MOST_SAID:]}"
-    return None
+    except ValueError as error:  # a sign that no command can hold
+        return f"{words[0]!r} cannot be run: {error}"
+    said = bytearray()
+    _in_thread(_feed, running.stdin, text)
+    listening = _in_thread(_keep_the_end, running.stderr, said)
+    try:
+        code = running.wait(timeout)
+    except subprocess.TimeoutExpired:
+        _stop(running)
+        return f"{words[0]} took longer than {timeout:g} s and was stopped"
+    except BaseException:
+        _stop(running)
+        raise
+    listening.join(_LAST_WORDS_SECONDS)  # a program that it left running may hold stderr
+    return f"{words[0]} ended with code {code}: {said.decode(errors='replace')}" if code else None
+
+
+def _stop(running: subprocess.Popen[bytes]) -> None:
+    """Stop a command and all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+
+
+def _in_thread(call: Callable[..., None], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=call, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def _feed(stdin: IO[bytes], text: bytes) -> None:
+    with contextlib.suppress(OSError), stdin:  # a command need not read it
+        stdin.write(text)
+
+
+def _keep_the_end(stderr: IO[bytes], said: bytearray) -> None:
+    """Read all that a command says, so that it never waits; the end of it is kept."""
+    with stderr:
+        while some := os.read(stderr.fileno(), 1 << 16):
+            said += some
+            del said[:-_MOST_SAID]
 
 
 def _post(url: str, text: bytes, timeout: float) -> str | None:
     """Post the summary to an address; why it failed, or None."""
-    request = urllib.request.Request(url, data=text, headers={"Content-Type": "application/json"})  # noqa: S310 - checked
-    try:
-        with urllib.request.urlopen(request, timeout=timeout):  # noqa: S310 - checked
-            return None
-    except (OSError, ValueError) as error:
-        return f"{url} did not take it: {error}"
+    failures: list[str] = []
+
+    def post() -> None:
+        try:
+            request = urllib.request.Request(url, text, {"Content-Type": "application/json"})  # noqa: S310 - checked
+            with urllib.request.urlopen(request, timeout=timeout):  # noqa: S310 - checked
+                pass
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            failures.append(f"{url} did not take it: {str(error) or type(error).__name__}")
+
+    # The timeout of a request is that of each byte, and the search for a name has none.
+    posting = _in_thread(post)
+    posting.join(timeout)
+    if posting.is_alive():
+        return f"{url} did not take it: no answer within {timeout:g} s"
+    return failures[0] if failures else None
 
 
 def write_metrics(path: str, summary: dict[str, Any]) -> dict[str, str]:
     """Write metrics for the textfile collector of Prometheus, in one step; gives what failed, by name."""
     file = Path(path)
+    draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")  # the collector reads *.prom
     try:
-        Location.of(file.parent).write_bytes(file.name, metrics_text(summary).encode())
-    except (OSError, PlmixError) as error:
+        with writing_explained(path, 0):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                draft.write_text(metrics_text(summary), encoding="utf-8")
+                draft.replace(file)
+            finally:
+                draft.unlink(missing_ok=True)
+    except OSError as error:
         return {"metrics": str(error)}
     return {}
 

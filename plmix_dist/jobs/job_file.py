@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,6 @@ from plmix_dist.store.location import Location
 from plmix_dist.values import nearest, one_of, shown
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
     from plmix_dist.jobs.schema import Key
@@ -174,12 +174,15 @@ def job_of(given: Any, folder: Path) -> Job:
         except SettingsError as error:
             faults.append(str(error))
             values[name] = None if key.default is REQUIRED else key.default
-    for name in _PATHS:
-        values[name] = _absolute(values[name], folder)
     if method == "bayes" and flat.get("start.init") is None:
         values["start.init"] = BAYES_INITS[0]
-    if values["start.init"] not in (BAYES_INITS if method == "bayes" else INITS):
-        values["start.init"] = _absolute(values["start.init"], folder)
+    init_is_path = values["start.init"] not in (BAYES_INITS if method == "bayes" else INITS)
+    for name in (*_PATHS, "start.init") if init_is_path else _PATHS:
+        try:
+            values[name] = _absolute(values[name], folder)
+        except RuntimeError as error:  # there is no such user
+            faults.append(f"{name} is no path: {error}")
+            values[name] = None
     job = Job(values)
     faults += _faults_together(job)
     if faults:
@@ -236,14 +239,31 @@ def _absolute(value: Any, folder: Path) -> Any:
 
 def _faults_together(job: Job) -> Iterator[str]:
     """What is wrong with values that are right one by one, and with what they refer to."""
-    if job["outputs.folder"] is not None and "://" in job["outputs.folder"]:
-        yield "outputs.folder must be a folder on this machine; checkpoint.folder may be a URL"
+    for name in ("outputs.folder", "outputs.metrics"):
+        if job[name] is not None and "://" in job[name]:
+            yield f"{name} must be a path on this machine; checkpoint.folder may be a URL"
+    yield from _faults_of_places(job)
     for name in _FILES:
         if job[name] is not None and not Path(job[name]).is_file():
             yield f"{name}: there is no file {job[name]}"
     yield from _faults_of_cluster(job)
     yield from _faults_of_store(job)
     yield from _faults_of_fit(job)
+
+
+def _faults_of_places(job: Job) -> Iterator[str]:
+    """Places that are written to, and lie in each other's way."""
+    folder, store, saved = (
+        None if job[name] is None else os.path.realpath(job[name]) if "://" not in job[name] else job[name]
+        for name in ("outputs.folder", "data.store", "checkpoint.folder")
+    )
+    init = job["start.init"]
+    if folder is not None and init is not None and os.path.realpath(init) == f"{folder}/model":
+        yield "start.init must not be the model that this job writes; start.warm begins there if rankings were added"
+    if folder is not None and store is not None and f"{folder}/".startswith(f"{store}/"):
+        yield f"outputs.folder must not be in the store, {store}; choose a folder beside it"
+    if saved is not None and saved in (folder, store):
+        yield f"checkpoint.folder must be a folder of its own, but others are written to {saved}"
 
 
 def _faults_of_cluster(job: Job) -> Iterator[str]:
@@ -274,9 +294,15 @@ def _faults_of_store(job: Job) -> Iterator[str]:
 def _faults_of_fit(job: Job) -> Iterator[str]:
     method, init = job["model.method"], job["start.init"]
     known = BAYES_INITS if method == "bayes" else INITS
-    if init not in (None, *known) and not Location.of(init).exists("model.json"):
-        word = Path(init).name
-        yield f"start.init must be {', '.join(known)} or the folder of a model, but is {word!r}{nearest(word, known)}"
+    try:
+        found = init in (None, *known) or Location.of(init).exists("model.json")
+    except (PlmixError, OSError) as error:
+        yield f"start.init: {error}"
+    else:
+        if not found:
+            word = Path(init).name
+            expected = f"{', '.join(known)} or the folder of a model"
+            yield f"start.init must be {expected}, but is {word!r}{nearest(word, known)}"
     if job["model.components"] is None:
         return
     if method != "select" and not isinstance(job["model.components"], int):

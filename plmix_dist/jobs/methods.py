@@ -9,7 +9,12 @@ from plmix_dist import __version__
 from plmix_dist.bayesian import BayesianPlackettLuceMixture
 from plmix_dist.data import weight_of_memberships
 from plmix_dist.data.covariate_files import read_covariates
-from plmix_dist.errors import CollapsedComponentWarning, NotConvergedWarning, StoreNotFoundError
+from plmix_dist.errors import (
+    CollapsedComponentWarning,
+    NotConvergedWarning,
+    StoreNotFoundError,
+    UnfinishedStoreError,
+)
 from plmix_dist.estimator import PlackettLuceMixture
 from plmix_dist.inference.fingerprint import digest_of
 from plmix_dist.jobs.output_folder import CHOICE, MODEL, JobProgress
@@ -64,13 +69,13 @@ def run_method(context: Context) -> dict[str, Any]:
     method, store = METHODS[job["model.method"]], open_store(job["data.store"])
     made_from = model_made_from(job, store)
     place = folder.location.child(MODEL)
-    there = _made_from_there(place)
-    if there == made_from and not context.force:
+    there = None if context.force else _made_from_there(place)
+    if there == made_from:
         _clear_checkpoints(job)  # of a job that was stopped after it had saved its model
         return method.summary(folder, store) | {"changed": False}
     if context.force:
         _clear_checkpoints(job)
-    last = place if there is not None and not context.force and job["start.warm"] else None
+    last = place if there is not None and job["start.warm"] else None
     with warnings.catch_warnings():
         for said_in_the_summary in (NotConvergedWarning, CollapsedComponentWarning):
             warnings.simplefilter("ignore", said_in_the_summary)
@@ -110,10 +115,10 @@ def _clear_checkpoints(job: Job) -> None:
 
 
 def _made_from_there(place: Location) -> dict[str, Any] | None:
-    """What the model that is there was made from; None if there is none."""
+    """What the model that is there was made from; None if there is none, or one that was not written to its end."""
     try:
         record = load_model(place).record.get("job")
-    except StoreNotFoundError:
+    except (StoreNotFoundError, UnfinishedStoreError):
         return None
     return record if isinstance(record, dict) else {}
 

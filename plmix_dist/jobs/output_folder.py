@@ -24,7 +24,7 @@ import socket
 import sys
 import warnings
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from plmix_dist import __version__
 from plmix_dist.store.access import writing_explained
@@ -97,6 +97,11 @@ class OutputFolder:
             return found if isinstance(found, dict) else None
         return None
 
+    def told_of(self, step: str) -> dict[str, Any]:
+        """What the summary says of a step; nothing if it says nothing, or is damaged."""
+        found = (self.read(SUMMARY) or {}).get(step)
+        return found if isinstance(found, dict) else {}
+
     def log(self, event: str, level: str = "info", **details: Any) -> None:
         """Add a line to the log."""
         self._add(LOG, {"time": now(), "level": level, "event": event, **details})
@@ -136,7 +141,9 @@ class OutputFolder:
         with contextlib.suppress(FileNotFoundError):
             for line in reversed(self.location.read_bytes(HISTORY).splitlines()):
                 with contextlib.suppress(ValueError):
-                    yield json.loads(line)
+                    record = json.loads(line)
+                    if isinstance(record, dict) and "iteration" in record:
+                        yield record
 
     def write_environment(self) -> None:
         """Write the versions of everything, and where it runs."""
@@ -181,8 +188,17 @@ class OutputFolder:
         path = self.path / name
         with writing_explained(str(path), 0):
             self.path.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(plain_json(record), default=str) + "\n")
+            with path.open("ab+") as file:
+                line = json.dumps(plain_json(record), default=str).encode() + b"\n"
+                file.write(line if _ends_with_a_line(file) else b"\n" + line)
+
+
+def _ends_with_a_line(file: IO[bytes]) -> bool:
+    """Whether the last line of a file is whole, or there is none. A disk that was full may have cut it."""
+    if not file.seek(0, os.SEEK_END):
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 class _LogLines(logging.Handler):

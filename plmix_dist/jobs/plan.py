@@ -19,8 +19,8 @@ from plmix_dist.inference.look import Extent
 from plmix_dist.inference.point import Point
 from plmix_dist.inference.settings import FitSettings
 from plmix_dist.jobs.driver import cluster_options
-from plmix_dist.jobs.output_folder import SUMMARY, OutputFolder
-from plmix_dist.jobs.steps import new_sources, wanted_steps
+from plmix_dist.jobs.output_folder import OutputFolder
+from plmix_dist.jobs.steps import files_read, new_sources, wanted_steps
 from plmix_dist.starts.start_settings import INITS
 from plmix_dist.store import Location, open_store
 
@@ -65,7 +65,7 @@ def plan_of(job: Job) -> dict[str, Any]:
     store = open_store(place) if place.exists("manifest.json") else None
     plan: dict[str, Any] = {"steps": [step.name for step in wanted_steps(job)]}
     if job["data.sources"] is not None:
-        before = (OutputFolder(job.folder).read(SUMMARY) or {}).get("read", {}).get("files", {})
+        before = files_read(OutputFolder(job.folder))
         files = {file: file_digest(file) for file in find_sources(job["data.sources"])}
         new = new_sources(files, before, store)
         plan |= {"new_sources": len(new), "new_bytes": sum(find(file).size for file in new)}

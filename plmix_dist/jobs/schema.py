@@ -22,6 +22,8 @@ REQUIRED = object()
 METHODS = ("fit", "select", "bayes")
 _FIT, _SELECT, _BAYES = (("fit",), ("select",), ("bayes",))
 _EM, _STARTED = (*_FIT, *_SELECT), (*_FIT, *_BAYES)
+# Seconds of the longest wait; the clocks of the system take no number that is much larger.
+_LONGEST = 1e9
 # Where chains begin, beside the folder of a model.
 BAYES_INITS = ("fit", "prior")
 
@@ -115,8 +117,10 @@ def _whole(at_least: int) -> Callable[[str, Any], int]:
     return partial(whole_number, at_least=at_least)
 
 
-def _number(*, above: float | None = None, at_least: float | None = None) -> Callable[[str, Any], float]:
-    return partial(real_number, above=above, at_least=at_least)
+def _number(
+    *, above: float | None = None, at_least: float | None = None, at_most: float | None = None
+) -> Callable[[str, Any], float]:
+    return partial(real_number, above=above, at_least=at_least, at_most=at_most)
 
 
 def _one_of(*known: str) -> Callable[[str, Any], str]:
@@ -209,10 +213,11 @@ _KEYS = (
     Key("checkpoint.every", "seconds", _number(at_least=0), DEFAULT_SECONDS, "Fewest seconds between two saves; 0 for "
         "every pass."),
     Key("checkpoint.keep", "whole number", _whole(1), DEFAULT_KEPT, "How many checkpoints are kept."),
-    Key("limits.seconds", "seconds", _number(above=0), None, "The job saves its state and stops after so long."),
+    Key("limits.seconds", "seconds", _number(above=0, at_most=_LONGEST), None, "The job saves its state and stops "
+        "after so long."),
     Key("hooks.command", "list of words", texts, None, "A command that is run at the end, with the summary on stdin."),
     Key("hooks.url", "URL", web_address, None, "An address that the summary is posted to at the end, as JSON."),
-    Key("hooks.timeout", "seconds", _number(above=0), 30.0, "How long a hook may take."),
+    Key("hooks.timeout", "seconds", _number(above=0, at_most=_LONGEST), 30.0, "How long a hook may take."),
 )  # fmt: skip
 KEYS = {key.name: key for key in _KEYS}
 TABLES = tuple(dict.fromkeys(name.split(".")[0] for name in KEYS if "." in name))

@@ -8,22 +8,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plmix_dist.data.covariate_files import read_covariates
-from plmix_dist.errors import IngestError, JobError, StoreExistsError
+from plmix_dist.errors import IngestError, JobError, StoreExistsError, UnfinishedStoreError
 from plmix_dist.estimator import PlackettLuceMixture
 from plmix_dist.formats.sources import file_digest, find_sources
 from plmix_dist.ingestion import ingest
 from plmix_dist.jobs.methods import run_method, unfinished_fit
-from plmix_dist.jobs.output_folder import CHOICE, JOB, MEMBERSHIPS, MODEL, REPORT, SUMMARY
+from plmix_dist.jobs.output_folder import CHOICE, JOB, MEMBERSHIPS, MODEL, REPORT
 from plmix_dist.prediction import write_predictions
 from plmix_dist.store import Location, open_store
-from plmix_dist.store.manifest import sha256
+from plmix_dist.store.manifest import PLAN, sha256
 from plmix_dist.store.targets import differences
+from plmix_dist.store.write_plan import WritePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from plmix_dist.jobs.context import Context
     from plmix_dist.jobs.job_file import Job
+    from plmix_dist.jobs.output_folder import OutputFolder
     from plmix_dist.prediction import Written
     from plmix_dist.store import RankingStore
 
@@ -56,16 +58,16 @@ def _read(context: Context) -> dict[str, Any]:
     job = context.job
     place = Location.of(job["data.store"])
     there = open_store(place) if place.exists("manifest.json") else None
-    before = (context.folder.read(SUMMARY) or {}).get("read", {}).get("files", {})
+    before = files_read(context.folder)
     files = {file: file_digest(file) for file in find_sources(job["data.sources"])}
     new = new_sources(files, before, there)
     if there is not None and unfinished_fit(job) is not None and not context.force:
         # The fit that was stopped is finished first, to the rankings that it began with.
         return {"changed": False, "postponed": new, "n_rankings": there.n_rankings, "files": before}
-    if new:
+    for together in _begun_first(new, files, place):
         with context.display.bar("read") as progress:
             there = ingest(
-                new,
+                together,
                 place,
                 format=job["data.format"],
                 unranked=job["data.unranked"],
@@ -79,6 +81,22 @@ def _read(context: Context) -> dict[str, Any]:
             )
     assert there is not None
     return {"changed": bool(new), "new": new, "n_rankings": there.n_rankings, "files": before | files}
+
+
+def files_read(folder: OutputFolder) -> dict[str, str]:
+    """Digests of the files that the job has read, as its summary says."""
+    files = folder.told_of("read").get("files")
+    return files if isinstance(files, dict) else {}
+
+
+def _begun_first(new: list[str], files: dict[str, str], place: Location) -> Iterator[list[str]]:
+    """The new files as they are read: those that a job began to read before it was stopped, then all others."""
+    begun: list[str] = []
+    if place.exists(PLAN):
+        plan = WritePlan.from_bytes(place.read_bytes(PLAN), f"{place.url}/{PLAN}")
+        digests = {source.get("sha256") for source in plan.sources}
+        begun = [file for file in new if files[file] in digests]
+    yield from filter(None, (begun, [file for file in new if file not in begun]))
 
 
 def new_sources(files: dict[str, str], before: dict[str, str], store: RankingStore | None) -> list[str]:
@@ -100,9 +118,10 @@ def new_sources(files: dict[str, str], before: dict[str, str], store: RankingSto
         return list(files)
     events = store.manifest.history
     known = {source.get("sha256") for event in events for source in event.get("sources", [])}
+    read = before.keys() | {path for event in events for path in event.get("paths", [])}
     new = [file for file, digest in files.items() if digest not in known]
     for file in new:
-        if file in before:
+        if file in read:
             raise IngestError(
                 f"{file} was changed since it was read into {store.location.url}, which has its rows as they were; "
                 "give new rows a file of their own, or make the store anew"
@@ -110,11 +129,10 @@ def new_sources(files: dict[str, str], before: dict[str, str], store: RankingSto
     return new
 
 
-def refuse_another_job(context: Context) -> None:
+def refuse_another_job(job: Job, folder: OutputFolder) -> None:
     """An error if the folder holds a model, or the state of a fit, of other settings."""
-    job, folder = context.job, context.folder
     has_model = folder.location.child(MODEL).exists("model.json")
-    if context.force or not (has_model or unfinished_fit(job) is not None):
+    if not has_model and unfinished_fit(job) is None:
         return
     there = folder.read(JOB)
     if there is None:
@@ -155,7 +173,7 @@ def _predict(context: Context) -> dict[str, Any]:
 
     try:
         written = write(overwrite=False)
-    except StoreExistsError:  # those of the last model, in the folder of this job
+    except (StoreExistsError, UnfinishedStoreError):  # those of the last model, in the folder of this job
         written = write(overwrite=True)
     return {"changed": written.changed, "n_rankings": written.n_rankings}
 
@@ -165,8 +183,7 @@ def _report(context: Context) -> dict[str, Any]:
     job, folder = context.job, context.folder
     about = sha256(folder.location.read_bytes(f"{MODEL}/model.json"))[:16]
     told = {"changed": False, "file": REPORT, "model": about}
-    before = (folder.read(SUMMARY) or {}).get("report", {})
-    if before.get("model") == about and (folder.path / REPORT).is_file():
+    if folder.told_of("report").get("model") == about and (folder.path / REPORT).is_file():
         return told
     method = job["model.method"]
     columns = None if job["data.covariates"] is None else read_covariates(job["data.covariates"])

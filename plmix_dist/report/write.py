@@ -15,6 +15,7 @@ from plmix_dist.posteriors import check_columns
 from plmix_dist.report.belonging import BELONGING, Belonging
 from plmix_dist.report.page import GENERATOR, page_of
 from plmix_dist.report.selection_table import selection_table
+from plmix_dist.store.access import writing_explained
 from plmix_dist.uncertainty.results import StandardErrors
 from plmix_dist.values import shown
 
@@ -140,8 +141,10 @@ def _checked_target(path: str | os.PathLike[str]) -> Path:
 def _write_whole(target: Path, page: str) -> None:
     """Write a file that appears when it is complete."""
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(page, encoding="utf-8")
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    data = page.encode()
+    with writing_explained(str(target), len(data)):
+        try:
+            draft.write_bytes(data)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
