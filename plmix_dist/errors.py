@@ -56,6 +56,10 @@ class StoreExistsError(StoreError, FileExistsError):
     """Something else is already stored at this path or URL."""
 
 
+class OtherCheckpointError(StoreExistsError):
+    """The folder has a checkpoint of other data or settings, or of another version."""
+
+
 class UnfinishedStoreError(StoreError):
     """Writing was begun but not finished, so the store cannot be read."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from test_jobs import summary_of, write_job
 
 import plmix_dist as pl
 from plmix_dist.errors import IngestError, JobError, StoreError, StoreFullError
+from plmix_dist.inference import em
 from plmix_dist.ingestion import driver as ingestion_driver
 from plmix_dist.jobs import read_job, run_job
 from plmix_dist.jobs.driver import job_in, status
@@ -339,6 +341,37 @@ def test_memberships__that_were_stopped_are_those_of_the_new_model_after_all(
     summary = run_job(job)
     assert (summary["state"], summary["memberships"]["n_rankings"]) == ("converged", 600)
     assert run_job(job)["changed"] is False
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["in the job's folder", "in a folder that is named"])
+def test_fit__stopped_and_then_others_appended(
+    drawn: Path, place: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    named = {} if own else {"folder": "saved"}
+    job = read_job(write_job(place, checkpoint={"every": 0, **named}))
+    advance, calls = em.advance, itertools.count()
+
+    def stopped(*arguments: Any) -> Any:
+        if next(calls) == 6:
+            raise KeyboardInterrupt
+        return advance(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(em, "advance", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run_job(job)
+    assert status(place / "out")["checkpoint"] is not None
+    pl.ingest(drawn / "ballots.csv", place / "ballots", append=True)
+    if not own:
+        with pytest.raises(StoreError, match="checkpoint of another computation"):
+            run_job(job)
+        return
+    summary = run_job(job)
+    assert (summary["state"], pl.open_store(place / "ballots").n_rankings) == ("converged", 1_000)
+    fresh = pl.PlackettLuceMixture(2, random_state=1).fit(str(place / "ballots"), client=False)
+    found = pl.PlackettLuceMixture.load(place / "out/model")
+    assert found.log_likelihood_ == pytest.approx(fresh.log_likelihood_, abs=1e-4)
+    assert "cannot go on, and begins again" in (place / "out/log.jsonl").read_text()
 
 
 def test_hooks__run_also_where_the_log_cannot_be_written(place: Path) -> None:

@@ -15,7 +15,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plmix_dist import __version__
-from plmix_dist.errors import CheckpointWarning, StoreError, StoreExistsError, StoreLockedError
+from plmix_dist.errors import CheckpointWarning, OtherCheckpointError, StoreError, StoreLockedError
 from plmix_dist.inference import algorithm as loops
 from plmix_dist.inference.saved_state import from_plain, to_plain
 from plmix_dist.interruption import called_before_the_end
@@ -235,7 +235,7 @@ def open_journal(
     ...     pass
     Traceback (most recent call last):
     ...
-    plmix_dist.errors.StoreExistsError: ... is the checkpoint of another computation (seed is 1 there and 2 here); ...
+    plmix_dist.errors.OtherCheckpointError: ... is the checkpoint of another computation (seed is 1 there and 2 ...
     """
     if checkpoint is None:
         yield NO_JOURNAL
@@ -263,7 +263,7 @@ def open_journal(
 
 def _refuse_another(folder: CheckpointFolder, mine: Mapping[str, Any], there: Mapping[str, Any]) -> None:
     if told := differences(mine, there):
-        raise StoreExistsError(
+        raise OtherCheckpointError(
             f"{folder.location.url} is the checkpoint of another computation ({told}); choose another folder, or "
             "remove this one to begin again"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +13,7 @@ from plmix_dist.data.covariate_files import read_covariates
 from plmix_dist.errors import (
     CollapsedComponentWarning,
     NotConvergedWarning,
+    OtherCheckpointError,
     StoreNotFoundError,
     UnfinishedStoreError,
 )
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from plmix_dist.jobs.job_file import Job
     from plmix_dist.jobs.output_folder import OutputFolder
     from plmix_dist.store import RankingStore
+
+logger = logging.getLogger(__name__)
 
 _SWEEPS = "sweeps"  # the stage of sampling whose iterations are the history
 
@@ -79,7 +83,14 @@ def run_method(context: Context) -> dict[str, Any]:
     with warnings.catch_warnings():
         for said_in_the_summary in (NotConvergedWarning, CollapsedComponentWarning):
             warnings.simplefilter("ignore", said_in_the_summary)
-        computed = method.compute(context, store, last)
+        try:
+            computed = method.compute(context, store, last)
+        except OtherCheckpointError as error:
+            if job["checkpoint.folder"] is not None:
+                raise  # others may save there too
+            logger.warning("a fit that was stopped cannot go on, and begins again: %s", error)
+            _clear_checkpoints(job)
+            computed = method.compute(context, store, last)
     computed.model.save(place, about={"job": made_from})  # it comes last, and says that all is there
     folder.write_history(computed.history)
     if job["model.method"] != "select":
