@@ -164,6 +164,11 @@ def test_dry_run__tells_and_writes_nothing(place: Path, shell: Shell) -> None:
     assert said.line("tasks") == "1 per pass"
 
 
+def test_dry_run__refuses_what_no_machine_can_hold(place: Path) -> None:
+    with pytest.raises(SettingsError, match=r"6 items in 999,999,999 components need at least .* GB"):
+        plan_of(read_job(write_job(place, model={"components": 999_999_999})))
+
+
 def test_dry_run__asks_the_scheduler(place: Path, client: Client) -> None:
     address = client.scheduler.address
     plan = plan_of(read_job(write_job(place, cluster={"scheduler": address})))

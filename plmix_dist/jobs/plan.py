@@ -10,6 +10,7 @@ import numpy as np
 
 from plmix_dist.data import as_rankings, rankings_of_block
 from plmix_dist.engine import LazyExecutor
+from plmix_dist.engine.memory_needed import check_memory
 from plmix_dist.engine.residency import free_memory, stays_in_memory
 from plmix_dist.engine.threaded import ThreadedPasses
 from plmix_dist.formats.sources import file_digest, find, find_sources
@@ -75,6 +76,7 @@ def plan_of(job: Job) -> dict[str, Any]:
 def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
     workers = _workers(job)
     checked = _settings_of_a_pass(job)
+    check_memory(store.n_items, checked.n_components)
     rankings = as_rankings(store, ties=checked.ties)
     leaf = next(iter(rankings.iter_leaves(0, 1, labels=False)))
     m_step = choose_m_step(checked, _extent(leaf, store), store.n_items)
