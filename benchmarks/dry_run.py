@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, save
 from benchmarks.mm_pass import worker_pids
-from plmix_dist.engine.cluster import ClusterOptions
-from plmix_dist.engine.executor import LazyExecutor
+from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.errors import NotConvergedWarning
 from plmix_dist.jobs.job_file import job_of
 from plmix_dist.jobs.plan import plan_of
 
@@ -53,7 +54,8 @@ def _compared(
             fit = pl.PlackettLuceMixture(
                 n_components, m_step=m_step, residency=residency, init="random", max_iter=12, tol=1e-12
             )
-            with PeakMemory(iter(worker_pids(client))) as workers:
+            with PeakMemory(iter(worker_pids(client))) as workers, warnings.catch_warnings():
+                warnings.simplefilter("ignore", NotConvergedWarning)
                 fit.fit(store, client=client)
         # The first pass reads the rows.
         seconds = statistics.median(record["seconds"] for record in fit.history_[2:])
