@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -28,6 +29,9 @@ settings.load_profile("default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What a shell starts in the background ignores SIGINT, and so do its children: tests of interrupts would hang.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(PromiseOutcomes(config))
 
 
