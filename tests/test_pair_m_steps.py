@@ -257,6 +257,18 @@ def test_fit__not_converged_says_what_moved() -> None:
     assert (model.objective_, model.gradient_norm_) == (None, None)
 
 
+@pytest.mark.parametrize("name", sorted(M_STEPS))
+def test_fit__a_whole_number_as_alpha(name: str) -> None:
+    block, _ = draw_rankings(TRUTH, np.array([0.5, 0.5]), 300, np.random.default_rng(0))
+    models = [
+        PlackettLuceMixture(
+            2, m_step=name, alpha=alpha, init=TRUTH / 2, max_iter=6, tol=1e-2, random_state=0
+        ).fit(block)
+        for alpha in (1, 1.0)
+    ]
+    assert models[0].log_worths_.tobytes() == models[1].log_worths_.tobytes()
+
+
 @BOTH
 def test_fit__no_estimate_without_a_prior(m_step: Any) -> None:
     # Each half of the rows alone orders all items the same way: its component has no finite optimum.

@@ -49,8 +49,10 @@ def wins_with_ghost(wins: NDArray[np.float64], alpha: float) -> NDArray[np.float
     --------
     >>> wins_with_ghost(np.zeros((1, 1)), alpha=0.5).tolist()
     [[0.0, 0.5], [0.5, 0.0]]
+    >>> wins_with_ghost(np.array([[0.0, 0.5], [1.5, 0.0]]), alpha=1).tolist()
+    [[0.0, 0.5, 1.0], [1.5, 0.0, 1.0], [1.0, 1.0, 0.0]]
     """
-    grown = np.full((len(wins) + 1, len(wins) + 1), alpha)
+    grown = np.full((len(wins) + 1, len(wins) + 1), alpha, np.float64)  # alpha may be a whole number
     grown[:-1, :-1] = wins
     grown[-1, -1] = 0.0
     return grown
