@@ -26,6 +26,7 @@ def run_batch(target: str, first: int, count: int, folder: Path) -> None:
         timeout=1_500,
         env=os.environ | {"PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}", "TMPDIR": str(folder)},
         check=False,
+        cwd=folder,  # a setting may name a folder
     )
     lines = done.stdout.splitlines()
     failed = next((number for number, line in enumerate(lines) if "FAILED" in line), len(lines) - 1)

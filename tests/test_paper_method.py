@@ -473,7 +473,7 @@ def in_threads(request: pytest.FixtureRequest) -> Iterator[Client]:
     """Clients of one and of four workers that are threads of this process."""
     with (
         LocalCluster(
-            n_workers=request.param, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=request.param, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):

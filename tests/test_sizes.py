@@ -67,7 +67,7 @@ def sample_of(n_rows: int, n_items: int) -> RankingBlock:
 
 
 @pytest.mark.parametrize(
-    ("n_items", "n_searched"), [(4, 12_000), (100, 1_311), (400, 1_000)], ids=["all", "long", "very long"]
+    ("n_items", "n_searched"), [(4, 12_000), (100, 2_400), (400, 5_592)], ids=["all", "long", "very long"]
 )
 def test_search__rows(monkeypatch: pytest.MonkeyPatch, n_items: int, n_searched: int) -> None:
     asked: dict[str, Any] = {}
