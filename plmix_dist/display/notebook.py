@@ -53,8 +53,8 @@ class NotebookView:
     """The part of an estimator that notebooks show: its card once it is fitted, before that its settings."""
 
     def _card(self) -> str | None:
-        """The card; None before the fit."""
-        raise NotImplementedError
+        """The card; None before the fit, and for an estimator that has none."""
+        return None
 
     def _repr_html_(self) -> str:
         """The card; of an unfitted estimator its settings, as scikit-learn shows them."""
