@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := demo-output
-# Tests run in so many processes.
+# The number of processes that run tests.
 PROCESSES ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
-.PHONY: demo test coverage test-slow lint format bench soak docs wheel clean help
+.PHONY: demo test test-full coverage test-slow lint format bench soak docs wheel clean help
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,11 +22,14 @@ demo: $(VENV)/.package  ## the main job in small: simulate -> store -> verify ->
 	$(BIN)/plmix fit $(DEMO)/rankings --components 3 --method paper --svd-rank 3 --out $(DEMO)/paper --workers 2
 	$(BIN)/python -m benchmarks.agreement $(DEMO)/rankings $(DEMO)/default $(DEMO)/paper
 
-test: $(VENV)/.test  ## all tests but the slow ones
-	$(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist worksteal
+test: $(VENV)/.test  ## the tests to run before every change
+	$(PYTEST) -m "not slow and not full"
 
-coverage: $(VENV)/.test  ## the same, and which lines they reach
-	$(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist worksteal --cov --cov-report=term
+test-full: $(VENV)/.test  ## what `make test` leaves out, and properties with more examples
+	HYPOTHESIS_PROFILE=full $(PYTEST) -m "(full or hypothesis) and not slow"
+
+coverage: $(VENV)/.test  ## both, and which lines they reach
+	$(PYTEST) -m "not slow" --cov --cov-report=term
 
 test-slow: $(VENV)/.deploy  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
@@ -52,7 +56,7 @@ docs: $(VENV)/.docs  ## the site, into docs/_build/html; warnings are errors
 wheel: $(VENV)/.test  ## build wheel and sdist, and try the wheel in a clean environment
 	rm -rf dist $(VENV)-wheel
 	$(BIN)/python -m build --outdir dist
-	$(BIN)/python tests/test_releases.py dist/*.whl
+	$(BIN)/python tests/whole/test_releases.py dist/*.whl
 	$(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --quiet dist/*.whl
 	cd dist && ../$(VENV)-wheel/bin/plmix simulate smoke --rankings 1000 --items 5 --components 2

@@ -29,6 +29,7 @@ NAMES = (
     "fits",
     "small_fits",
     "bootstrap",
+    "coverage",
     "gibbs",
     "passes",
     "growth",

@@ -20,9 +20,7 @@ def compare(store: str, *models: str) -> bool:
         print(f"{model}: {score:.10f} mean log-likelihood per ranking")
     difference = max(scores.values()) - min(scores.values())
     agree = difference <= LARGEST_DIFFERENCE
-    print(
-        f"{'agree' if agree else 'DIFFER'}: {difference:.1e} apart, at most {LARGEST_DIFFERENCE:.0e} is allowed"
-    )
+    print(f"{'agree' if agree else 'DIFFER'}: {difference:.1e} apart, at most {LARGEST_DIFFERENCE:.0e} is allowed")
     return agree
 
 

@@ -105,7 +105,5 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
     rows = [measure("arena", given, groups=groups, max_iter=most) for groups in (True, False)]
     for n_each in (2,) if tiny else (2, 5, 10, 20):
         own = panel(n_persons, n_each)
-        rows += [
-            measure(f"panel, {n_each} each", own, groups=groups, max_iter=most) for groups in (True, False)
-        ]
+        rows += [measure(f"panel, {n_each} each", own, groups=groups, max_iter=most) for groups in (True, False)]
     return save("arena", rows)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, folder_bytes, save
 from benchmarks.mm_pass import worker_pids
-from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,9 +56,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
     for record in model.init_["stages"]:
         if record["stage"] in ("look", "fit"):
             per_pass = record["seconds"] / record["passes"]
-            rows.append(
-                {"m": n_rankings, "stage": f"of which {record['stage']}, per pass", "seconds": per_pass}
-            )
+            rows.append({"m": n_rankings, "stage": f"of which {record['stage']}, per pass", "seconds": per_pass})
     for row in rows:
         row |= {"stored GB": bytes_stored / 1e9, "passes": model.n_iter_, "converged": int(model.converged_)}
     return save("billion", rows)

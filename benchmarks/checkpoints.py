@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.common import save
 from plmix_dist import Checkpoint, PlackettLuceMixture, simulate
-from plmix_dist.inference.journal import Journal
+from plmix_dist.fitting.journal import Journal
 from plmix_dist.store.checkpoints import DEFAULT_SECONDS
 
 

@@ -18,9 +18,7 @@ CODECS = {
     "zstd 1": lambda _: ZstdCodec(level=1, checksum=True),
     "zstd 5": lambda _: ZstdCodec(level=5, checksum=True),
     "blosc zstd": lambda size: BloscCodec(cname="zstd", clevel=1, shuffle="noshuffle", typesize=size),
-    "blosc bitshuffle zstd": lambda size: BloscCodec(
-        cname="zstd", clevel=1, shuffle="bitshuffle", typesize=size
-    ),
+    "blosc bitshuffle zstd": lambda size: BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle", typesize=size),
 }
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, save
 from benchmarks.mm_pass import worker_pids
-from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 from plmix_dist.errors import NotConvergedWarning
-from plmix_dist.jobs.job_file import job_of
+from plmix_dist.jobs.file import _job_of
 from plmix_dist.jobs.plan import plan_of
 
 # Rankings, items, listed items, components, M-step, whether rows stay in memory.
@@ -48,7 +48,7 @@ def _compared(
         )
         model = {"components": n_components, "m_step": m_step, "residency": residency}
         job = {"data": {"store": "store"}, "model": model, "cluster": {"workers": WORKERS}}
-        plan = plan_of(job_of(job | {"outputs": {"folder": "out"}}, folder))
+        plan = plan_of(_job_of(job | {"outputs": {"folder": "out"}}, folder))
         with LazyExecutor(ClusterOptions(workers=WORKERS)) as executor:
             client = executor.client()
             fit = pl.PlackettLuceMixture(

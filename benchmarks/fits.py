@@ -21,8 +21,8 @@ from benchmarks.common import in_fresh_process, interleaved, save
 from benchmarks.mm_pass import mm_iteration, some_point
 from benchmarks.paper_em_lsr import Published, simulated
 from benchmarks.paper_em_lsr import fit as fit_as_published
-from plmix_dist.data import as_rankings
-from plmix_dist.engine.threaded import ThreadedPasses
+from plmix_dist.datasets.given import as_rankings
+from plmix_dist.passes.threads import ThreadedPasses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,11 +9,11 @@ import numpy as np
 
 from benchmarks.common import save
 from benchmarks.mm_pass import mm_iteration
-from plmix_dist.data import as_rankings
-from plmix_dist.engine.threaded import ThreadedPasses
-from plmix_dist.inference import Point
-from plmix_dist.inference.algorithm import run as run_algorithm
-from plmix_dist.inference.gibbs import Gibbs
+from plmix_dist.datasets.given import as_rankings
+from plmix_dist.fitting.algorithm import run as run_algorithm
+from plmix_dist.fitting.gibbs import Gibbs
+from plmix_dist.fitting.point import Point
+from plmix_dist.passes.threads import ThreadedPasses
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers.gamma_prior import GammaPrior, Parameters
 

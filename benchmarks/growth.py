@@ -12,10 +12,10 @@ import numpy as np
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, interleaved, save
 from benchmarks.mm_pass import mm_iteration, some_point, worker_pids
-from plmix_dist.data import as_rankings
-from plmix_dist.engine import ClusterOptions, LazyExecutor
-from plmix_dist.engine.distributed import DistributedPasses
-from plmix_dist.engine.threaded import ThreadedPasses
+from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
+from plmix_dist.datasets.given import as_rankings
+from plmix_dist.passes.dask import DistributedPasses
+from plmix_dist.passes.threads import ThreadedPasses
 from plmix_dist.rankings.simulate import draw_rankings
 
 ROWS = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)

@@ -93,7 +93,7 @@ def _interrupted(folder: Path, arguments: list[Any], moment: float) -> dict[str,
 
 def _write_text(folder: Path) -> None:
     """A file of 300,000 rankings that takes some seconds to read."""
-    from plmix_dist.rankings.randomness import generator
+    from plmix_dist.rankings.sampling import generator
 
     rng = generator(0, "text")
     with (folder / "votes.csv").open("w") as file:

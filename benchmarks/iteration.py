@@ -18,13 +18,12 @@ import numpy as np
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, save
 from benchmarks.mm_pass import mm_iteration, some_point, worker_pids
-from plmix_dist.data import as_rankings
-from plmix_dist.engine import ClusterOptions, LazyExecutor
-from plmix_dist.engine.distributed import DistributedPasses
-from plmix_dist.engine.leaf_source import read_leaves
-from plmix_dist.engine.pass_tasks import HeldBlocks
-from plmix_dist.engine.summing import Places, Work, sum_leaves
-from plmix_dist.inference.e_step import em_request
+from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
+from plmix_dist.datasets.given import as_rankings
+from plmix_dist.fitting.e_step import em_request
+from plmix_dist.passes.dask import DistributedPasses, _HeldBlocks
+from plmix_dist.passes.leaves import read_leaves
+from plmix_dist.passes.tree import Places, Work, sum_leaves
 from plmix_dist.solvers import MM
 
 N_ITEMS, N_COMPONENTS = 20, 4
@@ -58,9 +57,7 @@ def memory(tiny: bool = False) -> list[dict[str, Any]]:
     rows = []
     for n_rankings in (20_000, 40_000) if tiny else (1_000_000, 4_000_000):
         with tempfile.TemporaryDirectory() as folder, LazyExecutor(ClusterOptions(workers=2)) as executor:
-            store = pl.simulate(
-                Path(folder) / "s", n_rankings=n_rankings, n_items=N_ITEMS, n_components=N_COMPONENTS
-            )
+            store = pl.simulate(Path(folder) / "s", n_rankings=n_rankings, n_items=N_ITEMS, n_components=N_COMPONENTS)
             passes = DistributedPasses(as_rankings(store), executor.client(), residency="store")
             with PeakMemory(iter(worker_pids(executor.client()))) as peak:
                 for _ in range(3):
@@ -71,9 +68,7 @@ def memory(tiny: bool = False) -> list[dict[str, Any]]:
 
 def _store(path: Path, n_rankings: int, chunk_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        drawn = pl.simulate(
-            Path(folder) / "s", n_rankings=n_rankings, n_items=N_ITEMS, n_components=N_COMPONENTS
-        )
+        drawn = pl.simulate(Path(folder) / "s", n_rankings=n_rankings, n_items=N_ITEMS, n_components=N_COMPONENTS)
         pl.ingest(drawn.block().to_array().astype(np.uint8), path, chunk_bytes=chunk_bytes)
 
 
@@ -99,8 +94,7 @@ class BareProcesses:
         context = multiprocessing.get_context("spawn")
         pipes = [context.Pipe() for _ in range(2)]
         self.processes = [
-            context.Process(target=_half, args=(str(path), half, theirs))
-            for half, (_, theirs) in enumerate(pipes)
+            context.Process(target=_half, args=(str(path), half, theirs)) for half, (_, theirs) in enumerate(pipes)
         ]
         self.pipes = [ours for ours, _ in pipes]
 
@@ -127,7 +121,7 @@ def _half(path: str, half: int, pipe: Any) -> None:
     rankings = as_rankings(pl.open_store(path))
     middle = rankings.n_leaves // 2
     start, stop = (0, middle) if half == 0 else (middle, rankings.n_leaves)
-    held = HeldBlocks(start, list(rankings.iter_leaves(start, stop, labels=False)))
+    held = _HeldBlocks(start, list(rankings.iter_leaves(start, stop, labels=False)))
     request = em_request(MM, POINT, None, alpha=0.1)
     work = [Work(request.aggregation, request.params, Places(rankings.n_leaves))]
     with ThreadPoolExecutor(1) as thread:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 def run(tiny: bool = False) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     n_items, n_rows, n_components = (300, 200, 2) if tiny else (3_000, 4_096, 4)
-    params = prepare(
-        rng.normal(size=(n_components, n_items)), np.log(np.full(n_components, 1 / n_components))
-    )
+    params = prepare(rng.normal(size=(n_components, n_items)), np.log(np.full(n_components, 1 / n_components)))
     rows = []
     for unranked in ("absent", "below"):
         mixed = mixed_block(rng, n_rows, n_items, unranked)

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plmix_dist.inference import Point
-from plmix_dist.inference.e_step import em_request
+from plmix_dist.fitting.e_step import em_request
+from plmix_dist.fitting.point import Point
 from plmix_dist.solvers import MM
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from plmix_dist.engine.passes import Passes
-    from plmix_dist.engine.request import Answer
+    from plmix_dist.passes.request import Answer, Passes
 
 
 def some_point(n_components: int, n_items: int) -> Point:

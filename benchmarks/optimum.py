@@ -20,21 +20,19 @@ import numpy as np
 import plmix_dist as pl
 from benchmarks import common
 from benchmarks.common import save
-from plmix_dist.data import as_rankings
-from plmix_dist.engine.threaded import ThreadedPasses
-from plmix_dist.inference import Em, Point
-from plmix_dist.inference.sample_fits import with_newton
-from plmix_dist.inference.starts_to_ends import Candidate, run_to_ends
+from plmix_dist.datasets.given import as_rankings
+from plmix_dist.fitting.em import Candidate, Em, run_to_ends
+from plmix_dist.fitting.point import Point
+from plmix_dist.fitting.search import with_newton
+from plmix_dist.fitting.starts.clusters import least_squares
 from plmix_dist.kernels import pairwise_wins
+from plmix_dist.passes.threads import ThreadedPasses
 from plmix_dist.rankings.block import concatenate
-from plmix_dist.rankings.groups import membership_weight
-from plmix_dist.rankings.linear_extensions import extend_ties
-from plmix_dist.rankings.merge import merge_if_short
+from plmix_dist.rankings.groups import membership_weight, merge_if_short
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.rankings.ties import unorder_last_ties
+from plmix_dist.rankings.ties import extend_ties, unorder_last_ties
 from plmix_dist.solvers import MM
-from plmix_dist.solvers.ghost import largest_log_prior
-from plmix_dist.starts.least_squares import least_squares
+from plmix_dist.solvers.likelihood import largest_log_prior
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,9 +129,7 @@ def data_of(case: Case) -> RankingBlock:
     """The rankings of a case."""
     if case.source is not None:
         with tempfile.TemporaryDirectory() as folder:
-            return (
-                pl.ingest(DATA / case.source, Path(folder) / "s", unranked="below").block().replace(ids=None)
-            )
+            return pl.ingest(DATA / case.source, Path(folder) / "s", unranked="below").block().replace(ids=None)
     rng = np.random.default_rng(1_000 + case.seed)
     n_items = case.n_items
     truth = rng.normal(0, case.spread, (1, n_items)).repeat(case.n_components, axis=0)

@@ -16,11 +16,11 @@ import numpy as np
 
 from benchmarks.common import PeakMemory, folder_bytes, interleaved, save
 from benchmarks.mm_pass import mm_iteration, some_point, worker_pids
-from plmix_dist.data import as_rankings
-from plmix_dist.engine import ClusterOptions, LazyExecutor
-from plmix_dist.engine.distributed import DistributedPasses
-from plmix_dist.engine.request import Aggregation, Request
-from plmix_dist.rankings.leaves import default_leaf_rows
+from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
+from plmix_dist.datasets.given import as_rankings
+from plmix_dist.passes.dask import DistributedPasses
+from plmix_dist.passes.request import Aggregation, Request
+from plmix_dist.rankings.groups import default_leaf_rows
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.store import Location, WritePlan, WriteSession, write_partition
 

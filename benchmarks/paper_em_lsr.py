@@ -114,9 +114,7 @@ def spectral_start(places: np.ndarray[Any, Any], n_components: int, seed: int) -
     return np.array(worths), np.bincount(labels, minlength=n_components) / len(labels)
 
 
-def _least_squares(
-    pairs: Array, n_items: int, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]
-) -> Array:
+def _least_squares(pairs: Array, n_items: int, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Array:
     """Worths whose log-ratios come closest to the log-odds of pairs: where all pairs were seen, their mean."""
     wins = pairs.sum(axis=0)
     log_odds = np.log((wins + 0.5) / (len(pairs) - wins + 0.5))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, save
 from benchmarks.mm_pass import worker_pids
-from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 from plmix_dist.errors import StartWarning
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ N_ITEMS, N_COMPONENTS, N_RANKINGS = 50, 3, 1_000_000
 WORKERS, WORKER_GB = 2, 2
 # Where the code of the authors stops.
 _RELEASED_STOP = {"tol": 1e-4, "max_iter": 100}
-_RANK_K = {"method": "paper", "svd_rank": N_COMPONENTS}
+_RANK_K = {"method": "paper", "init": pl.Spectral(rank=N_COMPONENTS)}
 FITS: dict[str, dict[str, Any]] = {
     "default, alpha=0": {"alpha": 0.0},
     "paper, rank K, tol 1e-4": _RANK_K | _RELEASED_STOP,

@@ -18,7 +18,8 @@ import numpy as np
 
 import plmix_dist as pl
 from benchmarks.common import save
-from plmix_dist.inference import fit, sample_fits
+from plmix_dist.fitting import fit
+from plmix_dist.fitting import search as sample_fits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

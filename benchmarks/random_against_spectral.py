@@ -28,13 +28,9 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
     rows = []
     for n_components in COMPONENTS:
         for n_rankings in (300,) if tiny else RANKINGS:
-            trials = [
-                _errors(n_components, n_rankings, seed, tiny) for seed in range(1 if tiny else N_TRIALS)
-            ]
+            trials = [_errors(n_components, n_rankings, seed, tiny) for seed in range(1 if tiny else N_TRIALS)]
             means = np.mean(trials, axis=0)
-            rows.append(
-                {"K": n_components, "m": n_rankings, **dict(zip(CURVES, map(float, means), strict=True))}
-            )
+            rows.append({"K": n_components, "m": n_rankings, **dict(zip(CURVES, map(float, means), strict=True))})
     save("random-against-spectral", rows)
     if not tiny:
         draw(FIGURE, len(COMPONENTS), partial(_fill, rows=rows))

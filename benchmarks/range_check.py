@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.common import interleaved, save
 from plmix_dist.kernels import em_statistics, prepare
-from plmix_dist.rankings.ranges import check_ranges
+from plmix_dist.rankings.checks import check_ranges
 from plmix_dist.rankings.simulate import draw_rankings
 
 LEAF_ROWS = 4_096

@@ -22,7 +22,7 @@ import pyarrow.csv as pa_csv
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, folder_bytes, save
 from benchmarks.mm_pass import worker_pids
-from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 from plmix_dist.errors import NotConvergedWarning
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
         stages = _Stages(pids)
         stages.run("draw", lambda: write_ratings(place / "ratings.csv", n_users, n_items, n_ratings))
         size = folder_bytes(place) / 1e6
-        stages.run(
-            "ingest, ties", lambda: pl.ingest_ratings(place / "ratings.csv", place / "tied", executor=cluster)
-        )
+        stages.run("ingest, ties", lambda: pl.ingest_ratings(place / "ratings.csv", place / "tied", executor=cluster))
         sweeps: list[tuple[float, float]] = []
 
         def heard(done: int, of: int) -> None:
@@ -59,9 +57,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
                 sweeps.append((time.perf_counter(), _cpu(pids)))
 
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", NotConvergedWarning
-            )  # as many sweeps as are asked for, and no more
+            warnings.simplefilter("ignore", NotConvergedWarning)  # as many sweeps as are asked for, and no more
             completed = stages.run(
                 f"complete, {_SWEEPS} sweeps, and rank",
                 lambda: pl.ingest_ratings(
@@ -77,9 +73,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
         report = completed.manifest.history[0]["ratings"]["completion"]
         stages.run(
             "fit",
-            lambda: pl.PlackettLuceMixture(N_COMPONENTS, random_state=0).fit(
-                completed, client=cluster.client()
-            ),
+            lambda: pl.PlackettLuceMixture(N_COMPONENTS, random_state=0).fit(completed, client=cluster.client()),
         )
     shape = {"ratings": n_ratings, "users": n_users, "items": n_items, "CSV MB": size}
     rows = [{"stage": name, **values} for name, values in stages.rows.items()]

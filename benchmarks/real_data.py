@@ -56,9 +56,7 @@ def _compared(store: pl.RankingStore, n_components: int, tiny: bool) -> dict[str
 
     n_init = 2 if tiny else 20
     begun = time.perf_counter()
-    best = pl.PlackettLuceMixture(n_components, init="random", n_init=n_init, progress=note, **roughly).fit(
-        store
-    )
+    best = pl.PlackettLuceMixture(n_components, init="random", n_init=n_init, progress=note, **roughly).fit(store)
     random_seconds = time.perf_counter() - begun
     reached = np.array([record["objective"] for record in ends.values()]) / store.total_weight
     top = max(best.objective_, spectral.objective_) / store.total_weight

@@ -21,9 +21,9 @@ from scipy.optimize import nnls
 import plmix_dist as pl
 from benchmarks.common import best_of, draw, save
 from benchmarks.mm_pass import some_point
-from plmix_dist.engine.distributed import TREE_FAN_IN, DistributedPasses
-from plmix_dist.engine.request import Aggregation, Finish, Request
-from plmix_dist.inference.e_step import em_request
+from plmix_dist.fitting.e_step import em_request
+from plmix_dist.passes.dask import _TREE_FAN_IN, DistributedPasses
+from plmix_dist.passes.request import Aggregation, Finish, Request
 from plmix_dist.solvers import LSR, MM
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ class SmallLeaves:
     def lazy_rows(self, start: int, stop: int) -> None:
         del start, stop
 
-    def iter_leaves(
-        self, start: int = 0, stop: int | None = None, *, labels: bool = True
-    ) -> Iterator[RankingBlock]:
+    def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
         del labels
         return itertools.repeat(self.block, (self.n_leaves if stop is None else stop) - start)
 
@@ -210,7 +208,7 @@ def n_levels(n_workers: int) -> int:
     """Levels of a graph that wait for each other: e-step, tree sums, m-steps, collect."""
     joins, parts = 0, n_workers
     while parts > 1:
-        joins, parts = joins + 1, math.ceil(parts / TREE_FAN_IN)
+        joins, parts = joins + 1, math.ceil(parts / _TREE_FAN_IN)
     return 3 + joins
 
 
@@ -218,7 +216,7 @@ def n_tasks(n_workers: int, n_components: int) -> int:
     """Tasks of a pass: one e-step per worker, tree sums, K m-steps, summary and collect."""
     joins, parts = 0, n_workers
     while parts > 1:
-        parts = math.ceil(parts / TREE_FAN_IN)
+        parts = math.ceil(parts / _TREE_FAN_IN)
         joins += parts
     return n_workers + joins + n_components + 2
 
@@ -267,8 +265,8 @@ def _cluster_cost(n_workers: int, n_components: int, payload: Payload) -> Cost:
     """The cost on a cluster: the scheduler hands out all parameters; joins of one level work side by side."""
     joined, parts = 0, n_workers
     while parts > 1:
-        joined += min(parts, TREE_FAN_IN) - 1
-        parts = math.ceil(parts / TREE_FAN_IN)
+        joined += min(parts, _TREE_FAN_IN) - 1
+        parts = math.ceil(parts / _TREE_FAN_IN)
     travelling = payload.parameters * n_workers + payload.statistics * joined
     return Cost(n_levels(n_workers), n_tasks(n_workers, n_components), travelling)
 
@@ -297,9 +295,7 @@ def _fill(panels: list[Any], measured: list[dict[str, Any]], weights: Any) -> No
     for length in sorted({row["numbers"] for row in measured}):
         rows = [row for row in measured if row["numbers"] == length]
         workers = [row["workers"] for row in rows]
-        (line,) = panels[0].plot(
-            workers, [row["pass, s"] for row in rows], "o", label=f"{8 * length / 1e3:g} kB"
-        )
+        (line,) = panels[0].plot(workers, [row["pass, s"] for row in rows], "o", label=f"{8 * length / 1e3:g} kB")
         panels[0].plot(workers, [row["predicted, s"] for row in rows], "--", color=line.get_color())
     panels[0].set(xlabel="workers", ylabel="seconds per pass", xscale="log", yscale="log")
     panels[0].set_title("measured (dots) and model (lines)", fontsize=10)
@@ -308,9 +304,7 @@ def _fill(panels: list[Any], measured: list[dict[str, Any]], weights: Any) -> No
     for n_items, n_components, solver in SIZES:
         payload = _payload(n_items, n_components, solver)
         seconds = [_predict(weights, _cluster_cost(int(n), n_components, payload)) for n in many]
-        panels[1].plot(
-            THREADS_PER_WORKER * many, seconds, label=f"n = {n_items}, K = {n_components}, {solver.upper()}"
-        )
+        panels[1].plot(THREADS_PER_WORKER * many, seconds, label=f"n = {n_items}, K = {n_components}, {solver.upper()}")
     panels[1].set(xlabel="threads, 16 per worker", ylabel="overhead, seconds", xscale="log", yscale="log")
     panels[1].set_title("projected for a cluster", fontsize=10)
     panels[1].legend(fontsize=8)

@@ -14,10 +14,9 @@ import numpy as np
 import plmix_dist as pl
 from benchmarks.common import save
 from benchmarks.real_data import DATA, SOURCES
+from plmix_dist.fitting import selection as all_rows
+from plmix_dist.fitting.criteria import CRITERIA, choose
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.selection import all_rows
-from plmix_dist.selection.criteria import CRITERIA
-from plmix_dist.selection.table import choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,9 +77,7 @@ def recovery(cells: list[tuple[int, int, int, float]], repeats: range) -> list[d
         for name, criterion in CRITERIA.items():
             chosen = [choose(table, criterion) for table in tables]
             row[name] = sum(each is not None and each.n_components == 3 for each in chosen)
-            row[f"{name}, mean K"] = float(
-                np.mean([each.n_components for each in chosen if each is not None])
-            )
+            row[f"{name}, mean K"] = float(np.mean([each.n_components for each in chosen if each is not None]))
         rows.append(row)
         print(row, flush=True)
     return save("select-recovery", rows)
@@ -101,7 +98,7 @@ def simulated_table(n_items: int, length: int, m: int, spread: float, repeat: in
         estimator=pl.PlackettLuceMixture(tol=1e-5),
         random_state=repeat,
     )
-    with mock.patch.object(all_rows, "SHARE_OF_BUDGET", 0.0):
+    with mock.patch.object(all_rows, "_SHARE_OF_BUDGET", 0.0):
         return selection.fit(block).table_
 
 

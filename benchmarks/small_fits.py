@@ -10,11 +10,10 @@ import numpy as np
 import plmix_dist as pl
 from benchmarks.common import best_of, save
 from benchmarks.mm_pass import some_point
-from plmix_dist.data import as_rankings
-from plmix_dist.engine.threaded import ThreadedPasses
-from plmix_dist.inference import Em
-from plmix_dist.inference.starts_to_ends import Candidate, run_to_ends
+from plmix_dist.datasets.given import as_rankings
+from plmix_dist.fitting.em import Candidate, Em, run_to_ends
 from plmix_dist.kernels import em_pass
+from plmix_dist.passes.threads import ThreadedPasses
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers import MM
 

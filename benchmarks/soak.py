@@ -174,9 +174,7 @@ def _fit(store: Path, **options: Any) -> Fitted:
     begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        model = PlackettLuceMixture(3, init="random", n_init=4, random_state=1, **settings).fit(
-            store, **options
-        )
+        model = PlackettLuceMixture(3, init="random", n_init=4, random_state=1, **settings).fit(store, **options)
     history = np.array([record["log_likelihood"] for record in model.history_])
     bits = tuple(part.tobytes() for part in (model.log_worths_, model.shares_, history))
     return Fitted(bits, time.perf_counter() - begun, model.n_iter_)
@@ -291,7 +289,7 @@ def _restart(cluster: Cluster, client: Client, choice: random.Random) -> float:
 
 
 def _import_everything() -> None:
-    importlib.import_module("plmix_dist.estimator")
+    importlib.import_module("plmix_dist.models.plackett_luce")
 
 
 def _table(rounds: list[Round], n_rankings: int, restart: float) -> dict[str, Any]:

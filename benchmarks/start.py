@@ -29,10 +29,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
             truth = draw_log_worths(n_components, n_items, differing, rng)
             shares = np.full(n_components, 1 / n_components)
             block, _ = draw_rankings(truth, shares, 500 if tiny else n_rankings, rng)
-            rows.append(
-                {"n": n_items, "L": differing, "K": n_components, "seed": seed}
-                | _compared(block, truth, tiny)
-            )
+            rows.append({"n": n_items, "L": differing, "K": n_components, "seed": seed} | _compared(block, truth, tiny))
     save("start", rows)
     return rows + cost(tiny)
 
@@ -78,9 +75,7 @@ def cost(tiny: bool = False) -> list[dict[str, Any]]:
                 Path(folder) / "s", n_rankings=20_000 if tiny else n_rankings, n_items=n_items,
                 n_components=n_components, differing=differing, random_state=1,
             )  # fmt: skip
-            model = pl.PlackettLuceMixture(
-                n_components, random_state=0, tol=1e-4 if tiny else 1e-8, m_step="mm"
-            )
+            model = pl.PlackettLuceMixture(n_components, random_state=0, tol=1e-4 if tiny else 1e-8, m_step="mm")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 clone(model).set_params(max_iter=2).fit(store.block()[:1000])  # loads the kernels

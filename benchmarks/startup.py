@@ -45,9 +45,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
     rows = [_measure(name, arguments, repeats) for name, arguments in COMMANDS.items()]
     for m_step in () if tiny else ("mm", "lsr"):
         fit = ["-c", FIT, m_step]
-        rows.append(
-            _measure(f"first {m_step.upper()} fit, nothing compiled", fit, min(repeats, 3), new_cache=True)
-        )
+        rows.append(_measure(f"first {m_step.upper()} fit, nothing compiled", fit, min(repeats, 3), new_cache=True))
     # By now the user's cache has the kernels.
     _once(["-c", FIT, "mm"], {})
     rows.append(_measure("first MM fit, kernels in the cache", ["-c", FIT, "mm"], repeats))

@@ -12,7 +12,7 @@ import zarr
 
 import plmix_dist as pl
 from benchmarks.common import best_of, folder_bytes, save
-from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 
 
 def run(tiny: bool = False) -> list[dict[str, Any]]:

@@ -48,9 +48,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
             begun = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model = pl.PlackettLuceMixture(
-                    2, ties=ties, random_state=0, max_iter=30 if tiny else 500
-                ).fit(block)
+                model = pl.PlackettLuceMixture(2, ties=ties, random_state=0, max_iter=30 if tiny else 500).fit(block)
             rows.append(
                 {
                     "ties": kind,

@@ -13,6 +13,7 @@ import plmix_dist
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+import api_pages  # noqa: E402 - beside the directives of this site
 
 project = "plmix_dist"
 author = "the plmix_dist maintainers"
@@ -25,6 +26,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_click",
     "promise_tests",
+    "settings_table",
 ]
 exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
 # Pages of parts that may not be built in yet: they have a place in a toctree, and are left out while they are missing.
@@ -96,6 +98,7 @@ def _copy_notebooks() -> None:
 
 
 _copy_notebooks()
+api_pages.write_pages(HERE / "reference" / "api")
 nb_execution_excludepatterns = [
     f"notebooks/{path.name}" for path in (HERE / "notebooks").glob("*.ipynb") if path.stem not in _EXECUTED
 ]

@@ -10,6 +10,13 @@ True
 
 from __future__ import annotations
 
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class PlmixError(Exception):
     """Base of all errors of this package.
@@ -69,7 +76,7 @@ class DamagedStoreError(StoreError):
 
 
 class InvalidRowsError(DamagedStoreError):
-    """The files of the store are as they were written, but its rows are no rankings."""
+    """The files of the store are as they were written, but its rows are not rankings."""
 
 
 class UnsupportedFormatError(StoreError, ValueError):
@@ -89,7 +96,7 @@ class StoreAccessError(StoreError, PermissionError):
 
 
 class FitError(PlmixError):
-    """A fit cannot go on from where it is; others that share its passes can."""
+    """One fit failed; other fits in the same pass continue."""
 
 
 class NotIdentifiedError(FitError, ValueError):
@@ -109,7 +116,23 @@ class CollapsedComponentWarning(UserWarning):
 
 
 class NotIdentifiableWarning(UserWarning):
-    """The data do not identify so many components: other parameters may give the same probabilities."""
+    """The data do not identify this many components: other parameters may give the same probabilities."""
+
+
+class ShrunkenWarning(UserWarning):
+    """The prior says more about some items than the rankings: values are shrunken, and intervals are not exact."""
+
+
+class WeightWarning(UserWarning):
+    """Weights are not counts of rankings, so the prior or a penalty outweighs them."""
+
+
+class PriorDecidesWarning(UserWarning):
+    """A criterion chooses another number of components with the prior than without it."""
+
+
+class NoInformationWarning(UserWarning):
+    """Some rankings tie everything that was on offer, so they say nothing about the worths."""
 
 
 class OptimumFoundOnceWarning(UserWarning):
@@ -141,3 +164,12 @@ def visible(text: str) -> str:
     'a\\x1b[31mb\\n'
     """
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def give_warnings(found: Iterable[Warning]) -> None:
+    """Give the warnings that came with a result, at the line outside of this package that asked for it."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").startswith(f"{__package__}.") and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    for each in found:
+        warnings.warn(each, stacklevel=level)

@@ -5,19 +5,17 @@ Components are matched before they are compared, because their order has no mean
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from plmix_dist.choices.calibration import Calibration, binned
-from plmix_dist.choices.tables import table_of
 from plmix_dist.errors import SettingsError
-from plmix_dist.mixture import MixtureParams
-from plmix_dist.values import numbers, shown, whole_number
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+from plmix_dist.prediction.calibration import Calibration, binned
+from plmix_dist.prediction.choices import table_of
+from plmix_dist.settings import numbers, shown, whole_number
+from plmix_dist.store.mixture import Floats, MixtureParams
 
 
 def match_components(log_worths: ArrayLike, reference: ArrayLike) -> NDArray[np.int64]:
@@ -88,7 +86,7 @@ def kendall_tau(first: ArrayLike, second: ArrayLike) -> float:
     return float(kendalltau(one, other).statistic)
 
 
-def matched_taus(log_worths: ArrayLike, reference: ArrayLike) -> NDArray[np.float64]:
+def matched_taus(log_worths: ArrayLike, reference: ArrayLike) -> Floats:
     """(n_components,): Kendall's tau between each component of the reference and its matching component.
 
     Parameters
@@ -254,8 +252,8 @@ def compare_models(first: Any, second: Any, *, table: str = "auto") -> Any:
 def _compared(
     one: MixtureParams,
     other: MixtureParams,
-    mine: NDArray[np.float64],
-    theirs: NDArray[np.float64],
+    mine: Floats,
+    theirs: Floats,
     first: int | None,
     second: int | None,
 ) -> dict[str, Any]:
@@ -290,26 +288,17 @@ def _mixture_of(argument: str, model: Any) -> MixtureParams:
     return MixtureParams(np.asarray(model.log_worths_), np.asarray(model.shares_), tuple(model.item_names_))
 
 
-def _matched(
-    found: NDArray[np.float64], wanted: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _matched(found: Floats, wanted: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Components of `wanted` and the matching ones of `found`; as many as the smaller of both has."""
     costs = ((wanted[:, None, :] - found[None, :, :]) ** 2).sum(axis=2)
     rows, columns = linear_sum_assignment(costs)
     return rows, columns
 
 
-def _weights(weights: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
+def _weights(weights: ArrayLike | None, n_rows: int) -> Floats:
     found = np.ones(n_rows) if weights is None else numbers("weights", weights)
-    if (
-        found.shape != (n_rows,)
-        or not (found >= 0).all()
-        or not np.isfinite(found).all()
-        or not found.sum() > 0
-    ):
-        raise SettingsError(
-            f"weights must be {n_rows} numbers from 0 on, not all zero, but are {shown(weights)}"
-        )
+    if found.shape != (n_rows,) or not (found >= 0).all() or not np.isfinite(found).all() or not found.sum() > 0:
+        raise SettingsError(f"weights must be {n_rows} numbers from 0 on, not all zero, but are {shown(weights)}")
     return found
 
 
@@ -318,7 +307,7 @@ def _some(names: set[str]) -> str:
     return ", ".join(map(repr, listed[:3])) + (", ..." if len(listed) > 3 else "")
 
 
-def _centred(log_worths: ArrayLike) -> NDArray[np.float64]:
+def _centred(log_worths: ArrayLike) -> Floats:
     table = np.atleast_2d(np.asarray(log_worths, np.float64))
-    centred: NDArray[np.float64] = table - table.mean(axis=1, keepdims=True)
+    centred: Floats = table - table.mean(axis=1, keepdims=True)
     return centred

@@ -6,22 +6,19 @@ matplotlib comes with the extra `plots`. Every function takes `ax`, the axes to 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from plmix_dist.choices.items import item_numbers
-from plmix_dist.display.labels import plain_label
-from plmix_dist.display.palette import COMPONENTS, component_colour
+from plmix_dist.display.marks import COMPONENTS, component_colour, count, heat_colour, plain_label
 from plmix_dist.errors import SettingsError
-from plmix_dist.report.components import items_that_differ, scale_of
-from plmix_dist.report.selection_table import selection_table, smaller_is_better
-from plmix_dist.values import whole_number
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.uncertainty.results import StandardErrors
+from plmix_dist.fitting.criteria import CRITERIA
+from plmix_dist.prediction.choices import item_numbers
+from plmix_dist.report.components import MEMBERSHIPS, items_that_differ, membership_sums, scale_of
+from plmix_dist.report.history import heading_of, selection_table, smaller_is_better
+from plmix_dist.settings import whole_number
+from plmix_dist.uncertainty.results import StandardErrors
 
 __all__ = [
     "plot_comparison_graph",
@@ -34,7 +31,7 @@ __all__ = [
 ]
 
 _LONGEST_NAME = 40
-# Maps and graphs draw at most so many points and items.
+# Maps draw at most this many points, graphs this many items.
 _MOST_POINTS = 5_000
 _MOST_ITEMS = 60
 _TERNARY = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
@@ -71,8 +68,7 @@ def plot_worths(
 
     Examples
     --------
-    >>> from plmix_dist import PlackettLuceMixture
-    >>> model = PlackettLuceMixture(1).fit([["tea", "mate"]] * 3 + [["mate", "tea"]])
+    >>> model = plm.PlackettLuceMixture(1).fit([["tea", "mate"]] * 3 + [["mate", "tea"]])
     >>> [text.get_text() for text in plot_worths(model).get_yticklabels()]
     ['tea', 'mate']
     """
@@ -92,7 +88,12 @@ def plot_worths(
     axes.set_yticks(places, _names(mixture.item_names, chosen))
     axes.invert_yaxis()
     axes.set_xlabel("log-worth; 0 is the average item")
-    axes.set_title(f"component {number}, share {100 * mixture.shares[number]:.1f} %")
+    few = (
+        ""
+        if len(chosen) == mixture.n_items
+        else f"; {len(chosen)} of {mixture.n_items} items, {'best' if items is None else 'chosen'}"
+    )
+    axes.set_title(f"component {number}, share {100 * mixture.shares[number]:.1f} %{few}")
     return axes
 
 
@@ -110,8 +111,7 @@ def plot_components(model: Any, *, most_items: int = 24, ax: Any = None) -> Any:
 
     Examples
     --------
-    >>> from plmix_dist import PlackettLuceMixture
-    >>> model = PlackettLuceMixture(1).fit([["tea", "mate"]] * 3 + [["mate", "tea"]])
+    >>> model = plm.PlackettLuceMixture(1).fit([["tea", "mate"]] * 3 + [["mate", "tea"]])
     >>> plot_components(model).images[0].get_array().shape
     (2, 1)
     """
@@ -119,12 +119,15 @@ def plot_components(model: Any, *, most_items: int = 24, ax: Any = None) -> Any:
     scale = scale_of(mixture, None)
     items = items_that_differ(scale, int(whole_number("most_items", most_items, at_least=1)))
     axes = _axes(ax, height=0.8 + 0.28 * len(items))
-    image = axes.imshow(scale.chance[:, items].T, cmap="PuOr", vmin=0.0, vmax=1.0, aspect="auto")
+    colours = importlib.import_module("matplotlib.colors").ListedColormap([heat_colour(k / 255) for k in range(256)])
+    image = axes.imshow(100 * scale.chance[:, items].T, cmap=colours, vmin=0.0, vmax=100.0, aspect="auto")
     axes.set_xticks(np.arange(mixture.n_components), [str(k) for k in range(mixture.n_components)])
     axes.set_yticks(np.arange(len(items)), _names(mixture.item_names, np.array(items)))
     axes.set_xlabel("component")
     bar = axes.figure.colorbar(image, ax=axes)
-    bar.set_label("chance to rank above an average item")
+    bar.set_label("chance to rank above an average item, in %")
+    few = "" if len(items) == mixture.n_items else f"; the {len(items)} of {mixture.n_items} that differ most"
+    axes.set_title(f"items by component{few}")
     return axes
 
 
@@ -140,8 +143,7 @@ def plot_convergence(model: Any, *, ax: Any = None) -> Any:
 
     Examples
     --------
-    >>> from plmix_dist import PlackettLuceMixture
-    >>> model = PlackettLuceMixture(1).fit([[0, 1, 2]] * 3 + [[1, 0, 2]])
+    >>> model = plm.PlackettLuceMixture(1).fit([[0, 1, 2]] * 3 + [[1, 0, 2]])
     >>> plot_convergence(model).get_yscale()
     'log'
     """
@@ -158,74 +160,101 @@ def plot_convergence(model: Any, *, ax: Any = None) -> Any:
     axes.set_yscale("log")
     axes.set_xlabel("iteration")
     axes.set_ylabel("gradient, divided by total weight")
+    axes.set_title(f"{len(taken)} iterations{'; the dashed line is tol' if getattr(model, 'tol', 0) > 0 else ''}")
     return axes
 
 
 def plot_selection(table: Any, criterion: str | None = None, *, ax: Any = None) -> Any:
-    """A criterion by number of components, the best one marked.
+    """A criterion by number of components, with its errors where it has some; the chosen number is marked.
 
     Parameters
     ----------
     table
-        Records or a frame with a column `n_components`, or an object that has one as `table_`.
+        A MixtureSelection; or records, or a frame, with a column `n_components`, of which the best number is marked.
     criterion
-        The column to draw; by default "bic" if there is one, else the first.
+        The column to draw; by default the one that decided, else "bic" if there is one, else the first.
     ax
         Axes to draw on.
 
     Examples
     --------
     >>> axes = plot_selection([{"n_components": 1, "bic": 20.0}, {"n_components": 2, "bic": 10.0}])
-    >>> axes.get_ylabel()
-    'bic, smaller is better'
+    >>> axes.get_ylabel(), axes.get_title()
+    ('BIC, smaller is better', '2 components have the best BIC')
     """
     found = selection_table(table)
-    name = criterion or ("bic" if "bic" in found.columns else next(iter(found.columns), ""))
+    decided = CRITERIA[table.criterion].column if hasattr(table, "table_") and hasattr(table, "criterion") else "bic"
+    name = criterion or (decided if decided in found.columns else next(iter(found.columns), ""))
     if name not in found.columns:
-        raise SettingsError(
-            f"the selection has no column {name!r}; it has {', '.join(found.columns) or 'none'}"
-        )
+        raise SettingsError(f"the selection has no column {name!r}; it has {', '.join(found.columns) or 'none'}")
     axes = _axes(ax)
-    values, best = found.columns[name], found.best(name)
-    axes.plot(found.n_components, values, "o-", color=COMPONENTS[0])
-    axes.plot([best], [values[found.n_components.index(best)]], "o", color=COMPONENTS[5], markersize=10)
+    values, words = found.columns[name], heading_of(name)
+    by_choice = name == decided and hasattr(table, "n_components_")
+    chosen = int(table.n_components_) if by_choice else found.best(name)
+    errors = found.columns.get(f"{name}_error")
+    axes.errorbar(found.n_components, values, yerr=errors, fmt="o-", color=COMPONENTS[0], capsize=3)
+    axes.plot([chosen], [values[found.n_components.index(chosen)]], "o", color=COMPONENTS[5], markersize=10)
     axes.set_xticks(found.n_components)
     axes.set_xlabel("number of components")
-    axes.set_ylabel(f"{name}, {'smaller' if smaller_is_better(name) else 'larger'} is better")
+    axes.set_ylabel(f"{words}, {'smaller' if smaller_is_better(name) else 'larger'} is better")
+    many = f"{chosen} component{'s'[: chosen != 1]}"
+    have = "has" if chosen == 1 else "have"
+    axes.set_title(f"{words}: {many} chosen" if by_choice else f"{many} {have} the best {words}")
     return axes
 
 
-def plot_memberships(probabilities: Any, *, n_bins: int = 20, ax: Any = None) -> Any:
+def plot_memberships(
+    memberships: Any,
+    X: Any = None,  # noqa: N803 - scikit-learn's name for the data
+    *,
+    sample_weight: Any = None,
+    ax: Any = None,
+) -> Any:
     """How certain memberships are: a histogram of the probability of the most probable component, by component.
 
     Parameters
     ----------
-    probabilities : (n_rankings, n_components)
-        What `model.predict_proba(X)` gives; a Dask array is computed.
-    n_bins
-        The number of bins.
+    memberships : (n_rankings, n_components)
+        A fitted model, for the rankings X: they count with their weights, and a person of several rankings counts once,
+        as in the report. Or probabilities, such as `model.predict_proba(X)` gives; a Dask array is computed.
+    X
+        The rankings, as in `fit`; with a model only.
+    sample_weight : (n_rankings,)
+        Weights of the rankings. Probabilities have none of their own.
     ax
         Axes to draw on.
 
     Examples
     --------
-    >>> axes = plot_memberships([[0.9, 0.1], [0.2, 0.8]])
+    >>> axes = plot_memberships([[0.9, 0.1], [0.2, 0.8]], sample_weight=[3, 1])
     >>> [text.get_text() for text in axes.get_legend().get_texts()]
-    ['component 0', 'component 1']
+    ['component 0: 3', 'component 1: 1']
     """
-    table = _probabilities(probabilities)
-    component, largest = table.argmax(axis=1), table.max(axis=1)
+    unit = "rankings"
+    if X is not None:
+        rankings = memberships._rankings(X, None, sample_weight)
+        sums = memberships._total(MEMBERSHIPS, rankings, None, memberships._ties)
+        unit = "persons" if next(iter(rankings.iter_leaves(0, 1))).groups is not None else unit
+    else:
+        table = _probabilities(memberships)
+        weights = np.ones(len(table)) if sample_weight is None else np.asarray(sample_weight, np.float64)
+        if weights.shape != (len(table),):
+            raise SettingsError(f"expected {len(table)} weights, one per ranking, but got shape {weights.shape}")
+        sums = membership_sums(table, weights)
     axes = _axes(ax)
-    numbers = range(table.shape[1])
-    axes.hist(
-        [largest[component == number] for number in numbers],
-        bins=np.linspace(0, 1, int(whole_number("n_bins", n_bins, at_least=1)) + 1),
-        stacked=True,
-        color=[component_colour(number) for number in numbers],
-        label=[f"component {number}" for number in numbers],
-    )
+    width = 1 / sums.histogram.shape[1]
+    below = np.zeros(sums.histogram.shape[1])
+    for number, heights in enumerate(sums.histogram):
+        words = f"component {number}: {count(sums.weight[number])}"
+        colour = component_colour(number)
+        axes.bar(np.arange(len(heights)) * width, heights, width, below, align="edge", color=colour, label=words)
+        below = below + heights
+    axes.set_xlim(0, 1)
     axes.set_xlabel("probability of the most probable component")
-    axes.set_ylabel("rankings")
+    axes.set_ylabel(f"{unit}, by weight" if unit == "rankings" else unit)
+    axes.set_title(
+        f"{100 * sums.share_certain:.0f} % of {count(sums.weight.sum())} memberships are certain (90 % or more)"
+    )
     axes.legend()
     return axes
 
@@ -240,7 +269,7 @@ def plot_membership_map(probabilities: Any, *, ax: Any = None, random_state: int
     ax
         Axes to draw on.
     random_state
-        Of more than 5,000 rankings, so many are drawn at random, with this seed.
+        Of more than 5,000 rankings, 5,000 are drawn at random, with this seed.
 
     Examples
     --------
@@ -251,7 +280,8 @@ def plot_membership_map(probabilities: Any, *, ax: Any = None, random_state: int
     table = _probabilities(probabilities)
     if table.shape[1] < 2:
         raise SettingsError("a map of memberships needs two components or more, but there is 1")
-    if len(table) > _MOST_POINTS:
+    n_rankings = len(table)
+    if n_rankings > _MOST_POINTS:
         rng = np.random.default_rng(random_state)
         table = table[rng.choice(len(table), _MOST_POINTS, replace=False)]
     axes = _axes(ax)
@@ -265,12 +295,11 @@ def plot_membership_map(probabilities: Any, *, ax: Any = None, random_state: int
     colours = [component_colour(number) for number in table.argmax(axis=1)]
     axes.scatter(*points.T, c=colours, s=8, alpha=0.5, linewidths=0)
     for number, end in enumerate(ends):
-        axes.annotate(
-            str(number), end, weight="bold", ha="center", va="center", bbox={"fc": "white", "ec": "0.6"}
-        )
+        axes.annotate(str(number), end, weight="bold", ha="center", va="center", bbox={"fc": "white", "ec": "0.6"})
     axes.set_aspect("equal")
     axes.set_axis_off()
-    axes.set_title("memberships; the numbers are the components")
+    few = f"; {_MOST_POINTS:,} of {n_rankings:,} rankings" if n_rankings > _MOST_POINTS else ""
+    axes.set_title(f"memberships; the numbers are the components{few}")
     return axes
 
 
@@ -316,9 +345,7 @@ def plot_comparison_graph(block: Any, *, item_names: Any = None, ax: Any = None)
     for left, right in np.argwhere(np.triu(together) > 0):
         strength = float(together[left, right] / most)
         line = places[[left, right]].T
-        axes.plot(
-            *line, color=COMPONENTS[0], alpha=0.15 + 0.6 * strength, linewidth=0.5 + 2.5 * strength, zorder=1
-        )
+        axes.plot(*line, color=COMPONENTS[0], alpha=0.15 + 0.6 * strength, linewidth=0.5 + 2.5 * strength, zorder=1)
     axes.scatter(*places.T, s=60, color=COMPONENTS[1], zorder=2)
     shown = [str(number) for number in range(rows.n_items)] if names is None else list(names)
     for place, name in zip(places, shown, strict=True):
@@ -327,6 +354,7 @@ def plot_comparison_graph(block: Any, *, item_names: Any = None, ax: Any = None)
     axes.set_aspect("equal")
     axes.margins(0.3)
     axes.set_axis_off()
+    axes.set_title(f"which items are compared; the thickest line: {count(most)} times")
     return axes
 
 

@@ -7,25 +7,29 @@ import signal
 import subprocess
 import sys
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from oracle import PlainRankings, Ranking, full, plan_for
-from promise_outcomes import PromiseOutcomes
 
+from plmix_dist import PlackettLuceMixture, simulate
 from plmix_dist.store import Location, RejectedRows, WriteSession, write_partition
+from tests.helpers import marks
+from tests.helpers.clusters import small_cluster, start_workers_by_forking
+from tests.helpers.forked_python import ROOT, ForkedPython
+from tests.helpers.oracle import PlainRankings, Ranking, full, plan_for
+from tests.helpers.promise_outcomes import PromiseOutcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from distributed import Client
 
-# Examples that write files take as long as the disk does, which says nothing of the code.
-settings.register_profile("default", deadline=None, max_examples=60)
-settings.load_profile("default")
+    from plmix_dist.store import RankingStore
+
+# Examples that write files take as long as the disk does, which shows nothing about the code: no deadline.
+marks.load_hypothesis_profile()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,22 +39,44 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(PromiseOutcomes(config))
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m is applied
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marks.mark(items)
+    start_workers_by_forking()
+
+
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
     """A client of two worker processes on this machine. It is not the default client: tests say where they compute."""
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with small_cluster() as client:
         yield client
+
+
+@pytest.fixture
+def breakable_client() -> Iterator[Client]:
+    """The same on a cluster of the test's own, whose workers it may kill, freeze, add or remove."""
+    with small_cluster() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def graph_client() -> Iterator[Client]:
+    """A client of two workers that are threads of this process: enough for graphs, names and numbers of tasks."""
+    with small_cluster(processes=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> RankingStore:
+    """1,500 full rankings of five items, drawn from two components, which no test may alter."""
+    place = tmp_path_factory.mktemp("shared") / "store"
+    return simulate(place, n_rankings=1_500, n_items=5, n_components=2, random_state=1)
+
+
+@pytest.fixture(scope="session")
+def model(store: RankingStore) -> PlackettLuceMixture:
+    """A mixture of two components that was fitted to `store`, which no test may alter."""
+    return PlackettLuceMixture(2, random_state=0).fit(store, client=False)
 
 
 @pytest.fixture(scope="session")
@@ -125,25 +151,22 @@ def finished_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def run_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a script in a process of its own; what still runs after the last test of a file is killed."""
+def _runner(kind: type[subprocess.Popen[str]]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts scripts in processes of their own; what still runs at the end is killed."""
     started: list[subprocess.Popen[str]] = []
 
     def run(script: str, *arguments: object) -> subprocess.Popen[str]:
-        here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(
-            os.pathsep
+        started.append(
+            kind(
+                [sys.executable, "-c", script, *map(str, arguments)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)},
+            )
         )
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": here},
-        )
-        started.append(process)
-        return process
+        return started[-1]
 
     yield run
     for process in started:
@@ -152,11 +175,23 @@ def run_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture(scope="module")
-def python_says(run_python: Callable[..., subprocess.Popen[str]]) -> Callable[..., str]:
-    """Runs a script to its end and gives what it printed."""
+def run_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a script in a process of its own: a fork of one that has imported the package already."""
+    yield from _runner(ForkedPython)
+
+
+@pytest.fixture(scope="module")
+def run_new_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a script in a new interpreter: for tests of what is imported, and when."""
+    yield from _runner(subprocess.Popen)
+
+
+@pytest.fixture(scope="module")
+def python_says(run_new_python: Callable[..., subprocess.Popen[str]]) -> Callable[..., str]:
+    """Runs a script to its end in a new interpreter and gives what it printed."""
 
     def says(script: str, *arguments: object) -> str:
-        output, errors = run_python(script, *arguments).communicate(timeout=240)
+        output, errors = run_new_python(script, *arguments).communicate(timeout=240)
         assert not errors, errors
         return output
 

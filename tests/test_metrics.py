@@ -13,8 +13,8 @@ from sklearn.metrics import log_loss as log_loss_of_sklearn
 import plmix_dist as pl
 from plmix_dist import metrics
 from plmix_dist.errors import SettingsError
-from plmix_dist.mixture import MixtureParams
 from plmix_dist.rankings import Ranking, RankingBlock
+from plmix_dist.store.mixture import MixtureParams
 
 
 @pytest.fixture
@@ -24,10 +24,7 @@ def rng():
 
 def test_kendall_tau__equals_counted_pairs(rng):
     first, second = rng.permutation(7), rng.permutation(7)
-    signs = [
-        np.sign((first[i] - first[j]) * (second[i] - second[j]))
-        for i, j in itertools.combinations(range(7), 2)
-    ]
+    signs = [np.sign((first[i] - first[j]) * (second[i] - second[j])) for i, j in itertools.combinations(range(7), 2)]
     assert metrics.kendall_tau(first, second) == pytest.approx(np.mean(signs))
     assert math.isnan(metrics.kendall_tau([1, 1], [1, 2]))
     with pytest.raises(SettingsError, match=r"shapes \(2,\) and \(3,\)"):
@@ -128,15 +125,11 @@ def test_first_choice_calibration__slates_ties_and_weights(tmp_path):
 
 
 def test_first_choice_calibration__a_store_equals_its_block(tmp_path):
-    store = pl.simulate(
-        tmp_path / "s", n_rankings=200, n_items=4, n_components=2, leaf_rows=32, random_state=0
-    )
+    store = pl.simulate(tmp_path / "s", n_rankings=200, n_items=4, n_components=2, leaf_rows=32, random_state=0)
     model = pl.PlackettLuceMixture(2)
     model._set_mixture(MixtureParams.load(store.location.sibling(".truth")))
     block = pl.rankings.block.concatenate(list(store.iter_leaves()))
-    for mine, theirs in zip(
-        model.first_choice_calibration(store), model.first_choice_calibration(block), strict=True
-    ):
+    for mine, theirs in zip(model.first_choice_calibration(store), model.first_choice_calibration(block), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12)
 
 
@@ -199,9 +192,7 @@ def test_compare_models__a_component_without_a_match(rng, swapped):
 
 def test_compare_models__refuses_other_items():
     one = MixtureParams.of([[0.0, 1.0]], None, ["tea", "mate"])
-    with pytest.raises(
-        SettingsError, match=r"1 of the first alone \('mate'\), 1 of the second alone \('milk'\)"
-    ):
+    with pytest.raises(SettingsError, match=r"1 of the first alone \('mate'\), 1 of the second alone \('milk'\)"):
         metrics.compare_models(one, MixtureParams.of([[0.0, 1.0]], None, ["tea", "milk"]))
     with pytest.raises(SettingsError, match="second must be a fitted estimator"):
         metrics.compare_models(one, pl.PlackettLuceMixture(2))

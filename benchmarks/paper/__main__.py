@@ -11,9 +11,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paper", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(EXPERIMENTS))
     for setting in SETTINGS:
-        parser.add_argument(
-            f"--{setting}", dest="setting", action="store_const", const=setting, default="quick"
-        )
+        parser.add_argument(f"--{setting}", dest="setting", action="store_const", const=setting, default="quick")
     given = parser.parse_args()
     if unknown := set(given.names) - set(EXPERIMENTS):
         parser.error(f"no experiment {', '.join(sorted(unknown))}; there are {', '.join(EXPERIMENTS)}")

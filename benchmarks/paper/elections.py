@@ -100,9 +100,7 @@ def _split(ballots: Any, rng: np.random.Generator) -> tuple[Any, Any, Any]:
     return inference, validation, test
 
 
-def by_validation(
-    method: str, ballots: Any, seed: int, components: tuple[int, ...], rng: np.random.Generator
-) -> Row:
+def by_validation(method: str, ballots: Any, seed: int, components: tuple[int, ...], rng: np.random.Generator) -> Row:
     """The K with the least BIC on validation rows, its test log-likelihood, and seconds.
 
     A K without an estimate cannot be chosen; only if no K has one, there is none.

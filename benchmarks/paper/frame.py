@@ -184,9 +184,7 @@ def _draw(experiment: Experiment, setting: str, panels: list[Curves]) -> None:
         for axis, panel in zip(axes, panels, strict=True):
             for curve in dict.fromkeys(row[panel.curve] for row in panel.rows):
                 own = [row for row in panel.rows if row[panel.curve] == curve]
-                axis.plot(
-                    [row[panel.x] for row in own], [row[panel.y] for row in own], marker="o", label=str(curve)
-                )
+                axis.plot([row[panel.x] for row in own], [row[panel.y] for row in own], marker="o", label=str(curve))
             scale = "log" if panel.log else "linear"
             axis.set(xscale=scale, yscale=scale, xlabel=panel.x, ylabel=panel.y, title=panel.title)
             axis.legend(fontsize="small")

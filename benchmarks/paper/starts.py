@@ -39,11 +39,11 @@ def _start(kind: str, block: Any, n_components: int, seed: int) -> Any:
     if kind == "LSR in clusters":
         return spectral_start(block, n_components, seed, cluster_worths="lsr")
     if kind == "rank embedding":
-        return spectral_start(block, n_components, seed, method=None, svd_rank="auto")
+        return spectral_start(block, n_components, seed, method=None, rank="auto")
     if kind == "moments":
-        return pl.PlackettLuceMixture(
-            n_components, init="moments", alpha=1e-9, max_iter=1, random_state=seed
-        ).fit(block)
+        return pl.PlackettLuceMixture(n_components, init="moments", alpha=1e-9, max_iter=1, random_state=seed).fit(
+            block
+        )
     n_items = block.n_items
     return np.random.default_rng([seed, 9]).standard_normal((n_components, n_items))
 
@@ -85,10 +85,7 @@ def _summary(rows: list[Row]) -> list[Row]:
     for row in rows:
         key = tuple(row[name] for name in by)
         best[key] = max(best.get(key, -np.inf), row["log-likelihood"])
-    told = [
-        row | {"below the best": best[tuple(row[name] for name in by)] - row["log-likelihood"]}
-        for row in rows
-    ]
+    told = [row | {"below the best": best[tuple(row[name] for name in by)] - row["log-likelihood"]} for row in rows]
     what = "start" if "start" in rows[0] else "times T"
     values = ("error before", "error after", "below the best", "iterations", "seconds of the start", "rank")
     return averaged(told, ("n", "L", "K", "m", what), tuple(value for value in values if value in told[0]))
@@ -105,7 +102,7 @@ def _threshold_cells(setting: str) -> list[Row]:
 
 def _measure_threshold(cell: Row) -> Row:
     truth, block = simulated(cell)
-    start = spectral_start(block, cell["K"], cell["trial"], svd_rank="paper", svd_threshold=cell["times T"])
+    start = spectral_start(block, cell["K"], cell["trial"], rank="paper", threshold=cell["times T"])
     return _before_and_after(truth, block, start, cell) | {"rank": float(start.rank_)}
 
 

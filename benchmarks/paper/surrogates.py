@@ -18,9 +18,7 @@ TRIALS = {"tiny": 1, "quick": 3, "released": 25, "paper": 25}
 
 
 def _cells(setting: str) -> list[Row]:
-    return [
-        size | {"spread": 1.0, "trial": trial} for size in SIZES[setting] for trial in range(TRIALS[setting])
-    ]
+    return [size | {"spread": 1.0, "trial": trial} for size in SIZES[setting] for trial in range(TRIALS[setting])]
 
 
 def _measure(cell: Row) -> Row:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.paper.frame import Curves, Experiment, Row, averaged
-from benchmarks.paper.methods import FOUR, fitted, warm_up
+from benchmarks.paper.methods import FOUR, FROM_TRUTH, fitted, warm_up
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
 
@@ -52,7 +52,8 @@ def simulated(cell: Row) -> tuple[Any, Any]:
 
 def _measure(cell: Row) -> Row:
     truth, block = simulated(cell)
-    found = fitted(cell["method"], block, cell["K"], cell["trial"])
+    start = truth if cell["method"] == FROM_TRUTH else None
+    found = fitted(cell["method"], block, cell["K"], cell["trial"], start)
     return {
         "error": matched_distance(found.model.log_worths_, truth),
         "seconds": found.seconds + found.start_seconds,
@@ -67,9 +68,7 @@ def _summary(rows: list[Row]) -> list[Row]:
 
 def _panels(table: list[Row]) -> list[Curves]:
     return [
-        Curves(
-            f"K = {n_components}", [row for row in table if row["K"] == n_components], "m", value, "method"
-        )
+        Curves(f"K = {n_components}", [row for row in table if row["K"] == n_components], "m", value, "method")
         for n_components in dict.fromkeys(row["K"] for row in table)
         for value in ("error", "seconds")
     ]
@@ -78,7 +77,7 @@ def _panels(table: list[Row]) -> list[Curves]:
 SYNTHETIC = Experiment(
     "synthetic",
     "EM-LSR and EMM are the most accurate; EM-LSR is fast for K small and moderate, EMM too slow for K moderate",
-    lambda setting: _cells(GRIDS[setting], (*FOUR, "default")),
+    lambda setting: _cells(GRIDS[setting], (*FOUR, "default", FROM_TRUTH)),
     _measure,
     _summary,
     panels=_panels,

@@ -75,9 +75,7 @@ def _start_summary(rows: list[Row]) -> list[Row]:
     """Means, and in the sweep of m the slope of log error in log m."""
     table = averaged(rows, ("sweep", "n", "L", "K", "m"), ("error of the start", "misclustered"))
     by_m = [row for row in table if row["sweep"] == "m"]
-    slope = np.polyfit(
-        np.log([row["m"] for row in by_m]), np.log([row["error of the start"] for row in by_m]), 1
-    )[0]
+    slope = np.polyfit(np.log([row["m"] for row in by_m]), np.log([row["error of the start"] for row in by_m]), 1)[0]
     return [row | {"slope in m": float(slope) if row["sweep"] == "m" else ""} for row in table]
 
 
@@ -154,9 +152,9 @@ def _rank_cells(setting: str) -> list[Row]:
 def _measure_rank(cell: Row) -> Row:
     truth, block = simulated(cell)
     rules: dict[str, dict[str, Any]] = {
-        "T": {"svd_rank": "paper"},
-        "K": {"svd_rank": cell["K"]},
-        "noise": {"method": None, "svd_rank": "auto", "embedding": "rank"},
+        "T": {"rank": "paper"},
+        "K": {"rank": cell["K"]},
+        "noise": {"method": None, "rank": "auto", "embedding": "rank"},
     }
     start = spectral_start(block, cell["K"], cell["trial"], **rules[cell["rank by"]])
     return {

@@ -9,7 +9,7 @@ from pathlib import Path
 from dask_jobqueue import SLURMCluster
 from distributed import Client, Security
 
-import plmix_dist as pl
+import plmix_dist as plm
 
 
 def main(store: str, n_components: int, model: str) -> None:
@@ -40,7 +40,7 @@ def main(store: str, n_components: int, model: str) -> None:
         # Jobs that Slurm ends are submitted again.
         cluster.adapt(minimum_jobs=2, maximum_jobs=8)
         client.wait_for_workers(2, timeout=float(os.environ.get("PLMIX_WAIT", "3600")))
-        mixture = pl.PlackettLuceMixture(n_components, random_state=0, checkpoint=f"{model}-checkpoints")
+        mixture = plm.PlackettLuceMixture(n_components, random_state=0, checkpoint=f"{model}-checkpoints")
         mixture.fit(store, client=client).save(model)
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def tests_by_promise() -> dict[int, list[str]]:
     """The names of the tests that show each promise, by its number."""
     found: dict[int, list[str]] = {}
-    for path in sorted((ROOT / "tests").glob("test_*.py")):
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
         module = ast.parse(path.read_text(encoding="utf-8"))
         of_all = [number for node in module.body if _is_mark_of_all(node) for number in _promises(node)]
         for node in ast.walk(module):

@@ -11,7 +11,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-import plmix_dist as pl
+import plmix_dist as plm
 from plmix_dist.plots import plot_worths
 
 DISHES = ["lentil soup", "curry", "pizza", "falafel", "salad", "steak", "fish", "dumplings"]
@@ -32,7 +32,7 @@ def main() -> None:
     groups = rng.choice(3, size=400, p=SHARES)
     orders = np.argsort(-(TASTES[groups] + rng.gumbel(size=(400, 8))), axis=1)
     answers = [[DISHES[item] for item in order] for order in orders]
-    model = pl.PlackettLuceMixture(3, random_state=0).fit(answers)
+    model = plm.PlackettLuceMixture(3, random_state=0).fit(answers)
     errors = model.standard_errors(answers)
     # Words become paths, so that they look the same everywhere; the card is light on light and dark pages alike.
     plt.rcParams |= {"svg.fonttype": "path", "svg.hashsalt": "plmix", "font.size": 9, "axes.titlesize": 10}

@@ -1,22 +1,26 @@
-"""Verbs for clusters: scheduler, worker, certificates."""
+"""Verbs for clusters and the installation: scheduler, worker, certificates, doctor, compile, completion."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import get_completion_class
 
-from plmix_dist.cli import plmix
-from plmix_dist.cli.interruption import tell_if_interrupted
-from plmix_dist.cli.options import PATH, encrypting, examples, talking
-from plmix_dist.cli.output import show
+from plmix_dist.cli.main import on_interruption, plmix
+from plmix_dist.cli.options import PATH, examples, executor_options, output_options, tls_options
+from plmix_dist.cli.output import EXIT_ERROR, print_result, show, size
+from plmix_dist.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plmix_dist.cli.options import Talk
-    from plmix_dist.engine.encryption import TlsFiles
+    from plmix_dist.cli.options import Output
+    from plmix_dist.cluster.executor import LazyExecutor
+    from plmix_dist.cluster.tls import TlsFiles
+
 
 _TLS = "--tls-ca tls/ca.pem --tls-cert tls/cert.pem --tls-key tls/key.pem"
 _without_tls = click.option(
@@ -26,23 +30,15 @@ _without_tls = click.option(
 
 @plmix.command(epilog=examples("plmix scheduler", f"plmix scheduler --host cluster.example.org {_TLS}"))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Name or address to listen at.")
+@click.option("--all-interfaces", is_flag=True, help="Listen at every address of this machine, instead of --host.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8786, show_default=True, help="0: any free one.")
 @click.option(
-    "--all-interfaces", is_flag=True, help="Listen at every address of this machine, instead of --host."
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8786, show_default=True, help="0: any free one."
-)
-@click.option(
-    "--dashboard",
-    default="127.0.0.1:8787",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Pages for a browser.",
+    "--dashboard", default="127.0.0.1:8787", show_default=True, metavar="HOST:PORT", help="Pages for a browser."
 )
 @click.option("--no-dashboard", is_flag=True, help="No pages but /health and /metrics, at any free port.")
-@encrypting
+@tls_options
 @_without_tls
-@talking
+@output_options
 def scheduler(
     host: str,
     all_interfaces: bool,
@@ -52,16 +48,16 @@ def scheduler(
     tls: TlsFiles,
     without_tls: bool,
     *,
-    talk: Talk,
+    output: Output,
 ) -> None:
-    """Run a Dask scheduler until it is told to end.
+    """Run a Dask scheduler until it is stopped.
 
     Beyond this machine it needs TLS. The dashboard has neither encryption nor passwords: leave it at 127.0.0.1 and
     reach it by `ssh -L 8787:127.0.0.1:8787 HOST`.
     """
-    from plmix_dist.engine.serving import SchedulerOptions, serve_scheduler
+    from plmix_dist.cluster.services import SchedulerOptions, serve_scheduler
 
-    tell_if_interrupted(lambda: "the scheduler has ended; work that it had is lost")
+    on_interruption(lambda: "the scheduler has ended; work that it had is lost")
     options = SchedulerOptions(
         host="" if all_interfaces else host,
         port=port,
@@ -69,7 +65,7 @@ def scheduler(
         tls=tls,
         without_tls=without_tls,
     )
-    serve_scheduler(options, _shown("scheduler", talk))
+    serve_scheduler(options, _shown("scheduler", output))
 
 
 @plmix.command(
@@ -84,57 +80,135 @@ def scheduler(
 @click.option("--memory-limit", metavar="SIZE", help="Memory per worker, such as 1GB.")
 @click.option("--host", help="Name or address to listen at; the one that faces the scheduler if left out.")
 @click.option(
-    "--wait",
-    type=click.FloatRange(1),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for the scheduler.",
+    "--wait", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds to wait for the scheduler."
 )
-@encrypting
+@tls_options
 @_without_tls
-@talking
-def worker(*, talk: Talk, **options: Any) -> None:
-    """Run workers of the scheduler at an address until they are told to end, or until the scheduler ends."""
-    from plmix_dist.engine.serving import WorkerOptions, serve_workers
+@output_options
+def worker(*, output: Output, **options: Any) -> None:
+    """Run workers of the scheduler at an address until they are stopped, or until the scheduler ends."""
+    from plmix_dist.cluster.services import WorkerOptions, serve_workers
 
-    tell_if_interrupted(lambda: "the workers have ended; others do their work again")
-    serve_workers(WorkerOptions(**options), _shown("workers", talk))
+    on_interruption(lambda: "the workers have ended; others do their work again")
+    serve_workers(WorkerOptions(**options), _shown("workers", output))
 
 
 @plmix.command(epilog=examples("plmix certificates tls --host cluster.example.org"))
 @click.argument("folder", metavar="DIR", type=PATH)
 @click.option("--host", "hosts", multiple=True, help="Name or address in the certificate; may be repeated.")
-@click.option(
-    "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long it is valid."
-)
+@click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long it is valid.")
 @click.option("--force", is_flag=True, help="Replace an earlier set.")
-@talking
-def certificates(folder: str, hosts: tuple[str, ...], days: int, force: bool, *, talk: Talk) -> None:
+@output_options
+def certificates(folder: str, hosts: tuple[str, ...], days: int, force: bool, *, output: Output) -> None:
     """Write a set of certificates for development: DIR/ca.pem, cert.pem and key.pem.
 
     All members of a cluster use the same three files. Whoever has the key can run programs on the workers.
     """
-    from plmix_dist.engine.certificates import write_certificates
+    from plmix_dist.cluster.tls import write_certificates
 
-    tell_if_interrupted(lambda: "nothing was written; run the same command again to start over")
+    on_interruption(lambda: "nothing was written; run the same command again to start over")
     chosen = hosts or ("localhost", "127.0.0.1")
     made = write_certificates(folder, hosts=chosen, days=days, force=force)
     record = {name: str(value) for name, value in made._asdict().items()}
     use = f"--tls-ca {made.ca} --tls-cert {made.cert} --tls-key {made.key}"
-    lines = [
-        ("folder", Path(folder)),
-        ("valid until", f"{made.expires:%Y-%m-%d}"),
-        ("use", use),
-    ]
-    show(lines, record, **vars(talk))
+    lines = [("folder", Path(folder)), ("valid until", f"{made.expires:%Y-%m-%d}"), ("use", use)]
+    show(lines, record, output)
 
 
-def _shown(name: str, talk: Talk) -> Callable[[dict[str, Any]], None]:
+def _shown(name: str, output: Output) -> Callable[[dict[str, Any]], None]:
     """Prints addresses when they are known. Whoever started the process waits for that line."""
 
     def ready(record: dict[str, Any]) -> None:
         values = [", ".join(value) if isinstance(value, list) else value for value in record.values()]
         keys = [name if key == "address" else key for key in record]
-        show(list(zip(keys, values, strict=True)), record, **vars(talk))
+        show(list(zip(keys, values, strict=True)), record, output)
 
     return ready
+
+
+@plmix.command(epilog=examples("plmix doctor", "plmix doctor --workers 2 --json"))
+@executor_options
+@output_options
+def doctor(*, executor: LazyExecutor, output: Output) -> int:
+    """Look at versions, threads, memory, compiled kernels, the cache and, if one is named, a cluster.
+
+    What is wrong is marked, with what to do about it; then the exit code is 1. Notes do not change it.
+    """
+    from plmix_dist.cluster.doctor import examine
+
+    options = executor.options
+    found = examine(options if options.scheduler is not None or options.workers else None)
+    wrong = [finding for finding in found if finding.state == "wrong"]
+    lines = []
+    for finding in found:
+        sign = "" if finding.state == "ok" else f"{finding.state.upper()}: "
+        lines.append((finding.name, f"{sign}{finding.words}"))
+        if finding.remedy:
+            lines.append(("", f"-> {finding.remedy}"))
+    verdict = "nothing is wrong" if not wrong else f"wrong: {', '.join(finding.name for finding in wrong)}"
+    record = {"ok": not wrong, "findings": [finding._asdict() for finding in found]}
+    show([*lines, ("verdict", verdict)], record, output)
+    return EXIT_ERROR if wrong else 0
+
+
+@plmix.command("compile", epilog=examples("plmix compile"))
+@output_options
+def compile_verb(*, output: Output) -> None:
+    """Compile all kernels into the cache, for images and new workers.
+
+    A first fit then starts without compiling. The cache is in PLMIX_CACHE_DIR or, if that is not set, in the user's
+    cache folder. It serves one version of plmix and one type of processor.
+    """
+    from plmix_dist.kernels import cache_folder, compile_kernels
+    from plmix_dist.threads import StoppableThreads
+
+    on_interruption(lambda: "kernels that are compiled are kept; run the same command again to continue")
+    begun, folder = time.perf_counter(), cache_folder()
+    threads = StoppableThreads(1, "compile")  # an interruption does not wait for the compiler
+    try:
+        kernels = threads.submit(compile_kernels).result()
+    finally:
+        threads.stop(0.0)
+    if not all(kernel.is_kept for kernel in kernels):
+        raise SettingsError(
+            f"compiled kernels cannot be written to {folder}; set PLMIX_CACHE_DIR to a folder that can be written"
+        )
+    seconds = time.perf_counter() - begun
+    n_bytes = sum(path.stat().st_size for path in folder.glob("*.kernel"))
+    record = {
+        "folder": str(folder),
+        "kernels": [
+            {"name": kernel.name, "compiled": not kernel.was_kept, "seconds": round(kernel.seconds, 3)}
+            for kernel in kernels
+        ],
+        "bytes": n_bytes,
+        "seconds": round(seconds, 3),
+    }
+    lines = [
+        *((kernel.name, "was there" if kernel.was_kept else f"{kernel.seconds:.2f} s") for kernel in kernels),
+        ("compiled", f"{sum(not kernel.was_kept for kernel in kernels)} of {len(kernels)} kernels, {seconds:.2f} s"),
+        ("folder", f"{folder} ({size(n_bytes)})"),
+    ]
+    show(lines, record, output)
+
+
+_VARIABLE = "_PLMIX_COMPLETE"
+
+
+@plmix.command(epilog=examples("plmix completion bash"))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@output_options
+def completion(shell: str, *, output: Output) -> None:
+    """Print the script that completes verbs, options, their values and paths in SHELL.
+
+    Put its output where your shell reads it when it starts: bash, `plmix completion bash >> ~/.bashrc`; zsh, `plmix
+    completion zsh >> ~/.zshrc`; fish, `plmix completion fish > ~/.config/fish/completions/plmix.fish`. Then open a new
+    shell.
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    script = found(plmix, {}, "plmix", _VARIABLE).source()
+    if output.as_json:
+        show([], {"shell": shell, "script": script}, output)
+    elif not output.quiet:
+        print_result(script)

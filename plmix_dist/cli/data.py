@@ -1,36 +1,38 @@
-"""Verbs for stores: ingest, export, simulate, split, verify, info."""
+"""Verbs for stores: example, ingest, export, simulate, split, verify, info."""
 
 from __future__ import annotations
 
+import csv
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from plmix_dist.cli import plmix
-from plmix_dist.cli.interruption import file_written, tell_if_interrupted, written_so_far
-from plmix_dist.cli.model_info import show_model
+from plmix_dist.cli.main import file_written, on_interruption, plmix, written_so_far
 from plmix_dist.cli.options import (
     PATH,
-    Talk,
-    computing,
+    SOURCES,
+    STORE,
+    Output,
     examples,
+    executor_options,
     force_option,
+    output_options,
     seed_option,
-    talking,
     unranked_option,
 )
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
 from plmix_dist.cli.ratings import ratings_options, refuse_ratings_options, run_ratings
+from plmix_dist.cli.report import show_model
 from plmix_dist.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plmix_dist.engine import Executor
-    from plmix_dist.formats.encoder import OnError
+    from plmix_dist.cluster.executor import Executor
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
+    from plmix_dist.tables.encode import OnError
 
 _MOST_SOURCES = 3
 
@@ -53,9 +55,9 @@ def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Cal
         "plmix ingest ratings.csv rated --format ratings --min-user-ratings 5",
     )
 )
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=PATH)
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=SOURCES)
 @click.argument("store", metavar="STORE", type=PATH)
-@_format_option("Format of the sources.", "ratings")
+@_format_option("Format of the sources.", "scores", "ratings")
 @unranked_option
 @click.option(
     "--on-error",
@@ -81,8 +83,8 @@ def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Cal
     help="Whether the first line names the columns; default as the first lines show.",
 )
 @ratings_options
-@computing
-@talking
+@executor_options
+@output_options
 def ingest(
     sources: tuple[str, ...],
     store: str,
@@ -98,20 +100,21 @@ def ingest(
     delimiter: str | None,
     header: bool | None,
     executor: Executor,
-    talk: Talk,
+    output: Output,
     **ratings: Any,
 ) -> None:
     """Read rankings from files, globs or URLs into STORE.
 
-    Roles of columns are id, item, rank, weight, group, ordering, items and unranked. Columns without a header are
-    numbered from 1: --no-header --column id=1. With --format ratings, the roles are user, item, rating and time.
+    Roles of columns are id, item, rank, weight, group, ordering, items and unranked; places=NAME,NAME names the places
+    of a ranking, best first, and ignore=NAME,NAME columns to leave out. Columns without a header are numbered from 1:
+    --no-header --column id=1. With --format ratings, the roles are user, item, rating and time.
     """
-    from plmix_dist.ingestion import ingest as run
-    from plmix_dist.ingestion.preview import first_rankings
+    from plmix_dist.datasets.ingest import first_rankings
+    from plmix_dist.datasets.ingest import ingest as run
 
     begun, before = time.perf_counter(), _generation(store)
-    _tell_of_store(store)
-    with progress_bar("ingest", shown=talk.progress, as_json=talk.as_json) as progress:
+    _set_message_of_store(store)
+    with progress_bar("ingest", output) as progress:
         common: dict[str, Any] = {
             "unranked": unranked,
             "on_error": on_error,
@@ -131,26 +134,56 @@ def ingest(
             names = None if items is None else _item_names(items)
             made = run(list(sources), store, format=format_name, item_names=names, **common)
     changed = force or made.manifest.generation != before
-    _show_made(made, talk, time.perf_counter() - begun, changed=changed, rows=first_rankings(made))
+    _show_made(made, output, time.perf_counter() - begun, changed=changed, rows=first_rankings(made))
+
+
+@plmix.command(epilog=examples("plmix example drinks", "plmix example drinks people.csv"))
+@click.argument("name", type=click.Choice(["drinks"]))
+@click.argument("target", type=PATH, required=False)
+@force_option
+@output_options
+def example(name: str, target: str | None, *, force: bool, output: Output) -> None:
+    """Write made-up rankings with names to a CSV file, to try things with.
+
+    drinks: 600 people of two tastes name their favourites of eight drinks, best first. TARGET is drinks.csv if left
+    out.
+    """
+    from plmix_dist.datasets.examples import example as made_up
+    from plmix_dist.store import check_file
+    from plmix_dist.tables.write import check_target, open_target
+
+    path = target or f"{name}.csv"
+    on_interruption(file_written(path))
+    check_file(path, overwrite=force)
+    check_target(path)
+    people = made_up(name)
+    width = max(map(len, people))
+    with open_target(path) as out:
+        table = csv.writer(out, lineterminator="\n")
+        table.writerow(["id", *(f"choice{place}" for place in range(1, width + 1))])
+        table.writerows([person, *row, *[""] * (width - len(row))] for person, row in enumerate(people, 1))
+    record = {"target": path, "n_rankings": len(people)}
+    next_one = f"plmix ingest {path} {name} --unranked below"
+    show([("example", f"{number(len(people))} rankings to {path}"), ("next", next_one)], record, output)
 
 
 @plmix.command(epilog=examples("plmix export ballots again.csv", "plmix export ballots again.parquet"))
-@click.argument("store", type=PATH)
+@click.argument("store", type=STORE)
 @click.argument("target", type=PATH)
 @_format_option("Format of the target; auto goes by its suffix, and writes text as orderings.")
 @force_option
-@talking
-def export(store: str, target: str, *, format_name: str, force: bool, talk: Talk) -> None:
+@output_options
+def export(store: str, target: str, *, format_name: str, force: bool, output: Output) -> None:
     """Write STORE to TARGET as PrefLib, delimited text or Parquet."""
-    from plmix_dist.exporting import export as run
+    from plmix_dist.datasets.export import export as run
     from plmix_dist.store import open_store
 
     opened = open_store(store)
-    tell_if_interrupted(file_written(target))
-    with progress_bar("export", shown=talk.progress, as_json=talk.as_json):
+    on_interruption(file_written(target))
+    with progress_bar("export", output):
         run(opened, target, format=format_name, overwrite=force)
     record = {"target": target, "n_rankings": opened.n_rankings}
-    show([("exported", f"{number(opened.n_rankings)} rankings to {target}")], record, **vars(talk))
+    show([("exported", f"{number(opened.n_rankings)} rankings to {target}")], record, output)
 
 
 @plmix.command(
@@ -179,150 +212,127 @@ def export(store: str, target: str, *, format_name: str, force: bool, talk: Talk
 )
 @force_option
 @seed_option
-@computing
-@talking
-def simulate(store: str, *, seed: int, force: bool, executor: Executor, talk: Talk, **settings: Any) -> None:
+@executor_options
+@output_options
+def simulate(store: str, *, seed: int, force: bool, executor: Executor, output: Output, **settings: Any) -> None:
     """Draw rankings from a random mixture into STORE, and save its parameters in STORE.truth."""
-    from plmix_dist.simulation import simulate as run
+    from plmix_dist.datasets.simulate import simulate as run
 
     begun, before = time.perf_counter(), _generation(store)
-    _tell_of_store(store)
-    with progress_bar("simulate", shown=talk.progress, as_json=talk.as_json) as progress:
-        made = run(
-            store, random_state=seed, overwrite=force, executor=executor, progress=progress, **settings
-        )
+    _set_message_of_store(store)
+    with progress_bar("simulate", output) as progress:
+        made = run(store, random_state=seed, overwrite=force, executor=executor, progress=progress, **settings)
     changed = force or made.manifest.generation != before
-    _show_made(made, talk, time.perf_counter() - begun, changed=changed)
+    _show_made(made, output, time.perf_counter() - begun, changed=changed)
 
 
 @plmix.command(epilog=examples("plmix split ballots train test --shares 0.8,0.2"))
-@click.argument("store", type=PATH)
+@click.argument("store", type=STORE)
 @click.argument("outs", nargs=-1, required=True, metavar="OUT...", type=PATH)
 @click.option("--shares", help="Share of each part, such as 0.8,0.2; default 0.8,0.2 or 0.64,0.16,0.2.")
 @force_option
 @seed_option
-@computing
-@talking
+@executor_options
+@output_options
 def split(
-    store: str,
-    outs: tuple[str, ...],
-    *,
-    shares: str | None,
-    force: bool,
-    seed: int,
-    executor: Executor,
-    talk: Talk,
+    store: str, outs: tuple[str, ...], *, shares: str | None, force: bool, seed: int, executor: Executor, output: Output
 ) -> None:
     """Divide the rankings of STORE at random into stores; an OUT that ends in .npy gets row weights instead."""
-    from plmix_dist.splitting import split as run
+    from plmix_dist.datasets.split import split as run
 
     portions = None if shares is None else [_share(share) for share in shares.split(",")]
     there = all(_is_finished(out) for out in outs)
-    tell_if_interrupted(lambda: "parts that are finished are kept; run the same command again to continue")
-    with progress_bar("split", shown=talk.progress, as_json=talk.as_json) as progress:
+    on_interruption(lambda: "parts that are finished are kept; run the same command again to continue")
+    with progress_bar("split", output) as progress:
         parts = run(
-            store,
-            outs,
-            shares=portions,
-            random_state=seed,
-            overwrite=force,
-            executor=executor,
-            progress=progress,
+            store, outs, shares=portions, random_state=seed, overwrite=force, executor=executor, progress=progress
         )
     if there and not force:
         words = "the parts are there already, and hold exactly this"
-        show([("nothing to do", words)], {"parts": list(outs), "changed": False}, **vars(talk))
+        show([("nothing to do", words)], {"parts": list(outs), "changed": False}, output)
         return
     lines, record = [], []
     for out, part in zip(outs, parts, strict=True):
         weight = None if isinstance(part, str) else part.total_weight
         lines.append((out, "row weights" if weight is None else f"{number(weight)} of the weight"))
         record.append({"out": out, "total_weight": weight})
-    show(lines, {"parts": record, "changed": True}, **vars(talk))
+    show(lines, {"parts": record, "changed": True}, output)
 
 
 @plmix.command(epilog=examples("plmix verify ballots"))
-@click.argument("store", type=PATH)
-@computing
-@talking
-def verify(store: str, *, executor: Executor, talk: Talk) -> int:
+@click.argument("store", type=STORE)
+@executor_options
+@output_options
+def verify(store: str, *, executor: Executor, output: Output) -> int:
     """Find all damage in STORE; exit code 3 if there is any."""
-    from plmix_dist.inspection import verify as run
+    from plmix_dist.datasets.inspect import verify as run
     from plmix_dist.store import open_store
 
     opened = open_store(store)
-    with progress_bar("verify", shown=talk.progress, as_json=talk.as_json) as progress:
+    with progress_bar("verify", output) as progress:
         damage = run(opened, executor=executor, progress=progress)
     record = {"store": store, "whole": not damage, "damage": [found._asdict() for found in damage]}
     lines = [(found.kind, f"{found.key}: {found.message}") for found in damage]
-    whole = (
-        f"{number(opened.n_rankings)} rankings in {opened.n_partitions} partitions: every byte is as written"
-    )
-    show(lines or [("whole", whole)], record, **vars(talk))
+    whole = f"{number(opened.n_rankings)} rankings in {opened.n_partitions} partitions: every byte is as written"
+    show(lines or [("whole", whole)], record, output)
     return EXIT_DAMAGED if damage else 0
 
 
-@plmix.command(
-    epilog=examples("plmix info ballots", "plmix info ballots --no-graph --json", "plmix info model")
-)
-@click.argument("store", metavar="STORE|MODEL", type=PATH)
+@plmix.command(epilog=examples("plmix info ballots", "plmix info ballots --no-graph --json", "plmix info model"))
+@click.argument("store", metavar="STORE|MODEL", type=STORE)
 @click.option("--graph/--no-graph", default=True, help="Read all rows: kinds of rankings, comparison graph.")
 @click.option("--rejected", is_flag=True, help="List the rejected rows.")
-@computing
-@talking
-def info(store: str, *, graph: bool, rejected: bool, executor: Executor, talk: Talk) -> None:
+@executor_options
+@output_options
+def info(store: str, *, graph: bool, rejected: bool, executor: Executor, output: Output) -> None:
     """Show what is in a store, or what a model found.
 
     Of a store: sizes, items, where they come from, kinds of rankings, and which numbers of components they identify.
     Of a model: shares and top items of each component, what it was fitted to, and how the fit ended.
     """
-    from plmix_dist.inspection import info as run
+    from plmix_dist.datasets.inspect import info as run
+    from plmix_dist.rankings.checks import without_information
     from plmix_dist.store import Location, open_store
     from plmix_dist.store.targets import kind_at
 
     place = Location.of(store)
     kind = kind_at(place)
     if kind == "model":
-        show_model(place, talk)
+        show_model(place, output)
         return
     if kind == "memberships":
         raise SettingsError(
-            f"{store} holds memberships; open them with zarr, or write a table with `plmix predict MODEL STORE "
-            "OUT.parquet`"
+            f"{store} holds memberships; open them with zarr, or write a table with `plmix predict MODEL STORE OUT.csv`"
         )
     opened = open_store(store)
-    with progress_bar("read", shown=talk.progress, as_json=talk.as_json) as progress:
+    with progress_bar("read", output) as progress:
         report = run(opened, graph=graph, executor=executor, progress=progress)
     if rejected:
         report["rejected_rows"] = list(opened.rejected_rows())
     lines = [
         ("store", f"{report['location']} ({report['format']}, {size(report['n_bytes'])})"),
         ("rankings", f"{number(report['n_rankings'])}, total weight {number(report['total_weight'])}"),
-        (
-            "items",
-            f"{number(report['n_items'])}: {_few_items(report['item_names'])}",
-        ),
-        (
-            "layout",
-            f"{report['n_partitions']} partitions, {report['n_leaves']} leaves of {report['leaf_rows']} rows",
-        ),
+        ("items", f"{number(report['n_items'])}: {_few_items(report['item_names'])}"),
+        ("layout", f"{report['n_partitions']} partitions, {report['n_leaves']} leaves of {report['leaf_rows']} rows"),
     ]
     lines += [("from", _event_line(event)) for event in report["history"]]
     if graph:
         kinds = ", ".join(f"{number(count)} {kind}" for kind, count in report["kinds"].items() if count)
         lines.append(("kinds", kinds))
+        if silent := report["n_without_information"]:
+            lines.append(("no information", without_information(silent, report["n_rankings"])))
         lines += _graph_lines(report["comparison_graph"])
         lines += _identified_lines(report["identifiability"])
     lines += [("rejected", _rejected_line(row)) for row in report.get("rejected_rows", [])]
-    show(lines, report, **vars(talk))
+    show(lines, report, output)
 
 
 def _item_names(path: str) -> tuple[str, ...]:
     """The names of all items: those of a store or a model, or the lines of a file."""
-    from plmix_dist.formats.items import read_names
     from plmix_dist.store import Location, open_store
     from plmix_dist.store.manifest import MANIFEST
-    from plmix_dist.store.models import MODEL, load_model
+    from plmix_dist.store.mixture import MODEL, load_model
+    from plmix_dist.tables.encode import read_names
 
     place = Location.of(path)
     if place.exists(MANIFEST):
@@ -332,17 +342,17 @@ def _item_names(path: str) -> tuple[str, ...]:
 
 def _is_finished(part: str) -> bool:
     """Whether a part of a split is there. One that is not the same is an error later."""
-    from plmix_dist.formats.labelled import exists
+    from plmix_dist.tables.write import exists
 
     return exists(part) if part.endswith(".npy") else _generation(part) is not None
 
 
-def _tell_of_store(store: str) -> None:
-    """Set what is said if the writing of a store is interrupted."""
+def _set_message_of_store(store: str) -> None:
+    """Set the message for an interruption while a store is written."""
     from plmix_dist.store import Location
     from plmix_dist.store.manifest import MANIFEST, PLAN
 
-    tell_if_interrupted(written_so_far(Location.of(store), PLAN, MANIFEST))
+    on_interruption(written_so_far(Location.of(store), PLAN, MANIFEST))
 
 
 def _generation(store: str) -> int | None:
@@ -357,7 +367,7 @@ def _generation(store: str) -> int | None:
 
 
 def _show_made(
-    store: RankingStore, talk: Talk, seconds: float, *, changed: bool, rows: list[str] | None = None
+    store: RankingStore, output: Output, seconds: float, *, changed: bool, rows: list[str] | None = None
 ) -> None:
     event = store.manifest.history[-1]
     rejected = sum(event["rejected"].values())
@@ -385,13 +395,16 @@ def _show_made(
     lines += [("first" if not place else "", row) for place, row in enumerate(rows or [])]
     guesses = dict.fromkeys(guess for source in event.get("read_as", []) for guess in source["guesses"])
     lines += [("guess", guess) for guess in guesses]
+    left_out = dict.fromkeys(name for source in event.get("read_as", []) for name in source.get("left_out", []))
+    if left_out:
+        lines.append(("left out", f"columns {few([repr(name) for name in left_out])}"))
     lines += [("note", note) for note in (*event.get("notes", []), *_names_alike(store.item_names))]
     if changed:
         rate = number(round(store.n_rankings / max(seconds, 1e-9)))
         lines.append(("time", f"{seconds:.2f} s, {rate} rankings/s"))
     else:
         lines.append(("nothing to do", "the store already holds exactly this"))
-    show(lines, record, **vars(talk))
+    show(lines, record, output)
 
 
 def _names_alike(names: tuple[str, ...]) -> list[str]:
@@ -407,10 +420,10 @@ def _names_alike(names: tuple[str, ...]) -> list[str]:
 
 
 def _read_as_line(source: dict[str, Any]) -> str:
-    """How a text file was understood."""
-    sign = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "spaces"}.get(
-        source["delimiter"], source["delimiter"]
-    )
+    """How a table was understood."""
+    if source["delimiter"] is None:
+        return f"{source['format']}: {source['name']}"
+    sign = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "spaces"}.get(source["delimiter"], source["delimiter"])
     header = "with a header" if source["header"] else "without a header"
     return f"{source['format']} (fields divided by {sign}, {header}): {source['name']}"
 
@@ -436,7 +449,7 @@ def _graph_lines(graph: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _few_items(names: list[Any]) -> str:
-    from plmix_dist.formats.items import shown_in_list
+    from plmix_dist.tables.encode import shown_in_list
 
     return few([shown_in_list(str(name)) for name in names])
 

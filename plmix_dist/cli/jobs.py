@@ -7,51 +7,51 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from plmix_dist.cli import plmix
-from plmix_dist.cli.fit_progress import fit_progress
-from plmix_dist.cli.interruption import tell_if_interrupted
-from plmix_dist.cli.options import PATH, Talk, examples, force_option, placing, talking
-from plmix_dist.cli.output import number, progress_bar, show, size
+from plmix_dist.cli.main import on_interruption, plmix
+from plmix_dist.cli.options import PATH, Output, cluster_options, examples, force_option, output_options
+from plmix_dist.cli.output import fit_progress, number, progress_bar, show, size
+from plmix_dist.display.progress import duration
 from plmix_dist.errors import PlmixError
-from plmix_dist.progress import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plmix_dist.engine import ClusterOptions
-    from plmix_dist.jobs.job_file import Job
+    from plmix_dist.cluster.executor import ClusterOptions
+    from plmix_dist.jobs.file import Job
 
 
 @plmix.command(epilog=examples("plmix run job.toml --dry-run", "plmix run job.toml"))
 @click.argument("job_file", metavar="JOB.toml", type=PATH)
 @click.option("--dry-run", is_flag=True, help="Check the job and print its plan; nothing is written.")
 @force_option
-@placing
-@talking
-def run(job_file: str, *, dry_run: bool, force: bool, cluster: ClusterOptions, talk: Talk) -> int:
+@cluster_options
+@output_options
+def run(job_file: str, *, dry_run: bool, force: bool, cluster: ClusterOptions, output: Output) -> int:
     """Run the batch job of a file: read sources, fit, write results. A job that was stopped goes on.
 
     The same job again does nothing. Options that say where to compute replace the table [cluster] of the file. Exit
     codes are those of docs/jobs.md.
     """
-    from plmix_dist.jobs.job_file import read_job
+    from plmix_dist.jobs.file import read_job
 
-    def told() -> int:
+    def verb() -> int:
         job = read_job(job_file, cluster=_cluster_table(cluster))
-        return _plan(job, force, talk) if dry_run else _run(job, force, talk)
+        return _plan(job, force, output) if dry_run else _run(job, force, output)
 
-    return _in_order(told)
+    return _in_order(verb)
 
 
 def _cluster_table(options: ClusterOptions) -> dict[str, Any] | None:
     """The table [cluster] that options stand for; None if there are none."""
-    files = {name: getattr(options, name) for name in ("tls_ca", "tls_cert", "tls_key")}
     given = {
         "scheduler": options.scheduler,
         "workers": options.workers,
         "threads": options.threads,
         "memory": options.memory_limit,
-        **{name: None if path is None else str(Path(path).absolute()) for name, path in files.items()},
+        **{
+            f"tls_{name}": None if path is None else str(Path(path).absolute())
+            for name, path in options.tls._asdict().items()
+        },
     }
     if all(value is None for value in given.values()):
         return None
@@ -60,27 +60,27 @@ def _cluster_table(options: ClusterOptions) -> dict[str, Any] | None:
 
 @plmix.command(epilog=examples("plmix resume nightly"))
 @click.argument("folder", metavar="DIR", type=PATH)
-@talking
-def resume(folder: str, *, talk: Talk) -> int:
+@output_options
+def resume(folder: str, *, output: Output) -> int:
     """Go on with the job whose output folder is DIR; nothing is done if it is finished."""
     from plmix_dist.jobs.driver import job_in
 
-    return _in_order(lambda: _run(job_in(Path(folder).absolute()), force=False, talk=talk))
+    return _in_order(lambda: _run(job_in(Path(folder).absolute()), force=False, output=output))
 
 
 @plmix.command(epilog=examples("plmix status nightly", "plmix status nightly --json"))
 @click.argument("folder", metavar="DIR", type=PATH)
-@talking
-def status(folder: str, *, talk: Talk) -> int:
+@output_options
+def status(folder: str, *, output: Output) -> int:
     """Show how the job whose output folder is DIR stands."""
     from plmix_dist.jobs.driver import status as status_of
 
-    def told() -> int:
+    def verb() -> int:
         record = status_of(Path(folder).absolute())
-        show(_status_lines(record), record, **vars(talk))
+        show(_status_lines(record), record, output)
         return 0
 
-    return _in_order(told)
+    return _in_order(verb)
 
 
 def _in_order(verb: Callable[[], int]) -> int:
@@ -94,33 +94,33 @@ def _in_order(verb: Callable[[], int]) -> int:
         raise
 
 
-def _run(job: Job, force: bool, talk: Talk) -> int:
-    from plmix_dist.jobs.context import Display
+def _run(job: Job, force: bool, output: Output) -> int:
     from plmix_dist.jobs.driver import run_job
+    from plmix_dist.jobs.steps import Display
 
     class Shown(Display):
         def bar(self, label: str) -> Any:
-            return progress_bar(label, shown=talk.progress, as_json=talk.as_json)
+            return progress_bar(label, output)
 
         def fit(self, tol: float, max_iter: int) -> Any:
-            return fit_progress(talk, tol, max_iter)
+            return fit_progress(output, tol, max_iter)
 
     left = f"its state is saved in {job.folder}; `plmix resume {job.folder}` continues"
-    tell_if_interrupted(lambda: left)
+    on_interruption(lambda: left)
     summary = run_job(job, force=force, display=Shown())
-    show(_summary_lines(job, summary), summary, **vars(talk))
+    show(_summary_lines(job, summary), summary, output)
     return int(summary["exit_code"])
 
 
-def _plan(job: Job, force: bool, talk: Talk) -> int:
-    from plmix_dist.jobs.output_folder import OutputFolder
+def _plan(job: Job, force: bool, output: Output) -> int:
+    from plmix_dist.jobs.folder import OutputFolder
     from plmix_dist.jobs.plan import plan_of
     from plmix_dist.jobs.steps import refuse_another_job
 
     if not force:
         refuse_another_job(job, OutputFolder(job.folder))
     plan = plan_of(job)
-    show(_plan_lines(plan), plan, **vars(talk))
+    show(_plan_lines(plan), plan, output)
     return 0
 
 
@@ -137,10 +137,7 @@ def _plan_lines(plan: dict[str, Any]) -> list[tuple[str, str]]:
         ("workers", f"{plan['workers']} with {plan['threads_per_worker']} threads"),
         ("tasks", f"{plan['tasks_per_pass']} per pass"),
         ("memory", f"at most {size(plan['memory_per_worker'])} per worker"),
-        (
-            "bytes",
-            f"{size(plan['bytes_sent_per_pass'])} sent, {size(plan['bytes_read_per_pass'])} read per pass",
-        ),
+        ("bytes", f"{size(plan['bytes_sent_per_pass'])} sent, {size(plan['bytes_read_per_pass'])} read per pass"),
         ("seconds", f"about {plan['seconds_per_pass']:.3g} per pass (m-step {plan['m_step']})"),
     ]
 
@@ -152,8 +149,8 @@ def _summary_lines(job: Job, summary: dict[str, Any]) -> list[tuple[str, str]]:
         more.append(("postponed", f"{len(postponed)} new files; run this again to read them"))
     more += [("hook failed", f"{name}: {why}") for name, why in summary.get("failed_hooks", {}).items()]
     if not summary["changed"]:
-        said = f"{job.folder} already holds the results of this job ({summary['state']})"
-        return [("nothing to do", said), *more]
+        words = f"{job.folder} already holds the results of this job ({summary['state']})"
+        return [("nothing to do", words), *more]
     begun = ", from the last model" if fit.get("warm_start") else ""
     return [
         ("job", f"{summary['job']}: {summary['state']} in {duration(summary['seconds'])}"),
@@ -180,8 +177,8 @@ def _status_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
     last = record["iteration"]
     if last is not None:
         numbers = (("log_likelihood", "log-likelihood", ".8g"), ("gradient", "gradient", ".1e"))
-        said = [f"{word} {last[name]:{how}}" for name, word, how in numbers if last.get(name)]
-        lines.append(("iteration", ", ".join([str(last["iteration"]), *said])))
+        values = [f"{word} {last[name]:{how}}" for name, word, how in numbers if last.get(name)]
+        lines.append(("iteration", ", ".join([str(last["iteration"]), *values])))
     if record["checkpoint"] is not None:
         lines.append(("checkpoint", f"number {record['checkpoint']}"))
     return lines

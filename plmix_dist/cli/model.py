@@ -1,174 +1,198 @@
-"""Verbs for models: fit, score, predict."""
+"""Verbs for models: fit, score, predict; and what fit, select and bayes share."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
-import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from click.core import ParameterSource
 
-from plmix_dist import __version__
-from plmix_dist.cli import plmix
-from plmix_dist.cli.fit_progress import fit_progress
-from plmix_dist.cli.interruption import NOTHING_WRITTEN, file_written, tell_if_interrupted, written_so_far
-from plmix_dist.cli.model_info import component_lines, component_records, favourites
+from plmix_dist.cli.main import NOTHING_WRITTEN, file_written, on_interruption, plmix, written_so_far
 from plmix_dist.cli.options import (
+    MODEL,
     PATH,
-    Talk,
-    checkpoint_options,
-    computing,
+    STORE,
+    AdvancedOption,
+    Output,
+    Verb,
     covariates_option,
     examples,
+    executor_options,
     force_option,
-    seed_option,
-    talking,
+    output_options,
+    work_options,
 )
-from plmix_dist.cli.output import EXIT_NOT_CONVERGED, number, progress_bar, show
-from plmix_dist.errors import PlmixError, SettingsError, StoreError, StoreExistsError, StoreNotFoundError
-from plmix_dist.interruption import time_limit
-from plmix_dist.values import shown
+from plmix_dist.cli.output import EXIT_NOT_CONVERGED, fit_progress, number, progress_bar, show
+from plmix_dist.errors import SettingsError, StoreError, StoreNotFoundError
+from plmix_dist.threads import time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy as np
-    from distributed import Client
     from numpy.typing import NDArray
 
-    from plmix_dist.engine import LazyExecutor
-    from plmix_dist.estimator import PlackettLuceMixture
+    from plmix_dist.cluster.executor import LazyExecutor
+    from plmix_dist.models.base import MixtureEstimator
+    from plmix_dist.models.plackett_luce import PlackettLuceMixture
     from plmix_dist.store import Location, RankingStore
     from plmix_dist.store.checkpoints import Checkpoint
 
-
-def _rank_or_number(context: click.Context, option: click.Parameter, value: str) -> str | int:
-    """The value of --svd-rank, as an integer if it is one. The fit checks it."""
-    del context, option
-    return int(value) if value.isdigit() else value
+# A line shows this many items of a component.
+_ITEMS_SHOWN = 5
 
 
-@plmix.command(
-    epilog=examples(
-        "plmix fit ballots --components 2 --out model",
-        "plmix fit ballots --components 3 --out three --workers 2 --json",
-    )
-)
-@click.argument("store", type=PATH)
-@click.option(
-    "--components", "n_components", type=click.IntRange(1), required=True, help="Number of components."
-)
-@click.option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model.")
-@click.option(
-    "--method",
-    type=click.Choice(["paper"]),
-    help="'paper': EM-LSR as published. It sets what is left at its default (docs/paper.md).",
-)
-@click.option(
-    "--m-step",
-    type=click.Choice(["auto", "lsr", "mm", "cml", "gmm", "stochastic-lsr"]),
-    default="auto",
-    show_default=True,
-    help="How worths are re-estimated; only lsr and mm end at the maximum of the likelihood.",
-)
-@click.option("--em", type=click.Choice(["fused", "exact"]), default="fused", show_default=True)
-@click.option(
-    "--init",
-    default="spectral",
-    show_default=True,
-    help="'spectral', 'kernel', 'moments' (two components), 'random', or the folder of a model.",
-)
-@click.option(
-    "--n-init",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Number of starts run to convergence.",
-)
-@click.option(
-    "--embedding",
-    type=click.Choice(["auto", "pairwise", "rank"]),
-    default="auto",
-    show_default=True,
-    help="How a spectral start turns rankings into vectors.",
-)
-@click.option(
-    "--svd-rank",
-    default="auto",
-    show_default=True,
-    callback=_rank_or_number,
-    help="'auto', 'paper', or the number of singular vectors of a spectral start.",
-)
-@click.option(
-    "--svd-threshold",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="Multiplies the threshold of --svd-rank=paper.",
-)
-@click.option(
-    "--cluster-worths",
-    type=click.Choice(["least-squares", "lsr"]),
-    default="least-squares",
-    show_default=True,
-    help="How a spectral start estimates the worths of a cluster.",
-)
-@click.option("--link", type=click.Choice(["logit", "probit"]), default="logit", show_default=True)
-@click.option(
-    "--kernel",
-    type=click.Choice(["kendall", "mallows"]),
-    default="kendall",
-    show_default=True,
-    help="Similarity of rankings in a kernel start.",
-)
-@click.option(
-    "--ties",
-    type=click.Choice(["expand", "marginal", "resample"]),
-    default="expand",
-    show_default=True,
-    help="How items that share a place are treated.",
-)
-@click.option(
-    "--alpha", type=float, default=1.0, show_default=True, help="Strength of the prior; 0 for none."
-)
-@click.option(
-    "--tol",
-    type=float,
-    default=1e-8,
-    show_default=True,
-    help="Bound on gradient and change, divided by total weight.",
-)
-@click.option("--max-iter", type=click.IntRange(1), default=500, show_default=True)
-@click.option("--accelerate/--no-accelerate", default=True, show_default=True)
-@click.option(
-    "--residency", type=click.Choice(["auto", "memory", "store"]), default="auto", show_default=True
-)
-@click.option(
-    "--performance-report",
-    metavar="FILE",
-    help="Save Dask's performance report as HTML; with --workers or --scheduler.",
-)
-@covariates_option
-@checkpoint_options
-@force_option
-@seed_option
-@computing
-@talking
-def fit(
+# --- what fit, select and bayes share ----------------------------------------------------------------------
+
+
+class _Finished(NamedTuple):
+    """A computation of a verb: the fitted estimator, its store and folder, and what it was made from."""
+
+    found: Any
+    store: RankingStore
+    folder: Location
+    made_from: dict[str, Any]
+    seconds: float
+
+
+def run_work(
+    task: str,
     store: str,
-    *,
     out: str,
-    performance_report: str | None,
-    covariates: str | None,
+    *,
+    settings: dict[str, Any],
+    typed: list[str],
     checkpoint: Checkpoint | None,
     force: bool,
     seed: int,
     executor: LazyExecutor,
-    talk: Talk,
-    **settings: Any,
-) -> int:
+    output: Output,
+    is_there: Callable[[Location, RankingStore, dict[str, Any]], bool],
+    covariates: str | None = None,
+    performance_report: str | None = None,
+    last: str = "model.json",
+) -> _Finished | None:
+    """Compute what a verb asks for; None if `is_there` finds it in the folder. `last` is the file that completes it."""
+    begun = time.perf_counter()
+    with fit_progress(output, settings.get("tol", 1.0), settings.get("max_iter", 1)) as progress:
+        if progress is not None:
+            progress.stage({"stage": "open", "state": "begun"})
+        from plmix_dist.cluster.clients import saved_performance_report
+        from plmix_dist.jobs.results import Work
+        from plmix_dist.store import Location, open_store
+        from plmix_dist.store.checkpoints import CheckpointFolder
+
+        work = Work(task, settings, seed, covariates)
+        work.checked(typed)
+        folder, opened = Location.of(out), open_store(store)
+        on_interruption(_what_is_left(folder, checkpoint, last))
+        made_from = work.made_from(opened)
+        if is_there(folder, opened, made_from):
+            return None
+        folder.check_writable()  # before hours of computing
+        if progress is not None:
+            progress.stage({"stage": "open", "state": "ended", "weight": opened.total_weight})
+        if force and checkpoint is not None:
+            CheckpointFolder(Location.of(checkpoint.path)).clear()
+        client = executor.client_if_asked()
+        # With a checkpoint, SIGTERM saves the state and ends in order.
+        with (
+            contextlib.nullcontext() if checkpoint is None else time_limit(None),
+            saved_performance_report(client or None, performance_report),
+        ):
+            found = work.compute(opened, client=client, progress=progress, checkpoint=checkpoint)
+    return _Finished(found, opened, folder, made_from, time.perf_counter() - begun)
+
+
+def model_is_there(*, force: bool) -> Callable[[Location, RankingStore, dict[str, Any]], bool]:
+    """For `run_work`: whether the model is there; an error if something else is, or another model without `force`."""
+
+    def is_there(folder: Location, store: RankingStore, made_from: dict[str, Any]) -> bool:
+        from plmix_dist.jobs import results
+        from plmix_dist.store import check_target
+
+        check_target(folder, "model", overwrite=force, sources=[store.location.url])
+        return not force and results.is_there(folder, made_from)
+
+    return is_there
+
+
+def _what_is_left(folder: Location, checkpoint: Checkpoint | None, last: str) -> Callable[[], str]:
+    """The message for a computation that is interrupted before it wrote `last`: it begins again, or continues."""
+    from plmix_dist.store import Location
+    from plmix_dist.store.checkpoints import CheckpointFolder
+
+    written = written_so_far(folder, "wip/none", last)
+
+    def words() -> str:
+        found = written()
+        if checkpoint is None or found != NOTHING_WRITTEN:
+            return found
+        saved = CheckpointFolder(Location.of(checkpoint.path)).newest()
+        if saved is None:
+            return found
+        return f"its state is saved at {checkpoint.path}; run the same command again to continue"
+
+    return words
+
+
+def component_lines(model: MixtureEstimator) -> list[tuple[str, str]]:
+    """A line per component: its share, and the items of the largest log-worths. Numbers begin with 0, as in Python."""
+    return [
+        (f"component {k}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
+        for k, share in enumerate(model.shares_)
+    ]
+
+
+def component_records(model: PlackettLuceMixture) -> list[dict[str, Any]]:
+    """The same for --json: number, share and the first items of each component."""
+    return [
+        {
+            "component": k,
+            "share": float(share),
+            "top_items": [
+                {"item": model.item_names_[item], "log_worth": float(model.log_worths_[k, item])}
+                for item in _best_items(model.log_worths_[k])
+            ],
+        }
+        for k, share in enumerate(model.shares_)
+    ]
+
+
+def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> str:
+    """The items of the largest log-worths, and these."""
+    return "  ".join(f"{names[item]} {log_worths[item]:+.2f}" for item in _best_items(log_worths))
+
+
+def _best_items(log_worths: NDArray[np.float64]) -> list[int]:
+    """The numbers of the items of the largest log-worths, largest first."""
+    best: list[int] = log_worths.argsort()[::-1][:_ITEMS_SHOWN].tolist()
+    return best
+
+
+# --- the verbs ---------------------------------------------------------------------------------------------
+
+
+@plmix.command(
+    cls=Verb,
+    epilog=examples(
+        "plmix fit ballots --components 2 --out model",
+        "plmix fit ballots --components 3 --out three --workers 2 --json",
+    ),
+)
+@click.argument("store", type=STORE)
+@click.option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model.")
+@covariates_option
+@click.option(
+    "--performance-report",
+    cls=AdvancedOption,
+    metavar="FILE",
+    help="Save Dask's performance report as HTML; with --workers or --scheduler.",
+)
+@work_options("fit")
+def fit(store: str, *, out: str, output: Output, force: bool, **options: Any) -> int:
     """Fit a mixture to STORE and save it; exit code 4 if it did not converge.
 
     With --m-step stochastic-lsr the fit takes --max-iter iterations, and the exit code is 0.
@@ -176,181 +200,85 @@ def fit(
     A second run with the same rankings, settings and version does nothing. With --checkpoint, one that was stopped goes
     on from its last state.
     """
-    begun = time.perf_counter()
-    _refuse_contradictions(settings)
-    with fit_progress(talk, settings["tol"], settings["max_iter"]) as progress:
-        if progress is not None:
-            progress.stage({"stage": "open", "state": "begun"})
-        from plmix_dist.data import weight_of_memberships
-        from plmix_dist.engine.dashboard import saved_performance_report
-        from plmix_dist.estimator import PlackettLuceMixture
-        from plmix_dist.store import Location, check_target, open_store
-        from plmix_dist.store.checkpoints import CheckpointFolder
+    done = run_work("fit", store, out, output=output, force=force, is_there=model_is_there(force=force), **options)
+    if done is None:
+        return _show_there_already(out, output)
+    from plmix_dist.datasets.given import weight_of_memberships
 
-        folder, opened = Location.of(out), open_store(store)
-        tell_if_interrupted(what_is_left(folder, checkpoint))
-        check_target(folder, "model", overwrite=force, sources=[opened.location.url])
-        columns = _read_covariates(covariates)
-        job = job_of(opened, seed, settings) | _covariates_of_job(columns)
-        if not force and there_already(folder, job):
-            return _show_there_already(folder, out, talk)
-        folder.check_writable()  # before hours of computing
-        if progress is not None:
-            progress.stage({"stage": "open", "state": "ended", "weight": opened.total_weight})
-        if force and checkpoint is not None:
-            CheckpointFolder(Location.of(checkpoint.path)).clear()
-        model = PlackettLuceMixture(random_state=seed, progress=progress, checkpoint=checkpoint, **settings)
-        client = executor.client_if_asked()
-        # With a checkpoint, SIGTERM saves the state and ends in order.
-        with (
-            contextlib.nullcontext() if checkpoint is None else time_limit(None),
-            saved_performance_report(client or None, performance_report),
-        ):
-            _fit_without_warnings(model, opened, client, columns)
-    model.save(folder, about={"job": job, "fitted_to": _fitted_to(store, opened)})
-    record = _fit_record(model, out, weight_of_memberships(opened), time.perf_counter() - begun)
-    lines = [*_fit_lines(model, record, _unit(opened)), *_truth_lines(model, store, record)]
-    show(lines, record, **vars(talk))
+    model: PlackettLuceMixture = done.found
+    # What people want to know of the data, for `plmix info MODEL`.
+    of = {"store": store, "n_rankings": done.store.n_rankings, "total_weight": done.store.total_weight}
+    model.save(done.folder, about={"job": done.made_from, "fitted_to": of})
+    record = _fit_record(model, out, weight_of_memberships(done.store), done.seconds)
+    lines = [*_fit_lines(model, record, _unit(done.store)), *_truth_lines(model, store, record)]
+    show(lines, record, output)
     return _exit_code(model)
 
 
-def _refuse_contradictions(settings: dict[str, Any]) -> None:
-    """An error if an option was typed that the method sets otherwise; an estimator cannot know a typed default."""
-    from plmix_dist.inference.methods import METHODS
-
-    if settings["method"] is None:
-        return
-    method, context = METHODS[settings["method"]], click.get_current_context()
-    for name, value in method.settings.items():
-        typed = name in settings and context.get_parameter_source(name) is not ParameterSource.DEFAULT
-        if typed and name not in method.open and settings[name] != value:
-            raise SettingsError(
-                f"method={method.name!r} has {name}={value!r}, but {name} is {shown(settings[name])}; leave {name} "
-                "out, or leave method out and set the parameters you want"
-            )
-
-
-def what_is_left(
-    folder: Location, checkpoint: Checkpoint | None, last: str = "model.json"
-) -> Callable[[], str]:
-    """What to say of a fit that is interrupted before it wrote `last`: it begins again, or goes on."""
-    from plmix_dist.store import Location
-    from plmix_dist.store.checkpoints import CheckpointFolder
-
-    written = written_so_far(folder, "wip/none", last)
-
-    def words() -> str:
-        said = written()
-        if checkpoint is None or said != NOTHING_WRITTEN:
-            return said
-        saved = CheckpointFolder(Location.of(checkpoint.path)).newest()
-        if saved is None:
-            return said
-        return f"its state is saved at {checkpoint.path}; run the same command again to continue"
-
-    return words
-
-
-def _fitted_to(store: str, opened: RankingStore) -> dict[str, Any]:
-    """What people want to know of the data, for `plmix info MODEL`."""
-    return {"store": store, "n_rankings": opened.n_rankings, "total_weight": opened.total_weight}
-
-
-def _read_covariates(path: str | None) -> NDArray[np.float64] | None:
-    """The covariates in a file, if one is given."""
-    from plmix_dist.data.covariate_files import read_covariates
-
-    return None if path is None else read_covariates(path)
-
-
-def _covariates_of_job(columns: NDArray[np.float64] | None) -> dict[str, str]:
-    """A digest of covariates, if there are any: another file gives another model."""
-    from plmix_dist.store.manifest import sha256
-    from plmix_dist.store.npy import npy_bytes
-
-    return {} if columns is None else {"covariates": sha256(npy_bytes(columns))[:16]}
-
-
-def _fit_without_warnings(
-    model: PlackettLuceMixture,
-    opened: RankingStore,
-    client: Client | Literal[False],
-    columns: NDArray[np.float64] | None,
-) -> None:
-    """Fit. What the result says need not be said by warnings."""
-    from plmix_dist.errors import CollapsedComponentWarning, NotConvergedWarning
-
-    with warnings.catch_warnings():
-        for said_in_the_result in (NotConvergedWarning, CollapsedComponentWarning):
-            warnings.simplefilter("ignore", said_in_the_result)
-        model.fit(opened, client=client, membership_covariates=columns)
-
-
 @plmix.command(epilog=examples("plmix score model ballots"))
-@click.argument("model", type=PATH)
-@click.argument("store", type=PATH)
+@click.argument("model", type=MODEL)
+@click.argument("store", type=STORE)
 @covariates_option
-@computing
-@talking
-def score(model: str, store: str, *, covariates: str | None, executor: LazyExecutor, talk: Talk) -> None:
+@executor_options
+@output_options
+def score(model: str, store: str, *, covariates: str | None, executor: LazyExecutor, output: Output) -> None:
     """Mean log-likelihood of the rankings of STORE under MODEL."""
-    with progress_bar("score", shown=talk.progress, as_json=talk.as_json):
-        from plmix_dist.data import weight_of_memberships
-        from plmix_dist.estimator import PlackettLuceMixture
+    with progress_bar("score", output):
+        from plmix_dist.datasets.given import weight_of_memberships
+        from plmix_dist.models.plackett_luce import PlackettLuceMixture
         from plmix_dist.store import open_store
 
         _check_order(model, store)
         opened = open_store(store)
         value = PlackettLuceMixture.load(model).score(
-            opened, client=executor.client_if_asked(), membership_covariates=_read_covariates(covariates)
+            opened, client=executor.client_if_asked(), membership_covariates=given_covariates(covariates)
         )
     record = {
         "score": value,
         "log_likelihood": value * weight_of_memberships(opened),
         "total_weight": opened.total_weight,
     }
-    show([("score", f"{value:.10g} mean log-likelihood per {_unit(opened)}")], record, **vars(talk))
+    show([("score", f"{value:.10g} mean log-likelihood per {_unit(opened)}")], record, output)
 
 
 @plmix.command(
-    epilog=examples(
-        "plmix predict model ballots memberships", "plmix predict model ballots memberships.parquet"
-    )
+    epilog=examples("plmix predict model ballots who.csv", "plmix predict model ballots memberships.parquet")
 )
-@click.argument("model", type=PATH)
-@click.argument("store", type=PATH)
+@click.argument("model", type=MODEL)
+@click.argument("store", type=STORE)
 @click.argument("out", type=PATH)
 @covariates_option
 @force_option
-@computing
-@talking
+@executor_options
+@output_options
 def predict(
-    model: str,
-    store: str,
-    out: str,
-    *,
-    covariates: str | None,
-    force: bool,
-    executor: LazyExecutor,
-    talk: Talk,
+    model: str, store: str, out: str, *, covariates: str | None, force: bool, executor: LazyExecutor, output: Output
 ) -> None:
-    """Write the membership of every ranking of STORE under MODEL to OUT.
+    """Write the probable group of every ranking of STORE under MODEL to OUT.
 
-    OUT becomes a folder of Zarr arrays, or one Parquet file with the ids of the rankings if its name ends in .parquet.
+    OUT is a table with the ids of the rankings if its name ends in .csv or .parquet, and a folder of Zarr arrays if it
+    has no suffix or ends in .zarr.
     """
-    as_table = out.endswith((".parquet", ".pq"))
-    with progress_bar("predict", shown=talk.progress, as_json=talk.as_json) as progress:
-        from plmix_dist.estimator import PlackettLuceMixture
-        from plmix_dist.membership_table import write_membership_table
-        from plmix_dist.mixture import MixtureParams
-        from plmix_dist.prediction import write_predictions
+    with progress_bar("predict", output) as progress:
+        from plmix_dist.models.plackett_luce import PlackettLuceMixture
+        from plmix_dist.prediction.memberships import (
+            TABLE_SUFFIXES,
+            columns_of,
+            write_membership_table,
+            write_predictions,
+        )
         from plmix_dist.store import Location
+        from plmix_dist.store.mixture import MixtureParams
         from plmix_dist.store.targets import MEMBERSHIPS_PLAN
 
-        left = (
-            file_written(out) if as_table else written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json")
-        )
-        tell_if_interrupted(left)
+        as_table = out.endswith(TABLE_SUFFIXES)
+        if not as_table and (suffix := re.search(r"\.(?!zarr$)[A-Za-z]\w{1,6}$", out.rstrip("/"))):
+            raise SettingsError(
+                f"memberships are not written as {suffix[0]}; end OUT in {', '.join(TABLE_SUFFIXES)} for a table, or "
+                "in .zarr or no suffix for a folder of arrays"
+            )
+        left = file_written(out) if as_table else written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json")
+        on_interruption(left)
         _check_order(model, store)
         fitted = PlackettLuceMixture.load(model)
         write = write_membership_table if as_table else write_predictions
@@ -363,15 +291,15 @@ def predict(
             ties=fitted.ties,
             progress=progress,
             share_coefficients=fitted.share_coefficients_,
-            membership_covariates=_read_covariates(covariates),
+            membership_covariates=given_covariates(covariates),
         )
-    named = {"columns": _columns_of(out)} if as_table else {"arrays": ["probabilities", "component"]}
+    named = {"columns": columns_of(out)} if as_table else {"arrays": ["probabilities", "component"]}
     (parts,) = named.values()
     record = {"out": out, "n_rankings": written.n_rankings, **named, "changed": written.changed}
     lines = [("predicted", f"{number(written.n_rankings)} memberships to {out} ({', '.join(parts)})")]
     if not written.changed:
         lines = [("nothing to do", f"{out} already holds exactly these memberships")]
-    show(lines, record, **vars(talk))
+    show(lines, record, output)
 
 
 def _check_order(model: str, store: str) -> None:
@@ -383,57 +311,18 @@ def _check_order(model: str, store: str) -> None:
         raise SettingsError(f"the model comes first, then the store: {store} {model}")
 
 
-def _columns_of(path: str) -> list[str]:
-    """The names of the columns of a Parquet file."""
-    from plmix_dist.membership_table import columns_of
+def given_covariates(path: str | None) -> NDArray[np.float64] | None:
+    """The covariates in a file, if one is given."""
+    from plmix_dist.tables.sources import read_covariates
 
-    return columns_of(path)
-
-
-def job_of(opened: RankingStore, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """What determines a fitted model: the rankings, the settings, the version."""
-    from plmix_dist.store import Location
-    from plmix_dist.store.manifest import sha256
-    from plmix_dist.store.reader import digest_of_store
-
-    init = settings["init"]
-    if init not in ("spectral", "kernel", "moments", "random"):
-        with contextlib.suppress(PlmixError, OSError):  # what is wrong with it, the fit will say
-            init = f"{init} {sha256(Location.of(init).read_bytes('model.json'))[:12]}"
-    told = {name: value for name, value in settings.items() if name != "residency"}  # it changes no bit
-    return {
-        "rankings": sha256(f"{digest_of_store(opened)} {opened.item_names}".encode())[:16],
-        "version": __version__,
-        "seed": seed,
-        **told,
-        "init": init,
-    }
+    return None if path is None else read_covariates(path)
 
 
-def there_already(folder: Location, job: dict[str, Any]) -> bool:
-    """Whether the model of this job is there; an error if another one is."""
-    from plmix_dist.store.models import MODEL, load_model
-    from plmix_dist.store.targets import HOW_TO_REPLACE, differences
+def _show_there_already(out: str, output: Output) -> int:
+    """Print that nothing is to be done; gives the exit code that the fit had."""
+    from plmix_dist.models.plackett_luce import PlackettLuceMixture
 
-    if not folder.exists(MODEL):
-        return False
-    there = load_model(folder).record.get("job")
-    if not isinstance(there, dict):
-        raise StoreExistsError(
-            f"{folder.url} already holds a model, and it does not say what it was fitted to; {HOW_TO_REPLACE}"
-        )
-    if there == job:
-        return True
-    raise StoreExistsError(
-        f"{folder.url} already holds another model ({differences(job, there)}); {HOW_TO_REPLACE}"
-    )
-
-
-def _show_there_already(folder: Location, out: str, talk: Talk) -> int:
-    """Say that nothing is to be done; gives the exit code that the fit had."""
-    from plmix_dist.estimator import PlackettLuceMixture
-
-    model = PlackettLuceMixture.load(folder)
+    model = PlackettLuceMixture.load(out)
     record = {
         "model": out,
         "changed": False,
@@ -444,7 +333,7 @@ def _show_there_already(folder: Location, out: str, talk: Talk) -> int:
         "components": component_records(model),
     }
     words = f"{out} already holds this model: the same rankings, settings and version"
-    show([("nothing to do", words)], record, **vars(talk))
+    show([("nothing to do", words)], record, output)
     return _exit_code(model)
 
 
@@ -494,27 +383,38 @@ def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) ->
     return [
         ("model", record["model"]),
         ("fit", f"{state} {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
-        ("start", _start_line(model.init_)),
+        *_not_converged_lines(model),
+        *_start_lines(model.init_),
         ("score", f"{record['score']:.6f} mean log-likelihood per {unit}"),
         *((event["action"], f"component {event['component']} had collapsed") for event in model.events_),
         *component_lines(model),
     ]
 
 
-def _start_line(init: dict[str, Any]) -> str:
-    """How the fit was started, and what the start cost."""
+def _not_converged_lines(model: PlackettLuceMixture) -> list[tuple[str, str]]:
+    """What to do about a fit that ended too early."""
+    if not _exit_code(model):
+        return []
+    return [("to do", f"the model is saved, but is not at its best: raise --max-iter (it was {model.max_iter})")]
+
+
+def _start_lines(init: dict[str, Any]) -> list[tuple[str, str]]:
+    """How the fit was started and what that cost, and whether other starts led to the same end."""
     before = [stage for stage in init["stages"] if stage["stage"] != "fit"]
     seconds, passes = (sum(stage[what] for stage in before) for what in ("seconds", "passes"))
-    rank = f" on {init['rank']} of {len(init['singular_values'])} singular vectors" if "rank" in init else ""
-    search = init.get("search")
-    found = f"; best end found by {search['n_best']} of {search['n_starts']} starts" if search else ""
-    return f"{init['method']}{rank}, {seconds:.2f} s, {passes:.1f} passes over the rows{found}"
+    rank = f", from {init['rank']} of {len(init['singular_values'])} singular vectors" if "rank" in init else ""
+    lines = [("start", f"{init['method']}{rank}; it took {seconds:.2f} s and read the rankings {passes:.1f} times")]
+    if search := init.get("search"):
+        n_best, n_starts = search["n_best"], search["n_starts"]
+        doubt = "; there may be a better fit: try another --seed" if n_best == 1 < n_starts else ""
+        lines.append(("search", f"{n_best} of {n_starts} starts tried led to this fit, the best one found{doubt}"))
+    return lines
 
 
 def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any]) -> list[tuple[str, str]]:
     """The true parameters of a simulated store, matched with the fitted components."""
     from plmix_dist.metrics import match_components, matched_distance
-    from plmix_dist.mixture import MixtureParams
+    from plmix_dist.store.mixture import MixtureParams
 
     try:
         truth = MixtureParams.load(f"{store.rstrip('/')}.truth")
@@ -527,7 +427,7 @@ def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any])
     order = match_components(truth.log_worths, model.log_worths_)
     record["distance_to_truth"] = matched_distance(model.log_worths_, truth.log_worths)
     beside = [
-        (f"truth {k}", f"{truth.shares[j]:6.1%}  {favourites(truth.log_worths[j], truth.item_names)}")
+        (f"truth {k}", f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names)}")
         for k, j in enumerate(order)
     ]
     return [*beside, ("distance", f"{record['distance_to_truth']:.4f} to the truth, components matched")]

@@ -1,30 +1,33 @@
-"""Options that several verbs share."""
+"""Options that verbs share; those of fit, select and bayes are made from the table of settings."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from plmix_dist.engine import ClusterOptions, LazyExecutor
-from plmix_dist.engine.encryption import TlsFiles
-from plmix_dist.errors import ClusterError, SettingsError
+from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
+from plmix_dist.cluster.tls import TlsFiles
+from plmix_dist.errors import ClusterError, SettingsError, StoreNotFoundError
+from plmix_dist.settings import settings_of
+from plmix_dist.settings.checks import near_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from plmix_dist.settings import Kind, Setting
+
+    Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 
 def examples(*commands: str) -> str:
-    """The end of a verb's help: commands as users type them. tests/test_shell_comfort.py runs them.
-
-    Examples
-    --------
-    >>> examples("plmix verify ballots").splitlines()[1:]
-    ['Examples:', '  plmix verify ballots']
-    """
+    """The end of a verb's help: commands as users type them. tests/cli/test_main_comfort.py runs them."""
     return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
 
 
@@ -33,9 +36,7 @@ class _PathText(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no t
 
     name = "text"
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """What stands there, for the shell to complete itself."""
         del ctx, param
         return [CompletionItem(incomplete, type="file")]
@@ -44,37 +45,57 @@ class _PathText(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no t
 PATH = _PathText()
 
 
-@dataclass(frozen=True)
-class Talk:
-    """How much a verb prints, and in which form.
+class _ResultPath(_PathText):
+    """The path or URL of a result. A path where nothing is ends the verb before it imports what it computes with."""
 
-    Examples
-    --------
-    >>> Talk(as_json=False, quiet=True).progress
-    False
-    """
+    def __init__(self, kind: str, made_by: str) -> None:
+        self._kind, self._made_by = kind, made_by
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text itself, or the error that opening it would give."""
+        del param, ctx
+        text, missing = value.removeprefix("file://"), False
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # opening it has the words for these
+            if text and "://" not in text:
+                text = str(Path(text).expanduser().absolute())
+                missing = not Path(text).exists()
+        if missing:
+            raise StoreNotFoundError(f"there is no {self._kind} at {text}{near_path(text)}; {self._made_by}")
+        return value
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """What is to be named."""
+        del param, ctx
+        return f"Name a {self._kind}; {self._made_by}."
+
+
+class _NewPath(_PathText):
+    """A path or a URL to write to, or what is read into it; an example shows the order where one is missing."""
+
+    def __init__(self, order: str) -> None:
+        self._order = order
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """What comes first, and what then."""
+        del param, ctx
+        return f"{self._order}."
+
+
+STORE = _ResultPath("store", "make one with `plmix ingest` or `plmix simulate`")
+MODEL = _ResultPath("model", "make one with `plmix fit`")
+SOURCES = _NewPath("Name the files first, then the store to make: `plmix ingest ballots.csv ballots`")
+
+
+@dataclass(frozen=True)
+class Output:
+    """How much a verb prints, and in which form."""
 
     as_json: bool
     quiet: bool
 
-    @property
-    def progress(self) -> bool:
-        """Whether to show a progress bar."""
-        return not (self.as_json or self.quiet)
 
-
-def talking(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --json, --quiet and --debug to a verb, which receives a Talk.
-
-    Examples
-    --------
-    >>> @click.command()
-    ... @talking
-    ... def verb(talk: Talk) -> None:
-    ...     print(talk)
-    >>> verb.main(["--quiet"], standalone_mode=False)
-    Talk(as_json=False, quiet=True)
-    """
+def output_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --json, --quiet and --debug to a verb, which receives an Output."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
     @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -83,92 +104,48 @@ def talking(verb: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
         del debug  # main() looks it up, because errors arrive there
         try:
-            return verb(*args, talk=Talk(as_json, quiet), **options)
-        except (
-            BrokenPipeError
-        ) as error:  # of a connection: click would take it for a closed stdout and say nothing
-            raise ClusterError(
-                f"a connection was closed by the other side: {error}; run this again"
-            ) from error
+            return verb(*args, output=Output(as_json, quiet), **options)
+        except BrokenPipeError as error:  # of a connection: click would take it for a closed stdout and say nothing
+            raise ClusterError(f"a connection was closed by the other side: {error}; run this again") from error
 
     return wrapped
 
 
-def encrypting(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name certificates to a verb, which receives them as `tls`.
+def tls_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name certificates to a verb, which receives them as `tls`."""
 
-    Examples
-    --------
-    >>> @click.command()
-    ... @encrypting
-    ... def verb(tls: TlsFiles) -> None:
-    ...     print(tls)
-    >>> verb.main([], standalone_mode=False)
-    TlsFiles(ca=None, cert=None, key=None)
-    """
-
-    @click.option(
-        "--tls-ca", type=click.Path(exists=True), help="Certificate of the authority of the cluster."
-    )
+    @click.option("--tls-ca", type=click.Path(exists=True), help="Certificate of the authority of the cluster.")
     @click.option("--tls-cert", type=click.Path(exists=True), help="Certificate to show to the others.")
     @click.option("--tls-key", type=click.Path(exists=True), help="Key of that certificate.")
     @functools.wraps(verb)
-    def wrapped(
-        *args: Any, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, **options: Any
-    ) -> Any:
+    def wrapped(*args: Any, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, **options: Any) -> Any:
         return verb(*args, tls=TlsFiles(tls_ca, tls_cert, tls_key), **options)
 
     return wrapped
 
 
-def placing(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where to compute to a verb, which receives them as `cluster`.
-
-    Examples
-    --------
-    >>> @click.command()
-    ... @placing
-    ... def verb(cluster: ClusterOptions) -> None:
-    ...     print(cluster.workers)
-    >>> verb.main(["--workers", "0"], standalone_mode=False)
-    0
-    """
+def cluster_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say where to compute to a verb, which receives them as `cluster`."""
 
     @click.option("--scheduler", metavar="ADDRESS", help="Compute on this Dask scheduler.")
     @click.option(
-        "--workers",
-        type=click.IntRange(0),
-        help="Number of worker processes of a local cluster; 0 for no cluster.",
+        "--workers", type=click.IntRange(0), help="Number of worker processes of a local cluster; 0 for no cluster."
     )
     @click.option("--threads", type=click.IntRange(1), help="Threads per worker.")
     @click.option("--memory-limit", metavar="SIZE", help="Memory per worker, such as 1GB.")
-    @encrypting
+    @tls_options
     @functools.wraps(verb)
     def wrapped(*args: Any, **options: Any) -> Any:
-        tls = options.pop("tls")
-        names = ("scheduler", "workers", "threads", "memory_limit")
-        chosen = ClusterOptions(
-            **{name: options.pop(name) for name in names}, tls_ca=tls.ca, tls_cert=tls.cert, tls_key=tls.key
-        )
-        return verb(*args, cluster=chosen, **options)
+        names = ("scheduler", "workers", "threads", "memory_limit", "tls")
+        return verb(*args, cluster=ClusterOptions(**{name: options.pop(name) for name in names}), **options)
 
     return wrapped
 
 
-def computing(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where to compute to a verb, which receives an executor.
+def executor_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say where to compute to a verb, which receives an executor."""
 
-    Examples
-    --------
-    >>> @click.command()
-    ... @computing
-    ... def verb(executor: LazyExecutor) -> None:
-    ...     print(type(executor).__name__)
-    >>> verb.main(["--workers", "0"], standalone_mode=False)
-    LazyExecutor
-    """
-
-    @placing
+    @cluster_options
     @functools.wraps(verb)
     def wrapped(*args: Any, cluster: ClusterOptions, **options: Any) -> Any:
         with LazyExecutor(cluster) as executor:
@@ -177,22 +154,10 @@ def computing(verb: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def checkpoint_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --checkpoint, --checkpoint-every and --keep to a verb, which receives a Checkpoint or None.
+def _checkpoint_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --checkpoint, --checkpoint-every and --keep to a verb, which receives a Checkpoint or None."""
 
-    Examples
-    --------
-    >>> @click.command()
-    ... @checkpoint_options
-    ... def verb(checkpoint) -> None:
-    ...     print(checkpoint)
-    >>> verb.main(["--checkpoint", "saved", "--keep", "5"], standalone_mode=False)
-    Checkpoint(path='saved', every=30.0, keep=5)
-    """
-
-    @click.option(
-        "--checkpoint", metavar="DIR", help="Save the state here; the same command goes on from it."
-    )
+    @click.option("--checkpoint", metavar="DIR", help="Save the state here; the same command goes on from it.")
     @click.option(
         "--checkpoint-every",
         type=click.FloatRange(0),
@@ -204,25 +169,20 @@ def checkpoint_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(
         *args: Any, checkpoint: str | None, checkpoint_every: float | None, keep: int | None, **options: Any
     ) -> Any:
-        from plmix_dist.store.checkpoints import DEFAULT_KEPT, DEFAULT_SECONDS, Checkpoint
+        from plmix_dist.store.checkpoints import Checkpoint
 
-        if checkpoint is None and (checkpoint_every is not None or keep is not None):
+        given = {"every": checkpoint_every, "keep": keep}
+        how: Any = {name: value for name, value in given.items() if value is not None}
+        if checkpoint is None and how:
             raise SettingsError("--checkpoint-every and --keep need --checkpoint DIR")
-        chosen = None
-        if checkpoint is not None:
-            every = DEFAULT_SECONDS if checkpoint_every is None else checkpoint_every
-            chosen = Checkpoint(checkpoint, every, DEFAULT_KEPT if keep is None else keep)
+        chosen = None if checkpoint is None else Checkpoint(checkpoint, **how)
         return verb(*args, checkpoint=chosen, **options)
 
     return wrapped
 
 
-seed_option = click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed."
-)
-force_option = click.option(
-    "--force", is_flag=True, help="Replace what is there, if it is a result of the same kind."
-)
+seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+force_option = click.option("--force", is_flag=True, help="Replace what is there, if it is a result of the same kind.")
 covariates_option = click.option(
     "--covariates",
     type=click.Path(exists=True, dir_okay=False),
@@ -234,3 +194,141 @@ unranked_option = click.option(
     type=click.Choice(["below", "absent"]),
     help="Unlisted items: on offer and ranked below, or not on offer.",
 )
+
+
+# --- settings ----------------------------------------------------------------------------------------------
+
+# What stands for a value in `--help`, by the last words of its kind.
+_METAVARS = {
+    "list of names": "NAME",
+    "list of whole numbers": "RANGE",
+    "list of numbers": "NUMBERS",
+    "whole number": "INTEGER",
+    "number": "FLOAT",
+    "folder of a model": "DIR",
+}
+
+
+class AdvancedOption(click.Option):
+    """An option that `--help` shows last."""
+
+
+class Verb(click.Command):
+    """A verb whose advanced options have a heading of their own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write ordinary options first."""
+        for heading, kinds in (("Options", False), ("Advanced options", True)):
+            found = [
+                record
+                for param in self.get_params(ctx)
+                if isinstance(param, click.Option)
+                and isinstance(param, AdvancedOption) == kinds
+                and (record := param.get_help_record(ctx))
+            ]
+            if found:
+                with formatter.section(heading):
+                    formatter.write_dl(found)
+
+
+class _Value(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no type arguments
+    """The value of a setting: read and checked by the table, with the message that Python and job files give."""
+
+    name = "text"
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The checked value."""
+        del param
+        kind = self._setting.kind
+        if not isinstance(value, str):
+            return value
+        is_list = _is_list(self._setting)
+        found = [value] if is_list else kind.read(value)
+        try:
+            checked = kind.check(self._setting.option, found)
+        except SettingsError as error:
+            if _is_misuse(kind, found):  # the type says something in Python alone: all that is typed is text
+                raise click.UsageError(str(error).removesuffix(" (str)"), ctx) from None
+            raise
+        return checked[0] if is_list else checked
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The words that begin so; files too where the folder of a model may stand."""
+        del ctx, param
+        found = [CompletionItem(one) for one in self._setting.kind.known if one.startswith(incomplete)]
+        is_path = self._setting.kind.words.endswith("folder of a model")
+        return [*found, CompletionItem(incomplete, type="file")] if is_path else found
+
+
+def _setting_options(task: str) -> Decorator:
+    """Add an option for each setting of a task to a verb, which receives their values as `settings`, by flat names.
+
+    `typed` are the names of those that were typed: an estimator cannot know that a default was meant.
+    """
+    known = {name: setting for name, setting in settings_of(task).items() if setting.text is not None}
+
+    def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(verb)
+        def wrapped(*args: Any, **options: Any) -> Any:
+            source = click.get_current_context().get_parameter_source
+            typed = [name for name in known if source(name) is not ParameterSource.DEFAULT]
+            settings = {name: options.pop(name) for name in known}
+            return verb(*args, settings=settings, typed=typed, **options)
+
+        made: Callable[..., Any] = wrapped
+        for setting in reversed(known.values()):
+            made = _option_of(setting)(made)
+        return made
+
+    return decorate
+
+
+def _option_of(setting: Setting) -> Decorator:
+    kind, default, option = setting.kind, setting.default, setting.option
+    shared: dict[str, Any] = {
+        "help": setting.help,
+        "show_default": default not in (None, ()) and not setting.required,
+        "cls": AdvancedOption if setting.advanced else click.Option,
+    }
+    if isinstance(default, bool):
+        off = f"--no-{setting.spelling.replace('_', '-')}"
+        return click.option(f"{option}/{off}", setting.name, default=default, **shared)
+    if isinstance(default, range):
+        default = f"{default.start}:{default.stop - 1}"
+    last = next((sign for words, sign in _METAVARS.items() if kind.words.endswith(words)), "")
+    metavar = f"[{'|'.join(filter(None, [*kind.known, last]))}]" if kind.known else last
+    if _is_list(setting):
+        shared |= {"multiple": True, "help": f"{setting.help} May be repeated."}
+        metavar = f"[{'|'.join(kind.known)}]"
+    given = {"required": True} if setting.required else {"default": default}
+    return click.option(option, setting.name, type=_Value(setting), metavar=metavar, **given, **shared)
+
+
+def _is_misuse(kind: Kind, value: Any) -> bool:
+    """Whether a refused value is an error of usage, exit code 2, as click's own are; otherwise it has exit code 1.
+
+    It is one for words and whole numbers, and for text in place of a number; not for a number out of its range.
+    """
+    if kind.words.endswith("numbers") or kind.words == "number":
+        return any(isinstance(one, str) for one in (value if isinstance(value, list) else [value]))
+    return not (kind.known and kind.words.endswith("whole number"))
+
+
+def _is_list(setting: Setting) -> bool:
+    """Whether an option may be repeated."""
+    return setting.kind.words == "list of names"
+
+
+def work_options(task: str) -> Decorator:
+    """Add what fit, select and bayes share: settings, checkpoint, force, seed, where to compute, what to print."""
+    several = (_setting_options(task), _checkpoint_options, force_option, seed_option, executor_options, output_options)
+
+    def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(several):
+            verb = decorator(verb)
+        return verb
+
+    return decorate

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 _OTHERS = {"unranked": None, "merge": False, "append": False, "header": None}
 
 _OPTIONS = (
-    click.option(
-        "--complete", type=click.IntRange(1), metavar="RANK", help="Ratings: complete them at this rank."
-    ),
+    click.option("--complete", type=click.IntRange(1), metavar="RANK", help="Ratings: complete them at this rank."),
     click.option(
         "--min-user-ratings", type=click.IntRange(1), metavar="N", help="Ratings: leave out users with fewer."
     ),
@@ -45,29 +43,14 @@ _OPTIONS = (
 
 
 def ratings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of ratings to a command; those that are not given are None.
-
-    Examples
-    --------
-    >>> ratings_options(lambda **settings: settings)(complete=30)
-    {'complete': 30}
-    """
+    """Add the options of ratings to a command; those that are not given are None."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def refuse_ratings_options(settings: dict[str, Any]) -> None:
-    """An error if an option of ratings is given with another format.
-
-    Examples
-    --------
-    >>> refuse_ratings_options({"complete": None})
-    >>> refuse_ratings_options({"complete": 30})
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.SettingsError: --complete is for ratings; add --format ratings
-    """
+    """An error if an option of ratings is given with another format."""
     given = next((name for name, value in settings.items() if value is not None), None)
     if given is not None:
         flag = "completion-tol" if given == "tol" else given.replace("_", "-")
@@ -78,7 +61,7 @@ def run_ratings(
     sources: list[str], store: str, *, items: str | None, settings: dict[str, Any], **common: Any
 ) -> RankingStore:
     """Ingest ratings. Whatever of `settings` is None takes its default."""
-    from plmix_dist.ratings import ingest_ratings
+    from plmix_dist.datasets.ratings.ingest import ingest_ratings
 
     for name, unset in _OTHERS.items():
         if common.pop(name) != unset:
@@ -92,7 +75,5 @@ def run_ratings(
 
 def _number(items: str | None) -> int | None:
     if items is not None and not items.isdecimal():
-        raise SettingsError(
-            f"with --format ratings, --items is the number of items to choose, but is {items!r}"
-        )
+        raise SettingsError(f"with --format ratings, --items is the number of items to choose, but is {items!r}")
     return None if items is None else int(items)

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from plmix_dist.display.labels import Html, count, label, percent
-from plmix_dist.display.marks import bar, curve, interval
-from plmix_dist.display.palette import component_colour
+from plmix_dist.display.marks import Html, bar, component_colour, count, curve, interval, label, percent
 
 # Colours of the text and its background are those of the notebook; lines and tracks are a grey that is seen on both.
 _STYLE = (
@@ -26,27 +24,15 @@ _STYLE = (
 _MOST_NAMES = 12
 _MOST_ROWS = 12
 _FAVOURITES = 5
-_TELLABLE = {
-    "identifiable": "yes",
-    "generic": "almost always",
-    "not identifiable": "no",
-    "unknown": "not known",
-}
+_TELLABLE = {"identifiable": "yes", "generic": "almost always", "not identifiable": "no", "unknown": "not known"}
 _FIRST_CHOICE = "The percentage of an item is the chance that it is chosen first from all items."
 
 
 class History(list[dict[str, Any]]):
-    """The records of the iterations of a fit: a list that notebooks show as a curve and a table.
-
-    Examples
-    --------
-    >>> record = {"iteration": 1, "log_likelihood": -12.5, "gradient": 0.25, "step": "em", "taken": True}
-    >>> "<svg" in History([record])._repr_html_()
-    True
-    """
+    """The records of the iterations of a fit: a list that notebooks show as a curve and a table."""
 
     def _repr_html_(self) -> str:
-        return history_card(self)
+        return _history_card(self)
 
 
 class NotebookView:
@@ -71,15 +57,7 @@ class NotebookView:
 
 
 def store_card(store: Any) -> Html:
-    """A store of rankings: how much it holds, and the names of its items.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=50, n_items=4)
-    >>> "<b>50</b> rankings of <b>4</b> items" in store_card(store)
-    True
-    """
+    """A store of rankings: how much it holds, and the names of its items."""
     names = store.item_names
     shown = ", ".join(label(name) for name in names[:_MOST_NAMES])
     more = f" and {count(len(names) - _MOST_NAMES)} more" if len(names) > _MOST_NAMES else ""
@@ -91,30 +69,17 @@ def store_card(store: Any) -> Html:
         ("stored as", f"partitions: {count(store.n_partitions)}, leaves: {count(store.n_leaves)}"),
         ("place", label(store.location.url)),
     ]
-    head = (
-        f"<div><b>{count(store.n_rankings)}</b> rankings of <b>{count(store.n_items)}</b> items{weight}</div>"
-    )
-    return _card(head + _table(rows))
+    head = f"<div><b>{count(store.n_rankings)}</b> rankings of <b>{count(store.n_items)}</b> items{weight}</div>"
+    return card(head + _table(rows))
 
 
 def model_card(model: Any) -> Html:
-    """A fitted mixture: how it ended, and share and favourites of each component.
-
-    Examples
-    --------
-    >>> from plmix_dist import PlackettLuceMixture
-    >>> model = PlackettLuceMixture(1, random_state=0).fit([["tea", "mate"]] * 3 + [["mate", "tea"]])
-    >>> "tea" in model_card(model)
-    True
-    """
+    """A fitted mixture: how it ended, and share and favourites of each component."""
     shares, names = model.shares_, model.item_names_
     converged: bool | None = getattr(model, "converged_", None)
     ended = "" if converged is None else ("converged" if converged else "<b>not converged</b>")
     how = f", {ended} after {count(model.n_iter_)} iterations" if ended else ""
-    head = (
-        f"<div><b>{type(model).__name__}</b>: {_components(len(shares))}, "
-        f"{count(len(names))} items{how}</div>"
-    )
+    head = f"<div><b>{type(model).__name__}</b>: {_components(len(shares))}, {count(len(names))} items{how}</div>"
     lines = []
     for number, share in enumerate(shares):
         mark = bar(float(share), component_colour(number))
@@ -127,20 +92,11 @@ def model_card(model: Any) -> Html:
         f"<tbody>{''.join(lines)}</tbody></table>"
         f"<div class=quiet>{_FIRST_CHOICE}</div>"
     )
-    return _card(head + table)
+    return card(head + table)
 
 
 def posterior_card(model: Any) -> Html:
-    """A sampled mixture: whether its chains agree, and share with interval and favourites of each component.
-
-    Examples
-    --------
-    >>> from plmix_dist import BayesianPlackettLuceMixture
-    >>> rankings = [["tea", "mate"]] * 3 + [["mate", "tea"]]
-    >>> model = BayesianPlackettLuceMixture(1, n_warmup=20, n_draws=100, random_state=0).fit(rankings)
-    >>> "tea" in posterior_card(model)
-    True
-    """
+    """A sampled mixture: whether its chains agree, and share with interval and favourites of each component."""
     n_chains, n_draws = model.draws_.log_likelihood.shape
     mixed = "the chains agree" if model.converged_ else "<b>the chains do not agree</b>"
     head = (
@@ -162,27 +118,11 @@ def posterior_card(model: Any) -> Html:
         f"</thead><tbody>{''.join(lines)}</tbody></table>"
         f"<div class=quiet>Posterior means. A share is in its interval with probability 95\xa0%. {_FIRST_CHOICE}</div>"
     )
-    return _card(head + table)
+    return card(head + table)
 
 
 def selection_card(found: Any, column: str, says: str, *, lowest: bool) -> Html:
-    """A choice of the number of components: the choice in words, and a row with a bar for each number.
-
-    Parameters
-    ----------
-    found
-        With `table_`, `n_components_` and `words_`, as of MixtureSelection.
-    column, says, lowest
-        The column of the table that decides, what it is called, and whether its lowest value is the best.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> rows = [{"n_components": 1, "bic": 20.0}, {"n_components": 2, "bic": 10.0}]
-    >>> found = SimpleNamespace(table_=rows, n_components_=2, words_="2 components have the lowest BIC.")
-    >>> "<b>2</b>" in selection_card(found, "bic", "BIC", lowest=True)
-    True
-    """
+    """A choice of the number of components: the choice in words, and a row with a bar for each number."""
     values = {row["n_components"]: row.get(column) for row in found.table_}
     known = {k: value for k, value in values.items() if value is not None and math.isfinite(value)}
     low, high = min(known.values()), max(known.values())
@@ -209,23 +149,17 @@ def selection_card(found: Any, column: str, says: str, *, lowest: bool) -> Html:
         f"<div class=quiet>A longer bar is better: {'lower' if lowest else 'higher'} values are. "
         "The bars begin at the worst value and end at the best.</div>"
     )
-    return _card(f"<div>{html.escape(found.words_)}</div>{table}")
+    return card(f"<div>{html.escape(found.words_)}</div>{table}")
 
 
-def history_card(history: list[dict[str, Any]]) -> Html:
-    """The iterations of a fit: a curve of the objective (or the log-likelihood), and the last records.
-
-    Examples
-    --------
-    >>> "no iterations" in history_card([])
-    True
-    """
+def _history_card(history: list[dict[str, Any]]) -> Html:
+    """The iterations of a fit: a curve of the objective (or the log-likelihood), and the last records."""
     taken = [record for record in history if record.get("taken", True)]
     # With a prior, the objective is what a fit never lowers; the log-likelihood may fall by a little.
     name = "objective" if any(record.get("objective") is not None for record in taken) else "log_likelihood"
     values = [float(record[name]) for record in taken if record.get(name) is not None]
     if not values:
-        return _card("<div>no iterations</div>")
+        return card("<div>no iterations</div>")
     says = f"{name.replace('_', '-')} from {values[0]:,.4f} to {values[-1]:,.4f}"
     lines = []
     for record in history[-_MOST_ROWS:]:
@@ -237,7 +171,7 @@ def history_card(history: list[dict[str, Any]]) -> Html:
             f"<td class=number>{size_text}</td><td>{label(step)}</td></tr>"
         )
     head = "<thead><tr><th>iteration</th><th>log-likelihood</th><th>gradient</th><th>step</th></tr></thead>"
-    return _card(
+    return card(
         f"<div><b>{count(len(history))}</b> iterations, {says}</div>{curve(values, says, height=70)}"
         f"<table>{head}<tbody>{''.join(lines)}</tbody></table>"
     )
@@ -260,5 +194,6 @@ def _table(rows: list[tuple[str, str]]) -> str:
     return f"<table><tbody>{lines}</tbody></table>"
 
 
-def _card(inner: str) -> Html:
+def card(inner: str) -> Html:
+    """HTML with the styles of all that notebooks show."""
     return Html(f'{_STYLE}<div class="plmix">{inner}</div>')

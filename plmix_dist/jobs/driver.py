@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plmix_dist import __version__
-from plmix_dist.engine import ClusterOptions, LazyExecutor
+from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
+from plmix_dist.cluster.tls import TlsFiles
 from plmix_dist.errors import (
     ClusterError,
     DamagedStoreError,
@@ -19,90 +20,72 @@ from plmix_dist.errors import (
     SettingsError,
     StoreNotFoundError,
 )
-from plmix_dist.interruption import OutOfTime, time_limit
-from plmix_dist.jobs.context import NOTHING_SHOWN, Context, Display
+from plmix_dist.jobs.file import KEYS, Job, read_job
+from plmix_dist.jobs.folder import JOB, SUMMARY, OutputFolder, now
 from plmix_dist.jobs.hooks import run_hooks, write_metrics
-from plmix_dist.jobs.job_file import Job, read_job
-from plmix_dist.jobs.methods import unfinished_fit
-from plmix_dist.jobs.output_folder import JOB, SUMMARY, OutputFolder, now
-from plmix_dist.jobs.schema import KEYS
-from plmix_dist.jobs.steps import refuse_another_job, wanted_steps
-from plmix_dist.store.lock import write_lock
+from plmix_dist.jobs.steps import NOTHING_SHOWN, Context, Display, refuse_another_job, unfinished_fit, wanted_steps
+from plmix_dist.store.lock import HeldLock, write_lock
+from plmix_dist.threads import OutOfTime, time_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-OUT_OF_TIME = "out of time"
+_OUT_OF_TIME = "out of time"
 _LAST_SECONDS = 2.0
 
 
-class Ending(NamedTuple):
+class _Ending(NamedTuple):
     """A way in which a job ends: a word for it, and the exit code of the command line."""
 
     state: str
     exit_code: int
 
 
-CONVERGED = Ending("converged", 0)
-NOT_CONVERGED = Ending("not converged", 4)
-FAILED = Ending("failed", 1)
+_CONVERGED = _Ending("converged", 0)
+_NOT_CONVERGED = _Ending("not converged", 4)
+_FAILED = _Ending("failed", 1)
 # The first that fits: an error, and how a job ends with it.
-ENDINGS: tuple[tuple[type[BaseException], Ending], ...] = (
-    (OutOfTime, Ending(OUT_OF_TIME, 75)),
-    (KeyboardInterrupt, Ending("interrupted", 130)),
-    (JobError, Ending("bad job", 2)),
-    (ClusterError, Ending("cluster lost", 6)),
-    (DamagedStoreError, Ending("damaged", 3)),
-    (IngestError, Ending("bad input", 5)),
-    (RankingError, Ending("bad input", 5)),
-    (StoreNotFoundError, Ending("bad input", 5)),
-    (SettingsError, Ending("bad job", 2)),
-    (PlmixError, FAILED),
+_ENDINGS: tuple[tuple[type[BaseException], _Ending], ...] = (
+    (OutOfTime, _Ending(_OUT_OF_TIME, 75)),
+    (KeyboardInterrupt, _Ending("interrupted", 130)),
+    (JobError, _Ending("bad job", 2)),
+    (ClusterError, _Ending("cluster lost", 6)),
+    (DamagedStoreError, _Ending("damaged", 3)),
+    (IngestError, _Ending("bad input", 5)),
+    (RankingError, _Ending("bad input", 5)),
+    (StoreNotFoundError, _Ending("bad input", 5)),
+    (SettingsError, _Ending("bad job", 2)),
+    (PlmixError, _FAILED),
 )
 
 
-def ending_of(error: BaseException) -> Ending:
-    """How a job ends with an error.
-
-    Examples
-    --------
-    >>> ending_of(ClusterError("no workers")).exit_code
-    6
-    """
-    return next((ending for kind, ending in ENDINGS if isinstance(error, kind)), FAILED)
+def ending_of(error: BaseException) -> _Ending:
+    """How a job ends with an error."""
+    return next((ending for kind, ending in _ENDINGS if isinstance(error, kind)), _FAILED)
 
 
 def run_job(job: Job, *, force: bool = False, display: Display = NOTHING_SHOWN) -> dict[str, Any]:
     """Run a job, or go on with one that was stopped; gives the summary, which `summary.json` holds too.
 
-    A job whose results are all there does nothing: "changed" is False. An error is in the summary and is raised.
-
-    Parameters
-    ----------
-    job
-        From `read_job`.
-    force
-        Whether to replace the results of other settings, and to begin again.
-    display
-        Shows progress to people.
+    A job whose results are all there does nothing: "changed" is False. An error is in the summary and is raised. With
+    `force`, results of other settings are replaced.
 
     Examples
     --------
-    >>> import tempfile, pathlib, plmix_dist
-    >>> from plmix_dist.jobs.job_file import job_of
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = plmix_dist.simulate(folder / "ballots", n_rankings=200, n_items=4, n_components=2, random_state=1)
-    >>> job = job_of({"data": {"store": "ballots"}, "model": {"components": 2}, "outputs": {"folder": "out"}}, folder)
+    >>> from plmix_dist.jobs.file import _job_of
+    >>> _ = plm.simulate(tmp / "ballots", n_rankings=200, n_items=4, n_components=2, random_state=1)
+    >>> job = _job_of({"data": {"store": "ballots"}, "model": {"components": 2}, "outputs": {"folder": "out"}}, tmp)
     >>> [run_job(job)["changed"] for _ in range(2)]
     [True, False]
     """
     folder = OutputFolder(job.folder)
     folder.location.check_writable()
-    with write_lock(folder.location), folder.listening():
-        return _run(job, folder, force=force, display=display)
+    with write_lock(folder.location) as lock, folder.logging_messages():
+        folder.remove_drafts()
+        return _run(job, folder, lock, force=force, display=display)
 
 
-def _run(job: Job, folder: OutputFolder, *, force: bool, display: Display) -> dict[str, Any]:
+def _run(job: Job, folder: OutputFolder, lock: HeldLock, *, force: bool, display: Display) -> dict[str, Any]:
     begun = time.monotonic()
     summary: dict[str, Any] = {
         "job": job["name"],
@@ -111,8 +94,8 @@ def _run(job: Job, folder: OutputFolder, *, force: bool, display: Display) -> di
         "state": "running",
         "begun": now(),
         # What the steps of this run compare with, until they have run.
-        "read": folder.told_of("read"),
-        **({"report": report} if (report := folder.told_of("report")) else {}),
+        "read": folder.last_summary("read"),
+        **({"report": report} if (report := folder.last_summary("report")) else {}),
     }
     try:
         folder.log("begun", job=job["name"], version=__version__)
@@ -120,15 +103,16 @@ def _run(job: Job, folder: OutputFolder, *, force: bool, display: Display) -> di
             context = Context(job, folder, executor, force, display)
             if not force:
                 refuse_another_job(job, folder)
-            folder.write(JOB, job.values)
+            # The address of a webhook often holds a token.
+            folder.write(JOB, job.values, private=bool(job["hooks.url"] or job["hooks.command"]))
             folder.write_environment()
-            _run_steps(context, summary)
+            _run_steps(context, summary, lock)
     except BaseException as error:
         ending = ending_of(error)
         summary["error"] = f"{type(error).__name__}: {error}"
         raise
     else:
-        ending = CONVERGED if summary["fit"]["converged"] else NOT_CONVERGED
+        ending = _CONVERGED if summary["fit"]["converged"] else _NOT_CONVERGED
     finally:
         summary |= {"state": ending.state, "exit_code": ending.exit_code}
         summary |= {"ended": now(), "seconds": round(time.monotonic() - begun, 3)}
@@ -136,14 +120,15 @@ def _run(job: Job, folder: OutputFolder, *, force: bool, display: Display) -> di
     return summary
 
 
-def _run_steps(context: Context, summary: dict[str, Any]) -> None:
-    """Run the steps that are wanted. The summary says which one runs, and what those before have found."""
+def _run_steps(context: Context, summary: dict[str, Any], lock: HeldLock) -> None:
+    """Run the steps that are wanted. The summary on disk has the one that runs, and the results of those before."""
     folder, changed = context.folder, False
     for step in wanted_steps(context.job):
         folder.write(SUMMARY, summary | {"step": step.name})
         folder.log("step begun", step=step.name)
         begun = time.monotonic()
         found = step.run(context)
+        lock.check()
         changed = changed or found["changed"]
         summary[step.name] = found | {"seconds": round(time.monotonic() - begun, 3)}
         folder.log("step ended", step=step.name, changed=found["changed"])
@@ -158,7 +143,7 @@ def _finish(job: Job, folder: OutputFolder, summary: dict[str, Any]) -> None:
     failures: dict[str, str] = {}
     if job["outputs.metrics"] is not None:
         failures |= write_metrics(job["outputs.metrics"], summary)
-    short = summary["state"] in (OUT_OF_TIME, "interrupted")  # the process has a few seconds left
+    short = summary["state"] in (_OUT_OF_TIME, "interrupted")  # the process has a few seconds left
     failures |= run_hooks(job, summary, min(job["hooks.timeout"], _LAST_SECONDS if short else math.inf))
     if failures:
         summary["failed_hooks"] = failures
@@ -175,26 +160,16 @@ def cluster_options(job: Job) -> ClusterOptions:
         workers=0 if scheduler is None and workers is None else workers,
         threads=job["cluster.threads"],
         memory_limit=job["cluster.memory"],
-        tls_ca=job["cluster.tls_ca"],
-        tls_cert=job["cluster.tls_cert"],
-        tls_key=job["cluster.tls_key"],
+        tls=TlsFiles(*(job[f"cluster.tls_{part}"] for part in TlsFiles._fields)),
     )
 
 
 def job_in(path: Path) -> Job:
-    """The job whose output folder this is.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> job_in(Path("/nowhere"))
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.JobError: /nowhere is no output folder of a job: it has no job.json; begin ...
-    """
+    """The job whose output folder this is."""
     if not (path / JOB).is_file():
         raise JobError(
-            f"{path} is no output folder of a job: it has no {JOB}; begin with `plmix run JOB.toml`"
+            f"{path} is not the output folder of a job: it has no {JOB}; begin with `plmix run JOB.toml`, or with "
+            "`plmix run JOB.toml --force` if results of a run that was disturbed are there"
         )
     job = read_job(path / JOB)
     if job.folder.resolve() != path.resolve():
@@ -206,13 +181,7 @@ def job_in(path: Path) -> Job:
 
 
 def status(path: Path) -> dict[str, Any]:
-    """How the job in an output folder stands.
-
-    Parameters
-    ----------
-    path
-        The output folder.
-    """
+    """How the job in an output folder stands."""
     folder = OutputFolder(path)
     summary = {"state": "not begun"} | (folder.read(SUMMARY) or {})
     if summary["state"] == "running" and not _is_running(folder):
@@ -225,8 +194,8 @@ def _job_as_written(folder: OutputFolder) -> Job:
     """The job of a folder. What it refers to need not be there: its certificates may be those of a service."""
     values = folder.read(JOB)
     if values is None:
-        return job_in(folder.path)  # it says what is wrong
-    defaults = {key.name: key.default for key in KEYS.values()}
+        return job_in(folder.path)  # raises an error that explains
+    defaults = {key.name: key.default for key in KEYS}
     return Job(defaults | values | {"outputs.folder": str(folder.path)})
 
 

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -14,16 +15,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from plmix_dist.store.access import writing_explained
-from plmix_dist.store.models import plain_json
+from plmix_dist.store.access import write_whole
+from plmix_dist.store.sealed import plain_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plmix_dist.jobs.job_file import Job
+    from plmix_dist.jobs.file import Job
 
-_MOST_SAID = 500
-_LAST_WORDS_SECONDS = 0.5
+# Bytes of a command's stderr that are kept for the message.
+_MOST_KEPT = 500
+# How long to wait for the last output of a command that has ended.
+_LAST_OUTPUT_SECONDS = 0.5
 
 # Numbers of the summary, by the name of their metric: what they are, and where they are found.
 _METRICS = {
@@ -51,7 +54,7 @@ def run_hooks(job: Job, summary: dict[str, Any], timeout: float) -> dict[str, st
 
 
 def _run_command(words: list[str], text: bytes, timeout: float) -> str | None:
-    """Run a command with the summary on stdin; why it failed, or None. Of what it says the end is kept."""
+    """Run a command with the summary on stdin; why it failed, or None. The end of its stderr is kept."""
     state = str(json.loads(text).get("state"))
     try:
         running = subprocess.Popen(  # noqa: S603 - the command of the user's own job file
@@ -66,9 +69,9 @@ def _run_command(words: list[str], text: bytes, timeout: float) -> str | None:
         return f"{words[0]} cannot be run: {error.strerror}"
     except ValueError as error:  # a sign that no command can hold
         return f"{words[0]!r} cannot be run: {error}"
-    said = bytearray()
+    kept = bytearray()
     _in_thread(_feed, running.stdin, text)
-    listening = _in_thread(_keep_the_end, running.stderr, said)
+    reading = _in_thread(_keep_the_end, running.stderr, kept)
     try:
         code = running.wait(timeout)
     except subprocess.TimeoutExpired:
@@ -77,8 +80,8 @@ def _run_command(words: list[str], text: bytes, timeout: float) -> str | None:
     except BaseException:
         _stop(running)
         raise
-    listening.join(_LAST_WORDS_SECONDS)  # a program that it left running may hold stderr
-    return f"{words[0]} ended with code {code}: {said.decode(errors='replace')}" if code else None
+    reading.join(_LAST_OUTPUT_SECONDS)  # a program that it left running may hold stderr
+    return f"{words[0]} ended with code {code}: {kept.decode(errors='replace')}" if code else None
 
 
 def _stop(running: subprocess.Popen[bytes]) -> None:
@@ -99,17 +102,18 @@ def _feed(stdin: IO[bytes], text: bytes) -> None:
         stdin.write(text)
 
 
-def _keep_the_end(stderr: IO[bytes], said: bytearray) -> None:
-    """Read all that a command says, so that it never waits; the end of it is kept."""
+def _keep_the_end(stderr: IO[bytes], kept: bytearray) -> None:
+    """Read all of stderr, so that the command never waits; the end of it is kept."""
     with stderr:
         while some := os.read(stderr.fileno(), 1 << 16):
-            said += some
-            del said[:-_MOST_SAID]
+            kept += some
+            del kept[:-_MOST_KEPT]
 
 
 def _post(url: str, text: bytes, timeout: float) -> str | None:
-    """Post the summary to an address; why it failed, or None."""
+    """Post the summary to an address; why it failed, or None. The rest of the address may be a secret."""
     failures: list[str] = []
+    where = re.sub(r"^(https?://)(?:[^/?#]*@)?([^/?#]*).*$", r"\1\2", url, flags=re.DOTALL)
 
     def post() -> None:
         try:
@@ -117,39 +121,32 @@ def _post(url: str, text: bytes, timeout: float) -> str | None:
             with urllib.request.urlopen(request, timeout=timeout):  # noqa: S310 - checked
                 pass
         except (OSError, ValueError, http.client.HTTPException) as error:
-            failures.append(f"{url} did not take it: {str(error) or type(error).__name__}")
+            words = "" if isinstance(error, http.client.InvalidURL | ValueError) else str(error)  # these quote it
+            failures.append(f"{where} did not take it: {words or type(error).__name__}")
 
     # The timeout of a request is that of each byte, and the search for a name has none.
     posting = _in_thread(post)
     posting.join(timeout)
     if posting.is_alive():
-        return f"{url} did not take it: no answer within {timeout:g} s"
+        return f"{where} did not take it: no answer within {timeout:g} s"
     return failures[0] if failures else None
 
 
 def write_metrics(path: str, summary: dict[str, Any]) -> dict[str, str]:
     """Write metrics for the textfile collector of Prometheus, in one step; gives what failed, by name."""
-    file = Path(path)
-    draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")  # the collector reads *.prom
     try:
-        with writing_explained(path, 0):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                draft.write_text(metrics_text(summary), encoding="utf-8")
-                draft.replace(file)
-            finally:
-                draft.unlink(missing_ok=True)
+        write_whole(Path(path), _metrics_text(summary).encode())
     except OSError as error:
         return {"metrics": str(error)}
     return {}
 
 
-def metrics_text(summary: dict[str, Any]) -> str:
+def _metrics_text(summary: dict[str, Any]) -> str:
     r"""The numbers of a summary in the text format of Prometheus.
 
     Examples
     --------
-    >>> print(metrics_text({"job": "nightly", "exit_code": 0}).splitlines()[2])
+    >>> print(_metrics_text({"job": "nightly", "exit_code": 0}).splitlines()[2])
     plmix_job_exit_code{job="nightly"} 0
     """
     escaped = str(summary.get("job")).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.data import as_rankings, rankings_of_block
-from plmix_dist.engine import LazyExecutor
-from plmix_dist.engine.memory_needed import check_memory
-from plmix_dist.engine.residency import free_memory, stays_in_memory
-from plmix_dist.engine.threaded import ThreadedPasses
-from plmix_dist.formats.sources import file_digest, find, find_sources
-from plmix_dist.inference.e_step import em_request
-from plmix_dist.inference.fit import choose_m_step
-from plmix_dist.inference.look import Extent
-from plmix_dist.inference.point import Point
-from plmix_dist.inference.settings import FitSettings
+from plmix_dist.cluster.executor import LazyExecutor
+from plmix_dist.datasets.given import as_rankings, rankings_of_block
+from plmix_dist.fitting.chains import BayesSettings
+from plmix_dist.fitting.e_step import em_request
+from plmix_dist.fitting.fit import choose_m_step
+from plmix_dist.fitting.methods import FitSettings
+from plmix_dist.fitting.overview import Extent
+from plmix_dist.fitting.point import Point
 from plmix_dist.jobs.driver import cluster_options
-from plmix_dist.jobs.output_folder import OutputFolder
+from plmix_dist.jobs.folder import OutputFolder
 from plmix_dist.jobs.steps import files_read, new_sources, wanted_steps
-from plmix_dist.starts.start_settings import INITS
+from plmix_dist.passes.memory import check_memory, free_memory, stays_in_memory
+from plmix_dist.passes.threads import ThreadedPasses
 from plmix_dist.store import Location, open_store
+from plmix_dist.tables.sources import file_digest, find, find_sources
 
 if TYPE_CHECKING:
-    from plmix_dist.jobs.job_file import Job
+    from plmix_dist.jobs.file import Job
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.solvers import MStep
     from plmix_dist.store import RankingStore
 
 # The most that a process takes that has imported everything and loaded kernels; 280 MB were measured.
 _PROCESS_BYTES = 350_000_000
-# Rows are held so often at most: as they are read from the store, and as they are computed with.
+# Rows are in memory at most this many times: as they are read from the store, and as they are computed with.
 _COPIES = 3
 _BYTES_PER_NUMBER = 8
-# A sweep of Gibbs sampling takes so many times as long as a pass of EM (docs/benchmarks.md: 1.8).
+# A sweep of Gibbs sampling takes this many times as long as a pass of EM (docs/benchmarks.md: 1.8).
 _SWEEP = 2.0
 
 
-class Workers(NamedTuple):
+class _Workers(NamedTuple):
     """Where a job computes: how many processes, threads of each, and bytes of memory of each."""
 
     processes: int
@@ -49,19 +49,7 @@ class Workers(NamedTuple):
 
 
 def plan_of(job: Job) -> dict[str, Any]:
-    """What a job would do. Of a store that is not there yet, only its sources are known.
-
-    Examples
-    --------
-    >>> import tempfile, pathlib, plmix_dist
-    >>> from plmix_dist.jobs.job_file import job_of
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = plmix_dist.simulate(folder / "ballots", n_rankings=200, n_items=4, n_components=2, random_state=1)
-    >>> job = job_of({"data": {"store": "ballots"}, "model": {"components": 2}, "outputs": {"folder": "out"}}, folder)
-    >>> plan = plan_of(job)
-    >>> plan["steps"], plan["n_rankings"], plan["tasks_per_pass"]
-    (['fit'], 200, 1)
-    """
+    """What a job would do. Of a store that is not there yet, only its sources are known."""
     place = Location.of(job["data.store"])
     store = open_store(place) if place.exists("manifest.json") else None
     plan: dict[str, Any] = {"steps": [step.name for step in wanted_steps(job)]}
@@ -87,7 +75,7 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
     in_memory = rows_bytes if resident else workers.threads * rankings.decoded_bytes / store.n_leaves
     sums_bytes = numbers * _BYTES_PER_NUMBER
     seconds = _seconds_of_leaf(leaf, m_step, checked) * store.n_rankings / leaf.n_rankings
-    if job["model.method"] == "bayes":
+    if job["task"] == "bayes":
         seconds *= _SWEEP
     return {
         "n_rankings": store.n_rankings,
@@ -99,9 +87,7 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
         "tasks_per_pass": tasks,
         "rows_stay_in_memory": resident,
         "memory_per_worker": int(_PROCESS_BYTES + _COPIES * in_memory + (workers.threads + 1) * sums_bytes),
-        "bytes_sent_per_pass": int(
-            tasks * (sums_bytes + checked.n_components * store.n_items * _BYTES_PER_NUMBER)
-        ),
+        "bytes_sent_per_pass": int(tasks * (sums_bytes + checked.n_components * store.n_items * _BYTES_PER_NUMBER)),
         "bytes_read_per_pass": 0 if resident else int(rankings.decoded_bytes),
         "seconds_per_pass": seconds / min(store.n_leaves, workers.processes * workers.threads),
     }
@@ -109,25 +95,22 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
 
 def _settings_of_a_pass(job: Job) -> FitSettings:
     """Settings of a fit that costs what a pass of the job costs: all mixtures of a selection, or all chains."""
-    if job["model.method"] == "bayes":
-        together = job["model.components"] * job["model.chains"]
-        return FitSettings(
-            together, m_step="mm", ties="marginal", residency=job["model.residency"], init="random"
-        )
-    settings = job.fit_settings()
-    if settings.get("init") not in INITS:
-        settings["init"] = "random"
-    return FitSettings(**(settings | {"n_components": sum(job.component_numbers)}))
+    own, components = job.work.checked(), job["model.components"]
+    if isinstance(own, BayesSettings):
+        together = own.n_components * own.n_chains
+        return FitSettings(together, m_step="mm", ties="marginal", residency=own.residency, init="random")
+    together = sum(components) if isinstance(components, list) else components
+    return replace(own, n_components=together, shares=None, init="random")
 
 
 def _extent(leaf: RankingBlock, store: RankingStore) -> Extent:
-    """How much there is, as far as the manifest and the first leaf tell."""
+    """How much there is, as far as the manifest and the first leaf show."""
     share = store.n_rankings / leaf.n_rankings
     tied = 0 if leaf.tied is None else int(leaf.tied.sum())
     return Extent(store.total_weight, store.n_rankings, store.n_entries, int(leaf.below.sum() * share), tied)
 
 
-def _workers(job: Job) -> Workers:
+def _workers(job: Job) -> _Workers:
     """Where a job computes. A scheduler is asked."""
     cores, options = os.cpu_count() or 1, cluster_options(job)
     if options.scheduler is not None:
@@ -135,15 +118,15 @@ def _workers(job: Job) -> Workers:
             known = list(executor.client().scheduler_info(n_workers=-1)["workers"].values())
         threads = min((worker["nthreads"] for worker in known), default=1)
         memory = min((worker["memory_limit"] or free_memory() for worker in known), default=free_memory())
-        return Workers(max(1, len(known)), threads, memory)
+        return _Workers(max(1, len(known)), threads, memory)
     if not options.workers:
-        return Workers(1, options.threads or cores, free_memory())
+        return _Workers(1, options.threads or cores, free_memory())
     threads = options.threads or 1
     if options.memory_limit in (None, "auto"):
-        return Workers(options.workers, threads, free_memory() / options.workers)
-    from plmix_dist.engine.cluster import bytes_of
+        return _Workers(options.workers, threads, free_memory() / options.workers)
+    from plmix_dist.cluster.executor import bytes_of
 
-    return Workers(options.workers, threads, bytes_of(str(options.memory_limit)))
+    return _Workers(options.workers, threads, bytes_of(str(options.memory_limit)))
 
 
 def _seconds_of_leaf(leaf: RankingBlock, m_step: MStep, settings: FitSettings) -> float:
@@ -158,7 +141,6 @@ def _seconds_of_leaf(leaf: RankingBlock, m_step: MStep, settings: FitSettings) -
         begun = time.perf_counter()
         (answer,) = passes.run([request])
         seconds.append(time.perf_counter() - begun)
-        if answer.error is not None:
-            raise answer.error
+        answer.get()
     passes.release()
     return min(seconds[1:])

@@ -1,51 +1,53 @@
 """The steps of a job, one value each: read the sources, fit, write memberships and a report. They run in this order.
 
-A step that finds its result there does nothing and says so. What the step "fit" computes is in `methods.py`.
+A step that finds its result there does nothing: "changed" is False. What the step "fit" computes is in `results.py`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plmix_dist.data.covariate_files import read_covariates
-from plmix_dist.errors import IngestError, JobError, StoreExistsError, UnfinishedStoreError
-from plmix_dist.estimator import PlackettLuceMixture
-from plmix_dist.formats.sources import file_digest, find_sources
-from plmix_dist.ingestion import ingest
-from plmix_dist.jobs.methods import run_method, unfinished_fit
-from plmix_dist.jobs.output_folder import CHOICE, JOB, MEMBERSHIPS, MODEL, REPORT
-from plmix_dist.prediction import write_predictions
+from plmix_dist.datasets.ingest import ingest
+from plmix_dist.errors import IngestError, JobError, OtherCheckpointError, StoreExistsError, UnfinishedStoreError
+from plmix_dist.jobs.folder import CHOICE, JOB, MEMBERSHIPS, MODEL, REPORT, JobProgress
+from plmix_dist.jobs.results import choice_of, is_same, model_of, record_there, saved_model, summary_of
+from plmix_dist.models.plackett_luce import PlackettLuceMixture
+from plmix_dist.models.selection import MixtureSelection
+from plmix_dist.prediction.memberships import write_predictions
 from plmix_dist.store import Location, open_store
-from plmix_dist.store.manifest import PLAN, sha256
+from plmix_dist.store.checkpoints import CheckpointFolder
+from plmix_dist.store.manifest import PLAN
+from plmix_dist.store.partition import WritePlan
+from plmix_dist.store.sealed import sha256
 from plmix_dist.store.targets import differences
-from plmix_dist.store.write_plan import WritePlan
+from plmix_dist.tables.sources import file_digest, find_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
-    from plmix_dist.jobs.context import Context
-    from plmix_dist.jobs.job_file import Job
-    from plmix_dist.jobs.output_folder import OutputFolder
-    from plmix_dist.prediction import Written
+    from plmix_dist.cluster.executor import LazyExecutor
+    from plmix_dist.jobs.file import Job
+    from plmix_dist.jobs.folder import OutputFolder
+    from plmix_dist.jobs.results import Estimator
+    from plmix_dist.prediction.memberships import Written
     from plmix_dist.store import RankingStore
 
 
+logger = logging.getLogger(__name__)
+
+_SWEEPS = "sweeps"  # the stage of sampling whose iterations are the history
 # Keys that decide what the model is; among them, those that change no bit of it, or what may change from run to run.
-_DECISIVE = ("model.", "start.", "data.store", "data.covariates")
+_DECISIVE = ("task", "model.", "start.", "data.store", "data.covariates")
 _WITHOUT = ("model.residency", "start.warm")
 
 
 class Step(NamedTuple):
-    """A step of a job.
+    """A step of a job: its name in summary and log, whether a job asks for it, and what does it.
 
-    Parameters
-    ----------
-    name
-        Its name in summary and log.
-    wanted
-        Whether a job asks for it.
-    run
-        Does it, and gives its part of the summary. "changed" says whether anything was done.
+    `run` gives its part of the summary, in which "changed" is whether anything was done.
     """
 
     name: str
@@ -84,8 +86,8 @@ def _read(context: Context) -> dict[str, Any]:
 
 
 def files_read(folder: OutputFolder) -> dict[str, str]:
-    """Digests of the files that the job has read, as its summary says."""
-    files = folder.told_of("read").get("files")
+    """Digests of the files that the job has read, from its summary."""
+    files = folder.last_summary("read").get("files")
     return files if isinstance(files, dict) else {}
 
 
@@ -100,19 +102,9 @@ def _begun_first(new: list[str], files: dict[str, str], place: Location) -> Iter
 
 
 def new_sources(files: dict[str, str], before: dict[str, str], store: RankingStore | None) -> list[str]:
-    """The files that a store was not made from; an error for one that was changed since.
+    """The files that a store, if there is one, was not made from; an error for one that was changed since.
 
-    Parameters
-    ----------
-    files, before
-        Digests of files now, and when the job read them last.
-    store
-        The store, or None if it is not there yet.
-
-    Examples
-    --------
-    >>> new_sources({"a.csv": "1", "b.csv": "2"}, {}, None)
-    ['a.csv', 'b.csv']
+    `files` and `before` are digests of files now, and when the job read them last.
     """
     if store is None:
         return list(files)
@@ -136,26 +128,85 @@ def refuse_another_job(job: Job, folder: OutputFolder) -> None:
         return
     there = folder.read(JOB)
     if there is None:
-        raise JobError(f"{folder.path} holds a model that no job has written; choose another outputs.folder")
-    mine = {
-        name: value
-        for name, value in job.values.items()
-        if name.startswith(_DECISIVE) and name not in _WITHOUT
-    }
-    if there.get("model.method") != mine["model.method"]:
-        mine = {"model.method": mine["model.method"]}  # all else follows from it
-    if told := differences(mine, {name: there.get(name) for name in mine}):
         raise JobError(
-            f"{folder.path} holds the results of another job ({told}); choose another outputs.folder, or replace them "
-            "with `plmix run JOB.toml --force`"
+            f"{folder.path} holds a model, or the state of a fit, and no {JOB} says of which job; choose another "
+            "outputs.folder, or replace them with `plmix run JOB.toml --force`"
         )
+    mine = {name: value for name, value in job.values.items() if name.startswith(_DECISIVE) and name not in _WITHOUT}
+    if there.get("task") != mine["task"]:
+        mine = {"task": mine["task"]}  # all else follows from it
+    if differ := differences(mine, {name: there.get(name) for name in mine}):
+        raise JobError(
+            f"{folder.path} holds the results of another job ({differ}); choose another outputs.folder, or replace "
+            "them with `plmix run JOB.toml --force`"
+        )
+
+
+def _fit(context: Context) -> dict[str, Any]:
+    """Compute the model of a job, unless it is there; from the last model if rankings were added since."""
+    job, folder, work = context.job, context.folder, context.job.work
+    store, place = open_store(job["data.store"]), folder.location.child(MODEL)
+    mine = work.made_from(store)
+    there = None if context.force else record_there(place)
+    if there is not None and is_same(mine, there):
+        _clear_checkpoints(job)  # of a job that was stopped after it had saved its model
+        return _fit_summary(context, store) | {"changed": False}
+    if context.force:
+        _clear_checkpoints(job)
+    last = place if there is not None and job["start.warm"] else None
+    try:
+        found = _computed(context, store, last)
+    except OtherCheckpointError as error:
+        if job["checkpoint.folder"] is not None:
+            raise  # others may save there too
+        logger.warning("a fit that was stopped cannot go on, and begins again: %s", error)
+        _clear_checkpoints(job)
+        found = _computed(context, store, last)
+    if isinstance(found, MixtureSelection):
+        folder.write(CHOICE, choice_of(found))
+    else:
+        (folder.path / CHOICE).unlink(missing_ok=True)  # of a selection that this job has replaced
+    model = model_of(found)
+    model.save(place, about={"job": mine})  # it comes last: with it everything is there
+    folder.write_history(model.history_ if isinstance(model, PlackettLuceMixture) else folder.history_once())
+    _clear_checkpoints(job)
+    return _fit_summary(context, store) | {"changed": True, "warm_start": last is not None}
+
+
+def _computed(context: Context, store: RankingStore, last: Location | None) -> Estimator:
+    job, work = context.job, context.job.work
+    with context.display.fit(work.settings.get("tol", 1.0), work.settings.get("max_iter", 1)) as shown:
+        return work.compute(
+            store,
+            client=context.executor.client_if_asked(),
+            progress=JobProgress(context.folder, shown, history=_SWEEPS if work.task == "bayes" else None),
+            checkpoint=job.checkpoint,
+            last=last,
+        )
+
+
+def _fit_summary(context: Context, store: RankingStore) -> dict[str, Any]:
+    task, folder = context.job["task"], context.folder
+    found = summary_of(task, folder.location.child(MODEL), store)
+    if task != "select":
+        return found
+    choice = folder.read(CHOICE) or {}
+    return found | {name: choice.get(name) for name in ("n_components", "criterion", "margin", "words")}
+
+
+def unfinished_fit(job: Job) -> int | None:
+    """The number of the newest checkpoint: there is one while a fit is not finished."""
+    return CheckpointFolder(Location.of(job.checkpoint.path)).newest()
+
+
+def _clear_checkpoints(job: Job) -> None:
+    CheckpointFolder(Location.of(job.checkpoint.path)).clear()
 
 
 def _predict(context: Context) -> dict[str, Any]:
     """Write the membership of every ranking."""
     job, place = context.job, context.folder.location
-    model = PlackettLuceMixture.load(place.child(MODEL))
-    columns = None if job["data.covariates"] is None else read_covariates(job["data.covariates"])
+    model, columns = PlackettLuceMixture.load(place.child(MODEL)), job.work.columns
 
     def write(*, overwrite: bool) -> Written:
         with context.display.bar("memberships") as progress:
@@ -182,27 +233,22 @@ def _report(context: Context) -> dict[str, Any]:
     """Write a report about the model and the rankings, unless that of this model is there."""
     job, folder = context.job, context.folder
     about = sha256(folder.location.read_bytes(f"{MODEL}/model.json"))[:16]
-    told = {"changed": False, "file": REPORT, "model": about}
-    if folder.told_of("report").get("model") == about and (folder.path / REPORT).is_file():
-        return told
-    method = job["model.method"]
-    columns = None if job["data.covariates"] is None else read_covariates(job["data.covariates"])
-    PlackettLuceMixture.load(folder.location.child(MODEL)).report(
+    found = {"changed": False, "file": REPORT, "model": about}
+    if folder.last_summary("report").get("model") == about and (folder.path / REPORT).is_file():
+        return found
+    saved_model(folder.location.child(MODEL)).report(
         folder.path / REPORT,
         open_store(job["data.store"]),
         title=job["name"],
-        # Those of a posterior are in its draws; at its mean the curvature of the likelihood says nothing.
-        standard_errors=False if method == "bayes" else None,
-        selection=(folder.read(CHOICE) or {}).get("table") if method == "select" else None,
         client=context.executor.client_if_asked(),
-        membership_covariates=columns,
+        membership_covariates=job.work.columns,
     )
-    return told | {"changed": True}
+    return found | {"changed": True}
 
 
-STEPS = (
+_STEPS = (
     Step("read", lambda job: job["data.sources"] is not None, _read),
-    Step("fit", lambda _: True, run_method),
+    Step("fit", lambda _: True, _fit),
     Step("memberships", lambda job: bool(job["outputs.memberships"]), _predict),
     Step("report", lambda job: bool(job["outputs.report"]), _report),
 )
@@ -210,4 +256,34 @@ STEPS = (
 
 def wanted_steps(job: Job) -> Iterator[Step]:
     """The steps that a job asks for, in order."""
-    return (step for step in STEPS if step.wanted(job))
+    return (step for step in _STEPS if step.wanted(job))
+
+
+# What the steps of a job work with.
+
+
+class Display:
+    """What shows progress to people; this one shows nothing."""
+
+    def bar(self, label: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
+        """A bar for a step that writes in parts: a function that is called with (done, total)."""
+        del label
+        return contextlib.nullcontext()
+
+    def fit(self, tol: float, max_iter: int) -> AbstractContextManager[Any]:
+        """A progress object for a fit, as PlackettLuceMixture takes it."""
+        del tol, max_iter
+        return contextlib.nullcontext()
+
+
+NOTHING_SHOWN = Display()
+
+
+class Context(NamedTuple):
+    """What a step works with; with `force`, a model of other settings and its checkpoints are replaced."""
+
+    job: Job
+    folder: OutputFolder
+    executor: LazyExecutor
+    force: bool = False
+    display: Display = NOTHING_SHOWN

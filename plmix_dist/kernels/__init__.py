@@ -1,26 +1,31 @@
 """The only numba: sums over the rows of a block, compiled; arrays in, arrays out.
 
-`plain.py` says in a few lines of NumPy what `em_statistics` and `sweep_sums` compute: read it first.
+plain        what `em_statistics` and `sweep_sums` compute, in a few lines of NumPy: read it first
+prepared     parameters and rows as compiled code takes them; structures, and workspaces of threads
+em_pass      the E-step of a block and the sums of one pass of EM; memberships: posteriors of persons
+pairs        wins of every item over every other
+draws        a Gibbs sweep, and memberships that are drawn
+information  second derivatives
+tied_rows    rows with ties, place by place; tied_places: the sum over the orders of one place
+loading      kernels as Python calls them, from a cache of machine code
+compiled/    the kernels themselves
 """
 
-from plmix_dist.kernels.compilation import (
+from plmix_dist.kernels.draws import SweepSums, drawn_statistics, sweep_sums
+from plmix_dist.kernels.em_pass import EmStatistics, em_statistics, memberships_at, row_posteriors
+from plmix_dist.kernels.information import Information, information
+from plmix_dist.kernels.loading import (
     FIRST_FIT_SECONDS,
     CompiledKernel,
+    cache_folder,
     compile_kernels,
     kernels_are_compiled,
     kernels_of_fit,
 )
-from plmix_dist.kernels.drawn_statistics import drawn_statistics
-from plmix_dist.kernels.e_step import em_statistics, memberships_at, row_posteriors
-from plmix_dist.kernels.em_pass import EmStatistics
 from plmix_dist.kernels.memberships import Memberships
-from plmix_dist.kernels.native import cache_folder
-from plmix_dist.kernels.observed_information import Information, information
-from plmix_dist.kernels.pair_statistics import PairStatistics, pair_statistics
-from plmix_dist.kernels.pairwise import pairwise_wins
+from plmix_dist.kernels.pairs import PairStatistics, pair_statistics, pairwise_wins, place_surprises
+from plmix_dist.kernels.plain import plain_choices, plain_em_statistics, plain_sweep_sums
 from plmix_dist.kernels.prepared import Prepared, prepare
-from plmix_dist.kernels.surprise import place_surprises
-from plmix_dist.kernels.sweep_sums import SweepSums, sweep_sums
 
 __all__ = [
     "FIRST_FIT_SECONDS",
@@ -42,6 +47,9 @@ __all__ = [
     "pair_statistics",
     "pairwise_wins",
     "place_surprises",
+    "plain_choices",
+    "plain_em_statistics",
+    "plain_sweep_sums",
     "prepare",
     "row_posteriors",
     "sweep_sums",

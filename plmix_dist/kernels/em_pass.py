@@ -1,4 +1,4 @@
-"""The statistics of one EM pass over a block: wins, expected wins and, for LSR, the rates between items.
+"""The E-step of a block, and the statistics of one EM pass: wins, expected wins and, for LSR, the rates between items.
 
 With q the posterior of a component for a row of weight w, and S the sum of worths on offer at a choice:
 
@@ -14,74 +14,154 @@ are the same for all rows, so they are multiplied in at the end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from plmix_dist.kernels.entries import Rows, rows_of
-from plmix_dist.kernels.native import Kernel
-from plmix_dist.kernels.pointers import pointers
-from plmix_dist.kernels.posteriors import padded_posteriors
-from plmix_dist.kernels.prepared import Prepared
-from plmix_dist.kernels.rate_sums import RateSums, rate_sums, rates_by_component
-from plmix_dist.kernels.scratch import Slots, logs_of, probabilities_of, slots_for
-from plmix_dist.kernels.workspace import Workspace
+from plmix_dist.errors import SettingsError
+from plmix_dist.kernels.loading import Kernel
+from plmix_dist.kernels.memberships import (
+    Memberships,
+    conditional_log_likelihoods,
+    memberships,
+    padded_posteriors,
+    row_logs,
+    single_posteriors,
+)
+from plmix_dist.kernels.prepared import (
+    LANES,
+    Prepared,
+    Probabilities,
+    Room,
+    Rows,
+    Slots,
+    Workspace,
+    aligned_zeros,
+    logs_of,
+    pointers,
+    probabilities_of,
+    rows_of,
+    run_over,
+)
+from plmix_dist.kernels.tied_rows import PlaceSums, TiedRows
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.ties import unorder_last_ties
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+# Rates between items, as LSR needs them: for every choice that j won while i was on offer, one number is added.
 
-    from numpy.typing import NDArray
+# With up to this many items all rows are treated side by side.
+_MOST_ITEMS_SIDE_BY_SIDE = 40
+# Numbers that fit into the cache: with more of them, components side by side cost more to rearrange than they save.
+_MOST_NUMBERS_SIDE_BY_SIDE = 1 << 19
+# Rows for which one line is loaded and stored once.
+QUEUE = 4
+SIDE_BY_SIDE, QUEUED, BY_LINE, BY_PAIR = 0, 1, 2, 3
 
-    from plmix_dist.kernels.pointers import Room
-    from plmix_dist.kernels.scratch import Probabilities
-    from plmix_dist.rankings import RankingBlock
+
+class RateSums(NamedTuple):
+    """Rates being added up."""
+
+    # (n_rankings,): how each row is treated.
+    ways: NDArray[np.uint8]
+    # (n_items * n_items * width,) or empty: By winner, then beaten item, components side by side.
+    side_by_side: Room
+    # (n_components * n_items * padded,) or empty: By component, then winner; lines end on whole vectors.
+    lines: NDArray[np.float64]
+    # (n_components * QUEUE * padded,): of each queued row the place of each item.
+    places: Room
+    # (n_components * QUEUE * n_items,): of each queued row what each winner adds to the items it beat.
+    queued: Room
+    # (n_components,)
+    n_queued: Room
+    # (2 * n_items,): the entries of a row, with those of items it does not list behind them.
+    on_offer: Room
+    # Length of a line.
+    padded: int
+    # n_components, or 0 if there are no lines.
+    n_queues: int
+
+
+def _rate_sums(block: RankingBlock, params: Prepared, workspace: Workspace) -> RateSums:
+    """Room for the rates of a block, all zero."""
+    n_items, ways = params.n_items, _ways(block, params)
+    with_lines = params.n_components if (ways != SIDE_BY_SIDE).any() else 0
+    is_side_by_side = bool((ways == SIDE_BY_SIDE).any())
+    padded = -(-n_items // LANES) * LANES
+    return RateSums(
+        ways,
+        workspace.zeros("side by side", n_items * n_items * params.width if is_side_by_side else 0),
+        aligned_zeros(with_lines * n_items * padded),
+        workspace.zeros("queued places", with_lines * QUEUE * padded),
+        workspace.zeros("queued rates", with_lines * QUEUE * n_items),
+        workspace.zeros("queue lengths", with_lines, np.int32),
+        # Twice as many, because a row could list an item twice if it was changed during a fit.
+        workspace.zeros("on offer", 2 * n_items, np.int32),
+        padded,
+        with_lines,
+    )
+
+
+def _ways(block: RankingBlock, params: Prepared) -> NDArray[np.uint8]:
+    """(n_rankings,): how each row is best treated."""
+    n_items = params.n_items
+    if n_items <= _MOST_ITEMS_SIDE_BY_SIDE:
+        return np.full(block.n_rankings, SIDE_BY_SIDE, np.uint8)
+    n_ordered, n_listed = block.n_ordered.astype(np.int64), block.n_listed.astype(np.int64)
+    if n_items * n_items * params.width <= _MOST_NUMBERS_SIDE_BY_SIDE:
+        listed = np.full(block.n_rankings, SIDE_BY_SIDE, np.uint8)
+    else:
+        listed = np.where(2 * n_listed > n_items, np.uint8(BY_LINE), np.uint8(BY_PAIR))
+    # A queue is swept with every item for a winner. Few winners of many items are treated by line, and rows that
+    # list but some of all items, for which a line is mostly zeros, as pairs.
+    listed = np.where(4 * n_ordered > 3 * n_items, np.uint8(QUEUED), listed)
+    below = np.where(2 * n_ordered > n_items, np.uint8(QUEUED), np.uint8(BY_LINE))
+    return np.where(block.below, below, listed)
+
+
+def _rates_by_component(rates: RateSums, params: Prepared) -> NDArray[np.float64]:
+    """(n_components, n_items, n_items): everything added up."""
+    n_items, n_components = params.n_items, params.n_components
+    lines = rates.lines.reshape(-1, n_items, rates.padded)[:, :, :n_items]
+    side_by_side = rates.side_by_side.array.reshape(-1, n_items, params.width)[:, :, :n_components].transpose(2, 0, 1)
+    if lines.size and side_by_side.size:
+        return side_by_side + lines
+    if lines.size or side_by_side.size:
+        # Side by side they lie in a workspace, and must be copied.
+        return np.ascontiguousarray(lines) if lines.size else side_by_side.copy()
+    return np.zeros((n_components, n_items, n_items))
 
 
 class EmStatistics(NamedTuple):
-    """Sums over rows. The statistics of two blocks can be added.
+    """Sums over rows. The statistics of two blocks can be added."""
 
-    Parameters
-    ----------
-    log_likelihood : ()
-        The log-likelihood of the rows at the current parameters or, with frozen posteriors, at the frozen ones.
-    expected_log_likelihood : (n_components,)
-        Sum of w q log Pr(row | component) at the current parameters.
-    shares : (n_components,)
-        Sum of w q.
-    wins, expected_wins : (n_components, n_items)
-    rates : (n_components, n_items, n_items), or empty where not asked for
-    """
-
+    # (): the log-likelihood of the rows at the current parameters or, with frozen posteriors, at the frozen ones.
     log_likelihood: NDArray[np.float64]
+    # (n_components,): sum of w q log Pr(row | component) at the current parameters.
     expected_log_likelihood: NDArray[np.float64]
+    # (n_components,): sum of w q.
     shares: NDArray[np.float64]
+    # wins, expected_wins (n_components, n_items)
     wins: NDArray[np.float64]
     expected_wins: NDArray[np.float64]
+    # (n_components, n_items, n_items), or empty where not asked for
     rates: NDArray[np.float64]
 
 
 class PassSums(NamedTuple):
-    """What a pass adds up.
+    """What a pass adds up."""
 
-    Parameters
-    ----------
-    totals, scales : (n_rows,)
-        The probability of each row as total * 2**scale.
-    given : (n_rows, width) or 0
-        The posterior of each row, or 0 for those at the current parameters.
-    sums : (n_items, 2, width)
-        The offers to each item, and its wins.
-    below : (n_items, width)
-        Offers to unlisted items, noted at places in the order by falling worth.
-    shares, expected : (width,)
-        Sums of w q, and of w q log Pr(row | component).
-    """
-
+    # totals, scales (n_rows,): the probability of each row as total * 2**scale.
     totals: Room
     scales: Room
+    # (n_rows, width) or 0: The posterior of each row, or 0 for those at the current parameters.
     given: NDArray[np.float64] | int
+    # (n_items, 2, width): the offers to each item, and its wins.
     sums: Room
+    # (n_items, width): offers to unlisted items, noted at places in the order by falling worth.
     below: int
+    # shares, expected (width,): sums of w q, and of w q log Pr(row | component).
     shares: int
     expected: int
 
@@ -91,44 +171,27 @@ _add_rows_and_rates = Kernel("add_rows_and_rates", Rows, Prepared, Slots, PassSu
 spread_below = Kernel("spread_below", Prepared, PassSums)
 
 
-class GivenPosteriors(NamedTuple):
+class _GivenPosteriors(NamedTuple):
     """Posteriors (n_rows, width) that a pass takes as they are, and the log-likelihood () of the rows there."""
 
     log_likelihood: NDArray[np.float64]
     posteriors: NDArray[np.float64]
 
 
-def row_statistics(
+def _row_statistics(
     block: RankingBlock, current: Prepared, frozen: Prepared | None = None, *, with_rates: bool = False
 ) -> EmStatistics:
     """The statistics of a block in which every row is a person of its own, and no items are tied.
 
-    Parameters
-    ----------
-    block
-        The rankings. Groups are not looked at; listed items that are tied count as ordered.
-    current
-        The parameters.
-    frozen
-        If given, the posteriors are those at `frozen`, as in the inner loop of an exact M-step.
-    with_rates
-        Whether to add up the rates, which LSR needs.
-
-    Examples
-    --------
-    >>> from plmix_dist.kernels import prepare
-    >>> from plmix_dist.rankings import RankingBlock
-    >>> block = RankingBlock.from_array([[1, 0, 2]])
-    >>> found = row_statistics(block, prepare(np.log([[0.5, 0.25, 0.25]]), np.zeros(1)))
-    >>> found.wins.tolist(), found.expected_wins.round(3).tolist()
-    ([[1.0, 1.0, 0.0]], [[1.167, 0.25, 0.583]])
+    Groups are ignored; listed items that are tied count as ordered. Posteriors are those at `frozen`, if given, as in
+    the inner loop of an exact M-step. The rates, which LSR needs, are added up `with_rates`.
     """
     workspace = Workspace.of_thread()
     rows = rows_of(block, current.width, workspace)
     given = None
     if frozen is not None:
         logs, posteriors = padded_posteriors(rows, frozen, workspace)
-        given = GivenPosteriors(np.array(np.sum(rows.weights.array * logs)), posteriors)
+        given = _GivenPosteriors(np.array(np.sum(rows.weights.array * logs)), posteriors)
     return _summed(block, rows, current, given, workspace, with_rates)
 
 
@@ -138,15 +201,6 @@ def reweighted_statistics(
     """The statistics of rows for several weights (n_rankings,) of the same rows, each at its own parameters.
 
     The rows are made ready for the kernel once.
-
-    Examples
-    --------
-    >>> from plmix_dist.kernels import prepare
-    >>> from plmix_dist.rankings import RankingBlock
-    >>> block, params = RankingBlock.from_array([[0, 1], [1, 0]]), prepare(np.zeros((1, 2)), np.zeros(1))
-    >>> weights = (np.array([1.0, 0.0]), np.array([2.0, 3.0]))
-    >>> [found.wins.tolist() for found in reweighted_statistics(block, [(own, params) for own in weights])]
-    [[[1.0, 0.0]], [[2.0, 3.0]]]
     """
     workspace, rows, found = Workspace.of_thread(), None, []
     for weights, params in weightings:
@@ -165,21 +219,12 @@ def statistics_at(
     *,
     with_rates: bool = False,
 ) -> EmStatistics:
-    """The statistics of a block whose posteriors (n_rankings, n_components) and log-likelihood are known.
-
-    Examples
-    --------
-    >>> from plmix_dist.kernels import prepare
-    >>> from plmix_dist.rankings import RankingBlock
-    >>> params = prepare(np.zeros((2, 2)), np.log([0.5, 0.5]))
-    >>> statistics_at(RankingBlock.from_array([[1, 0]]), params, np.array([[0.75, 0.25]]), 0.0).wins.tolist()
-    [[0.0, 0.75], [0.0, 0.25]]
-    """
+    """The statistics of a block whose posteriors (n_rankings, n_components) and log-likelihood are known."""
     workspace = Workspace.of_thread()
     rows = rows_of(block, current.width, workspace)
     padded = np.zeros((block.n_rankings, current.width))
     padded[:, : current.n_components] = posteriors
-    given = GivenPosteriors(np.array(log_likelihood), padded)
+    given = _GivenPosteriors(np.array(log_likelihood), padded)
     return _summed(block, rows, current, given, workspace, with_rates)
 
 
@@ -187,24 +232,22 @@ def _summed(
     block: RankingBlock,
     rows: Rows,
     current: Prepared,
-    given: GivenPosteriors | None,
+    given: _GivenPosteriors | None,
     workspace: Workspace,
     with_rates: bool,
 ) -> EmStatistics:
     """Run the kernel over all rows."""
     probabilities = probabilities_of(rows.n_rows, workspace)
     sums = pass_sums(probabilities, None if given is None else given.posteriors, current, workspace)
-    slots = slots_for(rows, current, workspace)
-    passed = pointers(rows), workspace.pointers_of(current), pointers(slots), pointers(sums)
     rates = np.zeros((0, current.n_items, 0))
     if with_rates:
-        added_rates = rate_sums(block, current, workspace)
-        _add_rows_and_rates(*passed, pointers(added_rates))
-        rates = rates_by_component(added_rates, current)
+        added_rates = _rate_sums(block, current, workspace)
+        run_over(_add_rows_and_rates, rows, current, workspace, sums, added_rates)
+        rates = _rates_by_component(added_rates, current)
     else:
-        _add_rows(*passed)
+        run_over(_add_rows, rows, current, workspace, sums)
     if block.below.any():
-        spread_below(passed[1], passed[3])
+        spread_below(workspace.pointers_of(current), pointers(sums))
     if given is None:
         log_likelihood = np.array(np.sum(rows.weights.array * logs_of(probabilities)))
     else:
@@ -253,3 +296,93 @@ def statistics_of(
         expected_wins=expected_wins[:, :n_components].T.copy(),
         rates=rates,
     )
+
+
+# The E-step of a block with any kind of row: groups share a membership, ties are summed over. Without groups, ties and
+# shares by person this is one fused kernel. With them it has three parts: the log-probability of each row under each
+# component, the membership of each person, and the sums at these memberships.
+
+
+def em_statistics(
+    block: RankingBlock, current: Prepared, frozen: Prepared | None = None, *, with_rates: bool = False
+) -> EmStatistics:
+    """The statistics of a block at the current parameters; posteriors at `frozen` ones, if given. See `plain.py`.
+
+    Rows of a group share one membership. A row with ties is the set of all its orders. Persons may have shares of
+    their own (`log_shares`). The rates, which LSR needs, are added up `with_rates`; rows with ties have none.
+
+    Examples
+    --------
+    >>> from plmix_dist.kernels import prepare
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block = RankingBlock.from_array([[1, 0, 2]])
+    >>> found = em_statistics(block, prepare(np.log([[0.5, 0.25, 0.25]]), np.zeros(1)))
+    >>> found.wins.tolist(), found.expected_wins.round(3).tolist()
+    ([[1.0, 1.0, 0.0]], [[1.167, 0.25, 0.583]])
+    """
+    if is_plain(block):
+        return _row_statistics(block, current, frozen, with_rates=with_rates)
+    block = unorder_last_ties(block)
+    ties = TiedRows.of(block)
+    here = None if ties is None else ties.places(current)
+    at_frozen = here if frozen is None or ties is None else ties.places(frozen)
+    logs = _logs(block, frozen or current, ties, at_frozen)
+    at = memberships(block, logs, frozen or current)
+    log_likelihood = float((at.weights * at.log_likelihoods).sum())
+    posteriors = at.by_row
+    shares = (at.weights[:, None] * at.posteriors).sum(axis=0)
+    if ties is None or here is None:
+        sums = statistics_at(block, current, posteriors, log_likelihood, with_rates=with_rates)
+        return sums._replace(shares=shares)
+    if with_rates:
+        raise SettingsError('rates are not computed for rows with ties; choose m_step="mm", or ties="expand"')
+    plain = np.setdiff1d(np.arange(block.n_rankings), ties.numbers)
+    sums = statistics_at(block.take(plain), current, posteriors[plain], log_likelihood)
+    expected_log_likelihood, wins, expected_wins = ties.sums(current, here, posteriors[ties.numbers])
+    return sums._replace(
+        shares=shares,
+        expected_log_likelihood=sums.expected_log_likelihood + expected_log_likelihood,
+        wins=sums.wins + wins,
+        expected_wins=sums.expected_wins + expected_wins,
+    )
+
+
+def is_plain(block: RankingBlock) -> bool:
+    """Whether the fused kernel can take a block: no groups, no ties, the same shares for all rows."""
+    return block.groups is None and block.log_shares is None and not block.has_ties
+
+
+def component_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
+    """(n_rankings, n_components): log Pr(row | component), summed over the orders of tied items."""
+    block = unorder_last_ties(block)
+    ties = TiedRows.of(block)
+    return _logs(block, params, ties, None if ties is None else ties.places(params))
+
+
+def _logs(block: RankingBlock, params: Prepared, ties: TiedRows | None, at: PlaceSums | None) -> NDArray[np.float64]:
+    logs = row_logs(block, params)
+    if ties is not None and at is not None:
+        logs[ties.numbers] = ties.logs(at)
+    return logs
+
+
+def memberships_at(block: RankingBlock, params: Prepared) -> Memberships:
+    """The membership of every person of a block at given parameters."""
+    return memberships(block, component_logs(block, params), params)
+
+
+def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row.
+
+    All rows of a group have the posterior of their person. The log-likelihood of a row is then that of the row given
+    the rows of the same person before it, divided by its weight: weights times log-likelihoods add up to that of the
+    person.
+    """
+    if is_plain(block):
+        return single_posteriors(block, params)
+    block = unorder_last_ties(block)
+    logs = component_logs(block, params)
+    at = memberships(block, logs, params)
+    if block.groups is None:
+        return at.log_likelihoods, at.posteriors
+    return conditional_log_likelihoods(block, logs, params), at.by_row

@@ -6,24 +6,19 @@ A ranking is a sequence of choices. At each choice some items are on offer and o
 item j with probability worth[k, j] / (sum of worth[k, i] over all items i on offer). The winner then leaves.
 
 Everything here is written for reading. The compiled kernels give the same numbers up to rounding, a thousand times as
-fast; `tests/test_plain_kernel.py` compares the two.
+fast; `tests/kernels/test_plain.py` compares the two.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
+from plmix_dist.kernels.draws import SweepSums
 from plmix_dist.kernels.em_pass import EmStatistics
-from plmix_dist.kernels.sweep_sums import SweepSums
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import RankingBlock
 
 
 def plain_em_statistics(
@@ -32,17 +27,10 @@ def plain_em_statistics(
     log_shares: NDArray[np.float64],
     posteriors: NDArray[np.float64] | None = None,
 ) -> EmStatistics:
-    """The statistics of a block, with rates.
+    """The statistics of a block, with rates, from log-worths (n_components, n_items) and log-shares (n_components,).
 
-    Parameters
-    ----------
-    block
-        The rankings.
-    log_worths : (n_components, n_items)
-    log_shares : (n_components,)
-    posteriors : (n_rankings, n_components) or None
-        The posterior of each row; None for those at the given parameters. With given posteriors the log-likelihood
-        is that of the given parameters all the same.
+    `posteriors` (n_rankings, n_components) replace those at the given parameters; the log-likelihood is that of the
+    given parameters all the same.
 
     Examples
     --------
@@ -58,7 +46,7 @@ def plain_em_statistics(
     wins, expected_wins = np.zeros((2, n_components, n_items))
     rates = np.zeros((n_components, n_items, n_items))
     for row in range(block.n_rankings):
-        logs = plain_row_log_likelihood(block, row, worths)
+        logs = _plain_row_log_likelihood(block, row, worths)
         joint = logs + log_shares
         total = np.logaddexp.reduce(joint)
         posterior = np.exp(joint - total) if posteriors is None else posteriors[row]
@@ -86,24 +74,8 @@ def plain_sweep_sums(
 ) -> SweepSums:
     """The sums of a Gibbs sweep over rows without weights, groups and ties.
 
-    Parameters
-    ----------
-    block
-        The rankings.
-    log_worths : (n_components, n_items)
-    log_shares : (n_components,)
-    uniforms : (n_rankings,)
-        Decide the component of each row.
-    exponentials : (n_choices,)
-        Exponential numbers of rate 1, one per choice, row by row.
-
-    Examples
-    --------
-    >>> from plmix_dist.rankings import RankingBlock
-    >>> block = RankingBlock.from_array([[1, 0, 2]])
-    >>> found = plain_sweep_sums(block, np.log([[2.0, 1.0, 1.0]]), np.zeros(1), np.array([0.5]), np.array([1.0, 3.0]))
-    >>> found.wins.tolist(), found.offers.tolist()
-    ([[1.0, 1.0, 0.0]], [[2.5, 0.25, 1.25]])
+    Log-worths are (n_components, n_items), log-shares (n_components,). `uniforms` (n_rankings,) decide the component of
+    each row; `exponentials` (n_choices,) have rate 1, one per choice, row by row.
     """
     n_components, n_items = log_worths.shape
     worths = np.exp(log_worths - log_worths.max(axis=1, keepdims=True))
@@ -111,7 +83,7 @@ def plain_sweep_sums(
     wins, offers = np.zeros((2, n_components, n_items))
     numbers = iter(exponentials)
     for row in range(block.n_rankings):
-        joint = plain_row_log_likelihood(block, row, worths) + log_shares
+        joint = _plain_row_log_likelihood(block, row, worths) + log_shares
         total = np.logaddexp.reduce(joint)
         log_likelihood += total
         k = int(np.searchsorted(np.cumsum(np.exp(joint - total)), uniforms[row], side="right"))
@@ -123,18 +95,8 @@ def plain_sweep_sums(
     return SweepSums(np.array(log_likelihood), shares, wins, offers)
 
 
-def plain_row_log_likelihood(
-    block: RankingBlock, row: int, worths: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """(n_components,): the log-probability of one row under each component, from worths (n_components, n_items).
-
-    Examples
-    --------
-    >>> from plmix_dist.rankings import RankingBlock
-    >>> block = RankingBlock.from_array([[1, 0, 2]])
-    >>> np.exp(plain_row_log_likelihood(block, 0, np.array([[2.0, 1.0, 1.0]]))).round(12).tolist()
-    [0.166666666667]
-    """
+def _plain_row_log_likelihood(block: RankingBlock, row: int, worths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n_components,): the log-probability of one row under each component, from worths (n_components, n_items)."""
     logs = np.zeros(len(worths))
     for winner, on_offer in plain_choices(block, row):
         logs += np.log(worths[:, winner] / worths[:, on_offer].sum(axis=1))
@@ -146,13 +108,6 @@ def plain_choices(block: RankingBlock, row: int) -> Iterator[tuple[int, list[int
 
     Unlisted items are on offer at every choice if they rank below, and at none if they were absent. One item alone is
     no choice.
-
-    Examples
-    --------
-    >>> from plmix_dist.rankings import RankingBlock
-    >>> block = RankingBlock.from_array([[2, 0]], n_items=3, unranked="below")
-    >>> list(plain_choices(block, 0))
-    [(2, [2, 0, 1]), (0, [0, 1])]
     """
     listed = block.items[block.offsets[row] : block.offsets[row + 1]].tolist()
     below = sorted(set(range(block.n_items)) - set(listed)) if block.below[row] else []

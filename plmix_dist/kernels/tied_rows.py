@@ -7,25 +7,26 @@ probability that the items of the place come first among what is left.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from plmix_dist.kernels.tied_integral import draw_order_by_integral, tie_by_integral
-from plmix_dist.kernels.tied_sets import TieSums, draw_order_by_subsets, tie_by_subsets
+from plmix_dist.kernels.prepared import Prepared
+from plmix_dist.kernels.tied_places import (
+    TieSums,
+    draw_order_by_integral,
+    draw_order_by_subsets,
+    tie_by_integral,
+    tie_by_subsets,
+)
+from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.kernels.prepared import Prepared
-    from plmix_dist.rankings import RankingBlock
-
 # Up to this many tied items the recursion over subsets is faster than the integral.
-MOST_BY_SUBSETS = 6
+_MOST_BY_SUBSETS = 6
 # Numbers held at once: subsets or nodes times cases.
 _MOST_NUMBERS = 1 << 21
 _NODES = 256
@@ -34,35 +35,18 @@ _MOST_CELLS = 1 << 22
 
 
 class PlaceSums(NamedTuple):
-    """What is known at given parameters.
+    """What is known at given parameters."""
 
-    Parameters
-    ----------
-    logs, offers : (n_places, n_components)
-        As in `TieSums`.
-    expected : (n_entries, n_components)
-        Expected wins of each item at its own place; 0 for items that are not ordered.
-    """
-
+    # logs, offers (n_places, n_components): as in `TieSums`.
     logs: NDArray[np.float64]
     offers: NDArray[np.float64]
+    # (n_entries, n_components): expected wins of each item at its own place; 0 for items that are not ordered.
     expected: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class TiedRows:
     """The rows of a block that have ties, cut into places.
-
-    Parameters
-    ----------
-    block
-        These rows alone.
-    numbers : (n_rows,)
-        Their numbers in the whole block.
-    starts, sizes, row : (n_places,)
-        The first entry of each place in `block.items`, how many items it has, and its row.
-    first_place : (n_rows + 1,)
-        The first place of each row, and the end.
 
     Examples
     --------
@@ -73,11 +57,16 @@ class TiedRows:
     ([1], [2, 1])
     """
 
+    # These rows alone.
     block: RankingBlock
+    # (n_rows,): their numbers in the whole block.
     numbers: NDArray[np.int64]
+    # starts, sizes, row (n_places,): the first entry of each place in `block.items`, how many items it has, and its
+    # row.
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
     row: NDArray[np.int64]
+    # (n_rows + 1,): the first place of each row, and the end.
     first_place: NDArray[np.int64]
 
     @classmethod
@@ -108,14 +97,7 @@ class TiedRows:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Expected log-likelihood (n_components,), wins and expected wins (n_components, n_items) of all rows.
 
-        Parameters
-        ----------
-        params
-            The parameters.
-        at
-            What `places` gives for them.
-        posteriors : (n_rows, n_components)
-            Those of the rows with ties.
+        `at` is what `places` gives for the parameters; posteriors are (n_rows, n_components).
         """
         block = self.block
         owner, items = block.row_of_item(), block.items.astype(np.intp)
@@ -140,13 +122,9 @@ class TiedRows:
     def drawn(
         self, params: Prepared, components: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[np.unsignedinteger]:
-        """(n_entries,): the items of all rows, tied ones in an order that is drawn given the component of each row.
+        """(n_entries,): the items of all rows, tied ones in an order drawn given the component (n_rows,) of each row.
 
-        Parameters
-        ----------
-        components : (n_rows,)
-        rng
-            Draws two numbers per place, and one per item.
+        `rng` draws two numbers per place, and one per item.
         """
         worths, items = _worths(params), self.block.items
         of_items = worths[items.astype(np.intp)]
@@ -160,7 +138,7 @@ class TiedRows:
             for begin in range(0, len(chosen), at_once):
                 places = chosen[begin : begin + at_once]
                 entries = self.starts[places] + np.arange(size)[:, None]
-                if size <= MOST_BY_SUBSETS:
+                if size <= _MOST_BY_SUBSETS:
                     order = draw_order_by_subsets(own[entries], rest[places], uniforms[entries])
                 else:
                     random = np.concatenate([uniforms[entries], of_place[:, places]])
@@ -206,9 +184,7 @@ class TiedRows:
         firsts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
         return np.add.reduceat(of_items[ordered], firsts, axis=0)
 
-    def _worth_unordered(
-        self, of_items: NDArray[np.float64], worths: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _worth_unordered(self, of_items: NDArray[np.float64], worths: NDArray[np.float64]) -> NDArray[np.float64]:
         """(n_rows, n_components): the worth of items on offer that a row does not order, listed or not."""
         unordered = self._place_of_entry() < 0
         owner = self.block.row_of_item()[unordered]
@@ -266,16 +242,16 @@ def _worths(params: Prepared) -> NDArray[np.float64]:
 
 
 def _cases_at_once(size: int) -> int:
-    return _MOST_NUMBERS // (1 << size if size <= MOST_BY_SUBSETS else _NODES)
+    return _MOST_NUMBERS // (1 << size if size <= _MOST_BY_SUBSETS else _NODES)
 
 
 def _tie_sums(worths: NDArray[np.float64], rest: NDArray[np.float64]) -> TieSums:
     """The sums over the orders of one place, from worths (n_tied, n_cases) and what comes after (n_cases,)."""
     if len(worths) == 1:
         on_offer = worths[0] + rest
-        # An item that is left alone is no choice.
+        # An item that is left alone is not a choice.
         chance, offers = worths / on_offer, np.where(rest > 0, 1 / on_offer, 0.0)
         return TieSums(np.log(chance[0]), np.where(rest > 0, chance, 0.0), offers)
-    if len(worths) <= MOST_BY_SUBSETS:
+    if len(worths) <= _MOST_BY_SUBSETS:
         return tie_by_subsets(worths, rest)
     return tie_by_integral(worths, rest)

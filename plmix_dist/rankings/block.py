@@ -53,7 +53,7 @@ class RankingBlock:
     """Rankings of `n_items` items, stored row after row without padding.
 
     Row r lists `n_listed[r]` items: first `n_ordered[r]` items in order, best first, then items that were
-    on offer but not ordered. `below[r]` says whether unlisted items were on offer, and so rank below.
+    on offer but not ordered. `below[r]` is whether unlisted items were on offer, and so rank below.
     Items are numbered from 0 and stored in the narrowest unsigned type.
 
     Parameters
@@ -245,19 +245,13 @@ class RankingBlock:
 
     def _select(self, rows: slice | NDArray[np.integer], listed: slice | NDArray[np.integer]) -> RankingBlock:
         """Take rows from the row columns and entries from the item columns."""
-        return RankingBlock(
-            items=self.items[listed],
-            n_listed=self.n_listed[rows],
-            n_ordered=self.n_ordered[rows],
-            below=self.below[rows],
-            n_items=self.n_items,
-            tied=None if self.tied is None else self.tied[listed],
-            weights=None if self.weights is None else self.weights[rows],
-            ids=None if self.ids is None else self.ids[rows],
-            groups=None if self.groups is None else self.groups[rows],
-            covariates=None if self.covariates is None else self.covariates[rows],
-            log_shares=None if self.log_shares is None else self.log_shares[rows],
-        )
+        columns = self.__getstate__()
+        n_items = columns.pop("n_items")
+        taken: dict[str, Any] = {
+            name: None if column is None else column[listed if name in ("items", "tied") else rows]
+            for name, column in columns.items()
+        }
+        return RankingBlock(n_items=n_items, **taken)
 
     def replace(self, **changes: Any) -> RankingBlock:
         """A block with some columns replaced.
@@ -267,8 +261,7 @@ class RankingBlock:
         >>> RankingBlock.from_array([[0, 1]]).replace(weights=np.array([2.0])).total_weight
         2.0
         """
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return RankingBlock(**(columns | changes))
+        return RankingBlock(**(self.__getstate__() | changes))
 
     def equals(self, other: RankingBlock) -> bool:
         """Whether both hold the same rankings, weights and labels in the same order.
@@ -325,7 +318,7 @@ class RankingBlock:
         >>> RankingBlock.from_array([[0, 1], [1, 0]], weights=[3, 1]).total_weight
         4.0
         """
-        from plmix_dist.rankings.validate import check_rows
+        from plmix_dist.rankings.checks import check_rows
 
         table = table_of(array)
         n_listed = row_lengths(table, first_row)
@@ -386,7 +379,7 @@ class RankingBlock:
         >>> RankingBlock.from_rows(rows, n_items=4).tied.tolist()
         [False, False, True]
         """
-        from plmix_dist.rankings.validate import check_rows
+        from plmix_dist.rankings.checks import check_rows
 
         rankings = [Ranking(*row) for row in rows]
         _check_rows_of_python(rankings, ids, groups)
@@ -399,10 +392,7 @@ class RankingBlock:
             n_listed=narrowest(np.array(n_listed, np.int64)),
             n_ordered=narrowest(np.array(n_ordered, np.int64)),
             below=np.array(
-                [
-                    ranking.unranked == "below" and n < n_items
-                    for ranking, n in zip(rankings, n_listed, strict=True)
-                ],
+                [ranking.unranked == "below" and n < n_items for ranking, n in zip(rankings, n_listed, strict=True)],
                 np.bool_,
             ),
             n_items=n_items,
@@ -428,18 +418,14 @@ def _flattened(rankings: Sequence[Ranking]) -> tuple[list[int], list[bool]]:
     return items, tied
 
 
-def _check_rows_of_python(
-    rankings: Sequence[Ranking], ids: Sequence[Any] | None, groups: Sequence[Any] | None
-) -> None:
+def _check_rows_of_python(rankings: Sequence[Ranking], ids: Sequence[Any] | None, groups: Sequence[Any] | None) -> None:
     """An error for what the columns of a block could not hold."""
     for number, ranking in enumerate(rankings):
         for item in (*ranking.offered, *(item for place in ranking.ordered for item in place)):
             if item < 0:
                 raise RankingError(f"row {number}: item {item} is out of range; items are numbered from 0")
         if ranking.unranked not in ("below", "absent"):
-            raise RankingError(
-                f'row {number}: unranked must be "below" or "absent", but got {ranking.unranked!r}'
-            )
+            raise RankingError(f'row {number}: unranked must be "below" or "absent", but got {ranking.unranked!r}')
     for name, labels in (("ids", ids), ("groups", groups)):
         if labels is not None and len(labels) != len(rankings):
             raise RankingError(f"expected {len(rankings)} {name}, one per ranking, but got {len(labels)}")
@@ -465,9 +451,7 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
         if all(column is None for column in columns):
             return None
         lengths = [len(block.items) if per_item else block.n_rankings for block in blocks]
-        return np.concatenate(
-            [filled(column, n, default) for column, n in zip(columns, lengths, strict=True)]
-        )
+        return np.concatenate([filled(column, n, default) for column, n in zip(columns, lengths, strict=True)])
 
     for name in ("ids", "groups"):
         present = {getattr(block, name) is not None for block in blocks if block.n_rankings}

@@ -73,7 +73,7 @@ def joined_labels(columns: Sequence[Labels | None]) -> Labels | None:
 
 
 def table_of(rows: Any) -> NDArray[Any]:
-    """Rows as an array; an error if they do not have the same length, or are no rows at all.
+    """Rows as an array; an error if they do not have the same length, or are not rows at all.
 
     Examples
     --------
@@ -94,14 +94,10 @@ def table_of(rows: Any) -> NDArray[Any]:
     try:
         return np.asarray(rows)
     except (TypeError, ValueError, OverflowError) as error:
-        lengths = (
-            [len(row) if hasattr(row, "__len__") else 0 for row in rows] if hasattr(rows, "__iter__") else []
-        )
+        lengths = [len(row) if hasattr(row, "__len__") else 0 for row in rows] if hasattr(rows, "__iter__") else []
         other = next((number for number, length in enumerate(lengths) if length != lengths[0]), None)
         if other is None:
-            raise RankingError(
-                f"expected an array of shape (rankings, places), best first: {error}"
-            ) from None
+            raise RankingError(f"expected an array of shape (rankings, places), best first: {error}") from None
         raise RankingError(
             f"row 0 has {lengths[0]} places and row {other} has {lengths[other]}; "
             "fill short rows with -1 to the same length"

@@ -26,42 +26,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Which items a set of rows places above which. `add_comparisons` joins those of several blocks.
-
-    Parameters
-    ----------
-    pairs : (n_pairs,)
-        Distinct `winner * n_items + loser` of neighbouring places.
-    rows_ending : (n_items,)
-        For each item, the number of top-k rows in which it is the last listed item.
-    listed : (n_listed,), listed_rows : (n_listed,)
-        Pairs `last * n_items + item`, and the number of top-k rows with this last item that list this item.
-    offered : (n_items,)
-        Whether each item was ever on offer, listed or not.
-
-    Examples
-    --------
-    >>> from plmix_dist.rankings.block import RankingBlock
-    >>> comparisons(RankingBlock.from_array([[0, 2, 1]])).pairs.tolist()  # 0 above 2, 2 above 1
-    [2, 7]
-    """
+    """Which items a set of rows places above which. `add_comparisons` joins those of several blocks."""
 
     n_items: int
-    pairs: NDArray[np.int64]
+    pairs: NDArray[np.int64]  # (n_pairs,): distinct `winner * n_items + loser` of neighbouring places
+    # (n_items,): for each item, the number of top-k rows in which it is the last listed item
     rows_ending: NDArray[np.int64]
+    # (n_listed,), listed_rows : (n_listed,): Pairs `last * n_items + item`, and the number of top-k rows
+    # with this last item that list this item
     listed: NDArray[np.int64]
     listed_rows: NDArray[np.int64]
-    offered: NDArray[np.bool_]
+    offered: NDArray[np.bool_]  # (n_items,): whether each item was ever on offer, listed or not
 
 
 def comparisons(block: RankingBlock, *, ties_compare: bool = True) -> Comparisons:
-    """The comparisons in the rows of a block.
+    """The comparisons in the rows of a block. `ties_compare`: tied items count as above each other.
 
-    Parameters
-    ----------
-    ties_compare
-        Whether tied items count as above each other, as in linear extensions. If all orders are summed over, a tie says
-        nothing about which of its items is above: its items are above what comes after them, and that is all.
+    So it is in linear extensions. If all orders are summed over, a tie does not show which of its items is above:
+    its items are above what comes after them, and that is all.
 
     Examples
     --------
@@ -144,9 +126,7 @@ def add_comparisons(parts: Iterable[Comparisons]) -> Comparisons:
     """
     all_parts = list(parts)
     listed, slot = np.unique(np.concatenate([part.listed for part in all_parts]), return_inverse=True)
-    counts = np.bincount(
-        slot, np.concatenate([part.listed_rows for part in all_parts]), minlength=len(listed)
-    )
+    counts = np.bincount(slot, np.concatenate([part.listed_rows for part in all_parts]), minlength=len(listed))
     return Comparisons(
         n_items=all_parts[0].n_items,
         pairs=np.unique(np.concatenate([part.pairs for part in all_parts])),
@@ -159,23 +139,11 @@ def add_comparisons(parts: Iterable[Comparisons]) -> Comparisons:
 
 @dataclass(frozen=True)
 class ComparisonGraph:
-    """Strongly connected groups of items. An estimate without a prior exists if there is only one group.
+    """Strongly connected groups of items. An estimate without a prior exists if there is only one group."""
 
-    Parameters
-    ----------
-    group : (n_items,)
-        The group of each item. Groups are numbered by size; the largest is 0.
-    never_offered, never_above, never_below : item numbers
-        Items that were never on offer, never above another item, never below another item.
-
-    Examples
-    --------
-    >>> from plmix_dist.rankings.block import RankingBlock
-    >>> comparison_graph(comparisons(RankingBlock.from_array([[0, 1], [1, 0]]))).n_groups
-    1
-    """
-
+    # (n_items,): the group of each item. Groups are numbered by size; the largest is 0
     group: NDArray[np.int64]
+    # item numbers: items that were never on offer, never above another item, never below another item
     never_offered: NDArray[np.int64]
     never_above: NDArray[np.int64]
     never_below: NDArray[np.int64]
@@ -204,9 +172,7 @@ def comparison_graph(found: Comparisons) -> ComparisonGraph:
     n_sparing = np.bincount(spared, minlength=n_items)
     is_below = (np.bincount(losers, minlength=n_items) > 0) | (n_sparing < len(ending))
     n_spared = np.bincount(spared_by, minlength=n_items)
-    is_above = (np.bincount(winners, minlength=n_items) > 0) | (
-        (found.rows_ending > 0) & (n_spared < n_items)
-    )
+    is_above = (np.bincount(winners, minlength=n_items) > 0) | ((found.rows_ending > 0) & (n_spared < n_items))
     sources, targets = _edges_to_all_but(ending, spared_by, spared, n_items)
     sources, targets = np.concatenate([winners, sources]), np.concatenate([losers, targets])
     n_nodes = max(n_items, int(targets.max(initial=0)) + 1, int(sources.max(initial=0)) + 1)

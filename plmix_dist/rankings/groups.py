@@ -1,7 +1,7 @@
-"""Groups: several rankings of one person, who has one membership. How many persons there are, and what each weighs.
+"""Which rows belong together: all rows of one person (groups), runs of rows (leaves), equal rows.
 
 Without groups every row is a person of its own, and a row of weight w stands for w persons. With groups a person counts
-once, and the weight of a row says how often this person gave that ranking.
+once, and the weight of a row is how often this person gave that ranking.
 """
 
 from __future__ import annotations
@@ -82,3 +82,153 @@ def person_of_row(block: RankingBlock) -> NDArray[np.int64]:
     """
     person: NDArray[np.int64] = np.cumsum(block.group_starts) - 1
     return person
+
+
+# Shares of a person: a multinomial logit on columns of the person.
+
+
+def log_shares_at(covariates: NDArray[np.float64], coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n_rows, n_components): log-shares of each row.
+
+    Columns are added one after the other, so the bits of a row depend on nothing but the row.
+
+    Examples
+    --------
+    >>> np.exp(log_shares_at(np.array([[0.0], [1.0]]), np.array([[0.0, 0.0], [0.0, np.log(3)]]))).round(6).tolist()
+    [[0.5, 0.5], [0.25, 0.75]]
+    """
+    # Components by rows: NumPy is slow along short last axes.
+    logits = np.tile(coefficients[:, :1], (1, len(covariates)))
+    for column in range(covariates.shape[1]):
+        logits += coefficients[:, column + 1, None] * covariates[:, column]
+    logits -= logits.max(axis=0)
+    logits -= np.log(np.exp(logits).sum(axis=0))
+    return np.ascontiguousarray(logits.T)
+
+
+def with_person_shares(block: RankingBlock, coefficients: NDArray[np.float64]) -> RankingBlock:
+    """The block with the log-shares of each row, made from its covariates.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> block = RankingBlock.from_array([[0, 1]]).replace(covariates=np.array([[1.0]]))
+    >>> shared = with_person_shares(block, np.array([[0.0, 0.0], [0.0, np.log(3)]]))
+    >>> np.exp(shared.log_shares).round(6).tolist()
+    [[0.25, 0.75]]
+    """
+    assert block.covariates is not None, "shares of persons need covariates"
+    return block.replace(log_shares=log_shares_at(block.covariates, coefficients))
+
+
+# Leaves: fixed runs of rows. Every sum is formed leaf by leaf, so bits do not depend on chunks or workers.
+
+SMALLEST_LEAF = 4096
+
+
+def default_leaf_rows(n_items: int) -> int:
+    """Rows per leaf: 4,096, and more for many items, so that adding statistics costs little beside the rows.
+
+    Examples
+    --------
+    >>> default_leaf_rows(100), default_leaf_rows(20_000)
+    (4096, 65536)
+    """
+    return max(SMALLEST_LEAF, 1 << (2 * n_items - 1).bit_length())
+
+
+def cut_leaves(n_rows: int, leaf_rows: int, group_starts: NDArray[np.bool_] | None = None) -> list[int]:
+    """Number of rows of each leaf of a partition.
+
+    Leaves have `leaf_rows` rows; the last has the rest. With groups a leaf ends earlier, after the last
+    group that fits. A group larger than a leaf is a leaf of its own.
+
+    Shapes: group_starts (n_rows,).
+
+    Examples
+    --------
+    >>> cut_leaves(10, 4)
+    [4, 4, 2]
+    >>> cut_leaves(6, 4, np.array([True, False, False, True, False, False]))
+    [3, 3]
+    """
+    if group_starts is None:
+        full, rest = divmod(n_rows, leaf_rows)
+        return [leaf_rows] * full + ([rest] if rest else [])
+    boundaries = np.append(np.flatnonzero(group_starts), n_rows)
+    leaves = []
+    start = 0
+    while start < n_rows:
+        last_that_fits = boundaries[np.searchsorted(boundaries, start + leaf_rows, side="right") - 1]
+        end = int(last_that_fits)
+        if end <= start:
+            end = int(boundaries[np.searchsorted(boundaries, start, side="right")])
+        leaves.append(end - start)
+        start = end
+    return leaves
+
+
+# Equal rows: merged into one row with the sum of their weights.
+
+_SHORT = 8
+
+
+def merge_equal_rows(block: RankingBlock) -> RankingBlock:
+    """Keep the first of each set of equal rows, with the sum of their weights.
+
+    Ids are dropped, because a merged row stands for several rankings. Rows with groups are an error,
+    because equal rankings of two people must stay separate.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> merged = merge_equal_rows(RankingBlock.from_array([[0, 1], [1, 0], [0, 1]]))
+    >>> merged.to_array().tolist(), merged.weights.tolist()
+    ([[0, 1], [1, 0]], [2.0, 1.0])
+    """
+    if block.groups is not None:
+        raise RankingError("rankings with groups cannot be merged; leave out the groups, or do not merge")
+    first_of = _first_equal_row(block)
+    kept, slot = np.unique(first_of, return_inverse=True)
+    weights = np.bincount(slot, weights=block.weights, minlength=len(kept)).astype(np.float64)
+    return block.replace(ids=None).take(kept).replace(weights=weights)
+
+
+def merge_if_short(block: RankingBlock) -> RankingBlock:
+    """Merge equal rows if the rankings are short. Long rankings rarely repeat, and the search costs time.
+
+    Blocks with groups, and blocks of more than 8 items per ranking on average, are returned as they are.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> merge_if_short(RankingBlock.from_array([[0, 1], [0, 1]])).weights.tolist()
+    [2.0]
+    """
+    if block.groups is not None or len(block.items) > _SHORT * block.n_rankings:
+        return block
+    return merge_equal_rows(block)
+
+
+def _first_equal_row(block: RankingBlock) -> NDArray[np.int64]:
+    """(n_rankings,): the number of the first row that equals each row."""
+    first_of = np.empty(block.n_rankings, np.int64)
+    for length in np.unique(block.n_listed).tolist():
+        rows = np.flatnonzero(block.n_listed == length)
+        _, first, slot = np.unique(_row_keys(block, rows, length), return_index=True, return_inverse=True)
+        first_of[rows] = rows[first][slot]
+    return first_of
+
+
+def _row_keys(block: RankingBlock, rows: NDArray[np.int64], length: int) -> NDArray[np.void]:
+    """(rows,): one key of fixed width per row. Rows of one length are equal if their keys are."""
+    entries = block.offsets[:-1][rows][:, None] + np.arange(length)
+    parts = [
+        np.ascontiguousarray(block.n_ordered[rows].astype(np.uint64)[:, None]).view(np.uint8),
+        block.below[rows][:, None].view(np.uint8),
+        np.ascontiguousarray(block.items[entries]).view(np.uint8).reshape(len(rows), -1),
+    ]
+    if block.tied is not None:
+        parts.append(block.tied[entries].view(np.uint8))
+    table = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    return table.view(np.dtype((np.void, table.shape[1]))).ravel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,11 +10,41 @@ import numpy as np
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.columns import Unranked, item_dtype, narrowest
-from plmix_dist.rankings.noise import NOISES
-from plmix_dist.values import one_of
+from plmix_dist.settings import one_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
+
+    Draw = Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.float64]]
+
+
+# Noise of random utilities: items are ranked by utility plus noise (Nguyen & Zhang 2023, Definition 1).
+
+
+def _gumbel(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Standard Gumbel. Minus the logarithm of an exponential time: the first to arrive has the highest utility."""
+    return -np.log(rng.standard_exponential(shape))
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Normal with variance 1/2."""
+    return rng.standard_normal(shape) * math.sqrt(0.5)
+
+
+def _exponential(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Exponential with mean 1."""
+    return rng.standard_exponential(shape)
+
+
+# With d = utility of i - utility of j, i ranks before j with probability
+# - gumbel: 1 / (1 + exp(-d)), the Plackett-Luce model;
+# - normal: Phi(d), Thurstone's model, which is what link="probit" inverts;
+# - exponential: 1 - exp(-d) / 2 for d >= 0, because the difference of two such noises is a Laplace variable.
+# To add a noise, add it here.
+NOISES: dict[str, Draw] = {"gumbel": _gumbel, "normal": _normal, "exponential": _exponential}
+
 
 # Random numbers drawn at once: enough for NumPy to be efficient, and 32 MB of memory at most.
 _BATCH_KEYS = 1 << 22
@@ -34,9 +65,7 @@ def draw_log_worths(
     """
     differing = n_items if differing is None else differing
     if not 1 <= differing <= n_items:
-        raise SettingsError(
-            f"differing must be between 1 and the number of items, {n_items}, but is {differing}"
-        )
+        raise SettingsError(f"differing must be between 1 and the number of items, {n_items}, but is {differing}")
     log_worths = np.zeros((n_components, n_items))
     log_worths[:, :differing] = rng.standard_normal((n_components, differing))
     return log_worths
@@ -54,23 +83,7 @@ def draw_rankings(
 ) -> tuple[RankingBlock, NDArray[np.int64]]:
     """Rankings drawn from a mixture, and the component of each.
 
-    Parameters
-    ----------
-    log_worths : (n_components, n_items)
-    shares : (n_components,)
-    length
-        How many items each ranking lists; all by default.
-    unranked
-        With a `length`: "below" gives the best `length` of all items; "absent" draws `length` items at
-        random for each ranking and orders them.
-    noise
-        Items are ordered by log-worth plus noise: "gumbel" gives Plackett-Luce models. Others are in `NOISES`.
-
-    Returns
-    -------
-    block
-        `n_rankings` rankings.
-    component : (n_rankings,)
+    Shapes: log_worths (n_components, n_items), shares (n_components,).
 
     Examples
     --------
@@ -128,16 +141,12 @@ def checked_length(length: int | None, n_items: int, unranked: Unranked | None) 
     return length
 
 
-def _arrival_times(
-    utilities: NDArray[np.float64], rng: np.random.Generator, noise: str
-) -> NDArray[np.float64]:
+def _arrival_times(utilities: NDArray[np.float64], rng: np.random.Generator, noise: str) -> NDArray[np.float64]:
     """Minus the random utilities. With Gumbel noise, logarithms of exponential arrival times."""
     return -NOISES[noise](rng, utilities.shape) - utilities
 
 
-def _best(
-    log_worths: NDArray[np.float64], length: int, rng: np.random.Generator, noise: str
-) -> NDArray[np.int64]:
+def _best(log_worths: NDArray[np.float64], length: int, rng: np.random.Generator, noise: str) -> NDArray[np.int64]:
     """(rows, length): the first items to arrive, in order."""
     times = _arrival_times(log_worths, rng, noise)
     if length > log_worths.shape[1] // 4:

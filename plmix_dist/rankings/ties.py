@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass
+from itertools import permutations
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from plmix_dist.rankings.block import RankingBlock
 
 
@@ -33,3 +38,160 @@ def unorder_last_ties(block: RankingBlock) -> RankingBlock:
     unordered = np.repeat(changes, block.n_listed) & (entries >= np.repeat(group_start, block.n_listed))
     tied = block.tied & ~unordered
     return block.replace(n_ordered=n_ordered.astype(block.n_ordered.dtype), tied=tied if tied.any() else None)
+
+
+# Linear extensions: the orders without ties that a row with ties allows, each with a part of the row's weight.
+
+MOST_EXTENSIONS = 24
+
+
+class _Extended(NamedTuple):
+    """Rows without ties."""
+
+    # The linear extensions of all rows, in the order of the rows. A row of weight w has m extensions of
+    # weight w / m
+    block: RankingBlock
+    row: NDArray[np.int64]  # (n_extensions,): the number of the row that each is an extension of
+
+    def mean_by_row(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mean over the extensions of each row, from one number or one line of numbers per extension."""
+        firsts = np.flatnonzero(np.diff(self.row, prepend=-1))
+        if len(firsts) == len(self.row):
+            return values
+        counts = np.diff(np.append(firsts, len(self.row)))
+        sums = np.add.reduceat(values, firsts, axis=0)
+        means: NDArray[np.float64] = sums / counts.reshape(-1, *[1] * (values.ndim - 1))
+        return means
+
+
+def extend_ties(block: RankingBlock) -> _Extended:
+    """All linear extensions of each row, or 24 draws of them.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import Ranking, RankingBlock
+    >>> rows = [Ranking(((2,), (0, 1), (3,)), (), "absent", 1.0)]
+    >>> extended = extend_ties(RankingBlock.from_rows(rows, n_items=4))
+    >>> extended.block.to_array().tolist(), extended.block.weights.tolist(), extended.row.tolist()
+    ([[2, 0, 1, 3], [2, 1, 0, 3]], [0.5, 0.5], [0, 0])
+    """
+    block = unorder_last_ties(block)
+    if block.tied is None or not block.n_rankings:
+        return _Extended(block.replace(tied=None), np.arange(block.n_rankings))
+    places = _places_of(block)
+    n_copies = np.minimum(places.n_extensions, MOST_EXTENSIONS).astype(np.int64)
+    row = np.repeat(np.arange(block.n_rankings), n_copies)
+    copy = np.arange(len(row)) - np.repeat(np.cumsum(n_copies) - n_copies, n_copies)
+    copies = block.take(row)
+    assert copies.tied is not None
+    weights = copies.row_weights / n_copies[row]
+    items = copies.items.copy()
+    # Only entries that are tied move, each within its place.
+    first = _first_entries(copies.tied)
+    moves = np.flatnonzero(np.bincount(first, minlength=len(first))[first] > 1)
+    owner = copies.row_of_item()[moves]
+    original = moves - copies.offsets[owner] + block.offsets[row[owner]]
+    keys = np.where(
+        places.n_extensions[row[owner]] > MOST_EXTENSIONS,
+        _random_keys(copies, moves, first, copy),
+        _listed_keys(places, original, moves - first[moves], copy[owner]),
+    )
+    items[moves] = copies.items[moves[np.lexsort((keys, first[moves]))]]
+    return _Extended(copies.replace(items=items, tied=None, weights=weights), row)
+
+
+class _Places(NamedTuple):
+    """Places of a block."""
+
+    # (n_rankings,): the number of linear extensions of each row; large ones are infinite
+    n_extensions: NDArray[np.float64]
+    # (n_entries,): the number of items at the place of each entry, and the number of orders of all earlier
+    # places of its row, which is right for rows with at most 24 extensions
+    sizes: NDArray[np.int64]
+    strides: NDArray[np.int64]
+
+
+def _places_of(block: RankingBlock) -> _Places:
+    assert block.tied is not None
+    starts = np.flatnonzero(~block.tied)
+    sizes = np.diff(np.append(starts, len(block.items)))
+    factorials = np.array([float(math.factorial(min(size, 170))) for size in range(int(sizes.max()) + 1)])
+    orders, first_place = factorials[sizes], np.searchsorted(starts, block.offsets[:-1])
+    with np.errstate(over="ignore"):
+        n_extensions = np.multiply.reduceat(orders, first_place)
+    # Logarithms of products of at most 24 are exact enough to be rounded.
+    so_far = np.concatenate([[0.0], np.cumsum(np.log(orders))])
+    n_places = np.diff(np.append(first_place, len(starts)))
+    logs = so_far[:-1] - np.repeat(so_far[first_place], n_places)
+    strides = np.rint(np.exp(np.minimum(logs, 40.0))).astype(np.int64)
+    return _Places(n_extensions, np.repeat(sizes, sizes), np.repeat(strides, sizes))
+
+
+def _first_entries(tied: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """(n_entries,): the first entry of the place of each entry."""
+    return np.maximum.accumulate(np.where(tied, 0, np.arange(len(tied))))
+
+
+def _listed_keys(
+    places: _Places, entries: NDArray[np.int64], within: NDArray[np.int64], copy: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where each entry goes within its place, if the copies of a row go through all its extensions.
+
+    Shapes: entries, within, copy (n_moves,).
+    """
+    keys = within.copy()
+    sizes = places.sizes[entries]
+    for size in range(2, 5):  # a place of five items has more orders than are listed
+        table = np.array(list(permutations(range(size))))
+        chosen = np.flatnonzero(sizes == size)
+        digit = copy[chosen] // places.strides[entries[chosen]] % len(table)
+        keys[chosen] = table[digit, within[chosen]]
+    return keys
+
+
+def _random_keys(
+    copies: RankingBlock, moves: NDArray[np.int64], first: NDArray[np.int64], copy: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """(n_moves,): random numbers that depend on the ranking, the item and the draw; odd draws reverse even ones."""
+    items = copies.items.astype(np.uint64)
+    place = first - np.repeat(copies.offsets[:-1], copies.n_listed)
+    # The order in which tied items were written does not matter to a sum.
+    own = _mixed(items + (place.astype(np.uint64) << np.uint64(32)))
+    ranking = np.add.reduceat(own, copies.offsets[:-1])
+    draw = copy.astype(np.uint64) // np.uint64(2)
+    owner = copies.row_of_item()[moves]
+    mixed = _mixed(_mixed(items[moves] + np.uint64(1)) + _mixed(ranking + draw)[owner])
+    keys = (mixed >> np.uint64(2)).astype(np.int64)
+    return np.where(copy[owner] % 2 == 1, -keys, keys)
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers whose bits depend on all bits of the given ones (splitmix64)."""
+    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+# Ways of treating ties, one value each: what happens when rows are read, and what the E-step does then.
+
+
+@dataclass(frozen=True)
+class TieTreatment:
+    """One way of treating ties. To add one, add its value to `TIES`."""
+
+    name: str  # What users type as ties
+    # Whether rows become linear extensions when they are read. Otherwise ties stay, and kernels sum over
+    # them
+    extends: bool
+    redraws: bool  # Whether every pass draws one linear extension per row from the current fit
+
+    def on_reading(self, block: RankingBlock) -> RankingBlock:
+        """What a block becomes when it is read."""
+        return extend_ties(block).block if self.extends else block
+
+
+_EXPAND = TieTreatment("expand", extends=True, redraws=False)
+MARGINAL = TieTreatment("marginal", extends=False, redraws=False)
+_RESAMPLE = TieTreatment("resample", extends=False, redraws=True)
+TIES = {treatment.name: treatment for treatment in (_EXPAND, MARGINAL, _RESAMPLE)}

@@ -1,125 +1,182 @@
-"""Warnings in words: what a reader should know before trusting a fit, and what to do about it."""
+"""Cautions in words: what a reader should know before trusting a fit, what to do about it, and what was checked."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.display.labels import count, percent, plain_label
+from plmix_dist.display.marks import count, percent, plain_label
+from plmix_dist.report.components import MembershipSums, group_names
+from plmix_dist.report.history import n_independent
+from plmix_dist.uncertainty.results import StandardErrors
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from plmix_dist.report.belonging import Belonging
-    from plmix_dist.uncertainty.results import StandardErrors
-
-# Components with a smaller share rest on few rankings.
+# Groups with a smaller share rest on few rankings.
 _SMALL_SHARE = 0.02
-# A component that is less certain than this of what belongs to it is hard to tell from the others.
+# A group that is less certain than this of what belongs to it is hard to tell from the others.
 _UNCERTAIN = 0.6
+# Where fewer memberships are certain, groups are tendencies.
+_FEW_CERTAIN = 0.5
 _MOST_NAMES = 5
 
 
-class Caution(NamedTuple):
+class _Caution(NamedTuple):
     """A warning: a few words, and a sentence or two."""
 
     title: str
     text: str
 
 
-def cautions_of(model: Any, belonging: Belonging | None, errors: StandardErrors | None) -> list[Caution]:
-    """Everything that a reader should know first; an empty list if there is nothing.
+class _Checked(NamedTuple):
+    """What was looked at and is well, and what could not be looked at, in words."""
 
-    Examples
-    --------
-    >>> from plmix_dist import PlackettLuceMixture
-    >>> model = PlackettLuceMixture(1).fit([[0, 1, 2], [2, 1, 0]])
-    >>> cautions_of(model, None, None)
-    []
-    """
+    well: list[str]
+    unknown: list[str]
+
+
+def cautions_of(
+    model: Any,
+    memberships: MembershipSums | None,
+    errors: StandardErrors | None,
+    groups: Sequence[str] | None = None,
+) -> list[_Caution]:
+    """Everything that a reader should know first; an empty list if there is nothing."""
+    names = list(groups or group_names(len(model.shares_)))
+    init = getattr(model, "init_", {})
     found = [
         *_of_the_end(model),
-        *_of_the_search(model.init_.get("search")),
-        *_of_identifiability(model.about_.get("data") or {}, len(model.shares_)),
-        *_of_components(model, belonging),
-        *_of_failures(model.init_.get("failed_starts") or []),
+        *_of_the_search(init.get("search")),
+        *_of_identifiability(_data(model), len(model.shares_)),
+        *_of_groups(model, names),
+        *_of_memberships(memberships, names),
+        *_of_failures(init.get("failed_starts") or []),
     ]
     return [*found, *(_of_errors(errors) if errors is not None else [])]
 
 
-def _of_the_end(model: Any) -> list[Caution]:
-    if model.converged_ is False:
-        gradient = "" if model.gradient_norm_ is None else f" (gradient {model.gradient_norm_:.1e})"
-        text = (
-            f"The fit stopped after {count(model.n_iter_)} iterations before it had settled{gradient}. The numbers "
-            "below may still change; fit again with a larger max_iter."
+def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bool) -> _Checked:
+    """What a page without cautions rests on, and what it does not know."""
+    n_components, search = len(model.shares_), getattr(model, "init_", {}).get("search")
+    known, is_sampled = _data(model).get("identifiability"), hasattr(model, "diagnostics_")
+    several = n_components > 1
+    looks = [
+        (model.converged_ is not None, "the chains agree" if is_sampled else "the fit settled", "how the fit ended"),
+        (has_intervals, "intervals are shown", "how certain the numbers are"),
+    ]
+    if several and not is_sampled:
+        found = "" if search is None else f"{count(n_independent(search))} starts from different places ended here"
+        looks.append((search is not None, found, "whether other starts lead to a better solution"))
+    if several:
+        by_person = bool(_data(model).get("by_person"))
+        looks.append(
+            (
+                known is not None and not by_person,
+                f"such rankings can tell {n_components} groups apart",
+                f"whether such rankings can tell {n_components} groups apart",
+            )
         )
-        return [Caution("Not converged", text)]
-    return []
+        certain = "" if memberships is None else f"{percent(memberships.share_certain)} of memberships are certain"
+        looks.append((memberships is not None, certain, "how certain memberships are"))
+    return _Checked([well for yes, well, _ in looks if yes], [unknown for yes, _, unknown in looks if not yes])
 
 
-def _of_the_search(search: Mapping[str, int] | None) -> list[Caution]:
-    if not search or search["n_starts"] < 2 or search["n_best"] > 1:
+def _data(model: Any) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = (getattr(model, "about_", None) or {}).get("data") or {}
+    return found
+
+
+def _of_the_end(model: Any) -> list[_Caution]:
+    if model.converged_ is not False:
         return []
+    if hasattr(model, "diagnostics_"):
+        largest = model.diagnostics_.largest_r_hat
+        text = (
+            f"The chains do not agree: the largest R-hat is {largest:.3g}, where at most 1.05 "
+            "is wanted. Do not rely on means and intervals below; sample again with larger n_warmup and n_draws, or "
+            "with fewer groups."
+        )
+        return [_Caution("The chains have not mixed", text)]
+    gradient = getattr(model, "gradient_norm_", None)
+    words = "" if gradient is None else f" (gradient {gradient:.1e})"
     text = (
-        f"Of {count(search['n_starts'])} starts, only one ended at the solution that is shown. There may be a better "
-        "one: fit again with another seed or a larger n_init, or choose fewer components."
+        f"The fit stopped after {count(model.n_iter_)} iterations before it had settled{words}. The numbers below may "
+        "still change; fit again with a larger max_iter, or with fewer groups."
     )
-    return [Caution("The best solution was found only once", text)]
+    return [_Caution("Not converged", text)]
 
 
-def _of_identifiability(data: Mapping[str, Any], n_components: int) -> list[Caution]:
+def _of_the_search(search: Mapping[str, int] | None) -> list[_Caution]:
+    if not search or search["n_starts"] < 2 or n_independent(search) > 1:
+        return []
+    varied = " Others that ended there were variations of it." if search["n_best"] > 1 else ""
+    text = (
+        f"Of {count(search['n_starts'])} starts, only one ended at the solution that is shown.{varied} There may be "
+        " a better one: fit again with another seed or a larger n_init, or choose fewer groups."
+    )
+    return [_Caution("The best solution was found only once", text)]
+
+
+def _of_identifiability(data: Mapping[str, Any], n_components: int) -> list[_Caution]:
     known = data.get("identifiability")
     if not known or data.get("by_person") or n_components <= known["generic"]:
         return []
     described = re.sub(r", which count like \d+ items", "", known["described"])
     text = (
         f"{described[0].upper()}{described[1:]}. From such rankings, at most {known['generic']} "
-        f"component{'s'[: known['generic'] != 1]} can be told apart for certain, and {n_components} were fitted. "
-        "Other components may describe the data equally well, so take the portraits of single components with care. "
+        f"group{'s'[: known['generic'] != 1]} can be told apart for certain, and {n_components} were fitted. "
+        "Other groups may describe the data equally well, so take the portraits of single groups with care. "
         "What all of them together predict is not affected."
     )
-    return [Caution("More components than the data can tell apart for certain", text)]
+    return [_Caution("More groups than the data can tell apart for certain", text)]
 
 
-def _of_components(model: Any, belonging: Belonging | None) -> list[Caution]:
+def _of_groups(model: Any, names: Sequence[str]) -> list[_Caution]:
     found = []
-    if model.events_:
+    events = getattr(model, "events_", [])
+    if events:
         actions = {"reseed": "was started again", "drop": "was dropped"}
-        told = ", ".join(
-            f"component {event.get('component')} {actions.get(str(event.get('action')), str(event.get('action')))}"
-            for event in model.events_
-        )
-        found.append(Caution("A component lost all its rankings on the way", f"During the fit: {told}."))
-    small = [number for number, share in enumerate(model.shares_) if share < _SMALL_SHARE]
+        told = [actions.get(str(event.get("action")), str(event.get("action"))) for event in events]
+        text = f"During the fit a group {' and one '.join(dict.fromkeys(told))}."
+        found.append(_Caution("A group lost all its rankings on the way", text))
+    small = [names[number] for number, share in enumerate(model.shares_) if share < _SMALL_SHARE]
     if small:
         text = (
-            f"Component{'s'[: len(small) != 1]} {_listed(small)}: a share below {percent(_SMALL_SHARE)}. What is "
-            "said of it rests on few rankings."
+            f"{_listed(small)}: a share below {percent(_SMALL_SHARE)}. What is said of "
+            f"{'it' if len(small) == 1 else 'them'} rests on few rankings."
         )
-        found.append(Caution("A very small component", text))
-    if belonging is not None and len(model.shares_) > 1:
-        unsure = np.flatnonzero(~(belonging.certainty >= _UNCERTAIN)).tolist()
-        if unsure:
-            text = (
-                f"Component{'s'[: len(unsure) != 1]} {_listed(unsure)}: the rankings that belong there most probably "
-                f"do so with a mean probability below {percent(_UNCERTAIN)}. Read it as a tendency, not as a group."
-            )
-            found.append(Caution("Memberships are uncertain", text))
+        found.append(_Caution("A very small group", text))
     return found
 
 
-def _of_failures(failed: list[Any]) -> list[Caution]:
+def _of_memberships(memberships: MembershipSums | None, names: Sequence[str]) -> list[_Caution]:
+    if memberships is None or len(names) == 1:
+        return []
+    unsure = [names[number] for number in np.flatnonzero(~(memberships.certainty >= _UNCERTAIN)).tolist()]
+    found = []
+    if memberships.share_certain < _FEW_CERTAIN:
+        found.append(
+            f"Only {percent(memberships.share_certain)} belong to one group with a probability of 90\xa0% or more: the "
+            "groups overlap. Read them as tendencies, and do not sort people by them."
+        )
+    if unsure:
+        found.append(
+            f"{_listed(unsure)}: what belongs there most probably does so with a mean probability below "
+            f"{percent(_UNCERTAIN)}."
+        )
+    return [_Caution("Memberships are uncertain", " ".join(found))] if found else []
+
+
+def _of_failures(failed: list[Any]) -> list[_Caution]:
     if not failed:
         return []
     reason = plain_label(failed[0].get("error", "")) if isinstance(failed[0], dict) else ""
     text = f"{count(len(failed))} of the starts ended with an error. The first: {reason}"
-    return [Caution("Some starts failed", text)]
+    return [_Caution("Some starts failed", text)]
 
 
-def _of_errors(errors: StandardErrors) -> list[Caution]:
+def _of_errors(errors: StandardErrors) -> list[_Caution]:
     if not errors.unidentified:
         return []
     names = [plain_label(name, 40) for one in errors.unidentified for name in one.items]
@@ -129,12 +186,10 @@ def _of_errors(errors: StandardErrors) -> list[Caution]:
         f"The rankings say nothing, or next to nothing, about: {', '.join(distinct[:_MOST_NAMES])}{more}. "
         "Their numbers come from the prior."
     )
-    return [Caution("Too little data for some items", text)]
+    return [_Caution("Too little data for some items", text)]
 
 
-def _listed(numbers: list[int]) -> str:
-    return (
-        " and ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])])
-        if numbers[1:]
-        else str(numbers[0])
-    )
+def _listed(names: Sequence[str]) -> str:
+    shown = [plain_label(name, 60) for name in names]
+    found = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+    return f"{found[0].upper()}{found[1:]}"

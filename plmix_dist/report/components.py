@@ -1,4 +1,4 @@
-"""What each component likes, how sure that is, and what sets it apart from the mixture: numbers for the page.
+"""What each group likes, how sure that is, and what sets it apart from the mixture: numbers for the page.
 
 The scale is the chance that an item ranks above an item of average log-worth. It does not depend on how many items
 there are, a half means average, and the ends of intervals of log-worths carry over.
@@ -6,24 +6,29 @@ there are, a half means average, and the ends of intervals of log-worths carry o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import permutations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit
 
-from plmix_dist.choices import choice_probabilities
+from plmix_dist.display.marks import Html, label, percent
+from plmix_dist.errors import SettingsError
+from plmix_dist.kernels import Prepared
+from plmix_dist.passes.request import Aggregation
+from plmix_dist.prediction.choices import choice_probabilities
+from plmix_dist.prediction.posteriors import posteriors_by_ranking, prepared_first
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.groups import with_person_shares
+from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.uncertainty.results import Interval
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.mixture import MixtureParams
-    from plmix_dist.uncertainty.results import StandardErrors
-
-# Up to so many items a component shows all of them; of more, so many of the best.
+# Show all items of a component up to 15, otherwise the best 10.
 _SHOW_ALL = 15
 _MOST_SHOWN = 10
-# What sets a component apart: so many items above and below the mixture, if they differ by at least this chance.
+# What sets a component apart: up to 4 items above and 4 below the mixture, if they differ by at least this chance.
 _MOST_APART = 4
 _APART = 0.05
 _PLACES = 3
@@ -31,29 +36,18 @@ _BEGINNINGS = 3
 _HEAT_ROWS = 24
 
 
-class Scale(NamedTuple):
-    """Chances to rank above an average item.
+class _Scale(NamedTuple):
+    """Chances to rank above an average item."""
 
-    Parameters
-    ----------
-    chance, low, high : (n_components, n_items)
-        `low` and `high` are NaN where there is no interval.
-    overall : (n_items,)
-        The mean over components by their shares.
-    first : (n_components, n_items)
-        The probability to be chosen first from all items.
-    first_overall : (n_items,)
-    """
-
-    chance: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    overall: NDArray[np.float64]
-    first: NDArray[np.float64]
-    first_overall: NDArray[np.float64]
+    chance: Floats  # (n_components, n_items)
+    low: Floats  # (n_components, n_items): NaN where there is no interval
+    high: Floats
+    overall: Floats  # (n_items,): the mean over components by their shares
+    first: Floats  # (n_components, n_items): the probability to be chosen first from all items
+    first_overall: Floats  # (n_items,)
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     """An item in a component."""
 
     item: int
@@ -63,7 +57,7 @@ class Line(NamedTuple):
     first: float
 
 
-class Apart(NamedTuple):
+class _Apart(NamedTuple):
     """An item that a component ranks differently: its chance here and overall, and the ratio of first choices."""
 
     item: int
@@ -72,91 +66,69 @@ class Apart(NamedTuple):
     lift: float
 
 
-class Beginning(NamedTuple):
+class _Beginning(NamedTuple):
     """The first places of a ranking: their items, best first, and how probable these places are."""
 
     items: tuple[int, ...]
     probability: float
 
 
-class ComponentView(NamedTuple):
-    """All that the page says about one component.
+class _ComponentView(NamedTuple):
+    """All that the page shows of one component."""
 
-    Parameters
-    ----------
-    number
-        From 0, as everywhere in Python and in files.
-    share, low, high
-        Its share, and the interval of it; NaN where there is none.
-    lines
-        Items by worth, best first.
-    n_more
-        How many items are left out.
-    liked, disliked
-        What sets it apart, the largest difference first.
-    best
-        The items of largest worth.
-    beginnings
-        The most probable first places.
-    """
-
-    number: int
+    number: int  # from 0, as everywhere in Python and in files
     share: float
-    low: float
+    low: float  # interval of the share; NaN where there is none
     high: float
-    lines: list[Line]
-    n_more: int
-    liked: list[Apart]
-    disliked: list[Apart]
-    best: list[int]
-    beginnings: list[Beginning]
+    lines: list[_Line]  # items by worth, best first
+    n_more: int  # how many items are left out
+    liked: list[_Apart]  # what sets it apart, the largest difference first
+    disliked: list[_Apart]
+    best: list[int]  # the items of largest worth
+    last: int  # the item of least worth
+    beginnings: list[_Beginning]  # the most probable first places
 
 
-def scale_of(mixture: MixtureParams, errors: StandardErrors | None) -> Scale:
-    """Worths on a scale that needs no statistics.
+def group_names(n_components: int, given: Sequence[str] | None = None) -> list[str]:
+    """What groups are called: as given, or by their numbers from 1."""
+    if given is None:
+        return [f"group {number}" for number in range(1, n_components + 1)]
+    names = [given] if isinstance(given, str) else [str(name) for name in given]
+    if len(names) != n_components or len(set(names)) != n_components or not all(name.strip() for name in names):
+        raise SettingsError(
+            f"names must be {n_components} different name{'s'[: n_components != 1]}, one per component, the largest "
+            f"share first, but {'are' if len(names) != 1 else 'is'} {', '.join(map(repr, names)) or 'none'}"
+        )
+    return names
 
-    Examples
-    --------
-    >>> from plmix_dist.mixture import MixtureParams
-    >>> scale_of(MixtureParams.of(np.log([[3.0, 1.0 / 3.0]]), None, ["tea", "mate"]), None).chance.round(6).tolist()
-    [[0.75, 0.25]]
-    """
+
+def scale_of(mixture: MixtureParams, intervals: Interval | None) -> _Scale:
+    """Worths on a scale that needs no statistics."""
     logs = mixture.log_worths
     chance = expit(logs)
     low = high = np.full(logs.shape, np.nan)
-    if errors is not None:
-        low, high = (expit(end) for end in errors.intervals().log_worths)
+    if intervals is not None:
+        low, high = (expit(end) for end in intervals.log_worths)
     first = choice_probabilities(logs)
-    return Scale(chance, low, high, mixture.shares @ chance, first, mixture.shares @ first)
+    return _Scale(chance, low, high, mixture.shares @ chance, first, mixture.shares @ first)
 
 
-def component_views(
-    mixture: MixtureParams, scale: Scale, errors: StandardErrors | None
-) -> list[ComponentView]:
-    """One view per component.
-
-    Examples
-    --------
-    >>> from plmix_dist.mixture import MixtureParams
-    >>> mixture = MixtureParams.of([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]], [0.6, 0.4], ["tea", "mate", "milk"])
-    >>> views = component_views(mixture, scale_of(mixture, None), None)
-    >>> views[1].beginnings[0].items, [apart.item for apart in views[1].liked]
-    ((1, 2, 0), [1])
-    """
+def component_views(mixture: MixtureParams, scale: _Scale, intervals: Interval | None) -> list[_ComponentView]:
+    """One view per component."""
     lows = highs = np.full(mixture.n_components, np.nan)
-    if errors is not None:
-        lows, highs = errors.intervals().shares
+    if intervals is not None:
+        lows, highs = intervals.shares
     return [
         _view(number, mixture, scale, float(lows[number]), float(highs[number]))
         for number in range(mixture.n_components)
     ]
 
 
-def _view(number: int, mixture: MixtureParams, scale: Scale, low: float, high: float) -> ComponentView:
+def _view(number: int, mixture: MixtureParams, scale: _Scale, low: float, high: float) -> _ComponentView:
     order = np.argsort(-mixture.log_worths[number], kind="stable")
     shown = order if mixture.n_items <= _SHOW_ALL else order[:_MOST_SHOWN]
     lines = [
-        Line(
+        _Line(
             int(item), *(float(values[number, item]) for values in (scale.chance, scale.low, scale.high, scale.first))
         )
         for item in shown
@@ -164,32 +136,33 @@ def _view(number: int, mixture: MixtureParams, scale: Scale, low: float, high: f
     gain = scale.chance[number] - scale.overall
     by_gain = np.argsort(-gain, kind="stable")
     liked = [_apart(number, int(item), scale) for item in by_gain[:_MOST_APART] if gain[item] >= _APART]
-    disliked = [
-        _apart(number, int(item), scale) for item in by_gain[::-1][:_MOST_APART] if gain[item] <= -_APART
-    ]
+    disliked = [_apart(number, int(item), scale) for item in by_gain[::-1][:_MOST_APART] if gain[item] <= -_APART]
     share = float(mixture.shares[number])
     best = [int(item) for item in order[:_PLACES]]
-    beginnings = most_probable_beginnings(mixture.log_worths[number])
+    beginnings = _most_probable_beginnings(mixture.log_worths[number])
     n_more = len(order) - len(shown)
-    return ComponentView(number, share, low, high, lines, n_more, liked, disliked, best, beginnings)
+    return _ComponentView(number, share, low, high, lines, n_more, liked, disliked, best, int(order[-1]), beginnings)
 
 
-def most_probable_beginnings(log_worths: NDArray[np.float64], n_places: int = _PLACES) -> list[Beginning]:
-    """The three most probable orders of the first places in one component.
+def group_sentence(view: _ComponentView, names: Sequence[str], unit: str) -> Html:
+    """One group in words: how large it is, what it ranks first and last, and how it differs from all together."""
+    found = f"{percent(view.share)} of the {unit}s. They rank {_listed(view.best, names)} highest"
+    if view.last not in view.best:
+        found += f" and {_listed([view.last], names)} lowest"
+    apart = [("more", view.liked), ("less", view.disliked)]
+    words = [f"{_listed([one.item for one in some[:2]], names)} {how}" for how, some in apart if some]
+    return Html(f"{found}. Compared with everyone, they like {' and '.join(words)}." if words else f"{found}.")
+
+
+def _listed(items: Sequence[int], names: Sequence[str]) -> str:
+    shown = [label(names[item]) for item in items]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+def _most_probable_beginnings(log_worths: Floats, n_places: int = _PLACES) -> list[_Beginning]:
+    """The three most probable orders of the first places in one component, from its log-worths (n_items,).
 
     They use none but the best `n_places + 2` items: a better item in place of a worse one is always more probable.
-
-    Parameters
-    ----------
-    log_worths : (n_items,)
-    n_places
-        How many places.
-
-    Examples
-    --------
-    >>> found = most_probable_beginnings(np.log([3.0, 2.0, 1.0]), n_places=1)
-    >>> [(one.items, round(one.probability, 4)) for one in found]
-    [((0,), 0.5), ((1,), 0.3333), ((2,), 0.1667)]
     """
     n_places = min(n_places, len(log_worths))
     candidates = np.argsort(-log_worths, kind="stable")[: n_places + _BEGINNINGS - 1].tolist()
@@ -198,28 +171,83 @@ def most_probable_beginnings(log_worths: NDArray[np.float64], n_places: int = _P
     for items in permutations(candidates, n_places):
         taken = np.cumsum([0.0, *worths[list(items[:-1])]])
         left = np.maximum(1.0 - taken, worths[list(items)])  # rounding may leave less than the item itself
-        found.append(Beginning(items, float(np.prod(worths[list(items)] / left))))
+        found.append(_Beginning(items, float(np.prod(worths[list(items)] / left))))
     return sorted(found, key=lambda one: -one.probability)[:_BEGINNINGS]
 
 
-def _apart(number: int, item: int, scale: Scale) -> Apart:
+def _apart(number: int, item: int, scale: _Scale) -> _Apart:
     lift = float(scale.first[number, item] / max(scale.first_overall[item], np.finfo(np.float64).tiny))
-    return Apart(item, float(scale.chance[number, item]), float(scale.overall[item]), lift)
+    return _Apart(item, float(scale.chance[number, item]), float(scale.overall[item]), lift)
 
 
-def items_that_differ(scale: Scale, most: int = _HEAT_ROWS) -> list[int]:
-    """The items of a heat map: all of a few, else those on which components differ most; best overall first.
-
-    Examples
-    --------
-    >>> from plmix_dist.mixture import MixtureParams
-    >>> mixture = MixtureParams.of([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]], [0.6, 0.4], ["tea", "mate", "milk"])
-    >>> items_that_differ(scale_of(mixture, None), most=2)
-    [0, 1]
-    """
+def items_that_differ(scale: _Scale, most: int = _HEAT_ROWS) -> list[int]:
+    """The items of a heat map: all of a few, else those on which components differ most; best overall first."""
     n_items = scale.chance.shape[1]
     chosen = np.arange(n_items)
     if n_items > most:
         spread = scale.chance.max(axis=0) - scale.chance.min(axis=0)
         chosen = np.sort(np.argsort(-spread, kind="stable")[:most])
     return [int(item) for item in chosen[np.argsort(-scale.overall[chosen], kind="stable")]]
+
+
+# How certain memberships are, summed over all rankings in one pass.
+
+_N_BINS = 20
+# A membership is certain from this probability on.
+_CERTAIN = 0.9
+
+
+class MembershipSums(NamedTuple):
+    """Memberships of all rankings; of all persons where rankings have groups."""
+
+    # (n_components, n_bins): weight by the most probable component, and by its probability in bins from 0 to 1.
+    histogram: Floats
+    # (n_components, n_components): [k, j] is the sum of the probabilities of j over what belongs most probably to k.
+    together: Floats
+    certain: Floats  # (n_components,): weight of memberships of at least 90 %
+    weight: Floats  # (n_components,): weight of what belongs most probably to k
+
+    @property
+    def certainty(self) -> Floats:
+        """(n_components,): the mean probability of the most probable component; NaN where nothing belongs."""
+        total: Floats = np.where(self.weight > 0, self.weight, np.nan)
+        found: Floats = np.diag(self.together) / total
+        return found
+
+    @property
+    def share_certain(self) -> float:
+        """The share of memberships of at least 90 %."""
+        return float(self.certain.sum() / self.weight.sum())
+
+
+def membership_sums(posteriors: Floats, weights: Floats) -> MembershipSums:
+    """Sums over memberships (n_rankings, n_components) with weights (n_rankings,)."""
+    n_components = posteriors.shape[1]
+    component = posteriors.argmax(axis=1)
+    largest = posteriors.max(axis=1, initial=0.0)
+    bins = np.minimum((largest * _N_BINS).astype(np.int64), _N_BINS - 1)
+    histogram = np.zeros((n_components, _N_BINS))
+    np.add.at(histogram, (component, bins), weights)
+    together = np.zeros((n_components, n_components))
+    np.add.at(together, component, weights[:, None] * posteriors)
+
+    def total(of_row: NDArray[Any]) -> Floats:
+        return np.bincount(component, of_row, minlength=n_components).astype(np.float64)
+
+    return MembershipSums(histogram, together, total(weights * (largest >= _CERTAIN)), total(weights))
+
+
+def _leaf(number: int, block: RankingBlock, params: tuple[Prepared, Floats | None, str]) -> MembershipSums:
+    """The memberships of one leaf; a person of several rankings counts once."""
+    del number
+    prepared, coefficients, ties = params
+    if coefficients is not None:
+        block = with_person_shares(block, coefficients)
+    _, posteriors = posteriors_by_ranking(ties, block, prepared)
+    if block.groups is None:
+        return membership_sums(posteriors, block.row_weights)
+    first = block.group_starts
+    return membership_sums(posteriors[first], np.ones(int(first.sum())))
+
+
+MEMBERSHIPS = Aggregation("memberships", leaf=_leaf, prepare=prepared_first)

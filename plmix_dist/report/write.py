@@ -1,32 +1,61 @@
-"""write_report(): gathers what is known of a fitted mixture, and writes one HTML file."""
+"""write_report(): gathers what is known of a fitted mixture, fills the page, and writes one HTML file."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import inspect
 import os
 import warnings
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmix_dist.engine.clients import client_of
-from plmix_dist.engine.passes import make_passes
-from plmix_dist.engine.request import Request
+from numpy.typing import ArrayLike
+
+from plmix_dist import __version__
+from plmix_dist.cluster.clients import client_of
+from plmix_dist.display import marks
+from plmix_dist.display.marks import (
+    Html,
+    component_colour,
+    count,
+    figure,
+    heat_colour,
+    label,
+    percent,
+    plain_label,
+    seconds_in_words,
+    text_on,
+    times,
+)
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, SettingsError, StoreExistsError
-from plmix_dist.posteriors import check_columns
-from plmix_dist.report.belonging import BELONGING, Belonging
-from plmix_dist.report.page import GENERATOR, page_of
-from plmix_dist.report.selection_table import selection_table
-from plmix_dist.store.access import writing_explained
+from plmix_dist.fitting.starts.settings import start_of
+from plmix_dist.rankings import Unranked
+from plmix_dist.report import history
+from plmix_dist.report.cautions import cautions_of, checked
+from plmix_dist.report.components import (
+    MEMBERSHIPS,
+    MembershipSums,
+    component_views,
+    group_names,
+    group_sentence,
+    items_that_differ,
+    scale_of,
+)
+from plmix_dist.settings import shown
+from plmix_dist.store.access import write_whole
 from plmix_dist.uncertainty.results import StandardErrors
-from plmix_dist.values import shown
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from jinja2 import Template
 
-    from plmix_dist.engine.clients import ClientLike
-    from plmix_dist.rankings import Unranked
+    from plmix_dist.cluster.clients import ClientLike
 
-# Standard errors are computed unasked up to so many log-worths: beyond, they take minutes.
-MOST_WORTHS = 2_000
+
+# Up to this many log-worths standard errors are computed by default: beyond, they take minutes.
+_MOST_WORTHS = 2_000
 _BEGINNING = 4096
 
 
@@ -34,24 +63,15 @@ def write_report(
     model: Any,
     path: str | os.PathLike[str],
     X: Any = None,  # noqa: N803 - scikit-learn's name for the data
-    *,
     title: str | None = None,
+    names: Sequence[str] | None = None,
     standard_errors: StandardErrors | bool | None = None,
     selection: Any = None,
     unranked: Unranked | None = None,
     client: ClientLike = None,
     membership_covariates: ArrayLike | None = None,
 ) -> Path:
-    """Write a report about a fitted PlackettLuceMixture; see its method `report`.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> model = plmix_dist.PlackettLuceMixture(1).fit([["tea", "mate"], ["mate", "tea"]])
-    >>> written = write_report(model, tempfile.mkdtemp() + "/report.html")
-    >>> written.read_text().startswith("<!doctype html>")
-    True
-    """
+    """Write a report about a fitted mixture; see the method `report` of estimators."""
     if standard_errors is not None and not isinstance(standard_errors, bool | StandardErrors):
         raise SettingsError(
             "standard_errors must be what model.standard_errors(X) gave, True, False or None, but is "
@@ -61,60 +81,39 @@ def write_report(
         raise SettingsError("standard errors are computed from the rankings; hand them in as X")
     target = _checked_target(path)
     mixture = model._mixture()
-    table = None if selection is None else selection_table(selection)
-    belonging = None
+    groups = group_names(mixture.n_components, names)
+    if selection is None:
+        selection = (getattr(model, "about_", None) or {}).get("selection", {}).get("table")
+    table = None if selection is None else history.selection_table(selection)
+    memberships = None
     with client_of(client) as chosen:
         place: ClientLike = False if chosen is None else chosen
         if X is not None:
-            belonging = _belonging(model, X, unranked, place, membership_covariates)
+            rankings = model._rankings(X, unranked, covariates=membership_covariates)
+            memberships = model._total(MEMBERSHIPS, rankings, place, model._ties)
         errors = _errors(model, X, standard_errors, unranked, place)
     if errors is not None and errors.mixture.log_worths.shape != mixture.log_worths.shape:
         raise SettingsError(
             f"standard errors of {errors.mixture.log_worths.shape} log-worths do not belong to this model, which has "
             f"{mixture.log_worths.shape}"
         )
-    page = page_of(model, title=title, errors=errors, belonging=belonging, selection=table)
-    _write_whole(target, page)
+    page = _page_of(model, groups, title, errors, standard_errors is not False, memberships, table)
+    write_whole(target, page.encode())
     return target
 
 
-def _belonging(
-    model: Any, rows: Any, unranked: Unranked | None, client: ClientLike, covariates: ArrayLike | None
-) -> Belonging:
-    """Memberships of all rankings, in one pass."""
-    mixture = model._mixture()
-    rankings = model._rankings(rows, unranked, covariates=covariates)
-    coefficients = check_columns(model._coefficients, rankings.covariates)
-    with client_of(client) as chosen:
-        passes = make_passes(rankings, chosen, "store")
-        try:
-            params = (mixture.log_worths, mixture.log_shares, model._ties, coefficients)
-            (answer,) = passes.run([Request(BELONGING, params)])
-        finally:
-            passes.release()
-    if answer.error is not None:
-        raise answer.error
-    (found,) = answer.results
-    assert isinstance(found, Belonging)
-    return found
-
-
 def _errors(
-    model: Any,
-    rows: Any,
-    given: StandardErrors | bool | None,
-    unranked: Unranked | None,
-    client: ClientLike,
+    model: Any, rows: Any, given: StandardErrors | bool | None, unranked: Unranked | None, client: ClientLike
 ) -> StandardErrors | None:
     """Standard errors: those given, or computed where the rankings are there and it does not take long."""
     if isinstance(given, StandardErrors):
         return given
     mixture = model._mixture()
-    affordable = mixture.log_worths.size <= MOST_WORTHS and model._coefficients is None
-    if given is False or rows is None or not (given or affordable):
+    affordable = mixture.log_worths.size <= _MOST_WORTHS and model._coefficients is None
+    if given is False or rows is None or not (given or affordable) or not hasattr(model, "standard_errors"):
         return None
     with warnings.catch_warnings():
-        if given is None:  # the page says it in words
+        if given is None:  # the page has it in words
             warnings.simplefilter("ignore", NotIdentifiableWarning)
             warnings.simplefilter("ignore", NotConvergedWarning)
         found: StandardErrors = model.standard_errors(rows, unranked=unranked, client=client)
@@ -131,20 +130,146 @@ def _checked_target(path: str | os.PathLike[str]) -> Path:
     if target.exists():
         with target.open("rb") as file:
             beginning = file.read(_BEGINNING)
-        if GENERATOR.encode() not in beginning:
+        if _GENERATOR.encode() not in beginning:
             raise StoreExistsError(
-                f"{target} is there already and is no report of plmix_dist; choose another path, or remove it"
+                f"{target} is there already and is not a report of plmix_dist; choose another path, or remove it"
             )
     return target
 
 
-def _write_whole(target: Path, page: str) -> None:
-    """Write a file that appears when it is complete."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    data = page.encode()
-    with writing_explained(str(target), len(data)):
-        try:
-            draft.write_bytes(data)
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
+# The page: a template with escaping on, filled with what is known of a fit; styles and script are part of it.
+
+_GENERATOR = "plmix_dist report"
+_HERE = Path(__file__).parent
+_NUMBER_WORDS = ("no", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
+
+
+def _page_of(
+    model: Any,
+    groups: list[str],
+    title: str | None,
+    errors: StandardErrors | None,
+    of_draws: bool,
+    memberships: MembershipSums | None,
+    selection: history.SelectionTable | None,
+) -> str:
+    """The HTML of a report; intervals are those of the errors, or `of_draws` where there are some."""
+    mixture, is_sampled = model._mixture(), hasattr(model, "diagnostics_")
+    intervals = errors.intervals() if errors is not None else model.intervals() if is_sampled and of_draws else None
+    scale = scale_of(mixture, intervals)
+    about = getattr(model, "about_", None) or {}
+    data = about.get("data") or {}
+    unit = "person" if data.get("by_person") else "ranking"
+    # The page is sent around: no folders of this machine.
+    settings = {name: _last_part(value) for name, value in model._plain_settings().items()}
+    init = getattr(model, "init_", {})
+    views = component_views(mixture, scale, intervals)
+    script = _text("script.js")
+    return _template().render(
+        title=plain_label(title) if title else _title(mixture.n_components),
+        generator=_GENERATOR,
+        version=__version__,
+        style=Html(_text("style.css")),
+        script=Html(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        model=model,
+        names=mixture.item_names,
+        n_items=mixture.n_items,
+        n_components=mixture.n_components,
+        shares=[float(share) for share in mixture.shares],
+        scale=scale,
+        views=views,
+        groups=groups,
+        sentences=[group_sentence(view, mixture.item_names, unit) for view in views],
+        heat=items_that_differ(scale),
+        by_overall=(-scale.overall).argsort(kind="stable").tolist(),
+        has_intervals=intervals is not None,
+        kept=float(errors.slopes.min()) if errors is not None and errors.shrinkage.any() else None,
+        is_sampled=is_sampled,
+        memberships=memberships,
+        selection=selection,
+        about=about,
+        data=data,
+        source=_last_part(data.get("source")),
+        unit=unit,
+        cautions=cautions_of(model, memberships, errors, groups),
+        checked=checked(model, memberships, has_intervals=intervals is not None),
+        search=init.get("search"),
+        convergence=history.convergence_of(
+            getattr(model, "history_", []), data.get("weight") or 1.0, settings.get("tol"), model.converged_
+        ),
+        stages=history.stages_of(init.get("stages") or getattr(model, "stages_", [])),
+        settings=settings,
+        code=history.code_to_repeat(
+            type(model).__name__,
+            _parameters(type(model), settings),
+            _defaults(type(model)),
+            _last_part(data.get("source")),
+            about.get("seed"),
+            about.get("selection", {}).get("settings"),
+        ),
+        history=history,
+    )
+
+
+def _title(n_components: int) -> str:
+    word = _NUMBER_WORDS[n_components] if n_components < len(_NUMBER_WORDS) else count(n_components)
+    if n_components == 1:
+        return "One ranking of everyone's tastes"
+    return f"{word} kinds of taste"
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    """The defaults of the settings of an estimator."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty} | {
+        "n_components": None  # worth saying always
+    }
+
+
+def _parameters(kind: type, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as parameters of the estimator: what says how a start works becomes its value."""
+    own = {name: value for name, value in settings.items() if name in _defaults(kind)}
+    return own | {"init": start_of(settings, strict=False)} if len(own) < len(settings) else own
+
+
+def _last_part(value: Any) -> Any:
+    """The name of a file, folder or URL without what it lies in; anything else as it is."""
+    return value.rstrip("/").rsplit("/", 1)[-1] if isinstance(value, str) else value
+
+
+def _next_best(probabilities: Any, number: int) -> int:
+    """The component that takes most of what a component does not."""
+    others = probabilities.copy()
+    others[number] = -1.0
+    return int(others.argmax())
+
+
+@cache
+def _text(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "label": label,
+        "count": count,
+        "figure": figure,
+        "percent": percent,
+        "times": times,
+        "seconds": seconds_in_words,
+    }
+    environment.globals |= {
+        "marks": marks,
+        "colour": component_colour,
+        "text_on": text_on,
+        "heat_colour": heat_colour,
+        "plain_label": plain_label,
+        "range_of": range,
+        "next_best": _next_best,
+    }
+    return environment.from_string(_text("page.html.jinja"))

@@ -1,17 +1,27 @@
-"""M-steps: sums over rows in, the next worths out. Each M-step is one value in one file."""
+"""M-steps: sums over rows in, the next worths out. Each M-step is one value.
 
-from plmix_dist.solvers.cml import CML, cml_step
-from plmix_dist.solvers.ghost import log_prior
-from plmix_dist.solvers.gmm import GMM, gmm_step
-from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD, ComponentStatistics, gradient, mm_step
-from plmix_dist.solvers.lsr import LSR, lsr_step
+m_step       MStep: one way of re-estimating worths; Objective: what its steps raise
+likelihood   MM, the log-likelihood, and the prior, a ghost against which every item is compared
+lsr          LSR, and the stationary distributions of Markov chains
+pairs        CML and GMM, which break rankings into pairs
+gamma_prior  the prior of Gibbs sampling
+"""
+
+from plmix_dist.settings import M_STEP_NAMES
+from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD, MM, ComponentStatistics, gradient, log_prior, mm_step
+from plmix_dist.solvers.lsr import LSR, STOCHASTIC_LSR, lsr_step, stationary_distribution
 from plmix_dist.solvers.m_step import Gradient, MStep, Objective, Sums, Worths
-from plmix_dist.solvers.mm import MM
-from plmix_dist.solvers.stationary import stationary_distribution
-from plmix_dist.solvers.stochastic_lsr import STOCHASTIC_LSR
+from plmix_dist.solvers.pairs import CML, GMM, cml_step, gmm_step
 
-# To add an M-step, add its value here.
 M_STEPS = {m_step.name: m_step for m_step in (LSR, MM, CML, GMM, STOCHASTIC_LSR)}
+
+
+def add_m_step(m_step: MStep) -> None:
+    """Make an M-step known by its name, to estimators, verbs and job files."""
+    M_STEPS[m_step.name] = m_step
+    if m_step.name not in M_STEP_NAMES:
+        M_STEP_NAMES.append(m_step.name)
+
 
 __all__ = [
     "CML",
@@ -27,6 +37,7 @@ __all__ = [
     "Objective",
     "Sums",
     "Worths",
+    "add_m_step",
     "cml_step",
     "gmm_step",
     "gradient",

@@ -8,14 +8,12 @@ never wanders, and no step depends on the scale of the last one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.kernels import EmStatistics, SweepSums
+from plmix_dist.kernels import EmStatistics, SweepSums
 
 # The step of an item that has won nothing has no end; it is taken in parts.
 _LONGEST_STEP = 5.0
@@ -33,18 +31,12 @@ class Parameters(NamedTuple):
 
 
 class GammaPrior(NamedTuple):
-    """A prior that treats all components alike.
+    """A prior that treats all components alike."""
 
-    Parameters
-    ----------
-    shape, rate : (n_items,)
-        Of the gamma distribution of each worth.
-    concentration
-        Of the Dirichlet distribution of shares.
-    """
-
+    # shape, rate (n_items,): of the gamma distribution of each worth.
     shape: NDArray[np.float64]
     rate: NDArray[np.float64]
+    # Of the Dirichlet distribution of shares.
     concentration: float
 
     @property
@@ -53,15 +45,7 @@ class GammaPrior(NamedTuple):
         return bool((self.shape >= 1).all() and self.concentration >= 1)
 
     def draw(self, n_components: int, rng: np.random.Generator) -> Parameters:
-        """Parameters drawn from the prior.
-
-        Examples
-        --------
-        >>> prior = GammaPrior(np.ones(3), np.ones(3), 1.0)
-        >>> drawn = prior.draw(2, np.random.default_rng(0))
-        >>> drawn.log_worths.shape, round(float(np.exp(drawn.log_shares).sum()), 12)
-        ((2, 3), 1.0)
-        """
+        """Parameters drawn from the prior."""
         logs = _log_gamma(np.tile(self.shape, (n_components, 1)), rng) - np.log(self.rate)
         shares = _log_gamma(np.full(n_components, self.concentration), rng)
         return Parameters(_centred(logs), shares - np.logaddexp.reduce(shares))
@@ -71,17 +55,6 @@ class GammaPrior(NamedTuple):
 
         With p the worths at `here` and E the sum of exponentials of all choices that offered item i, the new worth of i
         is Gamma(shape + wins, rate + E); `sums.offers` has p E.
-
-        Examples
-        --------
-        >>> from plmix_dist.kernels import prepare, sweep_sums
-        >>> from plmix_dist.rankings import RankingBlock
-        >>> prior, rng = GammaPrior(np.ones(2), np.ones(2), 1.0), np.random.default_rng(0)
-        >>> here = Parameters(np.zeros((1, 2)), np.zeros(1))
-        >>> sums = sweep_sums(RankingBlock.from_array([[0, 1]] * 1_000), prepare(*here), rng)
-        >>> drawn = prior.draw_given(sums, here, rng).log_worths[0]
-        >>> bool(drawn[0] > drawn[1])
-        True
         """
         log_worths = here.log_worths + self._log_scales(here.log_worths, rng)[:, None]
         with np.errstate(divide="ignore"):
@@ -90,19 +63,11 @@ class GammaPrior(NamedTuple):
         shares = _log_gamma(self.concentration + sums.shares, rng)
         return Parameters(_centred(drawn), shares - np.logaddexp.reduce(shares))
 
-    def log_density(
-        self, log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def log_density(self, log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) -> NDArray[np.float64]:
         """(...): the log-density, up to a constant, of log-worths (..., K, n) and log-shares (..., K).
 
         The density is that of worths, not of log-worths: Gamma(1, 1) counts as flat. The scale of each component is the
         one at which the density is highest.
-
-        Examples
-        --------
-        >>> flat = GammaPrior(np.ones(2), np.ones(2), 1.0)
-        >>> float(flat.log_density(np.array([[1.0, -1.0]]), np.zeros(1)))
-        0.0
         """
         more = self.shape - 1
         top = log_worths.max(axis=-1, keepdims=True)

@@ -1,20 +1,76 @@
-"""The objective of MM and LSR: the log-likelihood, its gradient, and the step that never lowers it."""
+"""MM, and the objective of MM and LSR: log-likelihood + log-prior, its gradient, and the step that never lowers it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from plmix_dist.solvers.ghost import with_ghost
-from plmix_dist.solvers.m_step import Gradient, Objective, Worths
+from plmix_dist.kernels import EmStatistics, Prepared, em_statistics
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.solvers.m_step import Gradient, MStep, Objective, Worths
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.kernels import EmStatistics
+# The prior: every item has `alpha` wins and `alpha` losses against one ghost item, in every component. The ghost's
+# log-worth is free and part of the parameters. With alpha > 0 the estimate exists for any data.
 
 
+def log_prior(log_worths: NDArray[np.float64], ghost: float, alpha: float) -> float:
+    """The log-density, up to a constant, of one component's log-worths (n_items,) and ghost."""
+    if alpha == 0:
+        return 0.0
+    difference = log_worths - ghost
+    return float(-alpha * (np.logaddexp(0, -difference) + np.logaddexp(0, difference)).sum())
+
+
+def largest_log_prior(n_items: int, alpha: float) -> float:
+    """The maximum of `log_prior`: all items have the worth of the ghost."""
+    return -2 * alpha * n_items * math.log(2)
+
+
+def probabilities_against_ghost(
+    log_worths: NDArray[np.float64], ghost: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(n_items,) each: the probabilities that an item beats the ghost, and that it loses."""
+    beats: NDArray[np.float64] = np.exp(-np.logaddexp(0, ghost - log_worths))
+    loses: NDArray[np.float64] = np.exp(-np.logaddexp(0, log_worths - ghost))
+    return beats, loses
+
+
+def with_ghost(
+    wins: NDArray[np.float64],
+    expected_wins: NDArray[np.float64],
+    log_worths: NDArray[np.float64],
+    ghost: float,
+    alpha: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(n_items + 1,) each: wins and expected wins with those of the prior, the ghost's own in the last place.
+
+    Examples
+    --------
+    >>> wins, expected = with_ghost(np.array([3.0]), np.array([2.0]), np.zeros(1), 0.0, alpha=0.5)
+    >>> wins.tolist(), expected.tolist()
+    ([3.5, 0.5], [2.5, 0.5])
+    """
+    n_items = len(wins)
+    all_wins, all_expected = np.empty(n_items + 1), np.empty(n_items + 1)
+    if alpha == 0:
+        all_wins[:-1], all_expected[:-1] = wins, expected_wins
+        all_wins[-1] = all_expected[-1] = 0.0
+        return all_wins, all_expected
+    beats, loses = probabilities_against_ghost(log_worths, ghost)
+    np.add(wins, alpha, out=all_wins[:-1])
+    all_wins[-1] = n_items * alpha
+    np.add(expected_wins, 2 * alpha * beats, out=all_expected[:-1])
+    all_expected[-1] = 2 * alpha * loses.sum()
+    return all_wins, all_expected
+
+
+# The objective, its gradient, and MM: minorise and maximise (Hunter 2004; Gormley & Murphy 2008). MM sums n numbers per
+# component, and every step is safe.
+
+# The log-worth of the ghost moves at most this far in one step.
 _LONGEST_GHOST_STEP = 100.0
 
 
@@ -27,29 +83,13 @@ class ComponentStatistics(NamedTuple):
 
 
 def component_statistics(sums: EmStatistics, component: int) -> ComponentStatistics:
-    """The statistics of one component.
-
-    Examples
-    --------
-    >>> from plmix_dist.kernels import em_statistics, prepare
-    >>> from plmix_dist.rankings import RankingBlock
-    >>> sums = em_statistics(RankingBlock.from_array([[0, 1]]), prepare(np.zeros((1, 2)), np.zeros(1)))
-    >>> component_statistics(sums, 0).wins.tolist()
-    [1.0, 0.0]
-    """
+    """The statistics of one component."""
     rates = sums.rates[component] if len(sums.rates) else sums.rates
     return ComponentStatistics(sums.wins[component], sums.expected_wins[component], rates)
 
 
 def gradient(statistics: ComponentStatistics, worths: Worths, alpha: float) -> Gradient:
-    """Derivatives of log-likelihood + log-prior in the log-worths and the ghost's: wins minus expected wins.
-
-    Examples
-    --------
-    >>> statistics = ComponentStatistics(np.array([1.0, 0.0]), np.array([0.5, 0.5]), np.empty(0))
-    >>> gradient(statistics, Worths(np.zeros(2), 0.0), alpha=0.0).values.tolist()
-    [0.5, -0.5, 0.0]
-    """
+    """Derivatives of log-likelihood + log-prior in the log-worths and the ghost's: wins minus expected wins."""
     return Gradient(*with_ghost(statistics.wins, statistics.expected_wins, *worths, alpha))
 
 
@@ -70,13 +110,7 @@ def mm_step(worths: Worths, at: Gradient, alpha: float) -> Worths:
 
 
 def moved(worths: Worths, ratio: NDArray[np.float64]) -> Worths:
-    """Worths moved by log-ratios (n_items + 1,), then centred: the items' mean is zero.
-
-    Examples
-    --------
-    >>> moved(Worths(np.zeros(2), 0.0), np.array([2.0, 0.0, 0.0]))
-    Worths(log_worths=array([ 1., -1.]), ghost=-1.0)
-    """
+    """Worths moved by log-ratios (n_items + 1,), then centred: the items' mean is zero."""
     there = worths.log_worths + ratio[:-1]
     with np.errstate(invalid="ignore"):  # log-worths that diverge have no mean
         centre = there.mean()
@@ -92,3 +126,14 @@ def _expected(sums: EmStatistics) -> float:
 
 
 LOG_LIKELIHOOD = Objective("log-likelihood", _observed, _expected, gradient, mm_step)
+
+
+def _sums(block: RankingBlock, current: Prepared, frozen: Prepared | None) -> EmStatistics:
+    return em_statistics(block, current, frozen, with_rates=False)
+
+
+def _numbers(n_items: int) -> int:
+    return n_items
+
+
+MM = MStep("mm", _sums, component_statistics, None, objective=LOG_LIKELIHOOD, numbers=_numbers, takes_ties=True)

@@ -6,17 +6,15 @@ if there is one. The loop of EM knows nothing else about it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+import numpy as np
+from numpy.typing import NDArray
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from plmix_dist.kernels import Prepared
-    from plmix_dist.rankings import RankingBlock
+from plmix_dist.kernels import Prepared
+from plmix_dist.rankings import RankingBlock
 
 
 class Worths(NamedTuple):
@@ -43,15 +41,11 @@ class Sums(Protocol):
 class Gradient(NamedTuple):
     """First derivatives of an objective in one component's log-worths and its ghost: wins minus expected wins.
 
-    Expected wins also bound, coordinate by coordinate, the second derivatives that EM's own step goes by. They come
+    Expected wins also bound, coordinate by coordinate, the second derivatives that EM's own step uses. They come
     from all rows, so they hold where a sample knows nothing about an item.
-
-    Parameters
-    ----------
-    wins, expected_wins : (n_items + 1,)
-        Those of the prior included; the ghost's in the last place.
     """
 
+    # wins, expected_wins (n_items + 1,): those of the prior included; the ghost's in the last place.
     wins: NDArray[np.float64]
     expected_wins: NDArray[np.float64]
 
@@ -63,66 +57,44 @@ class Gradient(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """What an M-step raises, the log-prior added.
+    """What an M-step raises, the log-prior added."""
 
-    Parameters
-    ----------
-    name
-        For messages and records.
-    observed
-        From the sums over all rows to the objective of EM.
-    expected
-        The same with posteriors held fixed: the objective of an M-step that is solved to the end.
-    gradient
-        From one component's statistics, its worths and alpha to the derivatives of objective + log-prior.
-    safe_step
-        From worths and gradient to a step that never lowers the objective.
-    """
-
+    # For messages and records.
     name: str
+    # From the sums over all rows to the objective of EM.
     observed: Callable[[Any], float]
+    # The same with posteriors held fixed: the objective of an M-step that is solved to the end.
     expected: Callable[[Any], float]
+    # From one component's statistics, its worths and alpha to the derivatives of objective + log-prior.
     gradient: Callable[[Any, Worths, float], Gradient]
+    # From worths and gradient to a step that never lowers the objective.
     safe_step: Callable[[Worths, Gradient, float], Worths]
 
 
 @dataclass(frozen=True)
 class MStep:
-    """One way of re-estimating worths. To add one, write a file beside mm.py and list its value in `M_STEPS`.
+    """One way of re-estimating worths. To add one, write a file beside lsr.py and list its value in `M_STEPS`."""
 
-    Parameters
-    ----------
-    name
-        What users type as m_step.
-    sums
-        From a block, the current parameters and, in an exact M-step, those that gave the posteriors, to `Sums`.
-    component
-        From the sums over all rows and the number of a component to the statistics of that component.
-    step
-        From these, worths and alpha to the next worths; None where the objective's safe step is the step.
-    objective
-        What the steps raise. None if there is no such thing: then no step is refused, none is accelerated, and a fit
-        ends when its parameters stop moving.
-    numbers
-        How many numbers are summed per component, given the number of items.
-    takes_ties
-        Whether `sums` takes rows in which items share a place.
-    drawn_sums
-        For an M-step that draws: takes the place of `sums` in the passes of a fit. From a block, the current
-        parameters, those that gave the posteriors if these are held, and random numbers, which are keyed by seed,
-        start, iteration and leaf, to `Sums`. The fit then takes exactly `max_iter` iterations.
-    objective_of_draws
-        What the steps of such an M-step raise while its draws are held.
-    """
-
+    # What users type as m_step.
     name: str
+    # From a block, the current parameters and, in an exact M-step, those that gave the posteriors, to `Sums`.
     sums: Callable[[RankingBlock, Prepared, Prepared | None], Any]
+    # From the sums over all rows and the number of a component to the statistics of that component.
     component: Callable[[Any, int], Any]
+    # From these, worths and alpha to the next worths; None where the objective's safe step is the step.
     step: Callable[[Any, Worths, float], Worths] | None
+    # What the steps raise. None if there is no such thing: then no step is refused, none is accelerated, and a fit
+    # ends when its parameters stop moving.
     objective: Objective | None
+    # How many numbers are summed per component, given the number of items.
     numbers: Callable[[int], int]
+    # Whether `sums` takes rows in which items share a place.
     takes_ties: bool = False
+    # For an M-step that draws: takes the place of `sums` in the passes of a fit. From a block, the current
+    # parameters, those that gave the posteriors if these are held, and random numbers, which are keyed by seed,
+    # start, iteration and leaf, to `Sums`. The fit then takes exactly `max_iter` iterations.
     drawn_sums: Callable[[RankingBlock, Prepared, Prepared | None, np.random.Generator], Any] | None = None
+    # What the steps of such an M-step raise while its draws are held.
     objective_of_draws: Objective | None = None
 
     @property

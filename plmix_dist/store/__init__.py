@@ -1,12 +1,21 @@
-"""Rankings on disk or behind a URL: chunked, compressed and checksummed Zarr arrays, read leaf by leaf."""
+"""Rankings, models, memberships and checkpoints on disk or behind a URL; damage is an error, never a wrong number.
+
+- location, access: bytes under keys, on local disk or behind any fsspec URL; errors that say what to do
+- targets: where a result may be written, and what is never replaced
+- lock: one writer at a time
+- publication: a plan, its parts by any number of workers, one last file that makes the result readable
+- sealed: JSON sealed by its digest, arrays as `.npy`, the versions of all formats
+- arrays, manifest: columns of a partition and their checked Zarr arrays, the description of a store
+- partition, writer, reader, verify: a store is written, read leaf by leaf, and searched for damage
+- memberships, mixture, checkpoints: the other results
+"""
 
 from plmix_dist.store.location import Location
 from plmix_dist.store.memberships import MembershipPlan, MembershipSession, write_memberships
-from plmix_dist.store.partition import PartitionTask, RejectedRows, write_partition
+from plmix_dist.store.partition import PartitionTask, RejectedRows, WritePlan, write_partition
 from plmix_dist.store.reader import RankingStore, open_store
 from plmix_dist.store.targets import check_file, check_target
 from plmix_dist.store.verify import Damage, verify_partition, verify_top
-from plmix_dist.store.write_plan import WritePlan
 from plmix_dist.store.writer import WriteSession, check_output
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Errors of the operating system in words: no room, no permission, a file where a folder should be."""
+"""Access to files and storage: errors that say what to do, whole files, requests that end."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import errno
 import os
 import stat
 import tempfile
+import uuid
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from plmix_dist.errors import (
     DamagedStoreError,
     PlmixError,
+    SettingsError,
     StoreAccessError,
     StoreFullError,
     StoreNotFoundError,
@@ -20,6 +23,7 @@ from plmix_dist.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -31,20 +35,7 @@ _IN_THE_WAY = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENA
 def writing_explained(path: str, n_bytes: int | Callable[[], str]) -> Iterator[None]:
     """Turn errors of writing into errors that say where, what was found, and what to do.
 
-    Parameters
-    ----------
-    path
-        What is written.
-    n_bytes
-        The number of bytes needed, or a function that says it in words if it is not known before.
-
-    Examples
-    --------
-    >>> with writing_explained("/data/store/a", 100):
-    ...     raise OSError(errno.ENOSPC, "No space left on device")
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.StoreFullError: no room to write /data/store/a (100 bytes): No space left on device. ...
+    `n_bytes` is the number of bytes needed, or a function that describes it if it is not known before.
     """
     try:
         yield
@@ -76,16 +67,7 @@ def writing_explained(path: str, n_bytes: int | Callable[[], str]) -> Iterator[N
 
 @contextlib.contextmanager
 def reading_permitted(path: str) -> Iterator[None]:
-    """Turn "permission denied" into an error that says so, because such a file is not damaged.
-
-    Examples
-    --------
-    >>> with reading_permitted("/data/store/a"):
-    ...     raise PermissionError(errno.EACCES, "Permission denied")
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.StoreAccessError: no permission to read /data/store/a: Permission denied; ...
-    """
+    """Turn "permission denied" into an error that says so, because such a file is not damaged."""
     try:
         yield
     except PlmixError:
@@ -105,47 +87,29 @@ def reading_permitted(path: str) -> Iterator[None]:
         raise _unreachable(path, error) from error
 
 
-def read_file(path: Path, most: int | None = None) -> bytes:
-    """The bytes of a plain file; an error if it is a folder or a pipe, or has more than `most` bytes.
-
-    Examples
-    --------
-    >>> read_file(Path(tempfile.mkdtemp()))
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.DamagedStoreError: ... is not a plain file
-    """
+def read_file(path: Path, most: int | None = None, start: int = -1) -> bytes:
+    """The bytes of a plain file, or its first `start` ones; an error for a pipe, or for more than `most` bytes."""
     with reading_permitted(str(path)):
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # a pipe would wait for a writer forever
             raise DamagedStoreError(f"{path} is not a plain file")
         if most is not None and found.st_size > most:
             raise too_large(str(path), found.st_size, most)
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(start)
 
 
-def too_large(path: str, size: int, most: int) -> DamagedStoreError:
-    """The error for a file that is larger than it can be.
+class TooLargeError(DamagedStoreError):
+    """A file is larger than it can be, and was not read."""
 
-    Examples
-    --------
-    >>> print(too_large("model.json", 2_000, 1_000))
-    model.json has 2,000 bytes, where at most 1,000 are expected
-    """
-    return DamagedStoreError(f"{path} has {size:,} bytes, where at most {most:,} are expected")
+
+def too_large(path: str, size: int, most: int) -> TooLargeError:
+    """The error for a file that is larger than it can be."""
+    return TooLargeError(f"{path} has {size:,} bytes, where at most {most:,} are expected")
 
 
 def check_folder(path: str) -> None:
-    """An error unless files can be written in this folder, which need not exist yet. Nothing is left behind.
-
-    Examples
-    --------
-    >>> check_folder(tempfile.mkdtemp() + "/new/folder")
-    >>> check_folder("/dev/null/folder")
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.StoreAccessError: cannot write /dev/null/folder: /dev/null is not a folder; ...
-    """
+    """An error unless files can be written in this folder, which need not exist yet. Nothing is left behind."""
     with writing_explained(path, 0):
         nearest = Path(path)
         while not os.path.lexists(nearest):
@@ -157,28 +121,53 @@ def check_folder(path: str) -> None:
 
 
 def check_file(path: str) -> None:
-    """An error unless a file can be written at this path.
-
-    Examples
-    --------
-    >>> check_file(tempfile.mkdtemp())
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.StoreAccessError: cannot write ...: it is a folder; ...
-    """
+    """An error unless a file can be written at this path."""
     with writing_explained(path, 0):
         if Path(path).is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
     check_folder(str(Path(path).absolute().parent))
 
 
-def sync_folder(folder: Path) -> None:
-    """Write renames in a folder to the disk, so that they survive a power cut.
+@contextlib.contextmanager
+def whole_file(
+    path: Path, n_bytes: int | None = None, *, synced: bool = True, private: bool = False
+) -> Iterator[IO[bytes]]:
+    """A file that appears at `path`, complete, when the block ends; after an error nothing appears.
 
-    Examples
-    --------
-    >>> sync_folder(Path(tempfile.mkdtemp()))
+    It survives a power cut if it is `synced` to the disk. `n_bytes` is its size for messages, where that is known. A
+    `private` file can be read by its owner alone.
     """
+    draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+
+    def more_than() -> str:
+        return f"more than {draft.stat().st_size if draft.exists() else 0:,} bytes"
+
+    try:
+        with writing_explained(str(path), more_than if n_bytes is None else n_bytes):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if private:
+                draft.touch(0o600)
+            with draft.open("wb") as file:
+                yield file
+                if synced:
+                    file.flush()
+                    os.fsync(file.fileno())
+            draft.replace(path)
+            if synced:
+                sync_folder(path.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, data: bytes, *, synced: bool = True, private: bool = False) -> None:
+    """Write a file in one step: a reader finds the old bytes or the new ones, never a part."""
+    with whole_file(path, len(data), synced=synced, private=private) as file:
+        file.write(data)
+
+
+def sync_folder(folder: Path) -> None:
+    """Write renames in a folder to the disk, so that they survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -187,9 +176,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def _unreachable(path: str, error: Exception) -> Exception:
-    """What to say of an error of remote storage: no answer, no connection, no credentials. Others stay as they are."""
+    """The error to raise for one of remote storage: no answer, connection or credentials. Others stay as they are."""
     from_library = type(error).__module__.split(".")[0] in _REMOTE_LIBRARIES
-    if "://" not in path or not (from_library or _is_of_connection(error)):
+    of_connection = isinstance(error, OSError) and not isinstance(error, FileNotFoundError | FileExistsError)
+    if "://" not in path or not (from_library or of_connection):
         return error
     return StoreAccessError(
         f"{path} cannot be reached: {error or type(error).__name__}; check the URL, the credentials and the network, "
@@ -197,10 +187,45 @@ def _unreachable(path: str, error: Exception) -> Exception:
     )
 
 
-def _is_of_connection(error: Exception) -> bool:
-    """Whether the operating system or fsspec says that the other side is away."""
-    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError | FileExistsError)
-
-
 def _reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
+
+
+# Requests to storage behind a URL. Each has a time limit: an endpoint that accepts and does not answer is an error.
+
+_VARIABLE = "PLMIX_STORAGE_TIMEOUT"
+_SECONDS = 60.0
+_BYTES_PER_SECOND = 1e6
+
+
+def storage_seconds(n_bytes: int = 0) -> float:
+    """How many seconds a request that moves `n_bytes` may take."""
+    given = os.environ.get(_VARIABLE, _SECONDS)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise SettingsError(f"{_VARIABLE} must be a number of seconds above 0, but is {given!r}")
+    return seconds + n_bytes / _BYTES_PER_SECOND
+
+
+@dataclass(frozen=True)
+class RemoteFiles:
+    """The file system behind a URL, and the root within it."""
+
+    filesystem: Any
+    root: str
+
+    def call(self, method: str, *arguments: Any, n_bytes: int = 0, seconds: float | None = None, **options: Any) -> Any:
+        """What a method of the file system gives; a TimeoutError if it takes longer than it may."""
+        if not getattr(self.filesystem, "async_impl", False):
+            return getattr(self.filesystem, method)(*arguments, **options)
+        from fsspec.asyn import sync
+
+        request = getattr(self.filesystem, f"_{method}")
+        limit = seconds or storage_seconds(n_bytes)
+        try:
+            return sync(self.filesystem.loop, request, *arguments, timeout=limit, **options)
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer within {limit:.0f} s ({_VARIABLE})") from error

@@ -1,4 +1,4 @@
-"""The Zarr arrays of a partition: codecs, chunk sizes, and wrappers that record or check every byte."""
+"""The columns of a partition: their registry, and their Zarr arrays, in which every byte is recorded or checked."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import re
 import stat
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import zarr
+from zarr.abc.store import RangeByteRequest
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, WrapperStore
 
 from plmix_dist.errors import DamagedStoreError
-from plmix_dist.store.access import reading_permitted, writing_explained
-from plmix_dist.store.manifest import sha256
-from plmix_dist.store.remote import storage_seconds
-from plmix_dist.store.schema import ALLOWED_DTYPES, COLUMNS
+from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings.columns import STRING, item_dtype
+from plmix_dist.store.access import reading_permitted, storage_seconds, writing_explained
+from plmix_dist.store.sealed import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -33,11 +34,117 @@ if TYPE_CHECKING:
 
     from plmix_dist.store.manifest import ColumnDescription, PartitionIndex
 
+
+_ALLOWED_DTYPES = frozenset({"bool", "uint8", "uint16", "uint32", "uint64", "int64", "float64"})
+
+_Along = Literal["item", "row", "byte"]
+
+
+class Column(NamedTuple):
+    """One array of a partition.
+
+    A column is not written if all its values are `default`. If `default` is None, the column is required
+    (`optional=False`), or all rows have it or none.
+    """
+
+    name: str
+    along: _Along
+    default: int | float | bool | None = None
+    optional: bool = True
+
+
+COLUMNS = {
+    column.name: column
+    for column in (
+        Column("items", "item", optional=False),
+        Column("n_listed", "row", optional=False),
+        Column("n_unordered", "row", default=0),
+        Column("below", "row", default=False),
+        Column("tied", "item", default=False),
+        Column("weights", "row", default=1.0),
+        Column("ids", "row"),
+        Column("ids_lengths", "row"),
+        Column("ids_utf8", "byte"),
+        Column("groups", "row"),
+        Column("groups_lengths", "row"),
+        Column("groups_utf8", "byte"),
+        Column("component", "row"),
+    )
+}
+
+
+def columns_of(block: RankingBlock, component: NDArray[np.integer] | None = None) -> dict[str, NDArray[Any]]:
+    """A block as the arrays to store, without those that hold only their default."""
+    count = item_dtype(block.n_items + 1)
+    columns: dict[str, NDArray[Any]] = {
+        "items": block.items.astype(item_dtype(block.n_items), copy=False),
+        "n_listed": block.n_listed.astype(count, copy=False),
+    }
+    n_unordered = block.n_listed.astype(count) - block.n_ordered.astype(count)
+    if n_unordered.any():
+        columns["n_unordered"] = n_unordered
+    if block.below.any():
+        columns["below"] = block.below
+    if block.has_ties:
+        assert block.tied is not None
+        columns["tied"] = block.tied
+    if block.weights is not None and (block.weights != 1).any():
+        columns["weights"] = block.weights
+    columns |= _label_columns("ids", block.ids) | _label_columns("groups", block.groups)
+    if component is not None:
+        columns["component"] = component.astype(np.uint16, copy=False)
+    return columns
+
+
+def block_from(columns: dict[str, NDArray[Any]], n_items: int) -> RankingBlock:
+    """The block that `columns_of` was given, from the stored arrays."""
+    n_listed = columns["n_listed"]
+    n_rankings = len(n_listed)
+    n_unordered = columns.get("n_unordered")
+    return RankingBlock(
+        items=columns["items"],
+        n_listed=n_listed,
+        n_ordered=n_listed if n_unordered is None else n_listed - n_unordered,
+        below=columns.get("below", np.zeros(n_rankings, np.bool_)),
+        n_items=n_items,
+        tied=columns.get("tied"),
+        weights=columns.get("weights"),
+        ids=_labels_from("ids", columns),
+        groups=_labels_from("groups", columns),
+    )
+
+
+def _label_columns(name: str, labels: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+    """Integer labels as they are; text as its UTF-8 bytes and the length of each label."""
+    if labels is None:
+        return {}
+    if labels.dtype.kind == "i":
+        return {name: labels.astype(np.int64, copy=False)}
+    encoded = [label.encode() for label in labels.tolist()]
+    return {
+        f"{name}_lengths": np.array([len(label) for label in encoded], np.uint32),
+        f"{name}_utf8": np.frombuffer(b"".join(encoded), np.uint8),
+    }
+
+
+def _labels_from(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any] | None:
+    if name in columns:
+        return columns[name]
+    if f"{name}_lengths" not in columns:
+        return None
+    ends = np.cumsum(columns[f"{name}_lengths"]).tolist()
+    text = columns[f"{name}_utf8"].tobytes()
+    starts = [0, *ends[:-1]]
+    return np.array([text[start:end].decode() for start, end in zip(starts, ends, strict=True)], STRING)
+
+
 _Value = TypeVar("_Value")
 
 # Measured in benchmarks/codecs.py: Zarr has a cost per chunk, so smaller chunks are slower; larger ones gain little.
 CHUNK_BYTES = 1 << 21
-LARGEST_CHUNK_BYTES = 1 << 28
+_LARGEST_CHUNK_BYTES = 1 << 28
+# A file of a partition that claims to be larger is not read.
+LARGEST_FILE = 1 << 30
 
 
 def codecs_for(dtype: np.dtype[Any]) -> list[Any]:
@@ -45,11 +152,6 @@ def codecs_for(dtype: np.dtype[Any]) -> list[Any]:
 
     Bytes: zstd at level 1 is within 3 % of n log2(n) bits for permutations. Wider numbers are bit-shuffled
     by blosc first. Blosc has no checksum, so crc32c follows it.
-
-    Examples
-    --------
-    >>> [type(codec).__name__ for codec in codecs_for(np.dtype("uint16"))]
-    ['BloscCodec', 'Crc32cCodec']
     """
     if dtype.itemsize == 1:
         return [ZstdCodec(level=1, checksum=True)]
@@ -65,16 +167,7 @@ async def _within(store: Store, request: Awaitable[_Value], n_bytes: int) -> _Va
 
 
 class RecordingStore(WrapperStore["Store"]):
-    """A Zarr store that remembers the size and the digest of every key that is written through it.
-
-    Examples
-    --------
-    >>> from zarr.storage import MemoryStore
-    >>> store = RecordingStore(MemoryStore())
-    >>> _ = zarr.create_array(store, name="x", data=np.arange(3), compressors=None)
-    >>> sorted(store.written), store.written["x/c/0"][0]
-    (['x/c/0', 'x/zarr.json'], 24)
-    """
+    """A Zarr store that remembers the size and the digest of every key that is written through it."""
 
     def __init__(self, store: Store, where: str = "") -> None:
         super().__init__(store)
@@ -82,54 +175,22 @@ class RecordingStore(WrapperStore["Store"]):
         self.written: dict[str, tuple[int, str]] = {}
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Write one key, and remember its size and digest.
-
-        Examples
-        --------
-        >>> from zarr.core.buffer.cpu import Buffer
-        >>> from zarr.storage import MemoryStore
-        >>> store = RecordingStore(MemoryStore())
-        >>> sync(store.set("x", Buffer.from_bytes(b"tea")))
-        >>> store.written["x"][0]
-        3
-        """
+        """Write one key, and remember its size and digest."""
         data = value.to_bytes()
         with writing_explained(f"{self.where}/{key}", len(data)):
             await _within(self._store, super().set(key, value), len(data))
         self.written[key] = (len(data), sha256(data))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Write one key unless it is there. Zarr makes the groups above an array so; they are not remembered.
-
-        Examples
-        --------
-        >>> from zarr.core.buffer.cpu import Buffer
-        >>> from zarr.storage import MemoryStore
-        >>> store = RecordingStore(MemoryStore())
-        >>> sync(store.set_if_not_exists("x", Buffer.from_bytes(b"tea")))
-        >>> store.written
-        {}
-        """
+        """Write one key unless it is there. Zarr makes the groups above an array so; they are not remembered."""
         with writing_explained(f"{self.where}/{key}", len(value)):
-            await super().set_if_not_exists(key, value)
+            await _within(self._store, super().set_if_not_exists(key, value), len(value))
 
 
 class CheckedStore(WrapperStore["Store"]):
     """A Zarr store that is read only, and in which every key must match the index of its partition.
 
     A key that is missing or altered is an error, never a wrong number.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
-    >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
-    >>> checked = CheckedStore(files, store.index(0), "p000000")
-    >>> store.location.write_bytes("partitions/p000000/items/c/0", b"altered")
-    >>> checked.read_whole("items/c/0")
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.DamagedStoreError: p000000/items/c/0 has 7 bytes where ... were written (array items, ...
     """
 
     def __init__(self, store: Store, index: PartitionIndex, where: str) -> None:
@@ -137,34 +198,26 @@ class CheckedStore(WrapperStore["Store"]):
         self.index = index
         self.where = where
 
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        """Read one whole key. It is an error if the key is missing, altered, or unpacks to another size.
-
-        Examples
-        --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
-        >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
-        >>> checked = CheckedStore(files, store.index(0), "p000000")
-        >>> len(sync(checked.get("items/c/0", default_buffer_prototype()))) == store.index(0).files["items/c/0"][0]
-        True
-        """
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Read one whole key. It is an error if the key is missing, altered, or unpacks to another size."""
         assert byte_range is None, "a chunk is read whole, because its digest is that of all its bytes"
         expected = self.index.files.get(key)
         if expected is None:
             if _CHUNK_KEY.fullmatch(key):
                 raise self.damaged(key, "is not in the index of its partition")
             return None
-        self._refuse_others(key)
+        size, digest = expected
+        if size > LARGEST_FILE:
+            raise self.damaged(key, f"claims to have {size:,} bytes, where at most {LARGEST_FILE:,} are allowed")
+        self._refuse_others(key, size)
         with reading_permitted(f"{self.where}/{key}"):
-            value = await _within(self._store, super().get(key, prototype), expected[0])
+            # One byte more than there should be is enough to see that there are too many.
+            value = await _within(self._store, super().get(key, prototype, RangeByteRequest(0, size + 1)), size)
         if value is None:
             raise self.damaged(key, "is missing")
-        size, digest = expected
         if len(value) != size:
-            raise self.damaged(key, f"has {len(value):,} bytes where {size:,} were written")
+            found = f"{len(value):,}" if len(value) < size else "more"
+            raise self.damaged(key, f"has {found} bytes where {size:,} were written")
         data = value.to_bytes()
         # Hashing releases the interpreter lock, so other reads continue meanwhile.
         if await asyncio.to_thread(sha256, data) != digest:
@@ -174,50 +227,31 @@ class CheckedStore(WrapperStore["Store"]):
         return value
 
     def read_whole(self, key: str) -> bytes:
-        """The contents of a file that is not part of an array.
-
-        Examples
-        --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
-        >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
-        >>> checked = CheckedStore(files, store.index(0), "p000000")
-        >>> checked.read_whole("zarr.json")[:17]
-        b'{"attributes": {}'
-        """
+        """The contents of a file that is not part of an array."""
         value = sync(self.get(key, default_buffer_prototype()))
         assert value is not None, f"{key} is in the index"
         return value.to_bytes()
 
-    def _refuse_others(self, key: str) -> None:
+    def _refuse_others(self, key: str, size: int) -> None:
         if isinstance(self._store, LocalStore):
             path = os.path.join(os.path.realpath(self._store.root), *key.split("/"))  # noqa: PTH118
             if os.path.realpath(Path(self._store.root) / key) != path:
                 raise self.damaged(key, "is a symbolic link, and links are not followed")
             with contextlib.suppress(FileNotFoundError), reading_permitted(path):
-                if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a pipe would wait for a writer forever
+                found = os.stat(path)  # noqa: PTH116
+                if not stat.S_ISREG(found.st_mode):  # a pipe would wait for a writer forever
                     raise self.damaged(key, "is not a plain file")
+                if found.st_size != size:
+                    raise self.damaged(key, f"has {found.st_size:,} bytes where {size:,} were written")
 
     def _check_unpacked_size(self, key: str, data: bytes) -> None:
         column = self.index.columns[key.split("/")[0]]
         expected = column["chunk"] * np.dtype(column["dtype"]).itemsize
-        if unpacked_size(data) != expected:
-            raise self.damaged(
-                key, f"claims to unpack to {unpacked_size(data):,} bytes where {expected:,} fit"
-            )
+        if _unpacked_size(data) != expected:
+            raise self.damaged(key, f"claims to unpack to {_unpacked_size(data):,} bytes where {expected:,} fit")
 
     def damaged(self, key: str, what: str) -> DamagedStoreError:
-        """An error that names the array, the chunk and the rows.
-
-        Examples
-        --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
-        >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
-        >>> checked = CheckedStore(files, store.index(0), "p000000")
-        >>> print(checked.damaged("items/c/0", "is missing"))
-        p000000/items/c/0 is missing (array items, chunk 0, within rows 0 to 99 of the partition); ...
-        """
+        """An error that names the array, the chunk and the rows."""
         return DamagedStoreError(
             f"{self.where}/{key} {what}{_rows_of_chunk(self.index, key)}; "
             "`plmix verify` lists all damage; make the store again from its source"
@@ -243,16 +277,10 @@ def _rows_of_chunk(index: PartitionIndex, key: str) -> str:
     return f" (array {column}, chunk {chunk}, within rows {start:,} to {stop - 1:,} of the partition)"
 
 
-def unpacked_size(data: bytes) -> int:
+def _unpacked_size(data: bytes) -> int:
     """The size in bytes that a compressed chunk claims to unpack to, read from its header.
 
     It is -1 if the chunk is neither zstd nor blosc, or if a second zstd frame follows, whose size is not known.
-
-    Examples
-    --------
-    >>> from numcodecs.zstd import Zstd
-    >>> unpacked_size(Zstd().encode(bytes(1000)))
-    1000
     """
     if data[:4] == b"\x28\xb5\x2f\xfd":
         descriptor = data[4]
@@ -280,17 +308,7 @@ def _zstd_frame_end(data: bytes, start: int, checksum: bool) -> int:
 
 
 def open_column(store: CheckedStore, name: str) -> zarr.Array[Any]:
-    """Open an array of a partition. It is an error if its shape, type or codecs are not those expected.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
-    >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
-    >>> checked = CheckedStore(files, store.index(0), "p000000")
-    >>> open_column(checked, "n_listed").shape
-    (100,)
-    """
+    """Open an array of a partition. It is an error if its shape, type or codecs are not those expected."""
     expected = store.index.columns[name]
     if name not in COLUMNS or not _sensible(expected):
         raise store.damaged(f"{name}/zarr.json", f"claims to be {expected}, which is not allowed")
@@ -318,25 +336,15 @@ def _sensible(column: ColumnDescription) -> bool:
     """Whether the index describes an array of an allowed type and size."""
     length, chunk = column.get("length"), column.get("chunk")
     return (
-        column.get("dtype") in ALLOWED_DTYPES
+        column.get("dtype") in _ALLOWED_DTYPES
         and type(length) is type(chunk) is int
         and length >= 0
-        and 1 <= chunk <= LARGEST_CHUNK_BYTES // np.dtype(column["dtype"]).itemsize
+        and 1 <= chunk <= _LARGEST_CHUNK_BYTES // np.dtype(column["dtype"]).itemsize
     )
 
 
 def read_column(store: CheckedStore, name: str, array: zarr.Array[Any], entries: slice) -> NDArray[Any]:
-    """Some entries of an array. If a chunk cannot be unpacked, the error names the array.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
-    >>> files = store.location.zarr_store("partitions/p000000", read_only=True)
-    >>> checked = CheckedStore(files, store.index(0), "p000000")
-    >>> read_column(checked, "n_listed", open_column(checked, "n_listed"), slice(0, 3)).tolist()
-    [5, 5, 5]
-    """
+    """Some entries of an array. If a chunk cannot be unpacked, the error names the array."""
     try:
         return np.asarray(array[entries])
     except (RuntimeError, ValueError) as error:
@@ -344,17 +352,7 @@ def read_column(store: CheckedStore, name: str, array: zarr.Array[Any], entries:
 
 
 class ColumnWriter:
-    """An array of a partition that grows at its end. A chunk is written as soon as it is full.
-
-    Examples
-    --------
-    >>> from zarr.storage import MemoryStore
-    >>> column = ColumnWriter(RecordingStore(MemoryStore()), "items", np.dtype("uint8"), chunk_bytes=4)
-    >>> column.append(np.array([3, 1, 2], np.uint8))
-    >>> column.append(np.array([0, 5], np.uint8))
-    >>> column.close()
-    {'dtype': 'uint8', 'length': 5, 'chunk': 4}
-    """
+    """An array of a partition that grows at its end. A chunk is written as soon as it is full."""
 
     def __init__(self, store: RecordingStore, name: str, dtype: np.dtype[Any], chunk_bytes: int) -> None:
         self.store = store
@@ -367,16 +365,7 @@ class ColumnWriter:
         self._n_pending = 0
 
     def append(self, values: np.ndarray[Any, Any]) -> None:
-        """Add values at the end.
-
-        Examples
-        --------
-        >>> from zarr.storage import MemoryStore
-        >>> column = ColumnWriter(RecordingStore(MemoryStore()), "items", np.dtype("uint8"), chunk_bytes=4)
-        >>> column.append(np.array([3, 1, 2], np.uint8))
-        >>> column.length
-        3
-        """
+        """Add values at the end."""
         self._pending.append(values)
         self._n_pending += len(values)
         self.length += len(values)
@@ -384,16 +373,7 @@ class ColumnWriter:
             self._write(self._n_pending - self._n_pending % self.chunk)
 
     def close(self) -> ColumnDescription:
-        """Write the rest, and describe the array. A short array is one chunk of its own length.
-
-        Examples
-        --------
-        >>> from zarr.storage import MemoryStore
-        >>> column = ColumnWriter(RecordingStore(MemoryStore()), "items", np.dtype("uint8"), chunk_bytes=4)
-        >>> column.append(np.array([3, 1, 2], np.uint8))
-        >>> column.close()
-        {'dtype': 'uint8', 'length': 3, 'chunk': 3}
-        """
+        """Write the rest, and describe the array. A short array is one chunk of its own length."""
         if self._array is None:
             self.chunk = max(1, min(self.chunk, self.length))
         self._write(self._n_pending)

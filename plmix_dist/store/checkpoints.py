@@ -11,26 +11,36 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError, UnsupportedFormatError
+from plmix_dist.settings import real_number, shown, whole_number
+from plmix_dist.store.access import too_large
 from plmix_dist.store.location import Location
-from plmix_dist.store.manifest import seal, sha256, unseal
-from plmix_dist.store.npy import array_from_npy, npy_bytes
-from plmix_dist.values import real_number, shown, whole_number
+from plmix_dist.store.sealed import (
+    LARGEST_JSON,
+    VERSIONS,
+    array_from_npy,
+    check_version,
+    npy_bytes,
+    seal,
+    sha256,
+    typed,
+    unseal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-VERSION = 1
 DEFAULT_SECONDS = 30.0
 DEFAULT_KEPT = 3
 
+_FORMAT = "plmix-checkpoint"
 _FIRST_LINE = re.compile(rb"plmix-checkpoint (\d{1,9}) (\d{1,12})\n")
 _LONGEST_LINE = 64
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,})\.plmix")
@@ -83,9 +93,7 @@ class Checkpoint:
         if given is None or isinstance(given, cls):
             return given
         if not isinstance(given, str | os.PathLike | Location):
-            raise SettingsError(
-                f"checkpoint must be a folder, a URL, a Checkpoint or None, but is {shown(given)}"
-            )
+            raise SettingsError(f"checkpoint must be a folder, a URL, a Checkpoint or None, but is {shown(given)}")
         return cls(given)
 
 
@@ -97,106 +105,92 @@ class Record(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A checkpoint that was read.
-
-    Parameters
-    ----------
-    number
-        Its number.
-    fingerprint
-        What it was computed from.
-    finished
-        Results, by name.
-    running
-        The name of the loop that ran, and its state; None between two loops.
-    damaged
-        Why later checkpoints could not be read.
-    """
+    """A checkpoint that was read."""
 
     number: int
-    fingerprint: dict[str, Any]
-    finished: dict[str, Record]
-    running: tuple[str, Record] | None
-    damaged: list[str]
+    fingerprint: dict[str, Any]  # what it was computed from
+    finished: dict[str, Record]  # results by name
+    running: tuple[str, Record] | None  # the name of the loop that ran, and its state; None between two loops
+    damaged: list[str]  # why later checkpoints could not be read
 
 
 def packed(value: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """A value for JSON and arrays, as the bytes of one file.
-
-    Examples
-    --------
-    >>> unpacked(packed({"a": 1}, {"0": np.zeros(2)}), "file").value
-    {'a': 1}
-    """
+    """A value for JSON and arrays, as the bytes of one file."""
     contents = {name: npy_bytes(array) for name, array in arrays.items()}
     described = [
         {"name": name, "dtype": arrays[name].dtype.name, "size": len(data), "sha256": sha256(data)}
         for name, data in contents.items()
     ]
     head = seal({"value": value, "arrays": described})
-    return b"".join([f"plmix-checkpoint {VERSION} {len(head)}\n".encode(), head, *contents.values()])
+    return b"".join([f"{_FORMAT} {VERSIONS[_FORMAT]} {len(head)}\n".encode(), head, *contents.values()])
 
 
-def unpacked(data: bytes, where: str) -> Record:
-    r"""What `packed` was given; an error if any byte was altered.
+@dataclass(frozen=True)
+class _ArrayEntry:
+    """One array of a file."""
 
-    Examples
-    --------
-    >>> unpacked(b"plmix-checkpoint 9 2\n{}", "/data/checkpoint-000001.plmix")
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.UnsupportedFormatError: /data/checkpoint-000001.plmix has format version 9, and ...
-    """
-    line = _FIRST_LINE.match(data, 0, _LONGEST_LINE)
+    name: str
+    dtype: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The sealed record of a file."""
+
+    value: Any
+    arrays: list[_ArrayEntry]
+
+
+def _unpacked(location: Location, file: str, digest: str | None = None) -> Record:
+    """What `packed` was given; an error if any byte was altered. Sizes are checked before the arrays are read."""
+    where = f"{location.url}/{file}"
+    line = _FIRST_LINE.match(location.read_start(file, _LONGEST_LINE))
     if line is None:
         raise DamagedStoreError(f"{where} was altered or cut short: it does not begin as a checkpoint does")
-    version, size = int(line[1]), int(line[2])
-    if version != VERSION:
-        raise UnsupportedFormatError(
-            f"{where} has format version {version}, and this version of plmix_dist reads version {VERSION}; continue "
-            "with the version that wrote it, or remove the folder to begin again"
-        )
-    first = line.end() + size
-    head = unseal(data[line.end() : first], where)
+    remedy = "continue with the version that wrote it, or remove the folder to begin again"
+    check_version(_FORMAT, int(line[1]), where, remedy)
+    first = line.end() + int(line[2])
+    if first > LARGEST_JSON:
+        raise too_large(where, first, LARGEST_JSON)
+    head = typed(_Head, unseal(location.read_start(file, first)[line.end() :], where), where)
+    data = location.read_bytes(file, first + sum(entry.size for entry in head.arrays))
+    if digest is not None and sha256(data) != digest:
+        raise DamagedStoreError(f"{where} was altered or cut short")
     arrays = {}
-    for entry in head["arrays"]:
-        own = data[first : first + entry["size"]]
-        if sha256(own) != entry["sha256"] or entry["dtype"] not in _DTYPES:
-            raise DamagedStoreError(
-                f"{where} was altered or cut short: array {entry['name']} is not as it was"
-            )
+    for entry in head.arrays:
+        own = data[first : first + entry.size]
+        if sha256(own) != entry.sha256 or entry.dtype not in _DTYPES:
+            raise DamagedStoreError(f"{where} was altered or cut short: array {entry.name} is not as it was")
         try:
-            arrays[entry["name"]] = array_from_npy(own, np.dtype(entry["dtype"]), finite=False)
+            arrays[entry.name] = array_from_npy(own, np.dtype(entry.dtype), finite=False)
         except ValueError as error:
-            raise DamagedStoreError(f"{where}, array {entry['name']}: {error}") from None
-        first += entry["size"]
-    if first != len(data):
-        raise DamagedStoreError(f"{where} was altered: {len(data) - first} bytes follow its end")
-    return Record(head["value"], arrays)
+            raise DamagedStoreError(f"{where}, array {entry.name}: {error}") from None
+        first += entry.size
+    return Record(head.value, arrays)
+
+
+@dataclass(frozen=True)
+class _PartEntry:
+    """A result that a checkpoint names, in a file of its own."""
+
+    file: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """The value of a checkpoint."""
+
+    fingerprint: dict[str, Any]
+    finished: dict[str, _PartEntry]
+    running: tuple[str, Any] | None
 
 
 class CheckpointFolder:
-    """The checkpoints of one computation. Whoever writes to it holds its lock.
-
-    Parameters
-    ----------
-    location
-        The folder or URL.
-    keep
-        How many checkpoints are kept.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = CheckpointFolder(Location.of(tempfile.mkdtemp()), keep=2)
-    >>> for count in range(4):
-    ...     folder.save({"seed": 1}, {"look": Record({"rows": 5}, {})}, ("fit", Record(count, {})))
-    >>> folder.location.names()
-    ['checkpoint-000003.plmix', 'checkpoint-000004.plmix', 'part-...plmix']
-    >>> loaded = folder.load()
-    >>> loaded.number, loaded.running[1].value, loaded.finished["look"].value
-    (4, 3, {'rows': 5})
-    """
+    """The checkpoints of one computation. Whoever writes to it holds its lock."""
 
     def __init__(self, location: Location, keep: int = DEFAULT_KEPT) -> None:
         self.location = location
@@ -219,21 +213,11 @@ class CheckpointFolder:
             )
 
     def save(
-        self,
-        fingerprint: Mapping[str, Any],
-        finished: Mapping[str, Record | None],
-        running: tuple[str, Record] | None,
+        self, fingerprint: Mapping[str, Any], finished: Mapping[str, Record | None], running: tuple[str, Record] | None
     ) -> None:
         """Write a checkpoint; the ones before stay whole until it is.
 
-        Parameters
-        ----------
-        fingerprint
-            What the computation is made from.
-        finished
-            Results by name; None for one that this folder has written or read already.
-        running
-            The name of the loop that runs, and its state.
+        A result in `finished` is None if this folder has written or read it already.
         """
         parts = {name: self._part(name, result) for name, result in finished.items()}
         value = {
@@ -257,10 +241,6 @@ class CheckpointFolder:
                 damaged.append(str(error))
             except FileNotFoundError as error:
                 damaged.append(f"a file is missing ({error})")
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                if isinstance(error, UnsupportedFormatError):
-                    raise
-                damaged.append(f"{self.location.url}/{_file_of(number)} cannot be read: {error!r}")
             else:
                 return loaded
         if damaged:
@@ -298,26 +278,22 @@ class CheckpointFolder:
         return self._written[name]
 
     def _read(self, number: int, damaged: list[str]) -> Loaded:
-        where = f"{self.location.url}/{_file_of(number)}"
-        record = unpacked(self.location.read_bytes(_file_of(number)), where)
-        value = record.value
-        finished = {name: self._read_part(part) for name, part in value["finished"].items()}
-        running = None
-        if value["running"] is not None:
-            name, state = value["running"]
-            running = (name, Record(state, record.arrays))
-        self._written = dict(value["finished"])
-        return Loaded(number, value["fingerprint"], finished, running, damaged)
+        saved, arrays = self._saved(number)
+        finished = {name: self._read_part(part) for name, part in saved.finished.items()}
+        running = None if saved.running is None else (saved.running[0], Record(saved.running[1], arrays))
+        self._written = {name: asdict(part) for name, part in saved.finished.items()}
+        return Loaded(number, saved.fingerprint, finished, running, damaged)
 
-    def _read_part(self, part: Mapping[str, Any]) -> Record:
-        file = part["file"]
-        if not _PART.fullmatch(file):
-            raise DamagedStoreError(f"{file!r} cannot be a file of a checkpoint")
-        where = f"{self.location.url}/{file}"
-        data = self.location.read_bytes(file, part["size"])
-        if sha256(data) != part["sha256"]:
-            raise DamagedStoreError(f"{where} was altered or cut short")
-        return unpacked(data, where)
+    def _saved(self, number: int) -> tuple[_Saved, dict[str, NDArray[Any]]]:
+        """What a checkpoint holds, and the arrays of the loop that ran."""
+        file = _file_of(number)
+        record = _unpacked(self.location, file)
+        return typed(_Saved, record.value, f"{self.location.url}/{file}"), record.arrays
+
+    def _read_part(self, part: _PartEntry) -> Record:
+        if not _PART.fullmatch(part.file):
+            raise DamagedStoreError(f"{part.file!r} cannot be a file of a checkpoint")
+        return _unpacked(self.location, part.file, part.sha256)
 
     def _prune(self) -> None:
         """Remove all but the last checkpoints, the parts that no kept one names, and drafts of a killed process."""
@@ -334,16 +310,8 @@ class CheckpointFolder:
     def _parts_named(self, number: int) -> set[str]:
         if number not in self._named:
             try:
-                value = unpacked(self.location.read_bytes(_file_of(number)), "").value
-                self._named[number] = {part["file"] for part in value["finished"].values()}
-            except (
-                DamagedStoreError,
-                UnsupportedFormatError,
-                FileNotFoundError,
-                KeyError,
-                TypeError,
-                AttributeError,
-            ):
+                self._named[number] = {part.file for part in self._saved(number)[0].finished.values()}
+            except (DamagedStoreError, UnsupportedFormatError, FileNotFoundError):
                 self._named[number] = set()
         return self._named[number]
 

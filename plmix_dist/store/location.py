@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError
+from plmix_dist.settings import shown
 from plmix_dist.store.access import (
+    RemoteFiles,
     check_folder,
     read_file,
     reading_permitted,
     sync_folder,
     too_large,
+    write_whole,
     writing_explained,
 )
-from plmix_dist.store.remote import RemoteFiles
-from plmix_dist.values import shown
+from plmix_dist.store.sealed import LARGEST_JSON
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -35,31 +37,14 @@ _KEY = re.compile(r"[A-Za-z0-9_.\-]+(/[A-Za-z0-9_.\-]+)*")
 
 @dataclass(frozen=True)
 class Location:
-    """A root folder or URL. Keys are relative paths of plain names, so they cannot leave the root.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> place = Location.of(tempfile.mkdtemp())
-    >>> place.write_bytes("a/b.json", b"{}")
-    >>> place.read_bytes("a/b.json"), place.listing()
-    (b'{}', ['a/b.json'])
-    """
+    """A root folder or URL. Keys are relative paths of plain names, so they cannot leave the root."""
 
     url: str
     storage_options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, path: str | os.PathLike[str] | Location, storage_options: dict[str, Any] | None = None
-    ) -> Location:
-        """A location from a path, a URL, or a location.
-
-        Examples
-        --------
-        >>> Location.of("file:///data/store/").url, Location.of("s3://bucket/store").is_local
-        ('/data/store', False)
-        """
+    def of(cls, path: str | os.PathLike[str] | Location, storage_options: dict[str, Any] | None = None) -> Location:
+        """A location from a path, a URL, or a location."""
         if isinstance(path, Location):
             return path
         if not isinstance(path, str | os.PathLike):
@@ -72,8 +57,8 @@ class Location:
         if "://" not in text:
             try:
                 text = str(Path(text).expanduser().absolute())
-            except RuntimeError as error:  # there is no such user
-                raise SettingsError(f"{text} is no path: {error}") from None
+            except RuntimeError as error:  # the user does not exist
+                raise SettingsError(f"{text} is not a path: {error}") from None
         return cls(text.rstrip("/"), dict(storage_options or {}))
 
     @property
@@ -82,23 +67,11 @@ class Location:
         return "://" not in self.url
 
     def child(self, key: str) -> Location:
-        """The location of a key below this one.
-
-        Examples
-        --------
-        >>> Location.of("/data").child("a/b").url
-        '/data/a/b'
-        """
-        return Location(f"{self.url}/{checked_key(key)}", self.storage_options)
+        """The location of a key below this one."""
+        return Location(f"{self.url}/{_checked_key(key)}", self.storage_options)
 
     def sibling(self, suffix: str) -> Location:
-        """The location whose name has this suffix added.
-
-        Examples
-        --------
-        >>> Location.of("/data/store").sibling(".truth").url
-        '/data/store.truth'
-        """
+        """The location whose name has this suffix added."""
         return Location(self.url + suffix, self.storage_options)
 
     @cached_property
@@ -107,91 +80,59 @@ class Location:
         import fsspec
 
         try:
-            filesystem, root = fsspec.core.url_to_fs(
-                self.url, use_listings_cache=False, **self.storage_options
-            )
-        except (
-            ValueError,
-            ImportError,
-            TypeError,
-        ) as error:  # of an unknown or missing kind, or with other options
-            raise SettingsError(
-                f"{self.url} cannot be reached: {error}; check the URL and its options"
-            ) from error
+            filesystem, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **self.storage_options)
+        except (ValueError, ImportError, TypeError) as error:  # of an unknown or missing kind, or with other options
+            raise SettingsError(f"{self.url} cannot be reached: {error}; check the URL and its options") from error
         return RemoteFiles(filesystem, root.rstrip("/"))
 
-    def read_bytes(self, key: str, most: int | None = None) -> bytes:
+    def _remote_path(self, key: str) -> str:
+        """The path of a key in the file system behind the URL."""
+        return f"{self._remote.root}/{_checked_key(key)}"
+
+    def read_bytes(self, key: str, most: int = LARGEST_JSON) -> bytes:
         """The bytes stored under a key; FileNotFoundError if there are none.
 
-        If there are more than `most`, that is an error, and they are not read.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> place = Location.of(tempfile.mkdtemp())
-        >>> place.write_bytes("a.txt", b"tea")
-        >>> place.read_bytes("a.txt")
-        b'tea'
+        If there are more than `most`, that is an error, and they are not read. Records of JSON are never larger.
         """
         if self.is_local:
-            path = self.local_path(key)
-            if os.path.realpath(path) != os.path.join(os.path.realpath(self.url), *key.split("/")):  # noqa: PTH118
-                raise DamagedStoreError(f"{path} is a symbolic link, and links are not followed")
-            return read_file(path, most)
+            return read_file(self._unlinked(key), most)
         files = self._remote
-        path_there = f"{files.root}/{checked_key(key)}"
+        path_there = self._remote_path(key)
         with reading_permitted(f"{self.url}/{key}"):
-            size = None if most is None else files.call("size", path_there)
-            if most is not None and size is not None and size > most:
+            size = files.call("size", path_there)
+            if size is not None and size > most:
                 raise too_large(f"{self.url}/{key}", size, most)
             return bytes(files.call("cat_file", path_there, n_bytes=size or 0))
+
+    def read_start(self, key: str, n_bytes: int) -> bytes:
+        """The first bytes stored under a key, at most `n_bytes`; FileNotFoundError if there are none."""
+        if self.is_local:
+            return read_file(self._unlinked(key), start=n_bytes)
+        with reading_permitted(f"{self.url}/{key}"):
+            return bytes(self._remote.call("cat_file", self._remote_path(key), n_bytes=n_bytes, start=0, end=n_bytes))
+
+    def _unlinked(self, key: str) -> Path:
+        """The path of a key on local disk; an error if it leads through a symbolic link."""
+        path = self.local_path(key)
+        if os.path.realpath(path) != os.path.join(os.path.realpath(self.url), *key.split("/")):  # noqa: PTH118
+            raise DamagedStoreError(f"{path} is a symbolic link, and links are not followed")
+        return path
 
     def write_bytes(self, key: str, data: bytes, *, seconds: float | None = None) -> None:
         """Store bytes under a key. A reader finds the old bytes or the new ones, never a part.
 
-        Behind a URL it is an error if that takes longer than so many seconds; by default see `remote.py`.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> place = Location.of(tempfile.mkdtemp())
-        >>> place.write_bytes("a.txt", b"tea")
-        >>> place.write_bytes("a.txt", b"coffee")
-        >>> place.read_bytes("a.txt")
-        b'coffee'
+        Behind a URL it is an error if that takes longer than `seconds`; by default see `storage_seconds`.
         """
+        if self.is_local:
+            write_whole(self.local_path(key), data)
+            return
         with writing_explained(f"{self.url}/{key}", len(data)):
-            if not self.is_local:
-                files = self._remote
-                there = f"{files.root}/{checked_key(key)}"
-                files.call("pipe_file", there, data, n_bytes=len(data), seconds=seconds)
-                return
-            path = self.local_path(key)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-            try:
-                with draft.open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                draft.replace(path)
-            finally:
-                draft.unlink(missing_ok=True)
-            sync_folder(path.parent)
+            self._remote.call("pipe_file", self._remote_path(key), data, n_bytes=len(data), seconds=seconds)
 
     def create_bytes(self, key: str, data: bytes) -> None:
         """Store bytes under a key that must be new; an error if it is there.
 
         Behind a URL the storage decides, where it can: S3, Google and Azure refuse the second of two writers.
-
-        Examples
-        --------
-        >>> place = Location.of("memory://create")
-        >>> place.create_bytes("a.txt", b"tea")
-        >>> place.create_bytes("a.txt", b"coffee")
-        Traceback (most recent call last):
-        ...
-        plmix_dist.errors.StoreExistsError: memory://create/a.txt exists already
         """
         there = StoreExistsError(f"{self.url}/{key} exists already")
         if self.is_local:
@@ -199,28 +140,18 @@ class Location:
                 raise there
             self.write_bytes(key, data)
             return
-        files = self._remote
         try:
             with writing_explained(f"{self.url}/{key}", len(data)):
-                path_there = f"{files.root}/{checked_key(key)}"
-                files.call("pipe_file", path_there, data, n_bytes=len(data), mode="create")
+                self._remote.call("pipe_file", self._remote_path(key), data, n_bytes=len(data), mode="create")
         except (TypeError, NotImplementedError):  # a file system that does not know the mode
             self.write_bytes(key, data)
         except FileExistsError:
             # A request that was sent again after its answer was lost finds what it wrote itself.
-            if self.read_bytes(key) != data:
+            if self.read_bytes(key, max(len(data), LARGEST_JSON)) != data:
                 raise there from None
 
     def check_writable(self) -> None:
-        """An error unless files can be written here; to be called before long computations.
-
-        Examples
-        --------
-        >>> Location.of("/dev/null/store").check_writable()
-        Traceback (most recent call last):
-        ...
-        plmix_dist.errors.StoreAccessError: cannot write /dev/null/store: /dev/null is not a folder; ...
-        """
+        """An error unless files can be written here; to be called before long computations."""
         if self.is_local:
             check_folder(self.url)
             return
@@ -229,39 +160,21 @@ class Location:
         self.remove(probe)
 
     def exists(self, key: str, *, seconds: float | None = None) -> bool:
-        """Whether something is stored under a key. `seconds` as in `write_bytes`.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> Location.of(tempfile.mkdtemp()).exists("a.txt")
-        False
-        """
+        """Whether something is stored under a key. `seconds` as in `write_bytes`."""
         with reading_permitted(f"{self.url}/{key}"):
             if self.is_local:
                 return self.local_path(key).is_file()
-            files = self._remote
-            # Not `isfile`, which says no to every error.
+            # Not `isfile`, which returns False for every error.
             try:
-                found = files.call("info", f"{files.root}/{checked_key(key)}", seconds=seconds)
+                found = self._remote.call("info", self._remote_path(key), seconds=seconds)
             except FileNotFoundError:
                 return False
             return bool(found["type"] == "file")
 
     def listing(self, prefix: str = "") -> list[str]:
-        """All keys below a prefix, sorted. Symbolic links are listed, but not followed.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> place = Location.of(tempfile.mkdtemp())
-        >>> for key in ("b/2", "b/1", "c"):
-        ...     place.write_bytes(key, b"")
-        >>> place.listing("b")
-        ['b/1', 'b/2']
-        """
+        """All keys below a prefix, sorted. Symbolic links are listed, but not followed."""
         if prefix:
-            checked_key(prefix)
+            _checked_key(prefix)
         if self.is_local:
             root = Path(self.url)
             with reading_permitted(str(root / prefix)):
@@ -278,17 +191,7 @@ class Location:
         return []
 
     def names(self, *, folders: bool = False) -> list[str]:
-        """The names of the files directly at this location, sorted, and with `folders` also those of the folders.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> place = Location.of(tempfile.mkdtemp())
-        >>> for key in ("b/1", "c"):
-        ...     place.write_bytes(key, b"")
-        >>> place.names()
-        ['c']
-        """
+        """The names of the files directly at this location, sorted, and with `folders` also those of the folders."""
         with contextlib.suppress(FileNotFoundError), reading_permitted(self.url):
             if self.is_local:
                 with os.scandir(self.url) as entries:
@@ -302,19 +205,9 @@ class Location:
             )
         return []
 
-    def remove(self, prefix: str) -> None:
-        """Delete a key, or everything below a prefix.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> place = Location.of(tempfile.mkdtemp())
-        >>> place.write_bytes("b/1", b"")
-        >>> place.remove("b")
-        >>> place.listing()
-        []
-        """
-        checked_key(prefix)
+    def remove(self, prefix: str, *, seconds: float | None = None) -> None:
+        """Delete a key, or everything below a prefix. `seconds` as in `write_bytes`."""
+        _checked_key(prefix)
         with writing_explained(f"{self.url}/{prefix}", 0):
             if self.is_local:
                 path = self.local_path(prefix)
@@ -323,25 +216,14 @@ class Location:
                 else:
                     path.unlink(missing_ok=True)
                 return
-            files = self._remote
             with contextlib.suppress(FileNotFoundError):
-                files.call("rm", f"{files.root}/{prefix}", recursive=True)
+                self._remote.call("rm", self._remote_path(prefix), recursive=True, seconds=seconds)
 
     def publish(self, staged: str, final: str) -> None:
         """Move what was written under `staged` to `final` in one step.
 
         On local disk everything is synced and then renamed. Behind a URL there is no rename: `staging` gave
         the final place itself, and the last key that the caller writes marks it as complete.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> place = Location.of(tempfile.mkdtemp())
-        >>> staged = place.staging("done")
-        >>> place.write_bytes(f"{staged}/a", b"")
-        >>> place.publish(staged, "done")
-        >>> place.listing()
-        ['done/a']
         """
         if staged == final:
             return
@@ -361,56 +243,24 @@ class Location:
             sync_folder(target.parent)
 
     def staging(self, final: str) -> str:
-        """The key to write under until `publish` moves everything to `final`.
-
-        Examples
-        --------
-        >>> Location.of("/data").staging("partitions/p000000")
-        'wip/partitions-p000000...'
-        >>> Location.of("s3://bucket/store").staging("partitions/p000000")
-        'partitions/p000000'
-        """
+        """The key to write under until `publish` moves everything to `final`."""
         if not self.is_local:
             return final
         return f"wip/{final.replace('/', '-')}.{uuid.uuid4().hex[:12]}"
 
     def local_path(self, key: str) -> Path:
-        """The path of a key on local disk.
-
-        Examples
-        --------
-        >>> Location.of("/data").local_path("a/b").as_posix()
-        '/data/a/b'
-        """
-        return Path(self.url) / checked_key(key)
+        """The path of a key on local disk."""
+        return Path(self.url) / _checked_key(key)
 
     def zarr_store(self, prefix: str, *, read_only: bool) -> Store:
-        """The Zarr store below a prefix.
-
-        Examples
-        --------
-        >>> Location.of("/data").zarr_store("partitions/p000000", read_only=True)
-        LocalStore('file:///data/partitions/p000000')
-        """
-        return self._zarr_store(self.child(prefix).url, read_only=read_only)
-
-    def _zarr_store(self, url: str, *, read_only: bool) -> Store:
+        """The Zarr store below a prefix."""
         import zarr.storage
 
+        url = self.child(prefix).url
         if self.is_local:
             return zarr.storage.LocalStore(url, read_only=read_only)
         options = {"use_listings_cache": False, **self.storage_options}
         return zarr.storage.FsspecStore.from_url(url, storage_options=options, read_only=read_only)
-
-    def zarr_root(self) -> Store:
-        """The Zarr store at this location itself, for writing.
-
-        Examples
-        --------
-        >>> Location.of("/data/out").zarr_root()
-        LocalStore('file:///data/out')
-        """
-        return self._zarr_store(self.url, read_only=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Location, (self.url, self.storage_options)
@@ -438,20 +288,8 @@ def _remove_folder(path: Path) -> None:
         time.sleep(0.05)
 
 
-def checked_key(key: str) -> str:
-    """The key itself if it consists of plain names; an error if it could leave its root.
-
-    Examples
-    --------
-    >>> checked_key("partitions/p000000")
-    'partitions/p000000'
-    >>> checked_key("../etc")
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.SettingsError: '../etc' is not a key of a store: ...
-    """
+def _checked_key(key: str) -> str:
+    """The key itself if it consists of plain names; an error if it could leave its root."""
     if not _KEY.fullmatch(key) or ".." in key.split("/"):
-        raise SettingsError(
-            f"{key!r} is not a key of a store: use names of letters, digits, '_', '-' and '.' only"
-        )
+        raise SettingsError(f"{key!r} is not a key of a store: use names of letters, digits, '_', '-' and '.' only")
     return key

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from plmix_dist.store.location import Location
 
 LEASE_SECONDS = 60.0
-RENEW_SECONDS = 15.0
-# If the storage is away, a renewal is given up after so many seconds and tried again after a pause. So leases survive
+_RENEW_SECONDS = 15.0
+# If the storage does not answer, a renewal is given up after 10 s and tried again after a pause. So leases survive
 # outages of half a minute.
 _RENEWAL_MAY_TAKE = 10.0
 _RETRY_SECONDS = 2.0
@@ -39,21 +39,42 @@ _LOCK_FILE = "wip/lock"
 
 
 def is_lock(key: str) -> bool:
-    """Whether a key is a lock or a lease, which its holder removes.
-
-    Examples
-    --------
-    >>> is_lock("wip/lock"), is_lock("wip/lock-0a1b.json"), is_lock("wip/plan.json")
-    (True, True, False)
-    """
+    """Whether a key is a lock or a lease, which its holder removes."""
     return key.startswith(_LOCK_FILE)
 
 
 class HeldLock:
-    """The right to write, while the operating system keeps it."""
+    """The right to write."""
 
     def check(self) -> None:
         """An error if another process may have become the writer; to be called before publishing."""
+
+
+class _FileLock(HeldLock):
+    """The right to write on local disk, which the operating system keeps as long as the file of the lock is there."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.taken = self._there()
+
+    def check(self) -> None:
+        """An error if the folder was removed, or another is in its place: then it lacks what was written before."""
+        if not self.is_there():
+            raise StoreError(
+                f"{self.location.url} was removed or replaced while this process was writing to it, so what is there "
+                "now is not complete; run the same command again with --force (overwrite=True in Python)"
+            )
+
+    def is_there(self) -> bool:
+        """Whether the file of the lock is the one that was taken."""
+        return self.taken is not None and self._there() == self.taken
+
+    def _there(self) -> tuple[int, int] | None:
+        try:
+            found = self.location.local_path(_LOCK_FILE).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager
@@ -61,15 +82,6 @@ def write_lock(location: Location) -> Iterator[HeldLock]:
     """Hold the right to write to a store; an error if another process holds it.
 
     A lock ends with its process. A lease behind a URL ends 60 s after its writer died.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from plmix_dist.store.location import Location
-    >>> place = Location.of(tempfile.mkdtemp())
-    >>> with write_lock(place):
-    ...     place.listing()
-    ['wip/lock']
     """
     with _file_lock(location) if location.is_local else _lease(location) as held:
         yield held
@@ -87,19 +99,21 @@ def _file_lock(location: Location) -> Iterator[HeldLock]:
             raise StoreLockedError(
                 f"another process is writing to {location.url}; wait for it to end, or stop it, then run this again"
             ) from None
+    held = _FileLock(location)
     try:
-        yield HeldLock()
+        yield held
     finally:
         # Remove the file while the lock is held: after release it may be the lock of the next writer.
         with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+            if held.is_there():
+                path.unlink(missing_ok=True)
         lock.release()
         with contextlib.suppress(OSError):  # the folder is not empty
             path.parent.rmdir()
 
 
 class _Holder(NamedTuple):
-    """What a lease says. `held` is False while its writer still looks for others."""
+    """The content of a lease. `held` is False while its writer still looks for others."""
 
     token: str
     who: str
@@ -126,7 +140,7 @@ def _lease(location: Location) -> Iterator[HeldLock]:
             keeper.join()
         # Its own: no other writer has this key. If the storage is away, the lease ends by itself.
         with contextlib.suppress(StoreError):
-            location.remove(lease.key)
+            location.remove(lease.key, seconds=_RENEWAL_MAY_TAKE)
 
 
 class _Lease(HeldLock):
@@ -161,7 +175,7 @@ class _Lease(HeldLock):
         self._remove_stale()
 
     def check(self) -> None:
-        """An error if the lease was lost: this process was stopped for so long that another could take over."""
+        """An error if the lease was lost: this process was stopped long enough for another to take over."""
         self._look_at_the_clock()
         if not self.lost:
             self._renew(held=True)
@@ -174,14 +188,14 @@ class _Lease(HeldLock):
 
     def keep_renewing(self, stop: threading.Event) -> None:
         """Renew the lease until `stop` is set or the lease is lost. If the storage is away, try again soon."""
-        pause = RENEW_SECONDS
+        pause = _RENEW_SECONDS
         while not stop.wait(pause):
             try:
                 self._look_at_the_clock()
                 if self.lost:
                     return
                 self._renew(held=True)
-                pause = RENEW_SECONDS
+                pause = _RENEW_SECONDS
             except OSError:
                 pause = _RETRY_SECONDS
 
@@ -216,7 +230,7 @@ class _Lease(HeldLock):
 
 
 def _holder(location: Location, key: str) -> _Holder | None:
-    """What a lease says; None if it was removed meanwhile."""
+    """The content of a lease; None if it was removed meanwhile."""
     try:
         holder = json.loads(location.read_bytes(key))
         return _Holder(

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from plmix_dist.errors import DamagedStoreError, StoreError
-from plmix_dist.interruption import check_stopped
-from plmix_dist.rankings.leaves import cut_leaves
-from plmix_dist.store.arrays import ColumnWriter, RecordingStore
-from plmix_dist.store.manifest import (
-    INDEX,
-    PLAN,
-    ZARR_GROUP,
-    PartitionIndex,
-    partition_name,
-    read_index,
-    sha256,
-)
-from plmix_dist.store.schema import COLUMNS, columns_of
-from plmix_dist.store.write_plan import WritePlan
+from plmix_dist.errors import DamagedStoreError
+from plmix_dist.rankings.groups import cut_leaves
+from plmix_dist.store.arrays import CHUNK_BYTES, COLUMNS, ColumnWriter, RecordingStore, columns_of
+from plmix_dist.store.manifest import INDEX, PLAN, ZARR_GROUP, PartitionIndex, partition_name, read_index
+from plmix_dist.store.publication import Plan, abandoned, is_wanted
+from plmix_dist.store.sealed import sha256
+from plmix_dist.threads import check_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,15 +26,38 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PartitionTask:
-    """What a worker must know to write one partition.
+class WritePlan(Plan):
+    """Everything that determines the bytes of a store, so that a second run can continue the first."""
 
-    Examples
-    --------
-    >>> from plmix_dist.store import Location
-    >>> PartitionTask(Location.of("/data/s"), 0, n_items=5, leaf_rows=4096, chunk_bytes=1 << 21, plan="").number
-    0
-    """
+    key: ClassVar[str] = PLAN
+
+    kind: str
+    item_names: list[str]
+    leaf_rows: int
+    n_partitions: int
+    settings: dict[str, Any]
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    chunk_bytes: int = CHUNK_BYTES
+    first_partition: int = 0
+
+    @property
+    def verb(self) -> str:
+        """The command that carries out the plan."""
+        return self.kind
+
+    def content(self) -> dict[str, Any]:
+        """The entries without the number of the first partition, which depends on what was appended before."""
+        return {name: value for name, value in asdict(self).items() if name != "first_partition"}
+
+    @property
+    def partitions(self) -> range:
+        """The numbers of the partitions to write."""
+        return range(self.first_partition, self.first_partition + self.n_partitions)
+
+
+@dataclass(frozen=True)
+class PartitionTask:
+    """What a worker must know to write one partition."""
 
     location: Location
     number: int
@@ -54,29 +69,13 @@ class PartitionTask:
 
 @dataclass
 class RejectedRows:
-    r"""Rejected rows: their number for each reason, and one line of JSON per row.
-
-    Examples
-    --------
-    >>> rejected = RejectedRows()
-    >>> rejected.add("empty", {"line": 7})
-    >>> rejected.counts, rejected.lines
-    ({'empty': 1}, ['{"reason": "empty", "line": 7}\n'])
-    """
+    """Rejected rows: their number for each reason, and one line of JSON per row."""
 
     counts: dict[str, int] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
     def add(self, reason: str, record: dict[str, Any]) -> None:
-        """Count a row and list it.
-
-        Examples
-        --------
-        >>> rejected = RejectedRows()
-        >>> rejected.add("syntax", {"line": 2})
-        >>> rejected.counts
-        {'syntax': 1}
-        """
+        """Count a row and list it."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
         self.lines.append(json.dumps({"reason": reason, **record}, ensure_ascii=False) + "\n")
 
@@ -86,25 +85,7 @@ def write_partition(
     blocks: Iterable[RankingBlock | tuple[RankingBlock, NDArray[np.integer]]],
     rejected: RejectedRows | None = None,
 ) -> PartitionIndex:
-    """Write the rows of one partition block by block, then publish the partition in one step.
-
-    Parameters
-    ----------
-    blocks
-        The rows, in order: blocks, or pairs of a block and the component of each of its rows.
-    rejected
-        Rejected rows to list in the partition. It may be filled while `blocks` is consumed.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from plmix_dist.rankings import RankingBlock
-    >>> from plmix_dist.store import Location, WritePlan, WriteSession
-    >>> plan = WritePlan("ingest", ["a", "b"], leaf_rows=4096, n_partitions=1, settings={})
-    >>> with WriteSession.begin(Location.of(tempfile.mkdtemp() + "/store"), plan) as session:
-    ...     write_partition(session.pending()[0], [RankingBlock.from_array([[0, 1], [1, 0]])]).n_rankings
-    2
-    """
+    """Write the rows of one partition block by block, then publish the partition in one step."""
     final = partition_name(task.number)
     staged = task.location.staging(final)
     store = RecordingStore(task.location.zarr_store(staged, read_only=False), f"{task.location.url}/{staged}")
@@ -122,11 +103,9 @@ def write_partition(
         task.location.write_bytes(f"{staged}/{key}", data)
         store.written[key] = (len(data), sha256(data))
     index = writer.close(rejected.counts if rejected is not None else {})
-    if not _still_wanted(task):
+    if not is_wanted(task.location, WritePlan, task.plan):
         task.location.remove(staged)
-        raise StoreError(
-            f"the write to {task.location.url} was abandoned; partition {task.number} is not published"
-        )
+        raise abandoned(task.location, f"partition {task.number} is")
     task.location.write_bytes(f"{staged}/{INDEX}", index.to_bytes())
     if staged != final and task.location.exists(f"{final}/{INDEX}"):
         if made_by(task.location, task.number) == task.plan:
@@ -208,25 +187,8 @@ class _PartitionWriter:
         self._last_group = block.groups[-1]
 
 
-def _still_wanted(task: PartitionTask) -> bool:
-    """Whether the plan of a partition is still being carried out. The driver may have abandoned it meanwhile."""
-    try:
-        plan = WritePlan.from_bytes(task.location.read_bytes(PLAN), f"{task.location.url}/{PLAN}")
-    except FileNotFoundError:
-        return False
-    return plan.fingerprint == task.plan
-
-
 def made_by(location: Location, number: int) -> str | None:
-    """The fingerprint of the plan that a partition was written for; None if its index cannot be read.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
-    >>> made_by(store.location, 0) == store.manifest.history[0]["fingerprint"]
-    True
-    """
+    """The fingerprint of the plan that a partition was written for; None if its index cannot be read."""
     try:
         return read_index(location, number).plan
     except DamagedStoreError:

@@ -11,12 +11,12 @@ import numpy as np
 from plmix_dist.display.notebook import store_card
 from plmix_dist.errors import InvalidRowsError
 from plmix_dist.rankings.block import RankingBlock, concatenate
+from plmix_dist.rankings.checks import check_ranges
 from plmix_dist.rankings.columns import item_dtype, joined_labels
-from plmix_dist.rankings.ranges import check_ranges
-from plmix_dist.store.arrays import CheckedStore, open_column, read_column
+from plmix_dist.store.arrays import COLUMNS, CheckedStore, block_from, open_column, read_column
 from plmix_dist.store.location import Location
-from plmix_dist.store.manifest import INDEX, partition_name, read_index, read_manifest, sha256
-from plmix_dist.store.schema import COLUMNS, block_from
+from plmix_dist.store.manifest import INDEX, partition_name, read_index, read_manifest
+from plmix_dist.store.sealed import sha256
 
 if TYPE_CHECKING:
     import os
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.store.manifest import Manifest, PartitionIndex
 
-LABEL_COLUMNS = frozenset(name for name in COLUMNS if name.startswith("ids"))
+_LABEL_COLUMNS = frozenset(name for name in COLUMNS if name.startswith("ids"))
 
 
 class RankingStore:
@@ -38,8 +38,7 @@ class RankingStore:
 
     Examples
     --------
-    >>> import tempfile, plmix_dist
-    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5, random_state=0)
+    >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5, random_state=0)
     >>> store.n_rankings, store.n_items, store.n_leaves
     (100, 5, 1)
     >>> store.leaves(0, 1).n_rankings
@@ -49,7 +48,7 @@ class RankingStore:
     def __init__(self, location: Location, manifest: Manifest, first_partition: int = 0) -> None:
         self.location = location
         self.manifest = manifest
-        # Not 0 for a part of a store, whose manifest names neighbouring partitions and no others.
+        # Not 0 for a part of a store, whose manifest lists neighbouring partitions only.
         self.first_partition = first_partition
         self._opened: dict[int, _OpenPartition] = {}
 
@@ -120,8 +119,7 @@ class RankingStore:
 
         Examples
         --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5)
         >>> store.index(0).leaf_rows
         [100]
         """
@@ -132,23 +130,19 @@ class RankingStore:
 
         Examples
         --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5)
         >>> store.leaves(0, 1).n_rankings
         100
         """
         blocks = [block for block, _ in self._runs(start, stop, labels)]
-        return concatenate(blocks) if blocks else _no_rankings(self.n_items)
+        return concatenate(blocks or [RankingBlock.from_array(np.empty((0, 0), np.int64), n_items=self.n_items)])
 
-    def iter_leaves(
-        self, start: int = 0, stop: int | None = None, *, labels: bool = True
-    ) -> Iterator[RankingBlock]:
+    def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
         """The rows of each leaf, one leaf after the other. Neighbouring leaves are read together.
 
         Examples
         --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5)
         >>> [leaf.n_rankings for leaf in store.iter_leaves()]
         [100]
         """
@@ -162,8 +156,7 @@ class RankingStore:
 
         Examples
         --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5)
         >>> sum(leaf.n_rankings for leaf in store.partition(0))
         100
         """
@@ -175,8 +168,7 @@ class RankingStore:
 
         Examples
         --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5)
         >>> store.block().to_array().shape
         (100, 5)
         """
@@ -187,8 +179,7 @@ class RankingStore:
 
         Examples
         --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5)
         >>> store.column("n_listed", 0)[:3].tolist(), store.column("weights", 0)
         ([5, 5, 5], None)
         """
@@ -200,8 +191,7 @@ class RankingStore:
 
         Examples
         --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5)
         >>> set(store.components().tolist())
         {0}
         """
@@ -214,8 +204,7 @@ class RankingStore:
 
         Examples
         --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5)
         >>> store.label_kind("ids")
         'none'
         """
@@ -229,14 +218,13 @@ class RankingStore:
 
         Examples
         --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5)
         >>> list(store.rejected_rows())
         []
         """
         for number in range(self.n_partitions):
             if "rejected.jsonl" in self.index(number).files:
-                data = self._open(number).read_file("rejected.jsonl")
+                data = self._open(number).store.read_whole("rejected.jsonl")
                 yield from (json.loads(line) for line in data.decode().split("\n") if line)
 
     def label_twice(self, name: str, partitions: Sequence[int]) -> int | str | None:
@@ -244,8 +232,7 @@ class RankingStore:
 
         Examples
         --------
-        >>> import tempfile, plmix_dist
-        >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
+        >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=5)
         >>> store.label_twice("ids", range(store.n_partitions)) is None
         True
         """
@@ -266,13 +253,15 @@ class RankingStore:
 
     def _open(self, partition: int) -> _OpenPartition:
         if partition not in self._opened:
-            expected = self.manifest.partitions[partition].index_sha256
             number = self.first_partition + partition
-            self._opened[partition] = _OpenPartition.of(self.location, number, expected)
+            index = read_index(self.location, number, self.manifest.partitions[partition].index_sha256)
+            name = partition_name(number)
+            files = self.location.zarr_store(name, read_only=True)
+            self._opened[partition] = _OpenPartition(CheckedStore(files, index, f"{self.location.url}/{name}"))
         return self._opened[partition]
 
     def _runs(self, start: int, stop: int, labels: bool) -> Iterator[tuple[RankingBlock, list[int]]]:
-        """Leaves `start` to `stop` in runs of about READ_ENTRIES entries. No run crosses a partition's end."""
+        """Leaves `start` to `stop` in runs of about _READ_ENTRIES entries. No run crosses a partition's end."""
         if not 0 <= start <= stop <= self.n_leaves:
             raise IndexError(f"leaves {start} to {stop} are not within 0 to {self.n_leaves}")
         first = int(np.searchsorted(self._first_leaves, start, side="right")) - 1
@@ -290,7 +279,7 @@ class RankingStore:
                 low = end
 
 
-READ_ENTRIES = 1 << 23
+_READ_ENTRIES = 1 << 23
 
 
 class _OpenPartition:
@@ -299,9 +288,7 @@ class _OpenPartition:
     def __init__(self, store: CheckedStore) -> None:
         self.store = store
         self.index = store.index
-        self.arrays: dict[str, zarr.Array[Any]] = {
-            name: open_column(store, name) for name in store.index.columns
-        }
+        self.arrays: dict[str, zarr.Array[Any]] = {name: open_column(store, name) for name in store.index.columns}
         wrong = self.index.miscounts()
         if wrong:
             raise store.damaged(INDEX, f"has wrong counts: {wrong[0]}")
@@ -309,20 +296,9 @@ class _OpenPartition:
         self.item_bounds = self.index.item_bounds()
         self._byte_bounds: dict[str, NDArray[np.int64]] = {}
 
-    @classmethod
-    def of(cls, location: Location, number: int, index_sha256: str) -> _OpenPartition:
-        """Open a partition whose index has this digest."""
-        index = read_index(location, number, index_sha256)
-        name = partition_name(number)
-        return cls(CheckedStore(location.zarr_store(name, read_only=True), index, f"{location.url}/{name}"))
-
-    def read_file(self, key: str) -> bytes:
-        """A file of the partition that is not part of an array. It is checked like all others."""
-        return self.store.read_whole(key)
-
     def run_end(self, low: int, high: int) -> int:
         """The end of a run of leaves from `low` that is read at once."""
-        limit = self.item_bounds[low] + READ_ENTRIES
+        limit = self.item_bounds[low] + _READ_ENTRIES
         return min(high, max(low + 1, int(np.searchsorted(self.item_bounds, limit, side="right")) - 1))
 
     def read(self, low: int, high: int, n_items: int, labels: bool) -> RankingBlock:
@@ -333,12 +309,12 @@ class _OpenPartition:
         }
         columns: dict[str, NDArray[Any]] = {}
         for name in self.arrays:
-            if name == "component" or (name in LABEL_COLUMNS and not labels):
+            if name == "component" or (name in _LABEL_COLUMNS and not labels):
                 continue
             start, stop = bounds.get(COLUMNS[name].along) or self._bytes_of(name, *bounds["row"])
             columns[name] = self.column(name, slice(start, stop))
         block = block_from(columns, n_items)
-        # Digests tell that bytes are as they were written, not that they make sense.
+        # Digests show that bytes are as they were written, not that they make sense.
         where = f"{self.store.where}, leaves {low} to {high - 1} of this partition"
         check_ranges(block, where, bounds["row"][0], InvalidRowsError)
         return block
@@ -356,13 +332,7 @@ class _OpenPartition:
         return int(bounds[first_row]), int(bounds[last_row])
 
 
-def _no_rankings(n_items: int) -> RankingBlock:
-    return RankingBlock.from_array(np.empty((0, 0), np.int64), n_items=n_items)
-
-
-def open_store(
-    path: str | os.PathLike[str] | Location, storage_options: dict[str, Any] | None = None
-) -> RankingStore:
+def open_store(path: str | os.PathLike[str] | Location, storage_options: dict[str, Any] | None = None) -> RankingStore:
     """Open a finished store on local disk or behind an fsspec URL.
 
     Parameters
@@ -374,10 +344,8 @@ def open_store(
 
     Examples
     --------
-    >>> import tempfile, plmix_dist
-    >>> path = tempfile.mkdtemp() + "/store"
-    >>> _ = plmix_dist.simulate(path, n_rankings=10, n_items=4, random_state=0)
-    >>> plmix_dist.open_store(path).item_names
+        >>> _ = plm.simulate(tmp / "store", n_rankings=10, n_items=4, random_state=0)
+    >>> plm.open_store(tmp / "store").item_names
     ('1', '2', '3', '4')
     """
     location = Location.of(path, storage_options)
@@ -385,13 +353,5 @@ def open_store(
 
 
 def digest_of_store(store: RankingStore) -> str:
-    """A digest of all rows of a store.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=3, random_state=0)
-    >>> len(digest_of_store(store))
-    64
-    """
+    """A digest of all rows of a store."""
     return sha256(" ".join(part.index_sha256 for part in store.manifest.partitions).encode())

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from plmix_dist.errors import SettingsError, StoreError, StoreExistsError
-from plmix_dist.store.access import reading_permitted
+from plmix_dist.store.access import RemoteFiles, reading_permitted
 from plmix_dist.store.lock import is_lock
 from plmix_dist.store.manifest import MANIFEST, PLAN
-from plmix_dist.store.models import MODEL
+from plmix_dist.store.mixture import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 MEMBERSHIPS_PLAN = "wip/predict.json"
 SELECTION = "selection.json"
 _GROUP = "zarr.json"
-_LARGEST_JSON = 1 << 28
 _MOST_SHOWN = 5
 
 # What the files of a result are called. Nothing else is ever removed.
@@ -43,9 +42,7 @@ _OF_MODEL = (
     r"(\.[0-9a-f]{32}\.tmp)?|wip(/.*)?"
 )
 _FILES: dict[Kind, re.Pattern[str]] = {
-    "store": re.compile(
-        r"manifest\.json(\..*\.tmp)?|zarr\.json|partitions(/zarr\.json|/p\d{6,}(/.*)?)?|wip(/.*)?"
-    ),
+    "store": re.compile(r"manifest\.json(\..*\.tmp)?|zarr\.json|partitions(/zarr\.json|/p\d{6,}(/.*)?)?|wip(/.*)?"),
     "model": re.compile(_OF_MODEL),
     "memberships": re.compile(r"zarr\.json|(probabilities|component)(/zarr\.json.*|/c(/.*)?)?|wip(/.*)?"),
     "selection": re.compile(rf"(selection\.json|plot\.png)(\.[0-9a-f]{{32}}\.tmp)?|model(/({_OF_MODEL}))?"),
@@ -60,19 +57,7 @@ HOW_TO_REPLACE = "choose another path, or replace it with --force (overwrite=Tru
 
 
 def kind_at(location: Location) -> Kind | None:
-    """What is at a place, finished or begun: a store, a model, memberships, a selection; None for anything else.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> from plmix_dist.store import Location
-    >>> path = tempfile.mkdtemp() + "/s"
-    >>> kind_at(Location.of(path)) is None
-    True
-    >>> _ = plmix_dist.simulate(path, n_rankings=10, n_items=3)
-    >>> kind_at(Location.of(path)), kind_at(Location.of(path + ".truth"))
-    ('store', 'model')
-    """
+    """What is at a place, finished or begun: a store, a model, memberships, a selection; None for anything else."""
     if location.exists(MANIFEST) or location.exists(PLAN):
         return "store"
     if location.exists(MODEL):
@@ -90,31 +75,9 @@ def check_target(
     """An error unless a result of this kind can be written here. Nothing is changed.
 
     Whether a finished or unfinished result of the same kind is the same one, its writer must find out.
-
-    Parameters
-    ----------
-    location
-        Where it is to be written.
-    kind
-        What is to be written.
-    overwrite
-        Whether a result of the same kind may be replaced.
-    sources
-        Paths and URLs of what it is made from.
-
-    Examples
-    --------
-    >>> import tempfile, pathlib
-    >>> from plmix_dist.store import Location
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> (folder / "votes.csv").touch()
-    >>> check_target(Location.of(folder), "store")
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.StoreExistsError: ... holds other files, such as votes.csv; ...
     """
     for source in sources:
-        check_apart(location, os.fspath(source), _WORDS[kind])
+        _check_apart(location, os.fspath(source), _WORDS[kind])
     there = kind_at(location)
     if there is not None and there != kind:
         raise StoreExistsError(
@@ -133,18 +96,7 @@ def check_target(
 
 
 def clear_target(location: Location, kind: Kind) -> None:
-    """Remove a result of this kind, whole or not; what makes it readable goes first. Locks are left to their holders.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> from plmix_dist.store import Location
-    >>> place = Location.of(tempfile.mkdtemp() + "/s")
-    >>> _ = plmix_dist.simulate(place, n_rankings=10, n_items=3)
-    >>> clear_target(place, "store")
-    >>> place.listing()
-    []
-    """
+    """Remove a result of this kind, whole or not, first what makes it readable. Locks are left to their holders."""
     check_target(location, kind, overwrite=True)
     marks = {"store": MANIFEST, "model": MODEL, "memberships": _GROUP, "selection": SELECTION}
     location.remove(marks[kind])
@@ -154,29 +106,11 @@ def clear_target(location: Location, kind: Kind) -> None:
             location.remove(key)
 
 
-def check_apart(location: Location, source: str, what: str) -> None:
-    """An error if a result would be written over its own source, or into the folder that holds it.
-
-    Parameters
-    ----------
-    location
-        Where the result is to be written.
-    source
-        A path, glob or URL.
-    what
-        The result, for the message.
-
-    Examples
-    --------
-    >>> from plmix_dist.store import Location
-    >>> check_apart(Location.of("/data/races"), "/data/races/*.csv", "a store")
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.StoreExistsError: /data/races is the folder of /data/races/*.csv; ...
-    """
+def _check_apart(location: Location, source: str, what: str) -> None:
+    """An error if a result would be written over its own source, or into the folder that holds it."""
     path = source.removeprefix("file://")
     if "://" not in path:
-        with contextlib.suppress(RuntimeError):  # there is no such user; whoever reads the source will say so
+        with contextlib.suppress(RuntimeError):  # the user does not exist; reading the source reports that
             path = str(Path(path).expanduser().absolute())
         target = os.path.realpath(location.url) if location.is_local else location.url
         path = str(Path(os.path.realpath(Path(path).parent)) / Path(path).name)
@@ -192,28 +126,7 @@ def check_apart(location: Location, source: str, what: str) -> None:
 
 
 def check_file(path: str, *, overwrite: bool = False, sources: Iterable[str] = ()) -> None:
-    """An error if a file would be written over another without `overwrite`, or into a store that is read.
-
-    Parameters
-    ----------
-    path
-        The file, on local disk or behind a URL.
-    overwrite
-        Whether a file that is there may be replaced.
-    sources
-        Paths and URLs of stores and models that are read.
-
-    Examples
-    --------
-    >>> import tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "votes.csv"
-    >>> check_file(str(path))
-    >>> path.touch()
-    >>> check_file(str(path))
-    Traceback (most recent call last):
-    ...
-    plmix_dist.errors.StoreExistsError: ...votes.csv exists already; choose another path, or replace it with --force ...
-    """
+    """An error if a file would be written over another without `overwrite`, or into a store that is read."""
     local = "://" not in path
     for source in sources:
         folder = source if "://" in source else os.path.realpath(source)
@@ -232,26 +145,18 @@ def _is_remote_file(url: str) -> bool:
     except (ValueError, ImportError) as error:
         raise SettingsError(f"{url} cannot be reached: {error}; check the URL and its options") from error
     with reading_permitted(url):
-        return bool(filesystem.isfile(name))
+        try:
+            return bool(RemoteFiles(filesystem, "").call("info", name)["type"] == "file")
+        except FileNotFoundError:
+            return False
 
 
 def differences(mine: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """What differs between the settings of a result that is there and those of the result that is asked for.
-
-    Parameters
-    ----------
-    mine, there
-        Settings by name.
-
-    Examples
-    --------
-    >>> differences({"tol": 1e-8, "seed": 1}, {"tol": 1e-4, "seed": 1})
-    'tol is 0.0001 there and 1e-08 here'
-    """
+    """What differs between the settings of a result that is there and those of the result that is asked for."""
     names = [name for name in {**mine, **there} if mine.get(name) != there.get(name)]
-    told = [f"{name} is {_short(there.get(name))} there and {_short(mine.get(name))} here" for name in names]
-    more = f"; and {len(told) - _MOST_SHOWN} more" if len(told) > _MOST_SHOWN else ""
-    return "; ".join(told[:_MOST_SHOWN]) + more
+    found = [f"{name} is {_short(there.get(name))} there and {_short(mine.get(name))} here" for name in names]
+    more = f"; and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+    return "; ".join(found[:_MOST_SHOWN]) + more
 
 
 def _short(value: Any) -> str:
@@ -261,6 +166,6 @@ def _short(value: Any) -> str:
 
 def _is_group_of_memberships(location: Location) -> bool:
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError, FileNotFoundError, StoreError):
-        group = json.loads(location.read_bytes(_GROUP, _LARGEST_JSON))
+        group = json.loads(location.read_bytes(_GROUP))
         return "fingerprint" in group["attributes"]["plmix"]
     return False

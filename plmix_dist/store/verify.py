@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plmix_dist.errors import InvalidRowsError, PlmixError, StoreAccessError, StoreError
-from plmix_dist.rankings.validate import row_problems
+from plmix_dist.rankings.checks import row_problems
+from plmix_dist.store.access import TooLargeError
+from plmix_dist.store.arrays import LARGEST_FILE
 from plmix_dist.store.manifest import (
     GROUP_KEYS,
     INDEX,
@@ -15,28 +17,21 @@ from plmix_dist.store.manifest import (
     PLAN,
     ZARR_GROUP,
     partition_name,
+    planned_partitions,
     read_index,
-    sha256,
-    unseal,
     written_partitions,
 )
+from plmix_dist.store.sealed import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plmix_dist.rankings.block import RankingBlock
     from plmix_dist.store.manifest import PartitionIndex, PartitionSummary
     from plmix_dist.store.reader import RankingStore
 
 
 class Damage(NamedTuple):
-    """One fault of a store: `kind` is missing, truncated, altered, extra, count or invalid.
-
-    Examples
-    --------
-    >>> Damage("missing", "partitions/p000000/items/c/0", "is missing").kind
-    'missing'
-    """
+    """One fault of a store: `kind` is missing, truncated, altered, extra, count or invalid."""
 
     kind: str
     key: str
@@ -44,16 +39,7 @@ class Damage(NamedTuple):
 
 
 def verify_top(store: RankingStore) -> list[Damage]:
-    """Damage outside the partitions: the Zarr group files, and files that no partition has.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
-    >>> store.location.write_bytes("notes.txt", b"")
-    >>> verify_top(store)
-    [Damage(kind='extra', key='notes.txt', message='belongs to no partition of the manifest')]
-    """
+    """Damage outside the partitions: the Zarr group files, and files that no partition has."""
     damage = []
     for key in GROUP_KEYS:
         try:
@@ -75,22 +61,11 @@ def _work_in_progress(store: RankingStore) -> tuple[str, ...]:
     """The prefixes of files that belong to an unfinished append."""
     if not store.location.exists(PLAN):
         return ()
-    plan = unseal(store.location.read_bytes(PLAN), PLAN)
-    numbers = range(plan["first_partition"], plan["first_partition"] + plan["n_partitions"])
-    return ("wip/", *(f"{partition_name(number)}/" for number in numbers))
+    return ("wip/", *(f"{partition_name(number)}/" for number in planned_partitions(store.location)[1]))
 
 
 def verify_partition(store: RankingStore, number: int) -> list[Damage]:
-    """All damage of one partition. Every file is read, hashed and decoded.
-
-    Examples
-    --------
-    >>> import tempfile, plmix_dist
-    >>> store = plmix_dist.simulate(tempfile.mkdtemp() + "/s", n_rankings=100, n_items=5)
-    >>> store.location.remove("partitions/p000000/n_listed/c/0")
-    >>> [(damage.kind, damage.key) for damage in verify_partition(store, 0)]
-    [('missing', 'partitions/p000000/n_listed/c/0')]
-    """
+    """All damage of one partition. Every file is read, hashed and decoded."""
     name, summary = partition_name(number), store.manifest.partitions[number]
     if not written_partitions(store.location, range(number, number + 1)):
         return [Damage("missing", f"{name}/{INDEX}", f"partition {number} has no index")]
@@ -114,12 +89,15 @@ def _check_files(store: RankingStore, name: str, index: PartitionIndex) -> Itera
     for file, (size, digest) in index.files.items():
         key = f"{name}/{file}"
         try:
-            data = store.location.read_bytes(key)
+            data = store.location.read_bytes(key, min(size, LARGEST_FILE))
         except FileNotFoundError:
             yield Damage("missing", key, "is missing")
             continue
         except StoreAccessError:
             raise
+        except TooLargeError as error:
+            yield Damage("altered", key, str(error))
+            continue
         except (PlmixError, OSError) as error:
             yield Damage("invalid", key, f"cannot be a file of a partition: {error}")
             continue
@@ -143,16 +121,13 @@ def _check_rows(store: RankingStore, number: int, name: str, index: PartitionInd
     for leaf, block in enumerate(store.partition(number)):
         total_weight += block.total_weight
         if len(block.items) != int(block.offsets[-1]) or len(block.items) != index.leaf_items[leaf]:
-            yield Damage(
-                "count", name, f"leaf {leaf} lists {len(block.items):,} items, its rows {block.offsets[-1]:,}"
-            )
+            yield Damage("count", name, f"leaf {leaf} lists {len(block.items):,} items, its rows {block.offsets[-1]:,}")
             continue
-        yield from _check_leaf(block, name, leaf)
+        for problem in row_problems(block):
+            yield Damage("invalid", name, f"leaf {leaf}, row {problem.row}: {problem.message}")
     if not np.allclose([total_weight, index.total_weight], summary.total_weight, rtol=1e-12, atol=0):
         yield Damage(
-            "count",
-            name,
-            f"the weights add up to {total_weight:g}, the manifest says {summary.total_weight:g}",
+            "count", name, f"the weights add up to {total_weight:g}, the manifest says {summary.total_weight:g}"
         )
 
 
@@ -167,8 +142,3 @@ def _check_counts(summary: PartitionSummary, name: str, index: PartitionIndex) -
     ):
         if found != claimed:
             yield Damage("count", name, f"{found:,} {what}, the manifest says {claimed:,}")
-
-
-def _check_leaf(block: RankingBlock, name: str, leaf: int) -> Iterator[Damage]:
-    for problem in row_problems(block):
-        yield Damage("invalid", name, f"leaf {leaf}, row {problem.row}: {problem.message}")

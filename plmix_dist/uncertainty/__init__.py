@@ -1,1 +1,8 @@
-"""How sure a fit is: standard errors from second derivatives, and the bootstrap."""
+"""How sure a fit is of its parameters: standard errors from one pass, and a bootstrap that shares its passes.
+
+- information: the parameters as one vector, scores of persons, the observed information over all rows, its inverse
+- standard_errors: from the information to covariances, and what the rankings cannot identify
+- results: StandardErrors, with intervals, differences, pairwise probabilities and quasi-variances
+- bootstrap: the function and its result
+- replicates, replicate_passes: all replicates as one algorithm, and the passes it asks for
+"""

@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-import warnings
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from plmix_dist.engine.clients import client_of
-from plmix_dist.engine.passes import make_passes
-from plmix_dist.errors import NotConvergedWarning
-from plmix_dist.inference.fingerprint import data_fingerprint, digest_of
-from plmix_dist.inference.journal import open_journal
+from plmix_dist.cluster.clients import client_of
+from plmix_dist.errors import NotConvergedWarning, ShrunkenWarning, give_warnings
+from plmix_dist.fitting.fingerprint import data_fingerprint, digest_of
+from plmix_dist.fitting.journal import open_journal
 from plmix_dist.metrics import match_components
+from plmix_dist.passes.dask import passes_over
+from plmix_dist.rankings import Unranked
+from plmix_dist.settings import one_of, real_number, seed_of, whole_number
 from plmix_dist.store.checkpoints import Checkpoint
-from plmix_dist.uncertainty.curvature import invert
-from plmix_dist.uncertainty.replicate_passes import Draws
-from plmix_dist.uncertainty.replicate_weights import WEIGHTS
-from plmix_dist.uncertainty.replicates import Replicates, Scales
-from plmix_dist.uncertainty.results import Estimates, Interval, checked_level
-from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, is_joint, rankings_of
-from plmix_dist.values import one_of, real_number, seed_of, whole_number
+from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.uncertainty.information import InformationTotals, Layout, invert
+from plmix_dist.uncertainty.replicate_passes import WEIGHTS, Draws
+from plmix_dist.uncertainty.replicates import Replicates, ReplicatesState, Scales
+from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, checked_level
+from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, is_joint, mostly_prior, named_items
 
 if TYPE_CHECKING:
-    import os
+    from plmix_dist.cluster.clients import ClientLike
+    from plmix_dist.settings import RandomState
 
-    from numpy.typing import ArrayLike, NDArray
-
-    from plmix_dist.engine.clients import ClientLike
-    from plmix_dist.mixture import MixtureParams
-    from plmix_dist.rankings import Unranked
-    from plmix_dist.uncertainty.information import InformationTotals
-    from plmix_dist.uncertainty.layout import Layout
-    from plmix_dist.uncertainty.replicates import ReplicatesState
-    from plmix_dist.values import RandomState
 
 # Numbers that all replicates of a pass sum together; more replicates take turns.
 _MOST_NUMBERS = 1 << 23
 # Steps count on at least this share of the information that there would be if all components were known.
 _LEAST_INFORMATION = 1e-3
-
-
-class BootstrapErrors(NamedTuple):
-    """Standard deviations over replicates: of log-worths (n_components, n_items) and of shares (n_components,)."""
-
-    log_worths: NDArray[np.float64]
-    shares: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -69,42 +56,48 @@ class Bootstrap:
 
     Examples
     --------
-    >>> import plmix_dist as pl
     >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10 + [[1, 0, 2]] * 10
-    >>> model = pl.PlackettLuceMixture(1).fit(rankings)
-    >>> found = pl.bootstrap(model, rankings, 50, random_state=0)
+    >>> model = plm.PlackettLuceMixture(1).fit(rankings)
+    >>> found = plm.bootstrap(model, rankings, 50, random_state=0)
     >>> found.log_worths.shape, found.standard_errors().log_worths.shape
     ((50, 1, 3), (1, 3))
     """
 
     mixture: MixtureParams
-    log_worths: NDArray[np.float64]
-    shares: NDArray[np.float64]
+    log_worths: Floats
+    shares: Floats
     converged: NDArray[np.bool_]
     n_passes: int
     seed: int
 
-    def standard_errors(self) -> BootstrapErrors:
+    def __repr__(self) -> str:
+        """A few lines: how many replicates, and how many of them reached their maximum."""
+        n_replicates, n_components, n_items = self.log_worths.shape
+        return (
+            f"Bootstrap: {n_replicates} replicates of {n_components} x {n_items} log-worths, "
+            f"{int(self.converged.sum())} converged, {self.n_passes} passes, seed {self.seed}\n"
+            "  .standard_errors(), .intervals(), .differences(), .log_worths, .shares"
+        )
+
+    def standard_errors(self) -> PerParameter:
         """Standard deviations over replicates.
 
         Examples
         --------
-        >>> import plmix_dist as pl
         >>> rankings = [[0, 1]] * 60 + [[1, 0]] * 40
-        >>> found = pl.bootstrap(pl.PlackettLuceMixture(1).fit(rankings), rankings, 50, random_state=0)
+        >>> found = plm.bootstrap(plm.PlackettLuceMixture(1).fit(rankings), rankings, 50, random_state=0)
         >>> found.standard_errors().shares.tolist()
         [0.0]
         """
-        return BootstrapErrors(self.log_worths.std(axis=0, ddof=1), self.shares.std(axis=0, ddof=1))
+        return PerParameter(self.log_worths.std(axis=0, ddof=1), self.shares.std(axis=0, ddof=1))
 
     def intervals(self, level: float = 0.95) -> Interval:
         """Intervals between percentiles of the replicates.
 
         Examples
         --------
-        >>> import plmix_dist as pl
         >>> rankings = [[0, 1]] * 60 + [[1, 0]] * 40
-        >>> found = pl.bootstrap(pl.PlackettLuceMixture(1).fit(rankings), rankings, 50, random_state=0)
+        >>> found = plm.bootstrap(plm.PlackettLuceMixture(1).fit(rankings), rankings, 50, random_state=0)
         >>> lower, upper = found.intervals(0.9).log_worths
         >>> bool(lower[0, 0] < upper[0, 0])
         True
@@ -119,9 +112,8 @@ class Bootstrap:
 
         Examples
         --------
-        >>> import plmix_dist as pl
         >>> rankings = [[0, 1]] * 60 + [[1, 0]] * 40
-        >>> found = pl.bootstrap(pl.PlackettLuceMixture(1).fit(rankings), rankings, 50, random_state=0)
+        >>> found = plm.bootstrap(plm.PlackettLuceMixture(1).fit(rankings), rankings, 50, random_state=0)
         >>> found.differences().values.shape
         (2, 2)
         """
@@ -147,8 +139,9 @@ def bootstrap(
 ) -> Bootstrap:
     """Repeat a fit with random weights of persons (rows, or groups of rows). No row is copied.
 
-    Every replicate begins at the fit and goes to the maximum of its own weighted likelihood, with the prior and the
-    treatment of ties of the fit.
+    Every replicate begins at the fit and goes to the maximum of its own weighted likelihood, with the treatment of ties
+    of the fit. The prior's `alpha` wins and losses of every item have random weights too, as persons have: gamma
+    numbers of mean `alpha` (a posterior bootstrap).
 
     Parameters
     ----------
@@ -175,9 +168,8 @@ def bootstrap(
 
     Examples
     --------
-    >>> from plmix_dist import PlackettLuceMixture
     >>> rankings = [[0, 1]] * 300 + [[1, 0]] * 100
-    >>> model = PlackettLuceMixture(1, alpha=0.0).fit(rankings)
+    >>> model = plm.PlackettLuceMixture(1, alpha=0.0).fit(rankings)
     >>> found = bootstrap(model, rankings, 400, random_state=0)
     >>> found.standard_errors().log_worths.round(2).tolist()  # half of sqrt(1/300 + 1/100): 0.06
     [[0.06, 0.06]]
@@ -187,52 +179,59 @@ def bootstrap(
     whole_number("max_iter", max_iter, at_least=2)
     real_number("tol", tol, above=0)
     fitted = FittedPoint.of(model, "bootstrap replicates")
-    rankings = rankings_of(model, fitted, X, sample_weight, unranked)
+    rankings = model._rankings(X, unranked, sample_weight)
     seed, place = seed_of(random_state), Checkpoint.of(checkpoint)
     joint = is_joint(fitted.mixture)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
     ended, n_passes = [], 1
-    with client_of(client) as chosen:
-        passes = make_passes(rankings, chosen, model.residency)
+    with client_of(client) as chosen, passes_over(rankings, chosen, model.residency) as passes:
 
         def made_from() -> dict[str, Any]:
-            told = {
+            settings = {
                 "n_replicates": n_replicates,
                 "weights": weights,
                 "tol": tol,
                 "max_iter": max_iter,
                 "seed": seed,
             }
-            return data_fingerprint(passes, rankings) | told | {"model": _digest_of_model(fitted)}
+            return data_fingerprint(passes, rankings) | settings | {"model": _digest_of_model(fitted)}
 
         free = ("seed",) if random_state is None else ()
-        try:
-            with open_journal(place, made_from, free=free) as journal:
-                seed = journal.fingerprint.get("seed", seed)
-                scales = journal.stage(
-                    "scales", lambda: scales_of(information_totals(passes, fitted, joint=joint), fitted)
-                )
-                for first in range(0, n_replicates, at_once):
-                    numbers = tuple(range(first, min(first + at_once, n_replicates)))
-                    algorithm = Replicates(fitted, scales, Draws(weights, seed, numbers), tol, max_iter)
-                    state = journal.run(f"replicates-{first}", passes, algorithm, algorithm.start())
-                    n_passes += state.n_passes
-                    ended.append((algorithm, state))
-        finally:
-            passes.release()
+        with open_journal(place, made_from, free=free) as journal:
+            seed = journal.fingerprint.get("seed", seed)
+            scales = journal.stage(
+                "scales", lambda: _scales_of(information_totals(passes, fitted, joint=joint), fitted)
+            )
+            for first in range(0, n_replicates, at_once):
+                numbers = tuple(range(first, min(first + at_once, n_replicates)))
+                algorithm = Replicates(fitted, scales, Draws(weights, seed, numbers), tol, max_iter)
+                state = journal.run(f"replicates-{first}", passes, algorithm, algorithm.start())
+                n_passes += state.n_passes
+                ended.append((algorithm, state))
+    give_warnings([*journal.warnings, *_rare_warnings(scales, fitted)])
     return _gathered(fitted, ended, n_passes, seed)
+
+
+def _rare_warnings(scales: Scales, fitted: FittedPoint) -> list[Warning]:
+    """A warning for items whose replicates vary by the prior alone."""
+    if not scales.mostly_prior.any():
+        return []
+    words = (
+        f"the prior says more than the rankings about {named_items(fitted.mixture, scales.mostly_prior)}: few rankings "
+        "choose them, so percentiles of the replicates are not intervals for them, nor for centred log-worths, which "
+        "depend on them; take model.standard_errors of a fit with alpha=0.1"
+    )
+    return [ShrunkenWarning(words)]
 
 
 def _digest_of_model(fitted: FittedPoint) -> str:
     """A digest of all that replicates take from the fit."""
     mixture = fitted.mixture
-    told = f"{fitted.alpha} {fitted.free_shares} {fitted.ties}"
-    return digest_of(
-        mixture.log_worths, mixture.shares, fitted.ghosts, np.frombuffer(told.encode(), np.uint8)
-    )
+    settings = f"{fitted.alpha} {fitted.free_shares} {fitted.ties}"
+    return digest_of(mixture.log_worths, mixture.shares, fitted.ghosts, np.frombuffer(settings.encode(), np.uint8))
 
 
-def scales_of(totals: InformationTotals, fitted: FittedPoint) -> Scales:
+def _scales_of(totals: InformationTotals, fitted: FittedPoint) -> Scales:
     """The inverse of the information of the fit with its prior, for steps: small eigenvalues are raised."""
     layout, mixture = fitted.layout, fitted.mixture
     prior, _ = layout.prior(mixture.log_worths, fitted.ghosts, fitted.alpha)
@@ -240,13 +239,11 @@ def scales_of(totals: InformationTotals, fitted: FittedPoint) -> Scales:
     known[layout.of_data] = totals.known[: len(layout.of_data)]
     known += np.diag(prior)
     unfelt = layout.unfelt()
-    n_free = layout.size - unfelt.shape[1]
+    n_free, rare = layout.size - unfelt.shape[1], mostly_prior(totals, fitted)
     if len(totals.observed) == 1:
         information = layout.from_data(totals.observed[0]) + prior
         everything = np.arange(layout.size)
-        return Scales(
-            (everything,), (invert(information, unfelt, known, _LEAST_INFORMATION).covariance,), n_free
-        )
+        return Scales((everything,), (invert(information, unfelt, known, _LEAST_INFORMATION).covariance,), n_free, rare)
     places, matrices = _places_by_component(layout), []
     for number, place in enumerate(places):
         data = np.zeros((len(place), len(place)))
@@ -256,7 +253,7 @@ def scales_of(totals: InformationTotals, fitted: FittedPoint) -> Scales:
         own = own[:, np.abs(own).any(axis=0)]
         matrix = data + prior[np.ix_(place, place)]
         matrices.append(invert(matrix, own, known[place], _LEAST_INFORMATION).covariance)
-    return Scales(tuple(places), tuple(matrices), n_free)
+    return Scales(tuple(places), tuple(matrices), n_free, rare)
 
 
 def _places_by_component(layout: Layout) -> list[NDArray[np.int64]]:
@@ -283,12 +280,11 @@ def _gathered(
         order = match_components(log_worths[number], mixture.log_worths)
         log_worths[number], shares[number] = log_worths[number][order], shares[number][order]
     if not converged.all():
-        warnings.warn(
+        words = (
             f"{np.count_nonzero(~converged)} of {len(converged)} replicates did not reach their maximum; raise "
-            'max_iter; choose weights="exponential", which loses no item, a larger alpha, or fewer components',
-            NotConvergedWarning,
-            stacklevel=3,
+            'max_iter; choose weights="exponential", which loses no item, a larger alpha, or fewer components'
         )
+        give_warnings([NotConvergedWarning(words)])
     return Bootstrap(mixture, log_worths, shares, converged, n_passes, seed)
 
 

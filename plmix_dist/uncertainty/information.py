@@ -1,123 +1,337 @@
-"""The observed information over all rows, as one pass: of all parameters together, or component by component."""
+"""The observed information over all rows, as one pass; the order of its parameters, and its inverse."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
 
-from plmix_dist.engine.request import Aggregation
+from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, prepare
-from plmix_dist.single_thread import single_thread
-from plmix_dist.uncertainty.scores import person_scores
+from plmix_dist.kernels.em_pass import component_logs
+from plmix_dist.kernels.information import all_choice_sums
+from plmix_dist.kernels.memberships import memberships, row_logs
+from plmix_dist.passes.request import Aggregation
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.ties import MOST_EXTENSIONS, TIES, extend_ties
+from plmix_dist.solvers.likelihood import probabilities_against_ghost
+from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.threads import single_thread
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.mixture import MixtureParams
-    from plmix_dist.rankings import RankingBlock
-    from plmix_dist.uncertainty.scores import PersonScores
+# The parameters of a mixture as one vector: log-worths, ghosts of the prior, logits of the shares.
 
 
-class MixturePoint(NamedTuple):
-    """What travels to every task: log-worths (n_components, n_items) and shares (n_components,)."""
+@dataclass(frozen=True)
+class Layout:
+    """Which parameters a vector has: log-worths component by component, then ghosts, then logits of the shares."""
 
-    log_worths: NDArray[np.float64]
-    shares: NDArray[np.float64]
+    n_components: int
+    n_items: int
+    ghosts: bool  # whether there is a prior, and so one ghost per component
+    free_shares: bool  # whether shares were estimated; fixed shares are not parameters
+    # Whether shares are among the results; they are not in the block of one component.
+    shown_shares: bool = True
 
-    @classmethod
-    def of(cls, mixture: MixtureParams) -> MixturePoint:
-        """The parameters of a mixture."""
-        return cls(mixture.log_worths, mixture.shares)
+    @property
+    def n_worths(self) -> int:
+        """The number of log-worths."""
+        return self.n_components * self.n_items
+
+    @property
+    def size(self) -> int:
+        """The length of the vector."""
+        return self.n_worths + self.n_components * (int(self.ghosts) + int(self.free_shares))
+
+    @property
+    def of_data(self) -> NDArray[np.int64]:
+        """Where the log-worths and the logits stand."""
+        worths = np.arange(self.n_worths)
+        if not self.free_shares:
+            return worths
+        return np.concatenate([worths, np.arange(self.size - self.n_components, self.size)])
+
+    def from_data(self, information: Floats) -> Floats:
+        """(size, size): the information in log-worths and logits, with rows for ghosts and none for fixed shares."""
+        whole = np.zeros((self.size, self.size))
+        n_known = len(self.of_data)
+        whole[np.ix_(self.of_data, self.of_data)] = information[:n_known, :n_known]
+        return whole
+
+    def unfelt(self) -> Floats:
+        """(size, n_unfelt): directions that change nothing: constants on a component, and on all logits."""
+        shares = int(self.free_shares)
+        n_worths = self.n_components if self.n_items else 0
+        found = np.zeros((self.size, n_worths + shares))
+        for k in range(n_worths):
+            found[k * self.n_items : (k + 1) * self.n_items, k] = 1.0
+            if self.ghosts:
+                found[self.n_worths + k, k] = 1.0
+        if shares:
+            found[-self.n_components :, -1] = 1.0
+        return found
+
+    def to_results(self, shares: Floats) -> Floats:
+        """(n_results, size): derivatives of centred log-worths and of shares in the parameters."""
+        n_shares = self.n_components if self.shown_shares else 0
+        found = np.zeros((self.n_worths + n_shares, self.size))
+        for k in range(self.n_components if self.n_items else 0):
+            place = slice(k * self.n_items, (k + 1) * self.n_items)
+            found[place, place] = np.eye(self.n_items) - 1 / self.n_items
+        if self.free_shares:
+            found[self.n_worths :, -self.n_components :] = np.diag(shares) - np.outer(shares, shares)
+        return found
+
+    def prior(self, log_worths: Floats, ghosts: Floats, alpha: float) -> tuple[Floats, Floats]:
+        """The prior's own information (size, size), and its gradient (size,)."""
+        information, gradient = np.zeros((self.size, self.size)), np.zeros(self.size)
+        if not self.ghosts:
+            return information, gradient
+        for k in range(self.n_components):
+            items, ghost = np.arange(k * self.n_items, (k + 1) * self.n_items), self.n_worths + k
+            beats, loses = probabilities_against_ghost(log_worths[k], float(ghosts[k]))
+            second = 2 * alpha * beats * loses
+            information[items, items] += second
+            information[items, ghost] -= second
+            information[ghost, items] -= second
+            information[ghost, ghost] += second.sum()
+            gradient[items] += alpha * (loses - beats)
+            gradient[ghost] -= alpha * float((loses - beats).sum())
+        return information, gradient
+
+    def prior_products(self, log_worths: Floats, ghosts: Floats, alpha: float) -> Floats:
+        """(size, size): products of scores of the prior's comparisons with the ghost, as if they were rankings.
+
+        An item far from the ghost has hardly any curvature there (`prior`), but its score is plus or minus one.
+        """
+        products = np.zeros((self.size, self.size))
+        for k in range(self.n_components if self.ghosts else 0):
+            items, ghost = np.arange(k * self.n_items, (k + 1) * self.n_items), self.n_worths + k
+            squares = squared_prior_scores(log_worths[k], float(ghosts[k]), alpha)
+            products[items, items] += squares
+            products[items, ghost] -= squares
+            products[ghost, items] -= squares
+            products[ghost, ghost] += squares.sum()
+        return products
+
+
+def squared_prior_scores(log_worths: Floats, ghost: float, alpha: float) -> Floats:
+    """(n_items,): squared scores of `alpha` wins and `alpha` losses of each item against the ghost, summed."""
+    beats, loses = probabilities_against_ghost(log_worths, ghost)
+    found: Floats = alpha * (beats**2 + loses**2)
+    return found
+
+
+# The inverse of an information matrix, without the directions in which it is singular.
+
+# An eigenvalue is zero if it is at most this, where 1 is the information if all components were known.
+_SINGULAR = 1e-9
+
+
+class _Inverse(NamedTuple):
+    """The inverse of an information matrix."""
+
+    covariance: Floats  # (d, d): the inverse in all directions that are not singular
+    # (d, n_singular): directions in which the information is zero or negative. A step along them changes the
+    # parameters, not the fit.
+    singular: Floats
+
+
+def invert(information: Floats, unfelt: Floats, known: Floats, least: float | None = None) -> _Inverse:
+    """Invert an information matrix (d, d) in all directions but `unfelt` (d, n_unfelt), which change nothing.
+
+    Eigenvalues are measured by `known` (d,), the information of each parameter if all components were known. With
+    `least`, smaller eigenvalues count as this, and no direction is singular: for steps, not for results.
+    """
+    scale = np.sqrt(np.where(known > 0, known, 1.0))
+    with single_thread():
+        scaled = information / np.outer(scale, scale)
+        basis = _complement(unfelt * scale[:, None])
+        values, vectors = np.linalg.eigh(basis.T @ (scaled + scaled.T) @ basis / 2)
+        steps = (basis @ vectors) / scale[:, None]
+        if least is not None:
+            values = np.maximum(values, least)
+        good = values > _SINGULAR * max(1.0, float(values.max(initial=0.0)))
+        covariance = (steps[:, good] / values[good]) @ steps[:, good].T
+    return _Inverse((covariance + covariance.T) / 2, steps[:, ~good])
+
+
+def _complement(directions: Floats) -> Floats:
+    """(d, d - r): an orthonormal basis of what is orthogonal to these directions (d, r)."""
+    n_parameters, n_directions = directions.shape
+    if not n_directions:
+        return np.eye(n_parameters)
+    orthogonal: Floats = np.linalg.qr(directions, mode="complete")[0][:, n_directions:]
+    return orthogonal
+
+
+# Scores of persons at the fitted parameters, and the information that the choices of a block hold.
+
+# A leaf is cut into runs of rows with at most this many scores, which bounds the memory.
+_MOST_SCORES = 1 << 19
+
+
+class _PersonScores(NamedTuple):
+    """Scores of some persons."""
+
+    log_likelihoods: Floats  # (n_persons,)
+    weights: Floats  # (n_persons,)
+    posteriors: Floats  # (n_persons, n_components)
+    scores: Floats  # (n_persons, n_components, n_items): q_k s_k
+    # (n_components, n_items, n_items): the information in the log-worths if all components were known, times
+    # posteriors and weights, added up.
+    complete: Floats
+    # (n_persons,) or None: with ties="expand", the linear extensions of one ranking are one unit; None if every
+    # person is a unit.
+    unit: NDArray[np.int64] | None
+    n_sampled: int  # how many rows have more linear extensions than are used here
+
+
+def person_scores(block: RankingBlock, params: Prepared, ties: str) -> Iterator[_PersonScores]:
+    """The scores of all persons of a block, some persons at a time.
+
+    With ties="expand", linear extensions count as rows of their own, with a part of the weight. Otherwise a row is the
+    set of its orders: its second derivatives are exact for up to 24 orders, else estimated from 24 draws.
+    """
+    if block.covariates is not None or block.log_shares is not None:
+        raise SettingsError(
+            "standard errors are not made for shares that depend on covariates; fit without covariates, or use a "
+            "bootstrap of your own with sample_weight"
+        )
+    for part in row_runs(block, max(1, _MOST_SCORES // (params.n_components * params.n_items))):
+        if not part.has_ties:
+            yield _scores(part, params)
+        elif TIES[ties].extends:
+            extended = extend_ties(part)
+            unit = extended.row if part.groups is None else None
+            yield _scores(extended.block, params)._replace(unit=unit)
+        else:
+            yield _tied_scores(part, params)
+
+
+def row_runs(block: RankingBlock, n_rows: int) -> Iterator[RankingBlock]:
+    """Runs of about `n_rows` rows; the rows of a group stay together."""
+    starts = np.append(np.flatnonzero(block.group_starts), block.n_rankings)
+    first = 0
+    while first < block.n_rankings:
+        last = int(starts[min(int(np.searchsorted(starts, first + n_rows)), len(starts) - 1)])
+        yield block[first:last]
+        first = last
+
+
+def _scores(block: RankingBlock, params: Prepared) -> _PersonScores:
+    """Without ties."""
+    persons = memberships(block, row_logs(block, params), params)
+    _, scores, complete = all_choice_sums(block, params, persons.by_row)
+    own = _by_person(block, scores)
+    return _PersonScores(persons.log_likelihoods, persons.weights, persons.posteriors, own, complete, None, 0)
+
+
+def _tied_scores(block: RankingBlock, params: Prepared) -> _PersonScores:
+    """A row is the set of its orders: the order is as unknown as the component (Louis 1982)."""
+    persons = memberships(block, component_logs(block, params), params)
+    extended = extend_ties(block)
+    firsts = np.flatnonzero(np.diff(extended.row, prepend=-1))
+    orders = extended.block.replace(weights=block.row_weights[extended.row])
+    logs = row_logs(orders, params)
+    logs -= np.maximum.reduceat(logs, firsts, axis=0)[extended.row]
+    chances = np.exp(logs)
+    chances /= np.add.reduceat(chances, firsts, axis=0)[extended.row]
+    by_row = persons.by_row
+    joint = by_row[extended.row] * chances
+    _, scores, complete = all_choice_sums(orders, params, joint)
+    row_scores = np.add.reduceat(scores, firsts, axis=0)
+    # The orders of a row differ in their scores: the variance of these is information that is missing.
+    several = np.diff(np.append(firsts, len(extended.row))) > 1
+    tied = several[extended.row]
+    for k in range(params.n_components):
+        within = _products(scores[tied, k], joint[tied, k], orders.row_weights[tied])
+        of_rows = _products(row_scores[several, k], by_row[several, k], block.row_weights[several])
+        complete[k] -= within - of_rows
+    own, n_sampled = _by_person(block, row_scores), _n_sampled(block)
+    return _PersonScores(persons.log_likelihoods, persons.weights, persons.posteriors, own, complete, None, n_sampled)
+
+
+def _products(scores: Floats, posteriors: Floats, weights: Floats) -> Floats:
+    """The sum of w (q s)(q s)' / q."""
+    per_posterior = np.divide(weights, posteriors, out=np.zeros(len(weights)), where=posteriors > 0)
+    products: Floats = scores.T @ (scores * per_posterior[:, None])
+    return products
+
+
+def _by_person(block: RankingBlock, scores: Floats) -> Floats:
+    """The score of a person is the sum of those of the rows, times their weights."""
+    if block.groups is None:
+        return scores
+    weighted = scores * block.row_weights[:, None, None]
+    summed: Floats = np.add.reduceat(weighted, np.flatnonzero(block.group_starts), axis=0)
+    return summed
+
+
+def _n_sampled(block: RankingBlock) -> int:
+    """How many rows have more than 24 orders."""
+    if block.tied is None:
+        return 0
+    starts = np.flatnonzero(~block.tied)
+    sizes = np.diff(np.append(starts, len(block.items)))
+    first_places = np.searchsorted(starts, block.offsets[:-1])
+    log_orders = np.add.reduceat(gammaln(sizes + 1.0), first_places)
+    return int(np.count_nonzero(log_orders > np.log(MOST_EXTENSIONS + 0.5)))
 
 
 class PreparedPoint(NamedTuple):
-    """The same, ready for kernels."""
+    """The parameters of a mixture, ready for kernels, and its shares (n_components,)."""
 
     params: Prepared
-    shares: NDArray[np.float64]
+    shares: Floats
 
 
 class InformationTotals(NamedTuple):
-    """Sums over rows. Those of two leaves can be added.
+    """Sums over rows. Those of two leaves can be added."""
 
-    Parameters
-    ----------
-    observed, products : tuple of (d, d)
-        Minus the second derivatives of the log-likelihood, and the products of scores of units, times weights. One
-        matrix in all log-worths and logits of shares; or one per component in its log-worths, then one in the logits.
-    gradient, known : (n_components * n_items + n_components,)
-        The sum of scores, and the diagonal of the information if all components were known.
-    weight : ()
-        Of all persons.
-    n_sampled : ()
-        Rows with ties whose second derivatives are estimated from draws.
-    """
-
-    observed: tuple[NDArray[np.float64], ...]
-    products: tuple[NDArray[np.float64], ...]
-    gradient: NDArray[np.float64]
-    known: NDArray[np.float64]
-    weight: NDArray[np.float64]
-    n_sampled: NDArray[np.int64]
+    # Each (d, d): minus the second derivatives of the log-likelihood, and the products of scores of units, times
+    # weights. One matrix in all log-worths and logits of shares; or one per component in its log-worths, then one in
+    # the logits.
+    observed: tuple[Floats, ...]
+    products: tuple[Floats, ...]
+    # (n_components * n_items + n_components,): the sum of scores, and the diagonal of the information if all
+    # components were known.
+    gradient: Floats
+    known: Floats
+    weight: Floats  # (): of all persons
+    n_sampled: NDArray[np.int64]  # (): rows with ties whose second derivatives are estimated from draws
 
 
 @cache
 def information_pass(ties: str, *, joint: bool) -> Aggregation:
-    """The aggregation of `InformationTotals`, in all parameters together or component by component.
-
-    Examples
-    --------
-    >>> information_pass("expand", joint=True).name
-    'information'
-    """
+    """The aggregation of `InformationTotals`, in all parameters together or component by component."""
     return Aggregation("information", leaf=partial(_leaf_totals, ties, joint), prepare=prepare_point)
 
 
-def prepare_point(point: MixturePoint) -> PreparedPoint:
-    """Parameters ready for kernels.
-
-    Examples
-    --------
-    >>> prepare_point(MixturePoint(np.zeros((2, 3)), np.array([0.5, 0.5]))).params.n_components
-    2
-    """
-    with np.errstate(divide="ignore"):
-        return PreparedPoint(prepare(point.log_worths, np.log(point.shares)), point.shares)
+def prepare_point(mixture: MixtureParams) -> PreparedPoint:
+    """Parameters ready for kernels."""
+    return PreparedPoint(prepare(mixture.log_worths, mixture.log_shares), mixture.shares)
 
 
-def flat_scores(found: PersonScores, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n_persons, d): the scores in all log-worths, component by component, then in the logits of the shares.
-
-    Examples
-    --------
-    >>> from plmix_dist.rankings import RankingBlock
-    >>> point = prepare_point(MixturePoint(np.zeros((1, 2)), np.ones(1)))
-    >>> (found,) = person_scores(RankingBlock.from_array([[1, 0]]), point.params, "expand")
-    >>> flat_scores(found, point.shares).tolist()
-    [[-0.5, 0.5, 0.0]]
-    """
+def flat_scores(found: _PersonScores, shares: Floats) -> Floats:
+    """(n_persons, d): the scores in all log-worths, component by component, then in the logits of the shares."""
     n_persons = len(found.weights)
-    flat: NDArray[np.float64] = np.concatenate(
-        [found.scores.reshape(n_persons, -1), found.posteriors - shares], axis=1
-    )
+    flat: Floats = np.concatenate([found.scores.reshape(n_persons, -1), found.posteriors - shares], axis=1)
     return flat
 
 
-def _leaf_totals(
-    ties: str, joint: bool, number: int, block: RankingBlock, point: PreparedPoint
-) -> InformationTotals:
+def _leaf_totals(ties: str, joint: bool, number: int, block: RankingBlock, point: PreparedPoint) -> InformationTotals:
     del number
     n_components, n_items = point.params.n_components, point.params.n_items
     n_worths = n_components * n_items
     sizes = [n_worths + n_components] if joint else [n_items] * n_components + [n_components]
     bounds = [0, *np.cumsum(sizes).tolist()]
-    observed, products = (
-        [np.zeros((size, size)) for size in sizes],
-        [np.zeros((size, size)) for size in sizes],
-    )
+    observed, products = ([np.zeros((size, size)) for size in sizes] for _ in range(2))
     gradient, known = np.zeros((2, n_worths + n_components))
     weight, n_sampled = 0.0, 0
     with single_thread():
@@ -137,14 +351,10 @@ def _leaf_totals(
             weight += float(found.weights.sum())
             n_sampled += found.n_sampled
     known[n_worths:] = weight * point.shares * (1 - point.shares)
-    return InformationTotals(
-        tuple(observed), tuple(products), gradient, known, np.array(weight), np.array(n_sampled)
-    )
+    return InformationTotals(tuple(observed), tuple(products), gradient, known, np.array(weight), np.array(n_sampled))
 
 
-def _by_unit(
-    found: PersonScores, flat: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _by_unit(found: _PersonScores, flat: Floats) -> tuple[Floats, Floats]:
     """The mean score (n_units, d) of each independent unit, and its weight."""
     if found.unit is None:
         return flat, found.weights
@@ -154,18 +364,14 @@ def _by_unit(
     return sums / weights[:, None], weights
 
 
-def _add_second_derivatives(
-    observed: list[NDArray[np.float64]], found: PersonScores, shares: NDArray[np.float64], joint: bool
-) -> None:
+def _add_second_derivatives(observed: list[Floats], found: _PersonScores, shares: Floats, joint: bool) -> None:
     """All but the products of scores: the information of choices, less that of unknown components (Louis 1982)."""
     n_persons, n_components, n_items = found.scores.shape
     weights, posteriors = found.weights, found.posteriors
     n_worths = n_components * n_items
     for k in range(n_components):
         own = found.scores[:, k]
-        per_posterior = np.divide(
-            weights, posteriors[:, k], out=np.zeros(n_persons), where=posteriors[:, k] > 0
-        )
+        per_posterior = np.divide(weights, posteriors[:, k], out=np.zeros(n_persons), where=posteriors[:, k] > 0)
         second = found.complete[k] - own.T @ (own * per_posterior[:, None])
         if joint:
             place = slice(k * n_items, (k + 1) * n_items)

@@ -2,29 +2,101 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from plmix_dist.engine.request import Aggregation
 from plmix_dist.errors import SettingsError
-from plmix_dist.kernels import Prepared, prepare
-from plmix_dist.rankings.linear_extensions import extend_ties
-from plmix_dist.rankings.tie_treatments import TIES
-from plmix_dist.single_thread import single_thread
-from plmix_dist.uncertainty.information import MixturePoint, PreparedPoint, flat_scores, prepare_point
-from plmix_dist.uncertainty.replicate_weights import draw_weights, weighted_statistics
-from plmix_dist.uncertainty.scores import person_scores
+from plmix_dist.kernels import EmStatistics, Prepared, em_statistics, memberships_at, prepare
+from plmix_dist.kernels.em_pass import is_plain, reweighted_statistics, statistics_at
+from plmix_dist.kernels.tied_rows import TiedRows
+from plmix_dist.passes.request import Aggregation
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.sampling import generator
+from plmix_dist.rankings.ties import TIES, extend_ties
+from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.threads import single_thread
+from plmix_dist.uncertainty.information import PreparedPoint, flat_scores, person_scores, prepare_point
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+# Random weights of persons for one replicate of a bootstrap, keyed by seed, replicate and leaf.
 
-    from numpy.typing import NDArray
+WEIGHTS = ("poisson", "exponential")
+# Inversion for Poisson numbers of mean 1: the unit interval in 2**16 cells. A cell holds its number, or -1 if numbers
+# change inside it. 19 numbers reach up to 1 in float64.
+_N_CELLS = 1 << 16
+_CUMULATIVE = np.cumsum([math.exp(-1) / math.factorial(number) for number in range(19)])
+_LOWEST, _HIGHEST = (
+    np.searchsorted(_CUMULATIVE, (np.arange(_N_CELLS) + end) / _N_CELLS, side="right") for end in (0, 1)
+)
+_NUMBER_OF_CELL = np.where(_LOWEST == _HIGHEST, _LOWEST, -1).astype(np.int8)
 
-    from plmix_dist.rankings import RankingBlock
 
-# Weights of so many persons, over all replicates, are held at a time.
+def _draw_weights(block: RankingBlock, kind: str, seed: int, replicate: int, leaf: int) -> Floats:
+    """(n_persons,): the factor by which the weight of each person is multiplied in a replicate; its mean is 1.
+
+    A person is a row, or the rows of a group. "poisson": the number of times that a person is drawn; a row of weight w
+    stands for w persons, so its new weight is a Poisson number with mean w (if w is not whole, w times one with mean
+    1). "exponential": weights of the Bayesian bootstrap, whose sums over w persons are gamma numbers.
+    """
+    rng = generator(seed, "bootstrap", replicate, leaf)
+    if block.groups is not None or block.weights is None:
+        n_persons = int(np.count_nonzero(block.group_starts))
+        if kind == "poisson":
+            return _poisson_of_mean_one(rng, n_persons)
+        return rng.standard_exponential(n_persons)
+    weights = block.weights
+    if kind == "exponential":
+        return rng.standard_gamma(weights) / weights
+    whole = weights == np.floor(weights)
+    means = np.where(whole, weights, 1.0)
+    factors: Floats = rng.poisson(means) / means
+    return factors
+
+
+def _poisson_of_mean_one(rng: np.random.Generator, size: int) -> Floats:
+    """(size,): Poisson numbers with mean 1, ten times as fast as those of NumPy.
+
+    Nearly all follow from 16 random bits. Where these do not decide, more bits do, so the distribution is exact.
+    """
+    cells = rng.integers(0, _N_CELLS, size, dtype=np.uint16)
+    drawn = _NUMBER_OF_CELL.take(cells)
+    undecided = np.flatnonzero(drawn < 0)
+    uniform = (cells[undecided] + rng.random(len(undecided))) / _N_CELLS
+    drawn[undecided] = np.searchsorted(_CUMULATIVE, uniform, side="right")
+    return drawn.astype(np.float64)
+
+
+def _weighted_statistics(block: RankingBlock, weightings: Iterable[tuple[Floats, Prepared]]) -> list[EmStatistics]:
+    """The statistics of a block in which the weight of each person is multiplied by a factor."""
+    if is_plain(block):
+        weights = block.row_weights
+        return reweighted_statistics(block, ((weights * factors, params) for factors, params in weightings))
+    return [_weighted(block, factors, params) for factors, params in weightings]
+
+
+def _weighted(block: RankingBlock, factors: Floats, params: Prepared) -> EmStatistics:
+    """Statistics of rows with groups or ties."""
+    if block.groups is None:
+        return em_statistics(block.replace(weights=block.row_weights * factors), params)
+    # The weight of a row is how often its person gave it. So factors come in after the memberships.
+    at = memberships_at(block, params)
+    scaled = block.replace(weights=block.row_weights * factors[at.person], groups=None)
+    log_likelihood = float((factors * at.log_likelihoods).sum())
+    shares = (factors[:, None] * at.posteriors).sum(axis=0)
+    ties = TiedRows.of(scaled)
+    if ties is None:
+        return statistics_at(scaled, params, at.by_row, log_likelihood)._replace(shares=shares)
+    plain = np.setdiff1d(np.arange(block.n_rankings), ties.numbers)
+    sums = statistics_at(scaled.take(plain), params, at.by_row[plain], log_likelihood)
+    _, wins, expected_wins = ties.sums(params, ties.places(params), at.by_row[ties.numbers])
+    return sums._replace(shares=shares, wins=sums.wins + wins, expected_wins=sums.expected_wins + expected_wins)
+
+
+# Weights of persons, over all replicates, that are held at a time.
 _MOST_WEIGHTS = 1 << 23
 
 
@@ -39,47 +111,25 @@ class Draws(NamedTuple):
 class FirstParams(NamedTuple):
     """What travels in the first pass: the fitted point, and the weights of all replicates."""
 
-    point: MixturePoint
+    mixture: MixtureParams
     draws: Draws
 
 
 class LaterParams(NamedTuple):
-    """What travels later: points of the replicates that still run, and their weights.
+    """What travels later: points of the replicates that still run, and their weights."""
 
-    Parameters
-    ----------
-    log_worths : (n_replicates, n_components, n_items)
-    log_shares : (n_replicates, n_components)
-    draws
-        The weights.
-    """
-
-    log_worths: NDArray[np.float64]
-    log_shares: NDArray[np.float64]
+    log_worths: Floats  # (n_replicates, n_components, n_items)
+    log_shares: Floats  # (n_replicates, n_components)
     draws: Draws
 
 
 class ReplicateSums(NamedTuple):
-    """Sums over rows, for each replicate.
+    """Sums over rows, for each replicate."""
 
-    Parameters
-    ----------
-    log_likelihood, weight : (n_replicates,)
-    gradient : (n_replicates, n_components * n_items)
-        In the log-worths.
-    shares : (n_replicates, n_components)
-        Sums of posteriors.
-    """
-
-    log_likelihood: NDArray[np.float64]
-    weight: NDArray[np.float64]
-    gradient: NDArray[np.float64]
-    shares: NDArray[np.float64]
-
-
-class _First(NamedTuple):
-    point: PreparedPoint
-    draws: Draws
+    log_likelihood: Floats  # (n_replicates,)
+    weight: Floats  # (n_replicates,)
+    gradient: Floats  # (n_replicates, n_components * n_items): in the log-worths
+    shares: Floats  # (n_replicates, n_components): sums of posteriors
 
 
 class _Later(NamedTuple):
@@ -90,30 +140,18 @@ class _Later(NamedTuple):
 
 @cache
 def first_pass(ties: str) -> Aggregation:
-    """The sums of all replicates at the fitted point. Scores of persons are computed once for all of them.
-
-    Examples
-    --------
-    >>> first_pass("expand").name
-    'bootstrap-first'
-    """
+    """The sums of all replicates at the fitted point. Scores of persons are computed once for all of them."""
     return Aggregation("bootstrap-first", leaf=partial(_first_leaf, ties), prepare=_prepare_first)
 
 
 @cache
 def later_pass(ties: str) -> Aggregation:
-    """The sums of replicates, each at its own point.
-
-    Examples
-    --------
-    >>> later_pass("expand").name
-    'bootstrap'
-    """
+    """The sums of replicates, each at its own point."""
     return Aggregation("bootstrap", leaf=partial(_later_leaf, ties), prepare=_prepare_later)
 
 
-def _prepare_first(params: FirstParams) -> _First:
-    return _First(prepare_point(params.point), params.draws)
+def _prepare_first(params: FirstParams) -> tuple[PreparedPoint, Draws]:
+    return prepare_point(params.mixture), params.draws
 
 
 def _prepare_later(params: LaterParams) -> _Later:
@@ -121,7 +159,7 @@ def _prepare_later(params: LaterParams) -> _Later:
     return _Later(points, params.draws, params.log_shares.shape[1])
 
 
-def _prepared(log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) -> Prepared | None:
+def _prepared(log_worths: Floats, log_shares: Floats) -> Prepared | None:
     """None for a point that cannot be computed with: the step that led there was too long."""
     try:
         return prepare(log_worths, log_shares)
@@ -129,8 +167,8 @@ def _prepared(log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) 
         return None
 
 
-def _first_leaf(ties: str, number: int, block: RankingBlock, params: _First) -> ReplicateSums:
-    kind, seed, replicates = params.draws
+def _first_leaf(ties: str, number: int, block: RankingBlock, params: tuple[PreparedPoint, Draws]) -> ReplicateSums:
+    point, (kind, seed, replicates) = params
     n_persons = int(np.count_nonzero(block.group_starts))
     at_once = max(1, _MOST_WEIGHTS // n_persons)
     parts = []
@@ -139,14 +177,12 @@ def _first_leaf(ties: str, number: int, block: RankingBlock, params: _First) -> 
             numbers = replicates[first : first + at_once]
             factors = np.empty((len(numbers), n_persons))
             for place, replicate in enumerate(numbers):
-                factors[place] = draw_weights(block, kind, seed, replicate, number)
-            parts.append(_at_fitted_point(ties, block, params.point, factors))
+                factors[place] = _draw_weights(block, kind, seed, replicate, number)
+            parts.append(_at_fitted_point(ties, block, point, factors))
     return ReplicateSums(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
 
 
-def _at_fitted_point(
-    ties: str, block: RankingBlock, point: PreparedPoint, factors: NDArray[np.float64]
-) -> ReplicateSums:
+def _at_fitted_point(ties: str, block: RankingBlock, point: PreparedPoint, factors: Floats) -> ReplicateSums:
     """The sums of some replicates, from factors (n_replicates, n_persons)."""
     n_components, n_items = point.params.n_components, point.params.n_items
     sums = np.zeros((len(factors), n_components * n_items + n_components + 2))
@@ -156,14 +192,8 @@ def _at_fitted_point(
         if found.unit is not None:
             here = first + found.unit
         own = factors[:, here]
-        columns = np.concatenate(
-            [
-                flat_scores(found, np.zeros(n_components)),
-                found.log_likelihoods[:, None],
-                np.ones((len(found.weights), 1)),
-            ],
-            axis=1,
-        )
+        scores, ones = flat_scores(found, np.zeros(n_components)), np.ones((len(found.weights), 1))
+        columns = np.concatenate([scores, found.log_likelihoods[:, None], ones], axis=1)
         sums += own @ (columns * found.weights[:, None])
         first += len(found.weights) if found.unit is None else int(found.unit[-1]) + 1
     gradient, shares = sums[:, : n_components * n_items], sums[:, n_components * n_items : -2]
@@ -179,19 +209,17 @@ def _later_leaf(ties: str, number: int, block: RankingBlock, params: _Later) -> 
     n_replicates, n_components = len(replicates), params.n_components
     # A point that cannot be computed with keeps a log-likelihood of minus infinity.
     log_likelihood, weight = np.full(n_replicates, -np.inf), np.zeros(n_replicates)
-    gradient, shares = (
-        np.zeros((n_replicates, n_components * block.n_items)),
-        np.zeros((n_replicates, n_components)),
-    )
+    gradient = np.zeros((n_replicates, n_components * block.n_items))
+    shares = np.zeros((n_replicates, n_components))
     running = [place for place, point in enumerate(params.params) if point is not None]
 
-    def weightings() -> Iterator[tuple[NDArray[np.float64], Prepared]]:
+    def weightings() -> Iterator[tuple[Floats, Prepared]]:
         for replicate, point in zip(replicates, params.params, strict=True):
             if point is not None:
-                factors = draw_weights(given, kind, seed, replicate, number)
+                factors = _draw_weights(given, kind, seed, replicate, number)
                 yield factors if row is None else factors[row], point
 
-    for place, sums in zip(running, weighted_statistics(block, weightings()), strict=True):
+    for place, sums in zip(running, _weighted_statistics(block, weightings()), strict=True):
         log_likelihood[place], weight[place] = sums.log_likelihood, sums.shares.sum()
         gradient[place] = (sums.wins - sums.expected_wins).ravel()
         shares[place] = sums.shares

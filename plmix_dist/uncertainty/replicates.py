@@ -6,27 +6,29 @@ Every replicate takes Newton steps with the information matrix of the fit, corre
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
 
-from plmix_dist.engine.request import Request
-from plmix_dist.inference.saved_state import savable
-from plmix_dist.single_thread import single_thread
-from plmix_dist.uncertainty.information import MixturePoint
-from plmix_dist.uncertainty.replicate_passes import Draws, FirstParams, LaterParams, first_pass, later_pass
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.engine.request import Answer
-    from plmix_dist.uncertainty.replicate_passes import ReplicateSums
-    from plmix_dist.uncertainty.standard_errors import FittedPoint
-
-    Table = NDArray[np.float64]
+from plmix_dist.fitting.algorithm import savable
+from plmix_dist.passes.request import Answer, Request
+from plmix_dist.rankings.sampling import generator
+from plmix_dist.store.mixture import Floats
+from plmix_dist.threads import single_thread
+from plmix_dist.uncertainty.replicate_passes import (
+    Draws,
+    FirstParams,
+    LaterParams,
+    ReplicateSums,
+    first_pass,
+    later_pass,
+)
+from plmix_dist.uncertainty.standard_errors import FittedPoint
 
 _MEMORY = 6
 _LONGEST_STEP = 1.5
@@ -42,10 +44,11 @@ class Scales(NamedTuple):
     """The inverse of the information of the fit, in blocks: where each block stands, and its matrix."""
 
     places: tuple[NDArray[np.int64], ...]
-    matrices: tuple[Table, ...]
+    matrices: tuple[Floats, ...]
     n_free: int
+    mostly_prior: NDArray[np.bool_]  # (n_components, n_items): items about which the prior says more than the rankings
 
-    def times(self, vectors: Table) -> Table:
+    def times(self, vectors: Floats) -> Floats:
         """The product with vectors (n_vectors, d), one per row."""
         found = np.zeros_like(vectors)
         for place, matrix in zip(self.places, self.matrices, strict=True):
@@ -55,63 +58,35 @@ class Scales(NamedTuple):
 
 @savable
 class ReplicatesState(NamedTuple):
-    """Replicates under way.
+    """Replicates under way."""
 
-    Parameters
-    ----------
-    point, gradient : (n_replicates, d)
-        The last points that were taken, and the gradients there.
-    objective, weight, distance : (n_replicates,)
-        The objective there, the total weight of the replicate, and the length of the last step, in standard errors.
-    step : (n_replicates, d)
-        The step that is tried.
-    share : (n_replicates,)
-        Which part of it is tried.
-    moves, changes : (n_stored, n_replicates, d)
-        The last steps, and how they changed the gradient (with the sign turned).
-    ended : (n_replicates,)
-        0 while running, 1 converged, 2 failed.
-    n_passes
-        So far.
-    """
-
-    point: Table
-    gradient: Table
-    objective: Table
-    weight: Table
-    distance: Table
-    step: Table
-    share: Table
-    moves: Table
-    changes: Table
-    ended: NDArray[np.int64]
+    point: Floats  # (n_replicates, d): the last points that were taken, and the gradients there
+    gradient: Floats
+    # (n_replicates,): the objective there, the total weight of the replicate, and the length of the last step, in
+    # standard errors.
+    objective: Floats
+    weight: Floats
+    distance: Floats
+    step: Floats  # (n_replicates, d): the step that is tried
+    share: Floats  # (n_replicates,): which part of it is tried
+    # (n_stored, n_replicates, d): the last steps, and how they changed the gradient (with the sign turned).
+    moves: Floats
+    changes: Floats
+    ended: NDArray[np.int64]  # (n_replicates,): 0 while running, 1 converged, 2 failed
     n_passes: int
 
 
 @dataclass(frozen=True)
 class Replicates:
-    """How to bootstrap.
-
-    Parameters
-    ----------
-    fitted
-        The fit.
-    scales
-        The inverse of its information.
-    draws
-        The weights of all replicates.
-    tol
-        A replicate ends when the error that is left is expected to be at most this many standard errors (root mean
-        square over parameters).
-    max_iter
-        The most passes.
-    """
+    """How to bootstrap."""
 
     fitted: FittedPoint
     scales: Scales
     draws: Draws
+    # A replicate ends when the error that is left is expected to be at most this many standard errors (root mean
+    # square over parameters).
     tol: float
-    max_iter: int
+    max_iter: int  # the most passes
 
     def start(self) -> ReplicatesState:
         """All replicates at the fitted point."""
@@ -126,15 +101,13 @@ class Replicates:
         nothing, numbers = np.zeros_like(point), np.zeros(n_replicates)
         memory = np.zeros((0, *point.shape))
         ended = np.zeros(n_replicates, np.int64)
-        return ReplicatesState(
-            point, nothing, numbers, numbers, numbers, nothing, numbers, memory, memory, ended, 0
-        )
+        return ReplicatesState(point, nothing, numbers, numbers, numbers, nothing, numbers, memory, memory, ended, 0)
 
     def ask(self, state: ReplicatesState) -> Sequence[Request]:
         """One request for all replicates that still run."""
         ties = self.fitted.ties
         if state.n_passes == 0:
-            params = FirstParams(MixturePoint.of(self.fitted.mixture), self.draws)
+            params = FirstParams(self.fitted.mixture.unnamed(), self.draws)
             return (Request(first_pass(ties), params),)
         active = self._active(state)
         if not len(active):
@@ -152,12 +125,13 @@ class Replicates:
         sums: ReplicateSums = answer.results[0]
         with single_thread():
             if state.n_passes == 0:
-                found = self._evaluated(state.point, sums, sums.weight)
+                every = np.arange(len(state.point))
+                found = self._evaluated(state.point, sums, sums.weight, every)
                 state = state._replace(weight=sums.weight, objective=found[0], gradient=found[1], n_passes=1)
-                return self._proposed(state, np.arange(len(state.point)))
+                return self._proposed(state, every)
             active = self._active(state)
             trial = _trial(state)[active]
-            objective, gradient = self._evaluated(trial, sums, state.weight[active])
+            objective, gradient = self._evaluated(trial, sums, state.weight[active], active)
             slack = 1e-12 * np.abs(state.objective[active])
             taken = objective >= state.objective[active] - slack
             state = _shortened(state._replace(n_passes=state.n_passes + 1), active[~taken])
@@ -167,11 +141,11 @@ class Replicates:
             return self._proposed(state, active[taken])
 
     def score(self, state: ReplicatesState) -> float | None:
-        """Replicates are no rivals."""
+        """Replicates do not compete."""
         del state
         return None
 
-    def parts_of(self, points: Table) -> tuple[Table, Table, Table]:
+    def parts_of(self, points: Floats) -> tuple[Floats, Floats, Floats]:
         """Log-worths (n, n_components, n_items), ghosts and log-shares (n, n_components) of points (n, d)."""
         layout = self.fitted.layout
         log_worths = points[:, : layout.n_worths].reshape(-1, layout.n_components, layout.n_items)
@@ -183,22 +157,39 @@ class Replicates:
             log_shares = np.tile(self.fitted.mixture.log_shares, (len(points), 1))
         return log_worths, np.zeros_like(log_shares) if ghosts is None else ghosts, log_shares
 
+    @cached_property
+    def _prior_weights(self) -> Floats:
+        """(2, n_replicates, n_components, n_items): weights of the prior's wins and losses of each item.
+
+        They are drawn as those of persons are, whose sums over w persons are gamma numbers: items about which the
+        rankings say little vary as the prior lets them.
+        """
+        kept, (_, seed, replicates) = self.fitted.layout, self.draws
+        size = (2, kept.n_components, kept.n_items)
+        drawn = [
+            generator(seed, "bootstrap-prior", number).standard_gamma(self.fitted.alpha, size) for number in replicates
+        ]
+        return np.stack(drawn, axis=1)
+
     def _active(self, state: ReplicatesState) -> NDArray[np.int64]:
         if state.n_passes >= self.max_iter:
             return np.zeros(0, np.int64)
         return np.flatnonzero(state.ended == _RUNNING)
 
-    def _evaluated(self, points: Table, sums: ReplicateSums, weight: Table) -> tuple[Table, Table]:
-        """Objective (n,) and gradient (n, d) at points."""
-        layout, alpha = self.fitted.layout, self.fitted.alpha
+    def _evaluated(
+        self, points: Floats, sums: ReplicateSums, weight: Floats, active: NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        """Objective (n,) and gradient (n, d) at points of the replicates `active` (n,)."""
+        layout = self.fitted.layout
         log_worths, ghosts, log_shares = self.parts_of(points)
         gradient = np.zeros_like(points)
         gradient[:, : layout.n_worths] = sums.gradient
         objective = sums.log_likelihood.copy()
         if layout.ghosts:
             above = log_worths - ghosts[:, :, None]
-            objective -= alpha * (np.logaddexp(0, above) + np.logaddexp(0, -above)).sum(axis=(1, 2))
-            slopes = -alpha * np.tanh(above / 2)  # losses less wins against the ghost
+            wins, losses = self._prior_weights[:, active]
+            objective -= (losses * np.logaddexp(0, above) + wins * np.logaddexp(0, -above)).sum(axis=(1, 2))
+            slopes = wins * expit(-above) - losses * expit(above)
             gradient[:, : layout.n_worths] += slopes.reshape(len(points), -1)
             gradient[:, layout.n_worths : layout.n_worths + layout.n_components] = -slopes.sum(axis=2)
         if layout.free_shares:
@@ -229,7 +220,7 @@ class Replicates:
         steps[active], shares[active], distances[active] = step, 1.0, distance
         return state._replace(point=point, step=steps, share=shares, distance=distances, ended=ended)
 
-    def _direction(self, gradient: Table, moves: Table, changes: Table) -> Table:
+    def _direction(self, gradient: Floats, moves: Floats, changes: Floats) -> Floats:
         """L-BFGS: the inverse information of the fit, corrected by the last steps of each replicate."""
         left, kept = gradient.copy(), []
         for move, change in zip(moves[::-1], changes[::-1], strict=True):
@@ -244,7 +235,7 @@ class Replicates:
         return found
 
 
-def _trial(state: ReplicatesState) -> Table:
+def _trial(state: ReplicatesState) -> Floats:
     return state.point + state.share[:, None] * state.step
 
 
@@ -256,7 +247,7 @@ def _shortened(state: ReplicatesState, refused: NDArray[np.int64]) -> Replicates
 
 
 def _taken(
-    state: ReplicatesState, active: NDArray[np.int64], trial: Table, objective: Table, gradient: Table
+    state: ReplicatesState, active: NDArray[np.int64], trial: Floats, objective: Floats, gradient: Floats
 ) -> ReplicatesState:
     """The state with new points of some replicates; the others remember nothing of this pass."""
     move, change = np.zeros_like(state.point), np.zeros_like(state.point)

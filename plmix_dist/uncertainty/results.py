@@ -1,23 +1,18 @@
-"""StandardErrors: covariances of centred log-worths and shares, and what follows by the delta method."""
+"""StandardErrors: how sure a fit is, with intervals, differences, quasi-variances; values by the delta method."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtri
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.uncertainty.quasi_variances import quasi_variances
-from plmix_dist.values import real_number, whole_number
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from plmix_dist.mixture import MixtureParams
-    from plmix_dist.uncertainty.quasi_variances import QuasiVariances
+from plmix_dist.settings import real_number, whole_number
+from plmix_dist.store.mixture import Floats, MixtureParams
 
 # A quantity has no standard error if a singular direction moves it by this, where the largest move is 1.
 _MOVED = 1e-6
@@ -26,32 +21,31 @@ _MOST_NUMBERS = 1 << 27
 
 
 class Unidentified(NamedTuple):
-    """Parameters about which the rankings say nothing.
+    """Parameters about which the rankings say nothing."""
 
-    Parameters
-    ----------
-    component
-        The component; None for the shares.
-    items
-        Names of the items. All of them may be moved together against the others.
-    """
-
-    component: int | None
-    items: tuple[str, ...]
+    component: int | None  # the component; None for the shares
+    items: tuple[str, ...]  # names of the items. All of them may be moved together against the others
 
 
 class Estimates(NamedTuple):
     """Values and their standard errors, of the same shape."""
 
-    values: NDArray[np.float64]
-    standard_errors: NDArray[np.float64]
+    values: Floats
+    standard_errors: Floats
+
+
+class PerParameter(NamedTuple):
+    """One number per parameter: of log-worths (n_components, n_items) and of shares (n_components,)."""
+
+    log_worths: Floats
+    shares: Floats
 
 
 class Interval(NamedTuple):
     """Lower and upper ends of log-worths (n_components, n_items) and of shares (n_components,)."""
 
-    log_worths: tuple[NDArray[np.float64], NDArray[np.float64]]
-    shares: tuple[NDArray[np.float64], NDArray[np.float64]]
+    log_worths: tuple[Floats, Floats]
+    shares: tuple[Floats, Floats]
 
 
 @dataclass(frozen=True)
@@ -72,22 +66,70 @@ class StandardErrors:
         "information" or "sandwich".
     n_sampled
         How many rankings have ties with more than 24 orders: their second derivatives are estimated from 24 draws.
+    shrinkage : (n_components, n_items)
+        How far the prior has moved each centred log-worth towards the middle, to first order; zero without a prior.
+
+    All numbers hold given the number of components: they do not say whether there are this many. With a prior they
+    are those of the posterior, so intervals are for values as the prior shrinks them; `notes` says it in words.
 
     Examples
     --------
-    >>> from plmix_dist import PlackettLuceMixture
     >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
-    >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+    >>> errors = plm.PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
     >>> errors.log_worths.shape, errors.shares.tolist(), errors.covariance.shape
     ((1, 3), [0.0], (4, 4))
     """
 
     mixture: MixtureParams
-    blocks: tuple[NDArray[np.float64], ...]
-    blind: tuple[NDArray[np.float64], ...]
+    blocks: tuple[Floats, ...]
+    blind: tuple[Floats, ...]
     unidentified: tuple[Unidentified, ...]
     kind: str
     n_sampled: int
+    shrinkage: Floats
+
+    @cached_property
+    def slopes(self) -> Floats:
+        """(n_components,): by how much values are shrunken: the slope of refitted on true values, if the fit were true.
+
+        1 without a prior. It is of first order, and rough where items were never chosen (docs/uncertainty.md).
+        """
+        worths = self.mixture.log_worths
+        squares = (worths**2).sum(axis=1)
+        moved = (worths * self.shrinkage).sum(axis=1)
+        found: Floats = 1 + np.divide(moved, squares, out=np.zeros_like(squares), where=squares > 0)
+        return found
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know when reading these numbers, in sentences.
+
+        Examples
+        --------
+        >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
+        >>> errors = plm.PlackettLuceMixture(1, alpha=1.0).fit(rankings).standard_errors(rankings)
+        >>> for note in errors.notes:
+        ...     print(note)
+        Errors hold given 1 component: they do not say whether there are this many.
+        Values are shrunken towards the middle by the prior, to 97 % of their spread; intervals are for such values.
+        """
+        number = self.mixture.n_components
+        components = f"{number} component{'s'[: number != 1]}"
+        notes = [f"Errors hold given {components}: they do not say whether there are this many."]
+        if self.shrinkage.any():
+            kept = f"{100 * self.slopes.min():.0f} % of their spread"
+            words = f"Values are shrunken towards the middle by the prior, to {kept}; intervals are for such values."
+            notes.append(words)
+        return tuple(notes)
+
+    def __repr__(self) -> str:
+        """A few lines: what they are of, and how large they are."""
+        n_components, n_items = self.mixture.log_worths.shape
+        lost = f", {sum(len(one.items) for one in self.unidentified)} without data" if self.unidentified else ""
+        return (
+            f"StandardErrors ({self.kind}) of {n_components} x {n_items} log-worths: {_range(self.log_worths)}{lost}\n"
+            + "\n".join([f"  of shares: {_range(self.shares)}", *(f"  {note}" for note in self.notes)])
+        )
 
     @property
     def joint(self) -> bool:
@@ -95,17 +137,17 @@ class StandardErrors:
         return len(self.blocks) == 1
 
     @cached_property
-    def log_worths(self) -> NDArray[np.float64]:
+    def log_worths(self) -> Floats:
         """(n_components, n_items): standard errors of the centred log-worths."""
         return self._roots[: self._n_worths].reshape(self.mixture.log_worths.shape)
 
     @cached_property
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self) -> Floats:
         """(n_components,): standard errors of the shares; 0 if these were fixed."""
         return self._roots[self._n_worths :]
 
     @cached_property
-    def covariance(self) -> NDArray[np.float64]:
+    def covariance(self) -> Floats:
         """(d, d), d = n_components * n_items + n_components: of centred log-worths by component, then of shares."""
         size = self._n_worths + self.mixture.n_components
         if size**2 > _MOST_NUMBERS:
@@ -126,9 +168,8 @@ class StandardErrors:
 
         Examples
         --------
-        >>> from plmix_dist import PlackettLuceMixture
         >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
-        >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+        >>> errors = plm.PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
         >>> lower, upper = errors.intervals(0.9).log_worths
         >>> bool((lower < upper).all())
         True
@@ -149,9 +190,8 @@ class StandardErrors:
 
         Examples
         --------
-        >>> from plmix_dist import PlackettLuceMixture
         >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
-        >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+        >>> errors = plm.PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
         >>> found = errors.differences()
         >>> found.values[0].round(3).tolist(), found.standard_errors[0].round(3).tolist()  # log(3), sqrt(1/30 + 1/10)
         ([0.0, 1.099], [0.0, 0.365])
@@ -174,9 +214,8 @@ class StandardErrors:
 
         Examples
         --------
-        >>> from plmix_dist import PlackettLuceMixture
         >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
-        >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+        >>> errors = plm.PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
         >>> found = errors.pairwise_probabilities()
         >>> found.values[0].round(3).tolist(), found.standard_errors[0].round(4).tolist()  # sqrt(3/4 1/4 / 40)
         ([0.5, 0.75], [0.0, 0.0685])
@@ -203,9 +242,8 @@ class StandardErrors:
 
         Examples
         --------
-        >>> from plmix_dist import PlackettLuceMixture
         >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
-        >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+        >>> errors = plm.PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
         >>> round(errors.linear([1, -1, 0]), 3)
         0.365
         """
@@ -232,25 +270,24 @@ class StandardErrors:
 
         Examples
         --------
-        >>> from plmix_dist import PlackettLuceMixture
         >>> rankings = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 10
-        >>> errors = PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
+        >>> errors = plm.PlackettLuceMixture(1, alpha=0.0).fit(rankings).standard_errors(rankings)
         >>> errors.quasi_variances().values.shape
         (3,)
         """
         block, blind = self._of_component(self._component(component))
         if _moved_differences(blind).any():
             block = np.full_like(block, np.nan)
-        return quasi_variances(block)
+        return _quasi_variances(block)
 
     @property
     def _n_worths(self) -> int:
         return int(self.mixture.log_worths.size)
 
     @cached_property
-    def _roots(self) -> NDArray[np.float64]:
+    def _roots(self) -> Floats:
         variances = np.concatenate([np.diag(block) for block in self.blocks])
-        roots: NDArray[np.float64] = np.sqrt(np.maximum(variances, 0.0))
+        roots: Floats = np.sqrt(np.maximum(variances, 0.0))
         roots[np.concatenate([_moved(blind) for blind in self.blind])] = np.nan
         return roots
 
@@ -262,7 +299,7 @@ class StandardErrors:
             )
         return number
 
-    def _of_component(self, component: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _of_component(self, component: int) -> tuple[Floats, Floats]:
         """The covariance of the log-worths of a component, and what singular directions do to them."""
         if not self.joint:
             return self.blocks[component], self.blind[component]
@@ -270,13 +307,11 @@ class StandardErrors:
         place = slice(component * n_items, (component + 1) * n_items)
         return self.blocks[0][place, place], self.blind[0][place]
 
-    def _mixture_variances(
-        self, chances: NDArray[np.float64], slopes: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _mixture_variances(self, chances: Floats, slopes: Floats) -> Floats:
         """(n_items, n_items): variances of pairwise probabilities of the mixture."""
         n_components, n_items = self.mixture.log_worths.shape
         of_shares = self.blocks[-1][-n_components:, -n_components:]
-        variances: NDArray[np.float64] = np.einsum("kij,kl,lij->ij", chances, of_shares, chances)
+        variances: Floats = np.einsum("kij,kl,lij->ij", chances, of_shares, chances)
         for k in range(n_components):
             for other in range(n_components) if self.joint else (k,):
                 block = self._of_component(k)[0] if other == k else self._between(k, other)
@@ -295,41 +330,122 @@ class StandardErrors:
         np.fill_diagonal(variances, 0.0)
         return np.where(np.isnan(variances), np.nan, np.maximum(variances, 0.0))
 
-    def _between(self, k: int, other: int) -> NDArray[np.float64]:
+    def _between(self, k: int, other: int) -> Floats:
         n_items = self.mixture.n_items
         return self.blocks[0][k * n_items : (k + 1) * n_items, other * n_items : (other + 1) * n_items]
 
 
-def checked_level(level: float) -> float:
-    """The level of an interval, checked.
+def _range(errors: Floats) -> str:
+    known = errors[np.isfinite(errors)]
+    return f"{known.min():.3g} to {known.max():.3g}" if known.size else "not known"
 
-    Examples
-    --------
-    >>> checked_level(0.95)
-    0.95
-    """
+
+def checked_level(level: float) -> float:
+    """The level of an interval, checked."""
     value = real_number("level", level)
     if not 0 < value < 1:
         raise SettingsError(f"level must lie between 0 and 1, but is {value:g}; 0.95 gives 95 % intervals")
     return value
 
 
-def _differences(block: NDArray[np.float64]) -> NDArray[np.float64]:
+def _differences(block: Floats) -> Floats:
     """(n, n): the covariance of the differences i - j, from that of two vectors (n, n)."""
     diagonal = np.diag(block)
-    found: NDArray[np.float64] = diagonal[:, None] + diagonal[None, :] - block - block.T
+    found: Floats = diagonal[:, None] + diagonal[None, :] - block - block.T
     return found
 
 
-def _moved(blind: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _moved(blind: Floats) -> NDArray[np.bool_]:
     """(d,): which quantities singular directions move."""
     moved: NDArray[np.bool_] = np.linalg.norm(blind, axis=1) > _MOVED
     return moved
 
 
-def _moved_differences(blind: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _moved_differences(blind: Floats) -> NDArray[np.bool_]:
     """(n, n): which differences singular directions move."""
     moved = np.zeros((len(blind), len(blind)), bool)
     for column in blind.T:
         moved |= np.abs(column[:, None] - column[None, :]) > _MOVED
     return moved
+
+
+# Quasi-variances: one number per item such that the variance of every difference is nearly the sum of two of them.
+
+_MOST_STEPS = 200
+_SETTLED = 1e-13
+
+
+class QuasiVariances(NamedTuple):
+    """Quasi-variances (n_items,) of log-worths, and how far they are from the truth."""
+
+    values: Floats  # (n_items,): they may be negative for single items; the sum of two never is
+    # The lowest and the highest relative error of the standard error of a difference.
+    worst_errors: tuple[float, float]
+
+    @property
+    def standard_errors(self) -> Floats:
+        """(n_items,): their square roots; NaN where a quasi-variance is negative."""
+        with np.errstate(invalid="ignore"):
+            roots: Floats = np.sqrt(self.values)
+        return roots
+
+
+def _quasi_variances(covariance: Floats) -> QuasiVariances:
+    """Quasi-variances of a covariance matrix (n_items, n_items), as qvcalc of R has them (Firth and de Menezes 2004).
+
+    They minimise the sum over pairs of (log(q_i + q_j) - log(variance of the difference))**2.
+    """
+    n_items = len(covariance)
+    if n_items < 3:
+        raise SettingsError(f"quasi-variances need at least 3 items, but there are {n_items}")
+    if not np.isfinite(covariance).all():
+        raise SettingsError(
+            "quasi-variances need a covariance of all items, but some log-worths are not identified; see `unidentified`"
+        )
+    diagonal = np.diag(covariance)
+    logs = np.log(np.maximum(diagonal[:, None] + diagonal[None, :] - 2 * covariance, 1e-300))
+    pairs = ~np.eye(n_items, dtype=bool)
+    values = _start(np.exp(logs), pairs)
+    objective = _objective(values, logs, pairs)
+    for _ in range(_MOST_STEPS):
+        step = _step(values, logs, pairs)
+        share = 1.0
+        while share > 1e-10 and not _objective(values + share * step, logs, pairs) <= objective:
+            share /= 2
+        moved = values + share * step
+        settled = float(np.abs(share * step).max()) <= _SETTLED * float(np.abs(values).max())
+        if share <= 1e-10:
+            break
+        values, objective = moved, _objective(moved, logs, pairs)
+        if settled:
+            break
+    ratios = np.sqrt(np.exp(np.log(values[:, None] + values[None, :], where=pairs, out=np.zeros_like(logs)) - logs))
+    errors = ratios[pairs] - 1
+    return QuasiVariances(values, (float(errors.min()), float(errors.max())))
+
+
+def _start(variances: Floats, pairs: NDArray[np.bool_]) -> Floats:
+    """Least squares of q_i + q_j on the variances; positive numbers if some sum is not."""
+    n_items = len(variances)
+    sums = np.where(pairs, variances, 0.0).sum(axis=1)
+    values: Floats = (sums - sums.sum() / (2 * (n_items - 1))) / (n_items - 2)
+    added = (values[:, None] + values[None, :])[pairs]
+    return values if added.min() > 1e-3 * variances[pairs].min() else sums / (2 * (n_items - 1))
+
+
+def _objective(values: Floats, logs: Floats, pairs: NDArray[np.bool_]) -> float:
+    added = (values[:, None] + values[None, :])[pairs]
+    if not added.min() > 0:
+        return np.inf
+    return float(((np.log(added) - logs[pairs]) ** 2).sum())
+
+
+def _step(values: Floats, logs: Floats, pairs: NDArray[np.bool_]) -> Floats:
+    """The step of Gauss and Newton."""
+    added = values[:, None] + values[None, :]
+    inverse = np.divide(1.0, added, out=np.zeros_like(added), where=pairs)
+    residuals = np.where(pairs, np.log(np.where(pairs, added, 1.0)) - logs, 0.0)
+    matrix = inverse**2
+    matrix += np.diag(matrix.sum(axis=1))
+    step: Floats = -np.linalg.solve(matrix, (residuals * inverse).sum(axis=1))
+    return step

@@ -2,74 +2,67 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from plmix_dist.data import as_rankings
-from plmix_dist.engine.clients import client_of
-from plmix_dist.engine.passes import make_passes
-from plmix_dist.engine.request import Request
-from plmix_dist.errors import NonFiniteError, NotConvergedWarning, NotIdentifiableWarning, SettingsError
-from plmix_dist.single_thread import single_thread
+from plmix_dist.cluster.clients import client_of
+from plmix_dist.errors import (
+    NonFiniteError,
+    NotConvergedWarning,
+    NotIdentifiableWarning,
+    SettingsError,
+    ShrunkenWarning,
+    give_warnings,
+)
+from plmix_dist.passes.dask import passes_over
+from plmix_dist.passes.request import Passes, Request, ask
+from plmix_dist.rankings import Unranked
+from plmix_dist.settings import one_of
 from plmix_dist.solvers import M_STEPS
-from plmix_dist.uncertainty.curvature import invert
-from plmix_dist.uncertainty.information import MixturePoint, information_pass
-from plmix_dist.uncertainty.layout import Layout
+from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.threads import single_thread
+from plmix_dist.uncertainty.information import (
+    InformationTotals,
+    Layout,
+    information_pass,
+    invert,
+    squared_prior_scores,
+)
 from plmix_dist.uncertainty.results import StandardErrors, Unidentified
-from plmix_dist.values import one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from plmix_dist.cluster.clients import ClientLike
 
-    from numpy.typing import ArrayLike, NDArray
-
-    from plmix_dist.data import Rankings
-    from plmix_dist.engine.clients import ClientLike
-    from plmix_dist.engine.passes import Passes
-    from plmix_dist.mixture import MixtureParams
-    from plmix_dist.rankings import Unranked
-    from plmix_dist.uncertainty.information import InformationTotals
 
 KINDS = ("information", "sandwich")
 # Up to this many log-worths, ghosts and shares, all covariances are computed; beyond, those within components.
-MOST_PARAMETERS = 2_000
+_MOST_PARAMETERS = 2_000
 # Up to this many items, the covariances within a component are computed.
-MOST_ITEMS = 4_000
+_MOST_ITEMS = 4_000
 # An estimate that would move by more than this many standard errors is not at its maximum.
 _FAR = 0.25
+# The prior has moved a value far if it is by more than this many standard errors.
+_FAR_BY_PRIOR = 0.5
 # An item takes part in a direction if it moves by this, where the largest move is 1.
 _TAKES_PART = 1e-3
 _MOST_NAMES = 8
 
 
 class FittedPoint(NamedTuple):
-    """What is known of a fit.
-
-    Parameters
-    ----------
-    mixture
-        The parameters.
-    ghosts : (n_components,)
-        Log-worths of the ghosts of the prior.
-    alpha
-        Strength of the prior.
-    free_shares
-        Whether shares were estimated.
-    ties
-        How ties are treated.
-    """
+    """What is known of a fit."""
 
     mixture: MixtureParams
-    ghosts: NDArray[np.float64]
-    alpha: float
-    free_shares: bool
-    ties: str
+    ghosts: Floats  # (n_components,): log-worths of the ghosts of the prior
+    alpha: float  # strength of the prior
+    free_shares: bool  # whether shares were estimated
+    ties: str  # how ties are treated
 
     @classmethod
     def of(cls, model: Any, what: str) -> FittedPoint:
-        """What is known of a fitted model; an error for one that is no maximum of a likelihood."""
+        """What is known of a fitted model; an error for one that is not a maximum of a likelihood."""
         mixture = model._mixture()
         if not hasattr(model, "_ghosts"):
             raise SettingsError(
@@ -101,27 +94,16 @@ class FittedPoint(NamedTuple):
         return Layout(n_components, n_items, self.alpha > 0, self.has_free_shares)
 
 
-class Solved(NamedTuple):
-    """One block of parameters.
+class _Solved(NamedTuple):
+    """One block of parameters."""
 
-    Parameters
-    ----------
-    covariance, blind
-        As in `StandardErrors`.
-    inverse, layout
-        The inverse of the information in all parameters of the block, and their order.
-    step : (layout.size,)
-        Newton's step: where the maximum of these rankings is.
-    singular : (layout.size, n)
-        Directions about which the rankings say nothing.
-    """
-
-    covariance: NDArray[np.float64]
-    blind: NDArray[np.float64]
-    inverse: NDArray[np.float64]
+    covariance: Floats  # as in `StandardErrors`
+    blind: Floats
+    inverse: Floats  # of the information in all parameters of the block, in the order of `layout`
     layout: Layout
-    step: NDArray[np.float64]
-    singular: NDArray[np.float64]
+    step: Floats  # (layout.size,): Newton's step: where the maximum of these rankings is
+    singular: Floats  # (layout.size, n): directions about which the rankings say nothing
+    shrinkage: Floats  # (n_results,): how far the prior has moved each result, to first order
 
 
 def standard_errors(
@@ -144,88 +126,73 @@ def standard_errors(
     kind
         "information" inverts the observed information: right if the model is. "sandwich" puts the products of scores
         between two inverses: right for large data also if the model is not. With groups, scores are those of persons,
-        so it is clustered by group.
+        so it is clustered by group. With a prior both are those of the posterior: the prior counts as `alpha` wins
+        and `alpha` losses of every item.
     sample_weight, unranked, client
         As in `PlackettLuceMixture.fit`.
 
     Examples
     --------
-    >>> from plmix_dist import PlackettLuceMixture
     >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
-    >>> model = PlackettLuceMixture(1, alpha=0.0).fit(rankings)
+    >>> model = plm.PlackettLuceMixture(1, alpha=0.0).fit(rankings)
     >>> standard_errors(model, rankings).log_worths.round(3).tolist()  # half of sqrt(1/30 + 1/10)
     [[0.183, 0.183]]
     """
     one_of("kind", kind, KINDS)
     fitted = FittedPoint.of(model, "standard errors")
     joint = is_joint(fitted.mixture)
-    rankings = rankings_of(model, fitted, X, sample_weight, unranked)
-    with client_of(client) as chosen:
-        passes = make_passes(rankings, chosen, "store")
-        try:
-            totals = information_totals(passes, fitted, joint=joint)
-        finally:
-            passes.release()
+    rankings = model._rankings(X, unranked, sample_weight)
+    with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
+        totals = information_totals(passes, fitted, joint=joint)
     solved = solve(totals, fitted, kind)
     found = _unidentified(solved, fitted.mixture)
-    if found:
-        _warn_unidentified(found, fitted)
-    _warn_if_far(solved)
-    return StandardErrors(
+    shrinkage = np.concatenate([one.shrinkage for one in solved])[: fitted.mixture.log_worths.size]
+    errors = StandardErrors(
         fitted.mixture,
         tuple(one.covariance for one in solved),
         tuple(one.blind for one in solved),
         found,
         kind,
         int(totals.n_sampled),
+        shrinkage.reshape(fitted.mixture.log_worths.shape),
     )
+    far = mostly_prior(totals, fitted) & (np.abs(errors.shrinkage) > _FAR_BY_PRIOR * errors.log_worths)
+    give_warnings([*_unidentified_warnings(found, fitted), *_far_warnings(solved), *_shrunken_warnings(far, errors)])
+    return errors
 
 
 def is_joint(mixture: MixtureParams) -> bool:
-    """Whether all parameters are taken together; an error if there are too many items even for one component.
-
-    Examples
-    --------
-    >>> from plmix_dist import MixtureParams
-    >>> is_joint(MixtureParams(np.zeros((1, 2)), np.ones(1), ("a", "b")))
-    True
-    """
+    """Whether all parameters are taken together; an error if there are too many items even for one component."""
     n_components, n_items = mixture.log_worths.shape
-    if n_items > MOST_ITEMS:
+    if n_items > _MOST_ITEMS:
         raise SettingsError(
-            f"standard errors need a matrix of {n_items} x {n_items} numbers per component, and at most {MOST_ITEMS} "
+            f"standard errors need a matrix of {n_items} x {n_items} numbers per component, and at most {_MOST_ITEMS} "
             "items are allowed; fit fewer items"
         )
-    return bool(n_components * (n_items + 2) <= MOST_PARAMETERS)
-
-
-def rankings_of(
-    model: Any, fitted: FittedPoint, X: Any, sample_weight: ArrayLike | None, unranked: Unranked | None
-) -> Rankings:
-    """The rankings with their ties: what the ties of one ranking give belongs together."""
-    return as_rankings(
-        X,
-        unranked=unranked,
-        default_unranked=getattr(model, "unranked_", None),
-        sample_weight=sample_weight,
-        item_names=fitted.mixture.item_names,
-        ties="marginal",
-    )
+    return bool(n_components * (n_items + 2) <= _MOST_PARAMETERS)
 
 
 def information_totals(passes: Passes, fitted: FittedPoint, *, joint: bool) -> InformationTotals:
     """The observed information over all rows."""
-    request = Request(information_pass(fitted.ties, joint=joint), MixturePoint.of(fitted.mixture))
-    (answer,) = passes.run([request])
-    if answer.error is not None:
-        raise answer.error
-    totals: InformationTotals = answer.results[0]
+    request = Request(information_pass(fitted.ties, joint=joint), fitted.mixture.unnamed())
+    totals: InformationTotals = ask(passes, request)
     if not all(np.isfinite(matrix).all() for matrix in totals.observed):
         raise NonFiniteError("the observed information is not finite: worths or weights are too far apart")
     return totals
 
 
-def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[Solved]:
+def mostly_prior(totals: InformationTotals, fitted: FittedPoint) -> NDArray[np.bool_]:
+    """(n_components, n_items): items about which the rankings say less than the prior, by squared scores."""
+    of_data = np.concatenate([np.diag(matrix) for matrix in totals.products])[: fitted.mixture.log_worths.size]
+    of_prior = [
+        squared_prior_scores(worths, float(ghost), fitted.alpha)
+        for worths, ghost in zip(fitted.mixture.log_worths, fitted.ghosts, strict=True)
+    ]
+    found: NDArray[np.bool_] = of_data.reshape(fitted.mixture.log_worths.shape) < np.array(of_prior)
+    return found
+
+
+def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_Solved]:
     """The covariances of all parameters together, or of each component and then of the shares."""
     mixture, n_worths = fitted.mixture, fitted.mixture.log_worths.size
     if len(totals.observed) == 1:
@@ -260,23 +227,15 @@ def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[Sol
 
 def _solve_block(
     layout: Layout,
-    matrices: tuple[NDArray[np.float64], NDArray[np.float64]],
-    of_data: tuple[NDArray[np.float64], NDArray[np.float64]],
-    point: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+    matrices: tuple[Floats, Floats],
+    of_data: tuple[Floats, Floats],
+    point: tuple[Floats, Floats, Floats],
     settings: tuple[float, str],
-) -> Solved:
+) -> _Solved:
     """Covariances of one block.
 
-    Parameters
-    ----------
-    matrices
-        Observed information and products of scores, in log-worths and logits.
-    of_data
-        The gradient, and the information if all components were known.
-    point
-        Log-worths, ghosts and shares.
-    settings
-        Strength of the prior, and the kind of standard error.
+    `matrices` are observed information and products of scores; `of_data` the gradient, and the information if all
+    components were known; `point` log-worths, ghosts and shares; `settings` strength of the prior and kind.
     """
     (observed, products), (log_worths, ghosts, shares), (alpha, kind) = matrices, point, settings
     information = layout.from_data(observed)
@@ -293,17 +252,19 @@ def _solve_block(
     with single_thread():
         covariance = inverse.covariance
         if kind == "sandwich":
-            covariance = covariance @ layout.from_data(products) @ covariance
+            # The prior's comparisons count as data. Without their scores, items that are hardly ever chosen, whose
+            # values come from the prior, would seem to be known exactly.
+            middle = layout.from_data(products) + layout.prior_products(log_worths, ghosts, alpha)
+            covariance = covariance @ middle @ covariance
         to_results = layout.to_results(shares)
         results = to_results @ covariance @ to_results.T
         blind = _normalised(to_results @ inverse.singular)
         step = inverse.covariance @ (gradient + prior_gradient)
-    return Solved((results + results.T) / 2, blind, inverse.covariance, layout, step, singular)
+        shrinkage = to_results @ (inverse.covariance @ prior_gradient)
+    return _Solved((results + results.T) / 2, blind, inverse.covariance, layout, step, singular, shrinkage)
 
 
-def _without_prior(
-    layout: Layout, information: NDArray[np.float64], known: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _without_prior(layout: Layout, information: Floats, known: Floats) -> Floats:
     """Directions (layout.size, n) about which the rankings alone say nothing."""
     own = layout.of_data
     plain = Layout(layout.n_components, layout.n_items, ghosts=False, free_shares=layout.free_shares)
@@ -313,14 +274,14 @@ def _without_prior(
     return whole
 
 
-def _normalised(directions: NDArray[np.float64]) -> NDArray[np.float64]:
+def _normalised(directions: Floats) -> Floats:
     """Directions whose largest entry is 1; those that change no result are left out."""
     largest = np.abs(directions).max(axis=0, initial=0.0)
-    found: NDArray[np.float64] = directions[:, largest > 0] / largest[largest > 0]
+    found: Floats = directions[:, largest > 0] / largest[largest > 0]
     return found
 
 
-def _unidentified(solved: Sequence[Solved], mixture: MixtureParams) -> tuple[Unidentified, ...]:
+def _unidentified(solved: Sequence[_Solved], mixture: MixtureParams) -> tuple[Unidentified, ...]:
     """Which items of which components, and whether the shares, take part in singular directions."""
     found, n_items, names = [], mixture.n_items, mixture.item_names
     for block, one in enumerate(solved):
@@ -336,50 +297,67 @@ def _unidentified(solved: Sequence[Solved], mixture: MixtureParams) -> tuple[Uni
     return tuple(found)
 
 
-def _sizes(moves: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sizes(moves: Floats) -> Floats:
     """(n,): how far each parameter moves, measured from the median: the fewer are named, not the others."""
     if not moves.shape[1]:
         return np.zeros(len(moves))
     # A median of two differing values would name both; the lower of the middle ones names one.
     middle = np.sort(moves, axis=0)[(len(moves) - 1) // 2]
-    sizes: NDArray[np.float64] = np.abs(moves - middle).max(axis=1)
+    sizes: Floats = np.abs(moves - middle).max(axis=1)
     return sizes
 
 
-def _warn_unidentified(found: Sequence[Unidentified], fitted: FittedPoint) -> None:
-    parts = []
-    for component, items in found:
-        if component is None:
-            parts.append("the shares")
-            continue
-        shown = ", ".join(repr(name) for name in items[:_MOST_NAMES])
-        more = f" and {len(items) - _MOST_NAMES} more" if len(items) > _MOST_NAMES else ""
-        parts.append(f"component {component}: {shown}{more}")
+def _unidentified_warnings(found: Sequence[Unidentified], fitted: FittedPoint) -> list[Warning]:
+    if not found:
+        return []
+    parts = ["the shares" if one.component is None else _named(*one) for one in found]
     result = (
         "their standard errors are those of the prior"
         if fitted.alpha > 0
         else "they have no standard error (NaN); choose alpha > 0, or fewer components"
     )
-    warnings.warn(
-        f"the rankings say nothing about some parameters ({'; '.join(parts)}): {result}",
-        NotIdentifiableWarning,
-        stacklevel=4,
+    words = f"the rankings say nothing about some parameters ({'; '.join(parts)}): {result}"
+    return [NotIdentifiableWarning(words)]
+
+
+def _named(component: int | None, items: Sequence[str]) -> str:
+    """A component with the names of its items, of which the first are shown."""
+    shown = ", ".join(repr(name) for name in items[:_MOST_NAMES])
+    more = f" and {len(items) - _MOST_NAMES} more" if len(items) > _MOST_NAMES else ""
+    return f"component {component}: {shown}{more}"
+
+
+def named_items(mixture: MixtureParams, chosen: NDArray[np.bool_]) -> str:
+    """The names of items that are chosen (n_components, n_items), component by component."""
+    names = np.array(mixture.item_names, object)
+    return "; ".join(_named(k, names[own].tolist()) for k, own in enumerate(chosen) if own.any())
+
+
+def _shrunken_warnings(far: NDArray[np.bool_], errors: StandardErrors) -> list[Warning]:
+    """A warning if the prior has moved values about which the rankings say less than it does."""
+    if not far.any():
+        return []
+    words = (
+        f"the prior says more than the rankings about {named_items(errors.mixture, far)}, and has moved them by up to "
+        f"{np.abs(errors.shrinkage[far]).max():.2g}: their intervals are those of shrunken values (slope "
+        f"{errors.slopes.min():.2f}) and hold the true ones less often than they say; fit with alpha=0.1 for intervals"
     )
+    return [ShrunkenWarning(words)]
 
 
-def _warn_if_far(solved: Sequence[Solved]) -> None:
-    """Say so where the parameters are not at the maximum for these rankings."""
+def _far_warnings(solved: Sequence[_Solved]) -> list[Warning]:
+    """A warning if the parameters are not at the maximum for these rankings."""
     furthest = 0.0
     for one in solved:
         variances = np.diag(one.inverse)
         known = variances > 0
         moves = np.abs(one.step[known]) / np.sqrt(variances[known])
         furthest = max(furthest, float(moves.max(initial=0.0)))
-    if furthest > _FAR:
-        warnings.warn(
-            f"these rankings would move the parameters by {furthest:.2g} standard errors, so the fit is not at its "
-            "maximum here, and standard errors are those of another point; give the rankings of the fit, or fit again "
-            "with a smaller tol",
-            NotConvergedWarning,
-            stacklevel=4,
-        )
+    if furthest <= _FAR:
+        return []
+    words = (
+        f"these rankings would move the parameters by {furthest:.2g} standard errors, so the fit is not at its "
+        "maximum here, and standard errors are those of another point; give the rankings of the fit, or fit again "
+        "with a smaller tol"
+    )
+    return [NotConvergedWarning(words)]

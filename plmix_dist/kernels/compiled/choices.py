@@ -17,24 +17,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels.compiled.at_addresses import (
+from plmix_dist.kernels.compiled.jit import kernel_part
+from plmix_dist.kernels.compiled.vectors import (
+    exponent4,
+    highest_lane4,
     load,
     load4,
     load_index,
     load_uint8,
     load_uint63,
-    store,
-    store4,
-    store_index,
-)
-from plmix_dist.kernels.compiled.jit import kernel_part
-from plmix_dist.kernels.compiled.logarithm import log4_of_scaled
-from plmix_dist.kernels.compiled.simd import (
-    exponent4,
-    highest_lane4,
+    log4_of_scaled,
     mantissa4,
     power_of_two4,
     splat4,
+    store,
+    store4,
+    store_index,
     sum_lanes4,
 )
 
@@ -47,7 +45,7 @@ class Row(NamedTuple):
     """A row for the parts of kernels: where its items are, how many it lists and how many of these won a choice.
 
     Items are given by where the numbers of each begin in the array of worths: `entries[place]` is item * width.
-    `number` counts rows from 1; `below` says whether items it does not list rank below.
+    `number` counts rows from 1; `below`: whether items it does not list rank below.
     """
 
     entries: int

@@ -1,1 +1,0 @@
-"""Draws from the posterior of a mixture: sampled, relabelled, diagnosed, compared by criteria."""

@@ -1,0 +1,170 @@
+"""as_rankings(): one entry for stores, their paths, Dask arrays, blocks, arrays, lists and tables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from plmix_dist.errors import SettingsError
+from plmix_dist.passes.dask_leaves import DaskLeaves, check_dask_array, is_dask_array, item_range
+from plmix_dist.passes.leaves import BlockLeaves, StoreLeaves
+from plmix_dist.passes.memory import check_memory
+from plmix_dist.passes.rankings import Rankings, check_total, checked_covariates, checked_weights
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.checks import check_numbered_from_zero, check_ranges, check_rows
+from plmix_dist.rankings.groups import check_groups, membership_weight
+from plmix_dist.rankings.ties import TIES
+from plmix_dist.settings import one_of, whole_number
+from plmix_dist.store import RankingStore, open_store
+from plmix_dist.store.location import Location
+from plmix_dist.tables.cells import block_of_table
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from plmix_dist.cluster.clients import Client
+    from plmix_dist.rankings import Unranked
+
+
+def as_rankings(
+    source: Any,
+    *,
+    n_items: int | None = None,
+    unranked: Unranked | None = None,
+    default_unranked: Unranked | None = None,
+    sample_weight: ArrayLike | None = None,
+    item_names: tuple[str, ...] | None = None,
+    client: Client | None = None,
+    ties: str = "marginal",
+    covariates: ArrayLike | None = None,
+) -> Rankings:
+    """Whatever the user gave as X, as leaves; an error that says what is wrong with it.
+
+    `unranked` is that of this call, an error for a store, which knows it; `default_unranked` is the estimator's, which
+    stores ignore. `item_names` are those of a fitted model: a source that names its items must use them. `client` finds
+    the largest item of a Dask array. Shapes: sample_weight (n_rankings,), covariates (n_rankings, n_columns).
+    """
+    if isinstance(source, Rankings):
+        return source
+    found = _rankings_of(source, n_items, unranked, default_unranked, item_names, client)
+    found = replace(found, weights=checked_weights(sample_weight, found.n_rankings))
+    return replace(found, ties=TIES[ties], covariates=checked_covariates(covariates, found.n_rankings))
+
+
+def rankings_of_block(block: RankingBlock) -> Rankings:
+    """A block that was checked before, such as a sample of rankings, as leaves; its ties stay as they are."""
+    return Rankings(BlockLeaves(block), block.n_items, tuple(map(str, range(block.n_items))))
+
+
+def weight_of_memberships(store: RankingStore) -> float:
+    """What a mean log-likelihood is divided by: the number of persons in a store with groups, else the total weight."""
+    if not any(name.startswith("groups") for name in StoreLeaves(store).columns):
+        return store.total_weight
+    return sum(membership_weight(block) for block in store.iter_leaves(labels=False))
+
+
+def _rankings_of(
+    source: Any,
+    n_items: int | None,
+    unranked: Unranked | None,
+    default_unranked: Unranked | None,
+    item_names: tuple[str, ...] | None,
+    client: Client | None,
+) -> Rankings:
+    n_items = _checked_arguments(n_items, unranked, default_unranked)
+    if isinstance(source, str | os.PathLike | Location):
+        source = open_store(source)
+    if isinstance(source, RankingStore):
+        return _from_store(source, n_items, unranked, item_names)
+    unranked = unranked or default_unranked
+    if n_items is not None and item_names is not None and len(item_names) != n_items:
+        raise SettingsError(f"n_items is {n_items}, but the model has {len(item_names)} items")
+    if is_dask_array(source):
+        known = n_items if item_names is None else len(item_names)
+        return _from_dask(source, known, unranked, item_names, client)
+    block, names = _block_of(source, n_items, unranked, item_names)
+    names = names or tuple(str(number) for number in range(block.n_items))
+    return Rankings(BlockLeaves(block), block.n_items, names)
+
+
+def _checked_arguments(n_items: Any, *unranked: Any) -> int | None:
+    for one in unranked:
+        if one is not None:
+            one_of("unranked", one, ("below", "absent"))
+    if n_items is None:
+        return None
+    check_memory(whole_number("n_items", n_items, at_least=1))
+    return int(n_items)
+
+
+def _block_of(
+    source: Any, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
+) -> tuple[RankingBlock, tuple[str, ...] | None]:
+    """A block that a fit can use, and the names of its items if they have any."""
+    if isinstance(source, RankingBlock):
+        known = n_items if item_names is None else len(item_names)
+        block, names = _checked_block(source, known), item_names
+    else:
+        block, names = block_of_table(source, n_items, unranked, item_names)
+        if block.weights is not None:
+            check_total(block.total_weight)
+    check_memory(block.n_items)
+    if block.n_rankings == 0:
+        raise SettingsError("there are no rankings")
+    return block, names
+
+
+def _checked_block(block: RankingBlock, n_items: int | None) -> RankingBlock:
+    """The block, which may have been made by hand; an error if a fit cannot use it."""
+    check_ranges(block)
+    check_rows(block.replace(weights=None))  # here a row may have weight zero
+    check_groups(block)
+    if n_items is not None and n_items != block.n_items:
+        raise SettingsError(f"the block has {block.n_items} items, but {n_items} are expected")
+    if block.n_rankings:
+        check_total(block.total_weight)
+    return block
+
+
+def _from_store(
+    store: RankingStore, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
+) -> Rankings:
+    if unranked is not None:
+        raise SettingsError("a store says itself what unranked items mean; leave out unranked")
+    if n_items is not None and n_items != store.n_items:
+        raise SettingsError(f"n_items is {n_items}, but the store has {store.n_items} items")
+    if item_names is not None and store.item_names != item_names:
+        raise SettingsError(
+            f"the store at {store.location.url} has other items than the model: "
+            f"{first_difference(store.item_names, item_names)}; read its source again with the items of the model: "
+            "plmix ingest SOURCE STORE --items MODEL (item_names=model.item_names_ in Python)"
+        )
+    leaves = StoreLeaves(store)
+    check_total(store.total_weight)
+    return Rankings(leaves, store.n_items, store.item_names)
+
+
+def _from_dask(
+    array: Any,
+    n_items: int | None,
+    unranked: Unranked | None,
+    item_names: tuple[str, ...] | None,
+    client: Client | None,
+) -> Rankings:
+    check_dask_array(array)
+    if n_items is None:
+        smallest, largest = item_range(array, client)
+        check_numbered_from_zero(smallest, largest)
+        n_items = largest + 1
+        check_memory(n_items)
+    names = item_names or tuple(str(number) for number in range(n_items))
+    return Rankings(DaskLeaves(array, n_items, unranked), n_items, names)
+
+
+def first_difference(found: tuple[str, ...], expected: tuple[str, ...]) -> str:
+    """Where two lists of item names differ, in words."""
+    for number, (mine, theirs) in enumerate(zip(found, expected, strict=False)):
+        if mine != theirs:
+            return f"item {number} is {mine!r} here and {theirs!r} there"
+    return f"{len(found)} items here and {len(expected)} there"

@@ -1,0 +1,402 @@
+"""ingest(): plan, scan, write partitions in parallel, check, publish."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plmix_dist.cluster.executor import executor_for, run_all
+from plmix_dist.datasets.plan import ArrayPart, FilePart, is_array, known_names, plan_array, plan_files, plan_frame
+from plmix_dist.errors import IngestError, RankingError, SettingsError, visible
+from plmix_dist.rankings.block import concatenate
+from plmix_dist.rankings.checks import n_without_information, without_information
+from plmix_dist.rankings.groups import default_leaf_rows, merge_equal_rows
+from plmix_dist.settings import one_of, shown, whole_number, yes_or_no
+from plmix_dist.store import (
+    Location,
+    RejectedRows,
+    WritePlan,
+    WriteSession,
+    check_output,
+    open_store,
+    write_partition,
+)
+from plmix_dist.store.arrays import CHUNK_BYTES
+from plmix_dist.tables.encode import Encoder, shown_in_list
+from plmix_dist.tables.format import LISTS_OF_COLUMNS, ReadOptions, number_text
+from plmix_dist.tables.frames import frame_of
+from plmix_dist.tables.registry import column_role_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from plmix_dist.cluster.clients import ClientLike
+    from plmix_dist.cluster.executor import Executor
+    from plmix_dist.datasets.plan import IngestPlan, LabelKind
+    from plmix_dist.rankings import Ranking, RankingBlock, Unranked
+    from plmix_dist.store import PartitionTask, RankingStore
+    from plmix_dist.tables.encode import OnError
+
+
+# Checks of the whole store before it is published: counts in headers, and consecutive rows of each group.
+
+
+def _check_counts(work: IngestPlan, on_error: OnError) -> list[str]:
+    """Compare the counts in headers with the rows found.
+
+    A wrong count is an error if `on_error` is "raise"; otherwise it becomes a note.
+    """
+    notes = []
+    for part in work.parts:
+        if not isinstance(part, FilePart) or part.slice.start != part.slice.header.body_offset:
+            continue
+        url, header = part.slice.file.url, part.slice.header
+        n_rows, total_weight = work.counts[url]
+        for what, promised, counted in (
+            ("rows (unique orders)", header.n_rows, n_rows),
+            ("voters", header.total_weight, total_weight),
+        ):
+            if promised is not None and promised != counted:
+                notes.append(
+                    f"{url}: the header says {number_text(promised)} {what}, but there are {number_text(counted)}"
+                )
+    if notes and on_error == "raise":
+        raise IngestError(f"{notes[0]}; correct the header, or choose --on-error drop or --on-error quarantine")
+    return notes
+
+
+def _without_information(store: RankingStore) -> list[str]:
+    """A note of how many rows say nothing. Partitions without ties have none."""
+    tied = [number for number in range(store.n_partitions) if "tied" in store.index(number).columns]
+    blocks = (block for number in tied for block in store.partition(number, labels=False))
+    count = sum(n_without_information(block) for block in blocks)
+    return [without_information(count, store.n_rankings)] if count else []
+
+
+def check_groups(store: RankingStore) -> None:
+    """An error if the rows of a group are not consecutive. A group is one person, and never spans two leaves."""
+    twice = store.label_twice("groups", range(store.n_partitions))
+    if twice is not None:
+        raise IngestError(f"the rankings of group {visible(str(twice))} are not consecutive; sort the source by group")
+
+
+def ingest(
+    source: Any,
+    store: str | os.PathLike[str] | Location,
+    *,
+    format: str = "auto",  # noqa: A002 - the name users know
+    unranked: Unranked | None = None,
+    on_error: OnError = "raise",
+    merge: bool = False,
+    append: bool = False,
+    overwrite: bool = False,
+    item_names: Sequence[str] | None = None,
+    n_items: int | None = None,
+    weights: ArrayLike | None = None,
+    columns: Mapping[str, str] | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    leaf_rows: int | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+    client: ClientLike = None,
+    executor: Executor | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> RankingStore:
+    r"""Read rankings from files, URLs or arrays into a store.
+
+    A second run with the same sources and settings continues the first, or does nothing if it is finished.
+    Rows are read in batches, so memory does not grow with the source.
+
+    Parameters
+    ----------
+    source
+        A path, glob or URL, or several; a pandas, Polars or Arrow table, read as a file with these columns is; or an
+        integer array (rankings, places), NumPy or Dask, with items numbered from 0, best first, -1 after the end of
+        a row. The contents of a file are counted once, also if several files have them.
+    store
+        Path or URL of the store to make or, with `append`, to add to.
+    format
+        "auto" by suffix and first lines, or "preflib", "orderings", "wide", "ranks", "scores", "long", "parquet".
+    unranked
+        What unlisted items mean: "below" (on offer, ranked below) or "absent" (not on offer). Needed if
+        the source does not say it; PrefLib .soi and .toi default to "below".
+    on_error
+        "raise" stops at the first bad row; "drop" leaves bad rows out and lists them in the store;
+        "quarantine" lists them with their contents.
+    merge
+        Merge equal rows of a partition into one, with the sum of their weights. Ranking ids are dropped.
+    append
+        Add to a finished store. Its items do not change.
+    overwrite
+        Whether to replace another store that is there: it is removed after the sources were scanned, before the new
+        one is written. Without it another store is an error. The same ingest again does nothing.
+    item_names
+        All items in order, if the source does not name them or some never occur.
+    n_items, weights
+        For arrays: the number of items, and one weight per row.
+    columns
+        The column name of each role, such as ``{"id": "ballot", "rank": "choice"}``. "places" names the places of a
+        wide table, best first, and "ignore" columns to leave out, each with commas between the names.
+    delimiter
+        The delimiter of text; by default a comma, semicolon or tab, as the first lines show.
+    header
+        Whether the first line of text names the columns. By default the first lines show it; if they do not, this is an
+        error. Columns without names are numbered from 1.
+    client
+        As in PlackettLuceMixture.fit: a Dask client, a cluster, or the address of a scheduler; None takes the active
+        client if there is one; False stays in this process.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "drinks.csv").write_text("count,ordering\n3,tea coffee\n2,coffee tea\n")
+    >>> store = ingest(folder / "drinks.csv", folder / "drinks")
+    >>> store.item_names, store.total_weight
+    (('coffee', 'tea'), 5.0)
+    """
+    _check_settings(on_error, unranked, columns)
+    yes_or_no("merge", merge)
+    yes_or_no("append", append)
+    yes_or_no("overwrite", overwrite)
+    if append and overwrite:
+        raise SettingsError("append adds to a store, and overwrite replaces it; choose one of them")
+    whole_number("chunk_bytes", chunk_bytes, at_least=1)
+    if leaf_rows is not None:
+        whole_number("leaf_rows", leaf_rows, at_least=1)
+    location = Location.of(store)
+    # Before the sources are read.
+    check_output(location, append=append, overwrite=overwrite, sources=_paths_of(source))
+    target = open_store(location) if append else None
+    options = _read_options(delimiter, columns, header)
+    runner = executor_for(executor or client)
+    known = known_names(item_names, target)
+    if is_array(source):
+        _refuse_unused("an array", format=format, columns=columns, delimiter=delimiter, header=header)
+        work = plan_array(source, weights, n_items, known, runner)
+    else:
+        _refuse_unused("a file or a table, which names its own items and weights", weights=weights, n_items=n_items)
+        work = _plan(source, format, options, known, runner, target)
+    rules = Rules(unranked, on_error, merge)
+    if target is not None and not work.parts:
+        return target  # it has the contents of all sources already
+    if target is not None:
+        work = _fit_labels(work, target, merge)
+        leaf_rows = leaf_rows or target.manifest.leaf_rows
+    plan = WritePlan(
+        "ingest",
+        list(work.item_names),
+        leaf_rows or default_leaf_rows(len(work.item_names)),
+        n_partitions=len(work.parts),
+        settings=asdict(rules) | options.as_settings(),
+        sources=work.sources,
+        chunk_bytes=chunk_bytes,
+    )
+    with WriteSession.begin(location, plan, append=append, overwrite=overwrite) as session:
+        if session.already_done:
+            return session.finalise()
+        try:
+            notes = _write_partitions(session, work, rules, runner, progress)
+        except (IngestError, RankingError):
+            session.abandon()  # the source is wrong, so no second run can continue
+            raise
+        return session.finalise({"paths": work.paths, "notes": notes, "read_as": work.read_as})
+
+
+def _plan(
+    source: Any,
+    form: str,
+    options: ReadOptions,
+    known: tuple[str, ...] | None,
+    runner: Executor,
+    target: RankingStore | None,
+) -> IngestPlan:
+    """The plan for files, or for a table in memory."""
+    frame = frame_of(source)
+    if frame is None:
+        return plan_files(source, form, options, known, runner, target)
+    _refuse_unused("a table in memory", delimiter=options.delimiter, header=options.header)
+    return plan_frame(frame, form, options, known, runner)
+
+
+def _refuse_unused(source: str, **given: Any) -> None:
+    """An error for the first setting with a value that this kind of source does not use."""
+    unused = next((name for name, value in given.items() if not (value is None or _is_default(value))), None)
+    if unused is not None:
+        raise SettingsError(f"{unused} is not used for {source}; leave it out")
+
+
+def _is_default(value: Any) -> bool:
+    return isinstance(value, str | dict) and value in ("auto", {})
+
+
+def _paths_of(source: Any) -> list[str]:
+    """The paths and URLs of a source; none if it is an array."""
+    several = source if isinstance(source, list | tuple) else [source]
+    return [os.fspath(one) for one in several if isinstance(one, str | os.PathLike)]
+
+
+def _check_settings(
+    on_error: OnError,
+    unranked: Unranked | None,
+    columns: Mapping[str, str] | None,
+) -> None:
+    """An error for settings that are not allowed."""
+    one_of("on_error", on_error, ("raise", "drop", "quarantine"))
+    if unranked is not None:
+        one_of("unranked", unranked, ("below", "absent"))
+    if columns is not None and not (
+        isinstance(columns, Mapping) and all(isinstance(text, str) for pair in columns.items() for text in pair)
+    ):
+        raise SettingsError(f"columns must give a column name for each role, but is {shown(columns)}")
+    roles = [*column_role_names(), *LISTS_OF_COLUMNS]
+    unknown = sorted(set(columns or {}) - set(roles))
+    if unknown:
+        raise SettingsError(f"there is no column role {unknown[0]!r}; choose from {', '.join(roles)}")
+
+
+def _read_options(delimiter: str | None, columns: Mapping[str, str] | None, header: bool | None) -> ReadOptions:
+    """How to read text, after a check."""
+    if delimiter == "\\t":  # as people type a tab on a command line
+        delimiter = "\t"
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise SettingsError(
+            f"the delimiter must be one character, but is {shown(delimiter)}; quotes and line ends are not delimiters"
+        )
+    if header is not None:
+        yes_or_no("header", header)
+    return ReadOptions(delimiter, dict(columns or {}), None if header is None else bool(header))
+
+
+def _write_partitions(
+    session: WriteSession,
+    work: IngestPlan,
+    rules: Rules,
+    runner: Executor,
+    progress: Callable[[int, int], None] | None,
+) -> list[str]:
+    """Write all partitions that are missing, and check the whole; gives notes for the history."""
+    pending = session.pending()
+    numbers = [task.number - session.plan.first_partition for task in pending]
+    tasks = [
+        _IngestTask(task, work.parts[number], rules.merge, _encoder(work.parts[number], rules, work))
+        for task, number in zip(pending, numbers, strict=True)
+    ]
+    inputs = None if work.inputs is None else [work.inputs[number] for number in numbers]
+    run_all(runner, _ingest_partition, tasks, "ingest", progress, inputs)
+    notes = _check_counts(work, rules.on_error)
+    check_groups(session.draft())
+    return [*work.notes, *notes, *_without_information(session.draft())]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the user asked for, the same for every row."""
+
+    unranked: Unranked | None
+    on_error: OnError
+    merge: bool
+
+
+@dataclass(frozen=True)
+class _IngestTask:
+    """What a worker must know to read one part of a source into one partition."""
+
+    partition: PartitionTask
+    part: FilePart | ArrayPart
+    merge: bool
+    encoder: Encoder
+
+
+def _ingest_partition(task: _IngestTask, *rows: NDArray[Any]) -> int:
+    """Read, check and write one partition; gives its number of rows. `rows` is the input of an ArrayPart."""
+    rejected = RejectedRows()
+    blocks = (task.encoder.encode(batch, rejected) for batch in task.part.read(*rows))
+    return write_partition(task.partition, _merged(blocks) if task.merge else blocks, rejected).n_rankings
+
+
+def _merged(blocks: Iterator[RankingBlock]) -> Iterator[RankingBlock]:
+    """One block of all rows, equal rows merged."""
+    merged: RankingBlock | None = None
+    for block in blocks:
+        if block.n_rankings:
+            single = merge_equal_rows(block)
+            merged = single if merged is None else merge_equal_rows(concatenate([merged, single]))
+    if merged is not None:
+        yield merged
+
+
+def _fit_labels(work: IngestPlan, store: RankingStore, merge: bool) -> IngestPlan:
+    """The plan with labels of the kind that the store has. Numbers to append may become text."""
+    kinds: dict[str, LabelKind] = {}
+    added: LabelKind
+    for name, role, added in (("ids", "id", work.ids), ("groups", "group", work.groups)):
+        there = store.label_kind(name)
+        written: LabelKind = "none" if name == "ids" and merge else added
+        if there != written and (there, written) != ("text", "number"):
+            raise IngestError(
+                f"a {role} is {_KINDS[there]} in the store and {_KINDS[written]} in the new rankings; "
+                "rankings to append must have the same kind of labels"
+            )
+        kinds[name] = there if written != "none" else added
+    return replace(work, ids=kinds["ids"], groups=kinds["groups"])
+
+
+_KINDS = {"none": "given to no ranking", "number": "a number", "text": "text"}
+
+
+def _encoder(part: FilePart | ArrayPart, rules: Rules, work: IngestPlan) -> Encoder:
+    positions = {name: number for number, name in enumerate(work.item_names)}
+    if isinstance(part, ArrayPart):
+        lookup = {str(number): number for number in range(len(work.item_names))}
+        return Encoder("array", work.item_names, lookup, rules.unranked, False, rules.on_error, "row")
+    header = part.slice.header
+    if header.unranked == "absent" and rules.unranked == "below":
+        raise IngestError(f"{part.slice.file.url}: {header.guesses[-1]}; leave out --unranked below")
+    if header.item_labels is not None and header.item_names is not None:
+        named = zip(header.item_labels, header.item_names, strict=True)
+        positions = {label: positions[name] for label, name in named if name in positions}
+    return Encoder(
+        url=part.slice.file.url,
+        item_names=work.item_names,
+        lookup=positions,
+        unranked=rules.unranked or header.unranked,
+        complete=header.complete,
+        on_error=rules.on_error,
+        unit=part.unit,
+        text_ids=work.ids == "text",
+        text_groups=work.groups == "text",
+    )
+
+
+# The first rankings of an ingest in words, so that people see what was understood.
+
+_MOST_PLACES = 12
+
+
+def first_rankings(store: RankingStore, count: int = 3) -> list[str]:
+    """The first rankings that the last run added to a store, in words, with item names escaped."""
+    added = range(*store.manifest.history[-1]["partitions"])
+    rows = (row for number in added for block in store.partition(number, labels=False) for row in block.rows())
+    return [_in_words(row, store) for row in itertools.islice(rows, count)]
+
+
+def _in_words(row: Ranking, store: RankingStore) -> str:
+    """`tea > {mate, milk} > (all others), weight 3`; items on offer but not ordered follow a bar."""
+    names = store.item_names
+    places = [[shown_in_list(names[item]) for item in place] for place in row.ordered[:_MOST_PLACES]]
+    words = [place[0] if len(place) == 1 else "{" + ", ".join(place) + "}" for place in places]
+    if len(row.ordered) > _MOST_PLACES:
+        words.append(f"... ({len(row.ordered)} places)")
+    elif row.unranked == "below":
+        words.append("(all others)")
+    text = " > ".join(words)
+    if row.offered:
+        offered = ", ".join(shown_in_list(names[item]) for item in row.offered[:_MOST_PLACES])
+        text += f" | {offered}{', ...' if len(row.offered) > _MOST_PLACES else ''}"
+    return text if row.weight == 1 else f"{text}, weight {number_text(row.weight)}"

@@ -1,0 +1,252 @@
+"""RatingLeaf: all ratings of some users, one run of entries per user; and how a leaf is made from rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plmix_dist.datasets.ratings.shuffle import rows_of_leaf
+from plmix_dist.errors import IngestError
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import STRING, item_dtype, narrowest
+from plmix_dist.tables.encode import natural_order, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.datasets.ratings.ingest import Duplicates
+    from plmix_dist.datasets.ratings.shuffle import Scratch
+
+
+class RatingLeaf(NamedTuple):
+    """Ratings of some users. User u rated `items[bounds[u]:bounds[u + 1]]`, in rising order of the items."""
+
+    bounds: NDArray[np.int64]  # (n_users + 1,): where the ratings of each user begin, and the end
+    items: NDArray[np.int32]  # (n_ratings,): the item, by its number, and the rating
+    ratings: NDArray[np.float64]
+
+    @property
+    def n_users(self) -> int:
+        """The number of users."""
+        return len(self.bounds) - 1
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """(n_users,): how many items each user rated."""
+        return np.diff(self.bounds)
+
+    @property
+    def user_of_rating(self) -> NDArray[np.int64]:
+        """(n_ratings,): the user of each rating."""
+        return np.repeat(np.arange(self.n_users), self.counts)
+
+    def only(self, keep: NDArray[np.bool_]) -> RatingLeaf:
+        """The ratings where a mask is True. Users may be left without any."""
+        kept = np.concatenate([[0], np.cumsum(keep)])
+        return RatingLeaf(kept[self.bounds], self.items[keep], self.ratings[keep])
+
+    def only_users(self, keep: NDArray[np.bool_]) -> RatingLeaf:
+        """The users where a mask is True, with all their ratings."""
+        entries = np.repeat(keep, self.counts)
+        bounds = np.concatenate([[0], np.cumsum(self.counts[keep])])
+        return RatingLeaf(bounds, self.items[entries], self.ratings[entries])
+
+
+def keep_enough(
+    leaf: RatingLeaf, keep_items: NDArray[np.bool_], min_user_ratings: int
+) -> tuple[RatingLeaf, NDArray[np.bool_]]:
+    """The ratings of kept items by users who rated enough of them, and which users these are."""
+    some = leaf.only(keep_items[leaf.items])
+    users = some.counts >= max(1, min_user_ratings)
+    return some.only_users(users), users
+
+
+class LeafSummary(NamedTuple):
+    """Sums over leaves: rows read, ratings left without duplicates, and users that are text."""
+
+    n_rows: int
+    n_ratings: int
+    n_text_users: int
+
+
+def _leaf_name(leaf: int) -> str:
+    """The scratch file of a leaf."""
+    return f"leaf-{leaf:06d}.npz"
+
+
+def users_name(leaf: int) -> str:
+    """The scratch file with the labels of the users of a leaf."""
+    return f"users-{leaf:06d}.json"
+
+
+def load_leaf(scratch: Scratch, leaf: int) -> RatingLeaf:
+    """A leaf that `make_leaf` wrote."""
+    arrays = scratch.load(_leaf_name(leaf))
+    return RatingLeaf(arrays["bounds"], arrays["items"], arrays["ratings"])
+
+
+@dataclass(frozen=True)
+class LeafMaker:
+    """Makes leaves from the rows in scratch files."""
+
+    scratch: Scratch
+    files: list[str]  # The scratch files of all parts
+    n_leaves: int
+    item_names: tuple[str, ...]  # The labels of all items, in order
+    urls: tuple[str, ...]  # The files of the source, for messages
+    duplicates: Duplicates  # What to do where a user rated an item twice
+
+    def __call__(self, leaf: int) -> LeafSummary:
+        """Write the leaf with this number, and its users; what was found."""
+        table = rows_of_leaf(self.scratch, self.files, leaf, self.n_leaves)
+        encoded = table.column("user").combine_chunks().dictionary_encode()
+        labels = encoded.dictionary.to_pylist()
+        names = natural_order(labels)
+        place = {name: number for number, name in enumerate(names)}
+        rank = np.array([place[label] for label in labels], np.int64)
+        users = rank[encoded.indices.to_numpy()] if labels else np.empty(0, np.int64)
+        values = pa.array(self.item_names, pa.string())
+        items = np.asarray(pc.index_in(table.column("item").combine_chunks(), values), np.int32)
+        order = _order(table, users, items)
+        users, items = users[order], items[order]
+        last = np.ones(len(users), np.bool_)
+        last[:-1] = (users[1:] != users[:-1]) | (items[1:] != items[:-1])
+        if self.duplicates == "refuse" and not last.all():
+            self._refuse(table, order, int(np.flatnonzero(~last)[0]))
+        ratings = table.column("rating").to_numpy()[order][last]
+        bounds = np.searchsorted(users[last], np.arange(len(names) + 1))
+        self.scratch.save(_leaf_name(leaf), bounds=bounds, items=items[last], ratings=ratings)
+        self.scratch.save_text(users_name(leaf), names)
+        n_text = sum(not _is_integer(name) for name in names)
+        return LeafSummary(len(users), len(ratings), n_text)
+
+    def _refuse(self, table: pa.Table, order: NDArray[np.int64], entry: int) -> None:
+        """An error for a user who rated an item twice."""
+        first, second = (
+            {name: table.column(name)[int(order[place])].as_py() for name in ("user", "item", "file", "line")}
+            for place in (entry, entry + 1)
+        )
+        places = " and ".join(f"{self.urls[row['file']]}, line or row {row['line']}" for row in (first, second))
+        raise IngestError(
+            f"user {shown(first['user'])} rated item {shown(first['item'])} twice: {places}; add a column of times, or "
+            "keep the last of the two in the order of the source with --duplicates last"
+        )
+
+
+def _order(table: pa.Table, users: NDArray[np.int64], items: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Rows by user, item, time, and last by their place in the source."""
+    keys = [table.column("line").to_numpy(), table.column("file").to_numpy()]
+    if "time" in table.column_names:
+        keys.append(table.column("time").to_numpy())
+    return np.lexsort([*keys, items, users])
+
+
+def _is_integer(label: str) -> bool:
+    """Whether a label is written exactly as a whole number of 64 bits is."""
+    if not (label.isascii() and label.removeprefix("-").isdigit() and len(label) < 20):
+        return False
+    return str(int(label)) == label and -(2**63) <= int(label) < 2**63
+
+
+# Rankings of one leaf of users: from their ratings, equal ratings tied; or full rankings from completed rows.
+
+# Completed rows that are ranked at a time.
+_BLOCK_ENTRIES = 1 << 21
+
+
+class LeftOut(NamedTuple):
+    """Ratings without a place in a ranking."""
+
+    other_ratings: int = 0  # Ratings of items that were not chosen
+    single_ratings: int = 0  # Ratings of users with one chosen item
+    equal_ratings: int = 0  # Ratings of users with the same rating for all chosen items
+
+
+def user_labels(names: list[str], *, numbers: bool) -> NDArray[Any]:
+    """Labels of users as a column of ids: whole numbers, or text."""
+    if numbers:
+        return np.array([int(name) for name in names], np.int64)
+    return np.array(names, STRING)
+
+
+def rated_rankings(
+    leaf: RatingLeaf, ids: NDArray[Any], chosen: NDArray[np.int64], n_all_items: int
+) -> tuple[RankingBlock, LeftOut]:
+    """One ranking per user: the chosen items that the user rated, highest first, equal ratings tied.
+
+    A user with fewer than two of these items, or with the same rating for all of them, has no order and no ranking.
+
+    Shapes: ids (n_users,), chosen (n_items,).
+    """
+    numbers = np.full(n_all_items, -1, np.int64)
+    numbers[chosen] = np.arange(len(chosen))
+    some = leaf.only(numbers[leaf.items] >= 0)
+    several = some.counts > 1
+    rest = some.only_users(several)
+    spread = _spread(rest)
+    useful = rest.only_users(spread)
+    left_out = LeftOut(
+        len(leaf.items) - len(some.items),
+        int((some.counts == 1).sum()),
+        len(rest.items) - len(useful.items),
+    )
+    users = useful.user_of_rating
+    items = numbers[useful.items]
+    order = np.lexsort([items, -useful.ratings, users])
+    ratings = useful.ratings[order]
+    tied = np.zeros(len(order), np.bool_)
+    tied[1:] = (ratings[1:] == ratings[:-1]) & (users[1:] == users[:-1])
+    return _block(items[order], useful.counts, tied, ids[several][spread], len(chosen)), left_out
+
+
+def completed_rankings(
+    users: NDArray[np.float64], items: NDArray[np.float64], ids: NDArray[Any]
+) -> Iterator[RankingBlock]:
+    """Full rankings by completed ratings, highest first. Ratings that are equal to the last bit are tied.
+
+    Shapes: users, items (n_users, rank), (n_items, rank), ids (n_users,).
+    """
+    n_items = len(items)
+    step = max(1, _BLOCK_ENTRIES // n_items)
+    for start in range(0, len(users), step):
+        values = users[start : start + step] @ items.T
+        order = np.argsort(-values, axis=1, kind="stable")
+        ordered = np.take_along_axis(values, order, axis=1)
+        tied = np.zeros(order.shape, np.bool_)
+        tied[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+        lengths = np.full(len(order), n_items)
+        yield _block(order.ravel(), lengths, tied.ravel(), ids[start : start + step], n_items)
+
+
+def _spread(leaf: RatingLeaf) -> NDArray[np.bool_]:
+    """(n_users,): whether a user's ratings differ. Every user has some."""
+    if not leaf.n_users:
+        return np.empty(0, np.bool_)
+    starts = leaf.bounds[:-1]
+    lowest, highest = np.minimum.reduceat(leaf.ratings, starts), np.maximum.reduceat(leaf.ratings, starts)
+    return lowest < highest
+
+
+def _block(
+    items: NDArray[np.integer],
+    lengths: NDArray[np.int64],
+    tied: NDArray[np.bool_],
+    ids: NDArray[Any],
+    n_items: int,
+) -> RankingBlock:
+    n_listed = narrowest(lengths)
+    return RankingBlock(
+        items=items.astype(item_dtype(n_items)),
+        n_listed=n_listed,
+        n_ordered=n_listed,
+        below=np.zeros(len(lengths), np.bool_),
+        n_items=n_items,
+        tied=tied if tied.any() else None,
+        ids=ids,
+    )

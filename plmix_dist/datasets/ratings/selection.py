@@ -1,0 +1,357 @@
+"""From leaves of ratings to what is ranked: filters, completion, and the chosen items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.datasets.ratings.completion import CompletionTask, complete, load_users, used_leaf
+from plmix_dist.datasets.ratings.leaf import (
+    completed_rankings,
+    keep_enough,
+    load_leaf,
+    rated_rankings,
+    user_labels,
+    users_name,
+)
+from plmix_dist.datasets.ratings.shuffle import sum_over_leaves
+from plmix_dist.errors import IngestError, NotConvergedWarning, give_warnings
+from plmix_dist.threads import single_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.cluster.executor import Executor
+    from plmix_dist.datasets.ratings.completion import Completion
+    from plmix_dist.datasets.ratings.ingest import RatingSettings
+    from plmix_dist.datasets.ratings.leaf import LeftOut, RatingLeaf
+    from plmix_dist.datasets.ratings.shuffle import Scratch
+    from plmix_dist.rankings import RankingBlock
+
+
+class _Counts(NamedTuple):
+    """Ratings of users that have enough of them."""
+
+    per_item: NDArray[np.int64]  # (n_items,): their ratings for each item that is kept
+    # Ratings of items that are not kept, and the other ratings of users that are not kept
+    n_of_dropped_items: int
+    n_of_dropped_users: int
+    n_negative: int  # Kept ratings below zero
+    total: float  # The sum of all kept ratings
+
+
+def _count(scratch: Scratch, keep_items: NDArray[np.bool_], min_user_ratings: int, leaf: int) -> _Counts:
+    ratings = load_leaf(scratch, leaf)
+    n_kept = int(keep_items[ratings.items].sum())
+    kept, _ = keep_enough(ratings, keep_items, min_user_ratings)
+    with np.errstate(over="ignore"):
+        total = float(kept.ratings.sum())
+    return _Counts(
+        np.bincount(kept.items, minlength=len(keep_items)).astype(np.int64),
+        len(ratings.items) - n_kept,
+        n_kept - len(kept.items),
+        int((kept.ratings < 0).sum()),
+        total,
+    )
+
+
+def _enough_ratings(executor: Executor, leaves: Leaves, settings: RatingSettings) -> tuple[NDArray[np.bool_], _Counts]:
+    """Items to keep, such that each has enough ratings by users with enough ratings of kept items.
+
+    Items and users are removed in turn until none is left that has too few. The largest such set is found; the order of
+    removal does not matter.
+    """
+    keep = np.ones(len(leaves.item_names), np.bool_)
+    while True:
+        count = partial(_count, leaves.scratch, keep, settings.min_user_ratings)
+        counts: _Counts = sum_over_leaves(executor, count, leaves.n_leaves, "count-ratings")
+        enough = keep & (counts.per_item >= max(1, settings.min_item_ratings))
+        if np.array_equal(enough, keep):
+            return keep, counts
+        keep = enough
+
+
+def _highest(values: NDArray[np.int64] | NDArray[np.float64], n_items: int) -> NDArray[np.int64]:
+    """(n_items,): the items with the highest values, in rising order; among equals the first."""
+    return np.sort(np.argsort(-values, kind="stable")[:n_items])
+
+
+# The variance of each item's rank over users: among the items that a user rated, or in completed rows.
+
+# Entries of the completed matrix that are held at a time.
+_BLOCK_ENTRIES = 1 << 21
+
+
+class _RankSums(NamedTuple):
+    """Sums over rows, for each item: how many rank it, the sum of its ranks, and that of their squares."""
+
+    counts: NDArray[np.int64]
+    sums: NDArray[np.float64] | NDArray[np.int64]
+    squares: NDArray[np.float64] | NDArray[np.int64]
+
+
+def _doubled_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """(n_rows, n_items): twice the rank of each value in its row, largest first; equal values share the mean rank.
+
+    Twice, so that all ranks are whole numbers and their sums have no rounding.
+    """
+    order = np.argsort(-values, axis=1)
+    ranks = np.empty(values.shape, np.int64)
+    np.put_along_axis(ranks, order, np.broadcast_to(2 * np.arange(1, values.shape[1] + 1), values.shape), axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    for row in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)).tolist():
+        starts = np.flatnonzero(np.concatenate([[True], ordered[row, 1:] != ordered[row, :-1]]))
+        lengths = np.diff(np.append(starts, values.shape[1]))
+        ranks[row, order[row]] = np.repeat(2 * starts + lengths + 1, lengths)
+    return ranks
+
+
+def _completed_rank_sums(users: NDArray[np.float64], items: NDArray[np.float64]) -> _RankSums:
+    """Sums of doubled ranks over completed rows, a few rows at a time."""
+    n_items = len(items)
+    sums, squares = np.zeros(n_items, np.int64), np.zeros(n_items, np.int64)
+    step = max(1, _BLOCK_ENTRIES // n_items)
+    for start in range(0, len(users), step):
+        ranks = _doubled_ranks(users[start : start + step] @ items.T)
+        sums += ranks.sum(axis=0)
+        squares += np.einsum("ij,ij->j", ranks, ranks)
+    return _RankSums(np.full(n_items, len(users), np.int64), sums, squares)
+
+
+def _observed_rank_sums(leaf: RatingLeaf, n_items: int) -> _RankSums:
+    """Sums of ranks among the items that each user rated, scaled to lie between 0 (best) and 1 (worst).
+
+    Users with one rating have no order and are left out.
+    """
+    leaf = leaf.only_users(leaf.counts > 1)
+    users = leaf.user_of_rating
+    order = np.lexsort([-leaf.ratings, users])
+    ordered = leaf.ratings[order]
+    fresh = np.ones(len(ordered), np.bool_)
+    fresh[1:] = (ordered[1:] != ordered[:-1]) | (users[1:] != users[:-1])
+    starts = np.flatnonzero(fresh)
+    lengths = np.diff(np.append(starts, len(ordered)))
+    place = np.repeat(starts + (lengths - 1) / 2.0, lengths) - leaf.bounds[users]
+    ranks = place / (leaf.counts[users] - 1)
+    items = leaf.items[order]
+    return _RankSums(
+        np.bincount(items, minlength=n_items).astype(np.int64),
+        np.bincount(items, ranks, minlength=n_items),
+        np.bincount(items, ranks**2, minlength=n_items),
+    )
+
+
+def variances(sums: _RankSums) -> NDArray[np.float64]:
+    """(n_items,): the variance of each item's rank; 0 for items that no user ranks. Whole numbers are exact."""
+    found = np.zeros(len(sums.counts))
+    rows = zip(sums.counts.tolist(), sums.sums.tolist(), sums.squares.tolist(), strict=True)
+    for item, (count, total, squares) in enumerate(rows):
+        if count:
+            found[item] = max(0.0, (count * squares - total * total) / (count * count))
+    return found
+
+
+def _observed_leaf(task: CompletionTask, leaf: int) -> _RankSums:
+    kept, _ = used_leaf(load_leaf(task.scratch, leaf), task.keep_items, task.min_user_ratings)
+    return _observed_rank_sums(kept, int(task.keep_items.sum()))
+
+
+def _completed_leaf(task: CompletionTask, sweep: int, leaf: int) -> _RankSums:
+    return _completed_rank_sums(load_users(task.scratch, leaf, sweep), task.scratch.load(_COMPLETED)["factors"])
+
+
+def _sum_ranks(executor: Executor, task: CompletionTask, completion: Completion | None) -> _RankSums:
+    """Sums of ranks over all users: in completed rows or, without completion, among the items that each rated."""
+    of_leaf = partial(_observed_leaf, task)
+    if completion is not None:
+        task.scratch.save(_COMPLETED, factors=completion.item_factors)
+        of_leaf = partial(_completed_leaf, task, completion.sweep)
+    found: _RankSums = sum_over_leaves(executor, of_leaf, task.n_leaves, "rank-variance")
+    return found
+
+
+_FACTORS = "chosen-items.npz"
+_COMPLETED = "completed-items.npz"
+# Completion squares ratings and adds the squares up.
+_LARGEST_TOTAL = 1e100
+
+
+@dataclass(frozen=True)
+class RankedLeaf:
+    """Makes the rankings of a leaf."""
+
+    scratch: Scratch
+    keep_items: NDArray[np.bool_]  # (all items,): which items pass the filters
+    min_user_ratings: int
+    chosen: NDArray[np.int64]  # (n_items,): which of these are ranked, by their numbers among them
+    numbers: bool  # Whether all users are whole numbers
+    # The sweep of the completion that gave the factors of the users; None without completion
+    sweep: int | None
+
+    def blocks(self, leaf: int) -> Iterator[RankingBlock]:
+        """The rankings of the leaf with this number, block by block."""
+        if self.sweep is None:
+            yield self._rated(leaf)[0]
+            return
+        _, users = used_leaf(load_leaf(self.scratch, leaf), self.keep_items, self.min_user_ratings)
+        factors = self.scratch.load(_FACTORS)["factors"]
+        with single_thread():
+            yield from completed_rankings(load_users(self.scratch, leaf, self.sweep), factors, self._ids(leaf, users))
+
+    def left_out(self, leaf: int) -> LeftOut:
+        """The ratings of a leaf that have no place in a ranking."""
+        return self._rated(leaf)[1]
+
+    def _rated(self, leaf: int) -> tuple[RankingBlock, LeftOut]:
+        kept, users = used_leaf(load_leaf(self.scratch, leaf), self.keep_items, self.min_user_ratings)
+        return rated_rankings(kept, self._ids(leaf, users), self.chosen, int(self.keep_items.sum()))
+
+    def _ids(self, leaf: int, users: NDArray[np.bool_]) -> NDArray[Any]:
+        names = self.scratch.load_text(users_name(leaf))
+        return user_labels([name for name, kept in zip(names, users, strict=True) if kept], numbers=self.numbers)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is ranked, and what became of the ratings."""
+
+    ranked: RankedLeaf  # Makes the rankings of a leaf
+    item_names: tuple[str, ...]  # The names of the ranked items
+    report: dict[str, Any]  # Counts of ratings and users, and the course of the completion
+    notes: list[str] = field(default_factory=list)  # Sentences for the user
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """All leaves of ratings in a scratch folder, and their items."""
+
+    scratch: Scratch
+    n_leaves: int
+    item_names: tuple[str, ...]
+    numbers: bool  # Whether all users are whole numbers
+
+
+def select(
+    executor: Executor,
+    leaves: Leaves,
+    settings: RatingSettings,
+    progress: Callable[[int, int], None] | None = None,
+) -> Selection:
+    """Filter the ratings, complete them where asked, and choose the items."""
+    keep, counts = _enough_ratings(executor, leaves, settings)
+    _check_left(int(keep.sum()), settings)
+    task = _completion_task(leaves, settings, keep, counts)
+    completion = None
+    if settings.complete is not None:
+        completion = complete(
+            executor,
+            task,
+            counts.per_item[keep],
+            tol=settings.tol,
+            max_sweeps=settings.max_sweeps,
+            progress=progress,
+        )
+    chosen = _choose(executor, task, settings, counts.per_item[keep], completion)
+    if completion is not None:
+        leaves.scratch.save(_FACTORS, factors=completion.item_factors[chosen])
+    sweep = None if completion is None else completion.sweep
+    ranked = RankedLeaf(leaves.scratch, keep, settings.min_user_ratings, chosen, leaves.numbers, sweep)
+    report = {
+        "items_with_few_ratings": counts.n_of_dropped_items,
+        "users_with_few_ratings": counts.n_of_dropped_users,
+    }
+    notes: list[str] = []
+    if completion is None:
+        report |= _rated_report(executor, ranked, leaves.n_leaves)
+    else:
+        notes += _tell_about(completion, settings)
+    names = tuple(np.array(leaves.item_names, object)[keep][chosen].tolist())
+    found: dict[str, Any] = {"left_out": report}
+    if completion is not None:
+        last = completion.history[-1]
+        found["completion"] = {
+            "sweeps": len(completion.history),
+            "converged": completion.converged,
+            "objective": last.objective,
+            "residual": last.residual,
+            "objectives": [one.objective for one in completion.history],
+        }
+    return Selection(ranked, names, found, notes)
+
+
+def _completion_task(
+    leaves: Leaves, settings: RatingSettings, keep: NDArray[np.bool_], counts: _Counts
+) -> CompletionTask:
+    if settings.complete is not None and counts.n_negative:
+        raise IngestError(
+            f"{counts.n_negative:,} ratings are below zero, but completion needs ratings from zero on; add a "
+            "constant to all ratings"
+        )
+    if settings.complete is not None and not counts.total <= _LARGEST_TOTAL:
+        raise IngestError(
+            f"the ratings add up to {counts.total:g}, but completion takes at most {_LARGEST_TOTAL:g}; divide all "
+            "ratings by a constant"
+        )
+    n_ratings = int(counts.per_item[keep].sum())
+    return CompletionTask(
+        leaves.scratch,
+        leaves.n_leaves,
+        keep,
+        settings.min_user_ratings,
+        settings.complete or 0,
+        settings.ridge,
+        counts.total / max(1, n_ratings),
+        settings.seed,
+    )
+
+
+def _check_left(n_left: int, settings: RatingSettings) -> None:
+    if n_left < max(2, settings.n_items or 2):
+        raise IngestError(
+            f"{n_left} items are left after the filters (at least {settings.min_user_ratings} ratings per user and "
+            f"{settings.min_item_ratings} per item), but {settings.n_items or 2} are needed; lower these numbers"
+        )
+
+
+def _choose(
+    executor: Executor,
+    task: CompletionTask,
+    settings: RatingSettings,
+    per_item: NDArray[np.int64],
+    completion: Completion | None,
+) -> NDArray[np.int64]:
+    """The ranked items, by their numbers among those that pass the filters."""
+    if settings.n_items is None:
+        return np.arange(len(per_item))
+    if settings.chosen_by == "most-rated":
+        return _highest(per_item, settings.n_items)
+    return _highest(variances(_sum_ranks(executor, task, completion)), settings.n_items)
+
+
+def _rated_report(executor: Executor, ranked: RankedLeaf, n_leaves: int) -> dict[str, int]:
+    """Ratings without a place in a ranking; `_users` entries count users."""
+    found: LeftOut = sum_over_leaves(executor, ranked.left_out, n_leaves, "rankings-count")
+    return {
+        "items_not_chosen": found.other_ratings,
+        "users_with_one_item": found.single_ratings,
+        "users_with_equal_ratings": found.equal_ratings,
+    }
+
+
+def _tell_about(completion: Completion, settings: RatingSettings) -> list[str]:
+    """A note on the completion; a warning where it did not converge."""
+    last = completion.history[-1]
+    end = f"{len(completion.history)} sweeps, optimality residual {last.residual:.1e}"
+    if completion.converged:
+        return [f"completed at rank {settings.complete}: {end}"]
+    message = (
+        f"the completion was not converged after {end} (tol is {settings.tol:g}); raise max_sweeps or the ridge, or "
+        "accept a larger tol"
+    )
+    give_warnings([NotConvergedWarning(message)])
+    return [message]

@@ -1,0 +1,279 @@
+"""The first pass over a source: rows are read once and written to scratch files, sorted by a hash of their users.
+
+A leaf later takes the rows of some hashes from every file, and so has all ratings of its users.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+import uuid
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from plmix_dist.passes.tree import TreeSum
+from plmix_dist.store import RejectedRows
+from plmix_dist.store.access import write_whole
+from plmix_dist.tables.encode import dispose
+from plmix_dist.tables.ratings import RATINGS
+from plmix_dist.tables.registry import read_slice
+from plmix_dist.threads import single_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.cluster.executor import Executor
+    from plmix_dist.datasets.ratings.ingest import RatingPart
+    from plmix_dist.store import Location
+    from plmix_dist.tables.encode import OnError
+    from plmix_dist.tables.ratings import RatingRows
+
+
+# Users are divided by this many hashes; a leaf has the users of some of them, next to each other.
+_N_HASHES = 512
+# A leaf has about this many ratings.
+_LEAF_RATINGS = 1 << 19
+# A part is written to a new file after this many rows.
+_FILE_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class ShuffleTask:
+    """What a worker must know to read one part."""
+
+    part: RatingPart
+    scratch: Scratch
+    on_error: OnError
+
+
+class Shuffled(NamedTuple):
+    """What was found in a part."""
+
+    n_rows: int  # How many rows can be used, and how many cannot
+    n_bad: int
+    files: list[str]  # The scratch files with its rows
+    items: list[str]  # The labels of its items
+    rejected: dict[str, int]  # The number of bad rows for each reason
+
+
+def shuffle_part(task: ShuffleTask) -> Shuffled:
+    """Read one part, and write its rows and its bad rows to scratch files."""
+    files: list[str] = []
+    items: set[str] = set()
+    rejected = RejectedRows()
+    n_rows = 0
+    for rows in _gathered(task, rejected):
+        name = f"part-{task.part.number:06d}-{len(files)}.arrow"
+        task.scratch.write(name, _sorted_file(rows, task.part.file_number))
+        files.append(name)
+        items.update(rows.items.unique().to_pylist())
+        n_rows += len(rows.ratings)
+    if rejected.lines:
+        task.scratch.write(_rejected_name(task.part.number), "".join(rejected.lines).encode())
+    return Shuffled(n_rows, len(rejected.lines), files, sorted(items), rejected.counts)
+
+
+def rejected_lines(scratch: Scratch, numbers: list[int]) -> list[str]:
+    """The records of the bad rows of some parts, one line of JSON each."""
+    return [
+        line for number in numbers for line in scratch.read(_rejected_name(number)).decode().splitlines(keepends=True)
+    ]
+
+
+def _hashes_of(users: pa.Array) -> NDArray[np.uint16]:
+    """(n_rows,): the hash of each row's user. It depends on the label alone."""
+    encoded = users.dictionary_encode()
+    labels = encoded.dictionary.to_pylist()
+    hashed = np.array([zlib.crc32(label.encode()) % _N_HASHES for label in labels], np.uint16)
+    of_rows: NDArray[np.uint16] = hashed[encoded.indices.to_numpy()]
+    return of_rows
+
+
+def n_leaves_for(n_rows: int) -> int:
+    """The number of leaves for this many ratings: a power of two, so that each has the same number of hashes."""
+    n_leaves = 1
+    while n_leaves < _N_HASHES and n_rows > n_leaves * _LEAF_RATINGS:
+        n_leaves *= 2
+    return n_leaves
+
+
+def rows_of_leaf(scratch: Scratch, files: list[str], leaf: int, n_leaves: int) -> pa.Table:
+    """All rows of the users of a leaf, in the order of the files."""
+    share = _N_HASHES // n_leaves
+    tables: list[pa.Table] = []
+    for name in files:
+        with scratch.open_arrow(name) as stream, pa.ipc.open_file(stream) as file:
+            batches = [file.get_batch(number) for number in range(leaf * share, (leaf + 1) * share)]
+            tables.append(pa.Table.from_batches(batches, file.schema).combine_chunks())
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _gathered(task: ShuffleTask, rejected: RejectedRows) -> Iterator[RatingRows]:
+    """Batches joined to about a million rows. Bad rows are added to `rejected`, or raise an error."""
+    part = task.part.slice
+    waiting: list[RatingRows] = []
+    n_waiting = 0
+    for rows in read_slice(RATINGS, part):
+        n_rows = len(rows.lines) + len(rows.bad)
+        dispose(rows.bad, rejected, task.on_error, part.file.url, part.header.unit, n_rows)
+        waiting.append(rows)
+        n_waiting += len(rows.ratings) + len(rows.bad)
+        if n_waiting >= _FILE_ROWS:
+            yield _joined(waiting)
+            waiting, n_waiting = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _rejected_name(number: int) -> str:
+    return f"rejected-{number:06d}.jsonl"
+
+
+def _joined(rows: list[RatingRows]) -> RatingRows:
+    if len(rows) == 1:
+        return rows[0]
+    first = rows[0]
+    return first._replace(
+        users=pa.concat_arrays([one.users for one in rows]),
+        items=pa.concat_arrays([one.items for one in rows]),
+        ratings=np.concatenate([one.ratings for one in rows]),
+        times=None if first.times is None else np.concatenate([one.times for one in rows if one.times is not None]),
+        lines=np.concatenate([one.lines for one in rows]),
+    )
+
+
+def _sorted_file(rows: RatingRows, file_number: int) -> bytes:
+    """An Arrow file with one batch per hash of users."""
+    hashes = _hashes_of(rows.users)
+    order = np.argsort(hashes, kind="stable")
+    columns: dict[str, Any] = {"user": rows.users, "item": rows.items, "rating": rows.ratings}
+    if rows.times is not None:
+        columns["time"] = rows.times
+    columns |= {"file": np.full(len(hashes), file_number, np.int32), "line": rows.lines}
+    table = pa.table(columns).take(pa.array(order)).combine_chunks()
+    cuts = np.searchsorted(hashes[order], np.arange(_N_HASHES + 1)).tolist()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as file:
+        for start, stop in pairwise(cuts):
+            piece = table.slice(start, stop - start).to_batches()
+            file.write_batch(piece[0] if piece else pa.RecordBatch.from_pylist([], table.schema))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+# Scratch files of a run, kept beside the store so that all workers reach them, and sums over its leaves.
+
+# Tasks per thread of the workers: enough to share the work evenly, few enough to keep messages rare.
+_TASKS_PER_THREAD = 4
+_THREADS_IF_UNKNOWN = 4
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A folder for files that are needed until the store is written."""
+
+    location: Location
+
+    @classmethod
+    def beside(cls, store: Location) -> Scratch:
+        """A new folder beside a store, named after it. If a run is killed, its folder stays and may be removed."""
+        return cls(store.sibling(f".scratch-{uuid.uuid4().hex[:12]}"))
+
+    def save(self, name: str, **arrays: NDArray[Any]) -> None:
+        """Write arrays to a file."""
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        self.write(name, buffer.getvalue())
+
+    def load(self, name: str) -> dict[str, NDArray[Any]]:
+        """The arrays that `save` was given."""
+        with np.load(io.BytesIO(self.read(name)), allow_pickle=False) as file:
+            return dict(file)
+
+    def save_text(self, name: str, labels: list[str]) -> None:
+        """Write labels to a file."""
+        self.write(name, json.dumps(labels, ensure_ascii=False).encode())
+
+    def load_text(self, name: str) -> list[str]:
+        """The labels that `save_text` was given."""
+        return list(json.loads(self.read(name)))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write bytes to a file. On local disk they are not synced: a run that was stopped does not need them again."""
+        if not self.location.is_local:
+            self.location.write_bytes(name, data)
+            return
+        write_whole(self.location.local_path(name), data, synced=False)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file."""
+        return self.location.read_bytes(name, sys.maxsize)  # it is our own, of any size
+
+    def open_arrow(self, name: str) -> AbstractContextManager[Any]:
+        """An Arrow file opened for reading parts of it: mapped into memory, or by ranges behind a URL."""
+        if self.location.is_local:
+            opened: AbstractContextManager[Any] = pa.memory_map(str(self.location.local_path(name)))
+            return opened
+        import fsspec
+
+        remote: AbstractContextManager[Any] = fsspec.open(
+            f"{self.location.url}/{name}", "rb", **self.location.storage_options
+        )
+        return remote
+
+    def forget(self, *names: str) -> None:
+        """Delete files that are no longer needed."""
+        for name in names:
+            self.location.remove(name)
+
+    def remove(self) -> None:
+        """Delete everything."""
+        for name in self.location.listing():
+            self.location.remove(name)
+        if self.location.is_local:
+            shutil.rmtree(self.location.url, ignore_errors=True)
+
+
+def _sum_run(function: Callable[[int], Any], n_leaves: int, run: range) -> dict[tuple[int, int], Any]:
+    """The nodes of the tree that a run of leaves completes, from a function of a leaf's number."""
+    tree = TreeSum(n_leaves)
+    with single_thread():
+        for leaf in run:
+            tree.add_leaf(leaf, function(leaf))
+    return tree.nodes
+
+
+def sum_over_leaves(
+    executor: Executor, function: Callable[[int], Any], n_leaves: int, name: str, n_tasks: int | None = None
+) -> Any:
+    """The sum of a statistic over all leaves along the canonical tree: the same bits for any cut into tasks."""
+    wanted = n_tasks or _TASKS_PER_THREAD * _threads_of(executor)
+    step = 1 << max(0, (n_leaves // wanted).bit_length() - 1)  # a power of two completes the most nodes
+    runs = [range(start, min(start + step, n_leaves)) for start in range(0, n_leaves, step)]
+    tree = TreeSum(n_leaves)
+    for _, nodes in executor.map(partial(_sum_run, function, n_leaves), runs, name):
+        tree.add_nodes(nodes)
+    return tree.root()
+
+
+def _threads_of(executor: Executor) -> int:
+    """How many tasks run at a time."""
+    n_threads: Any = getattr(executor, "n_threads", None)
+    if n_threads is not None:
+        return int(n_threads)
+    asked: Any = getattr(executor, "client_if_asked", None)  # of an executor that may or may not have a cluster
+    client: Any = getattr(executor, "client", None) if asked is None else asked()
+    if client:
+        return max(1, int(sum(client.nthreads().values())))
+    return _THREADS_IF_UNKNOWN

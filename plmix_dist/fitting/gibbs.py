@@ -1,0 +1,264 @@
+"""Gibbs: several chains of draws from the posterior of a mixture, side by side in every pass, as an Algorithm.
+
+A pass at the parameters of a chain draws everything hidden (`kernels/draws.py`) and gives sums; `tell` draws the
+next parameters from them. Streams are keyed by (seed, chain, sweep, leaf) in the pass and by (seed, chain, sweep) in
+`tell`, so that draws do not depend on workers, on other chains, or on where a run was interrupted. The same pass gives
+the log-likelihood of the parameters it was asked at, so a draw is kept one pass after it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plmix_dist.errors import FitError, NonFiniteError, SettingsError
+from plmix_dist.fitting.algorithm import savable
+from plmix_dist.fitting.e_step import PassParams, e_step
+from plmix_dist.fitting.fixed_point import Evaluation, Iteration, Rules, advance
+from plmix_dist.fitting.point import Point
+from plmix_dist.kernels import EmStatistics, Prepared, SweepSums, prepare, sweep_sums
+from plmix_dist.passes.request import Aggregation, Answer, Request
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.sampling import generator
+from plmix_dist.solvers import MM
+from plmix_dist.solvers.gamma_prior import GammaPrior, Parameters
+
+Table = NDArray[np.float64]
+
+
+class _SweepParams(NamedTuple):
+    """What travels to every task: log-worths (n_chains, K, n), log-shares (n_chains, K), the seed, and the sweep."""
+
+    log_worths: Table
+    log_shares: Table
+    seed: int
+    sweep: int
+
+
+class _Sweep(NamedTuple):
+    """The same, ready for kernels."""
+
+    chains: list[Prepared]
+    seed: int
+    sweep: int
+
+
+def _prepare(params: _SweepParams) -> _Sweep:
+    try:
+        chains = [prepare(*chain) for chain in zip(params.log_worths, params.log_shares, strict=True)]
+    except SettingsError as error:
+        raise NonFiniteError(f"sweep {params.sweep}: {error}; choose a larger worth_shape") from None
+    return _Sweep(chains, params.seed, params.sweep)
+
+
+def _leaf(number: int, block: RankingBlock, params: _Sweep) -> SweepSums:
+    """The sums of a leaf, with one chain after the other along the first axis."""
+    found = [
+        sweep_sums(block, chain, generator(params.seed, "gibbs-rows", index, params.sweep, number))
+        for index, chain in enumerate(params.chains)
+    ]
+    return SweepSums(*(np.stack(field) for field in zip(*found, strict=True)))
+
+
+_SWEEP = Aggregation("gibbs", leaf=_leaf, prepare=_prepare)
+
+
+class Draws(NamedTuple):
+    """Draws that were kept."""
+
+    # (n_chains, n_draws, n_components, n_items): centred.
+    log_worths: Table
+    # (n_chains, n_draws, n_components)
+    log_shares: Table
+    # (n_chains, n_draws)
+    log_likelihood: Table
+
+
+@savable
+class GibbsState(NamedTuple):
+    """Chains under way."""
+
+    # (n_chains, n_components, n_items)
+    log_worths: Table
+    # (n_chains, n_components): where each chain stands.
+    log_shares: Table
+    # How many sweeps led there.
+    sweep: int
+    # (n_chains,): at the parameters of the last pass.
+    log_likelihood: Table
+    # arrays (n, n_chains, n_components * n_items + n_components + 1): Draws so far: log-worths, log-shares, log-
+    # likelihood. Arrays of equal length are joined, so that there are few.
+    kept: tuple[Table, ...] = ()
+    error: FitError | None = None
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """How to sample."""
+
+    prior: GammaPrior
+    # Sweeps that are dropped.
+    n_warmup: int
+    # How many draws each chain keeps.
+    n_draws: int
+    # Every `thin`-th sweep is kept.
+    thin: int = 1
+    # Key of all random numbers.
+    seed: int = 0
+
+    @property
+    def n_sweeps(self) -> int:
+        """Sweeps from the start to the last draw."""
+        return self.n_warmup + self.n_draws * self.thin
+
+    def start(self, chains: Sequence[Parameters]) -> GibbsState:
+        """The state of chains that begin at given parameters."""
+        log_worths = np.stack([chain.log_worths for chain in chains])
+        log_worths = log_worths - log_worths.mean(axis=2, keepdims=True)
+        log_shares = np.stack([chain.log_shares for chain in chains])
+        return GibbsState(log_worths, log_shares, 0, np.full(len(chains), -np.inf))
+
+    def ask(self, state: GibbsState) -> Sequence[Request]:
+        """A pass at the parameters of all chains."""
+        if state.error is not None or state.sweep > self.n_sweeps:
+            return ()
+        params = _SweepParams(state.log_worths, state.log_shares, self.seed, state.sweep)
+        return (Request(_SWEEP, params),)
+
+    def tell(self, state: GibbsState, answers: Sequence[Answer]) -> GibbsState:
+        """Keep the draws that were evaluated, if it is their turn, and draw the next ones."""
+        (answer,) = answers
+        if answer.error is not None:
+            return state._replace(error=answer.error)
+        sums: SweepSums = answer.results[0]
+        kept = state.kept
+        after = state.sweep - self.n_warmup
+        if after > 0 and after % self.thin == 0:
+            kept = _with_draw(kept, state, sums.log_likelihood)
+        drawn = [
+            self.prior.draw_given(
+                SweepSums(*(field[chain] for field in sums)),
+                Parameters(state.log_worths[chain], state.log_shares[chain]),
+                generator(self.seed, "gibbs-parameters", chain, state.sweep),
+            )
+            for chain in range(len(state.log_worths))
+        ]
+        return GibbsState(
+            np.stack([chain.log_worths for chain in drawn]),
+            np.stack([chain.log_shares for chain in drawn]),
+            state.sweep + 1,
+            sums.log_likelihood,
+            kept,
+        )
+
+    def score(self, state: GibbsState) -> float | None:
+        """The highest log-likelihood of the last pass."""
+        return float(state.log_likelihood.max()) if state.sweep and state.error is None else None
+
+    def draws(self, state: GibbsState) -> Draws:
+        """The draws that were kept so far."""
+        n_chains, n_components, n_items = state.log_worths.shape
+        flat = np.concatenate(state.kept).transpose(1, 0, 2)
+        n_worths = n_components * n_items
+        log_worths = flat[:, :, :n_worths].reshape(n_chains, -1, n_components, n_items)
+        return Draws(log_worths, flat[:, :, n_worths:-1].copy(), flat[:, :, -1].copy())
+
+
+def _with_draw(kept: tuple[Table, ...], state: GibbsState, log_likelihood: Table) -> tuple[Table, ...]:
+    """One more draw of each chain. The last two arrays are joined while they are equally long."""
+    n_chains = len(log_likelihood)
+    parts = [state.log_worths.reshape(n_chains, -1), state.log_shares, log_likelihood[:, None]]
+    kept = (*kept, np.concatenate(parts, axis=1)[None])
+    while len(kept) > 1 and len(kept[-1]) == len(kept[-2]):
+        kept = (*kept[:-2], np.concatenate(kept[-2:]))
+    return kept
+
+
+# MapEm: EM to the mode of the posterior under a gamma prior, as an Algorithm.
+
+
+@savable
+class _MapState(NamedTuple):
+    """An iteration to the mode, and why it cannot go on, if it cannot."""
+
+    iteration: Iteration
+    error: FitError | None = None
+
+
+class Mode(NamedTuple):
+    """Where EM ended: the parameters, the log-likelihood and the log-posterior there, and whether it converged."""
+
+    parameters: Parameters
+    log_likelihood: float
+    log_posterior: float
+    converged: bool
+
+
+@dataclass(frozen=True)
+class MapEm:
+    """How to find the mode."""
+
+    # A prior that has a mode.
+    prior: GammaPrior
+    weight: float
+    # tol, max_iter: it ends when gradient and change of the log-posterior, divided by the weight, are at most `tol`.
+    tol: float = 1e-7
+    max_iter: int = 500
+
+    def start(self, begin: Parameters) -> _MapState:
+        """The state of an iteration that begins at parameters."""
+        point = Point(begin.log_worths, np.zeros(len(begin.log_shares)), begin.log_shares)
+        return _MapState(Iteration.start(point))
+
+    def ask(self, state: _MapState) -> Sequence[Request]:
+        """A pass of EM at the current point."""
+        if state.error is not None or state.iteration.ended is not None:
+            return ()
+        return (Request(e_step(MM), PassParams(state.iteration.point, None)),)
+
+    def tell(self, state: _MapState, answers: Sequence[Answer]) -> _MapState:
+        """The state after a pass."""
+        (answer,) = answers
+        if answer.error is not None:
+            return state._replace(error=answer.error)
+        try:
+            evaluation = self._evaluation(state.iteration.point, answer.results[0])
+            iteration, _ = advance(state.iteration, evaluation, Rules(self.tol, self.max_iter, self.weight))
+        except FitError as error:
+            return state._replace(error=error)
+        return _MapState(iteration)
+
+    def score(self, state: _MapState) -> float | None:
+        """The log-posterior of the best point so far."""
+        good = state.iteration.good
+        return None if good is None or state.error is not None else good.evaluation.objective
+
+    def result(self, state: _MapState) -> Mode:
+        """Where an iteration that has ended stands."""
+        point, evaluation = state.iteration.best
+        assert evaluation.objective is not None
+        return Mode(
+            Parameters(point.log_worths, point.log_shares),
+            float(evaluation.details["log_likelihood"]),
+            evaluation.objective,
+            state.iteration.ended == "converged",
+        )
+
+    def _evaluation(self, point: Point, sums: EmStatistics) -> Evaluation:
+        here = Parameters(point.log_worths, point.log_shares)
+        step, gradient = self.prior.em_step(sums, here)
+        after = Point(step.log_worths, point.ghosts, step.log_shares)
+        log_likelihood = float(sums.log_likelihood)
+        return Evaluation(
+            objective=log_likelihood + float(self.prior.log_density(*here)),
+            residual=float(np.abs(gradient).max()) / self.weight,
+            gradient=gradient,
+            scale=None,
+            next=after,
+            safe=after,
+            details={"log_likelihood": log_likelihood},
+        )

@@ -1,0 +1,162 @@
+"""An overview of the data: how much there is, and a sample of the rows, in one pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from plmix_dist.errors import NonFiniteError, WeightWarning
+from plmix_dist.fitting.algorithm import savable
+from plmix_dist.passes.rankings import Rankings
+from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
+from plmix_dist.passes.tree import add_statistics
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.block import concatenate
+from plmix_dist.rankings.checks import n_without_information
+from plmix_dist.rankings.groups import membership_weight
+from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part, sample_rows
+
+# Starts are made from at least 20,000 rows, 200 per item, and at most 100,000.
+_FEWEST_ROWS = 20_000
+_ROWS_PER_ITEM = 200
+_MOST_ROWS = 100_000
+# A Hessian is estimated on at most this many rows.
+_SAMPLE_ROWS = 100_000
+# A sample lists at most this many items, which bounds the memory of the process that holds it.
+_MOST_LISTED = 1 << 24
+# Samples of leaves are joined when there are this many: what is held does not grow with the number of leaves.
+_MOST_BLOCKS = 64
+
+
+@savable
+class Extent(NamedTuple):
+    """Sums over rows: weight (with groups, persons), rows, listed items, rows with unlisted items below, ties."""
+
+    weight: float
+    rows: int
+    listed: int
+    below: int
+    tied: int = 0
+    silent: int = 0  # rows that carry no information
+
+
+@savable
+class Overview(NamedTuple):
+    """What the first pass found."""
+
+    # How much there is.
+    extent: Extent
+    # Rows enough to estimate a Hessian, or all.
+    sample: RankingBlock
+    # Rows enough to start from: a part of the sample, or all of it.
+    small_sample: RankingBlock
+    # Which share of the rows the sample is.
+    share: float
+
+
+class _Draw(NamedTuple):
+    """How to sample: the share of the rows, and the seed."""
+
+    share: float
+    seed: int
+
+
+class _Part(NamedTuple):
+    """What some leaves give: their extent, and the rows sampled from them."""
+
+    extent: Extent
+    sampled: tuple[RankingBlock, ...]
+
+
+def _default_start_size(n_items: int) -> int:
+    """How many rows a start is made from: 20,000, or 200 per item, and at most 100,000."""
+    return min(max(_FEWEST_ROWS, _ROWS_PER_ITEM * n_items), _MOST_ROWS)
+
+
+def take_overview(passes: Passes, rankings: Rankings, seed: int) -> Overview:
+    """How much there is, and a sample drawn by row inside every leaf: files are often sorted, so leaves differ."""
+    most_rows = min(_SAMPLE_ROWS, _MOST_LISTED / rankings.mean_listed)
+    share = min(1.0, most_rows / rankings.n_weighted)
+    extent, (sample,) = ask(passes, Request(_OVERVIEW, _Draw(share, seed), (Finish("sample", _joined),)))
+    part = _default_start_size(rankings.n_items) / sample.n_rankings
+    small_sample = sample_rows(sample, part, generator(seed, "small-sample"))
+    return Overview(extent, sample, small_sample, sample.n_rankings / extent.rows)
+
+
+# How to mend weights that are shares or probabilities.
+TO_COUNTS = "multiply them so that they sum to the number of rankings"
+
+
+def weight_warnings(overview: Overview, n_rankings: int) -> list[Warning]:
+    """A warning for weights that are not counts: they sum to less than the number of items, and are below 1."""
+    sample = overview.sample
+    if sample.weights is None or not sample.n_rankings:
+        return []
+    total = float(sample.weights.mean()) * overview.extent.rows  # of rankings, or of the orders of those with ties
+    if total >= min(0.999 * n_rankings, sample.n_items):
+        return []
+    words = (
+        f"the weights of {n_rankings:,} rankings sum to about {total:.3g}, but weights are counts of rankings: the "
+        f"prior (alpha) outweighs them, and the penalty of BIC vanishes; {TO_COUNTS}"
+    )
+    return [WeightWarning(words)]
+
+
+def overviews_of_parts(
+    passes: Passes, parts: Sequence[RowPart], share: float, seed: int
+) -> list[tuple[Extent, RankingBlock]]:
+    """How much there is in each part of the rows, and a sample of this share of it, in one pass."""
+    answers = passes.run(
+        [
+            Request(
+                replace(_OVERVIEW, leaf=partial(_leaf_of_part, part)),
+                _Draw(share, seed),
+                (Finish(f"sample-{number}", _joined),),
+            )
+            for number, part in enumerate(parts)
+        ]
+    )
+    found = []
+    for answer in answers:
+        ((extent, (sample,)),) = answer.get()
+        found.append((extent, sample))
+    return found
+
+
+def _leaf_of_part(part: RowPart, number: int, block: RankingBlock, draw: _Draw) -> _Part:
+    return _leaf(number, rows_of_part(part, number, block), draw)
+
+
+def _leaf(number: int, block: RankingBlock, draw: _Draw) -> _Part:
+    extent = Extent(
+        membership_weight(block),
+        block.n_rankings,
+        len(block.items),
+        int(block.below.sum()),
+        _n_tied(block),
+        n_without_information(block),
+    )
+    if not math.isfinite(extent.weight):
+        raise NonFiniteError("the weights are not finite")
+    sampled = sample_rows(block.replace(ids=None), draw.share, generator(draw.seed, "sample", number))
+    return _Part(extent, (sampled,))
+
+
+def _n_tied(block: RankingBlock) -> int:
+    return 0 if block.tied is None else int(block.tied.sum())
+
+
+def _combine(left: _Part, right: _Part) -> _Part:
+    extent: Extent = add_statistics(left.extent, right.extent)
+    part = _Part(extent, left.sampled + right.sampled)
+    return part if len(part.sampled) <= _MOST_BLOCKS else _joined(part)
+
+
+def _joined(part: _Part) -> _Part:
+    return part._replace(sampled=(concatenate(part.sampled),))
+
+
+_OVERVIEW = Aggregation("look", leaf=_leaf, combine=_combine)

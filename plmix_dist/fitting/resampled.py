@@ -1,0 +1,236 @@
+"""ResampledEm: EM on linear extensions that are drawn anew in every pass, as an Algorithm (Liu et al. 2019).
+
+In every pass a component and then an order of tied items are drawn for every ranking with ties, given the ties and the
+current fit. One M-step is taken as if these orders had been observed. Draws are keyed by (seed, pass, leaf) and by the
+place of the row in its leaf, so results do not depend on workers. Steps are noisy, so the fit has three stages:
+
+1. Steps until the objective has stopped rising: its mean over 10 passes is no higher than over the 10 before, but for
+   noise.
+2. Steps whose points are averaged. It ends when 10 more passes have moved the average of every log-worth and log-share
+   by at most 0.002 or, if that is more, a tenth of 1 / sqrt(weight), which is about the least standard error that the
+   data allow; or after `max_iter` passes.
+3. One exact pass at the average, which gives the log-likelihood (the sum over all orders) and the gradient there.
+
+`converged` means that the average has settled. The gradient is that of the exact objective, and is not small to `tol`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plmix_dist.errors import FitError, NonFiniteError, NotIdentifiedError
+from plmix_dist.fitting.algorithm import savable
+from plmix_dist.fitting.e_step import em_request, timing_of
+from plmix_dist.fitting.em import Candidate, Em, Ends, Run
+from plmix_dist.fitting.fixed_point import posterior_shares
+from plmix_dist.fitting.journal import NO_JOURNAL, Journal
+from plmix_dist.fitting.point import Point
+from plmix_dist.kernels import Prepared
+from plmix_dist.kernels.draws import draw_extensions
+from plmix_dist.passes.request import Aggregation, Answer, Passes, Request
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.sampling import generator
+from plmix_dist.solvers import MStep, Sums
+
+_WINDOW = 10
+_SETTLED = 0.002
+_SETTLED_SHARE = 0.1
+
+
+class _DrawParams(NamedTuple):
+    """What travels to every task: the current point, the seed, and the number of the pass."""
+
+    point: Point
+    seed: int
+    n_pass: int
+
+
+class _Draws(NamedTuple):
+    """The same, ready for kernels."""
+
+    current: Prepared
+    seed: int
+    n_pass: int
+
+
+def _prepare(params: _DrawParams) -> _Draws:
+    return _Draws(params.point.prepared(), params.seed, params.n_pass)
+
+
+def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: _Draws) -> Sums:
+    """The sums over rankings with drawn orders; the log-likelihood is that of the rankings with ties."""
+    rng = generator(params.seed, "resample", params.n_pass, number)
+    drawn, log_likelihood = draw_extensions(block, params.current, rng)
+    sums: Any = m_step.sums(drawn, params.current, None)
+    if not np.isfinite(log_likelihood):
+        raise NonFiniteError("the log-likelihood is not finite")
+    found: Sums = sums._replace(log_likelihood=np.array(log_likelihood))
+    return found
+
+
+@cache
+def _drawn_e_step(m_step: MStep) -> Aggregation:
+    """The aggregation of the sums that an M-step needs, over rankings with drawn orders."""
+    return Aggregation("resample", leaf=partial(_leaf_sums, m_step), prepare=_prepare)
+
+
+@savable
+class _ResampleState(NamedTuple):
+    """A fit under way."""
+
+    # The point of the next pass.
+    point: Point
+    history: tuple[dict[str, Any], ...]
+    # (n_parameters,): the sum of the points that are averaged.
+    total: NDArray[np.float64]
+    # How many these are; 0 in the first stage.
+    n_averaged: int
+    # (n_parameters,): the average 10 passes ago.
+    earlier: NDArray[np.float64]
+    # None, "settled" or "exhausted": the exact pass at the average is next.
+    ended: str | None = None
+    # The result, after that pass.
+    run: Run | None = None
+    error: FitError | None = None
+
+
+@dataclass(frozen=True)
+class _ResampledEm:
+    """How to fit with drawn orders; everything else is as in `em`."""
+
+    em: Em
+
+    def start(self, point: Point) -> _ResampleState:
+        """The state of a fit that begins at a point."""
+        nothing = np.zeros(point.n_parameters)
+        return _ResampleState(point, (), nothing, 0, nothing)
+
+    def ask(self, state: _ResampleState) -> Sequence[Request]:
+        """A pass with drawn orders, or the exact pass at the average."""
+        em = self.em
+        if state.error is not None or state.run is not None:
+            return ()
+        request = em_request(em.m_step, state.point, None, em.alpha)
+        if state.ended is not None:
+            return (request,)
+        params = _DrawParams(state.point, em.seed, len(state.history))
+        return (Request(_drawn_e_step(em.m_step), params, request.finish),)
+
+    def tell(self, state: _ResampleState, answers: Sequence[Answer]) -> _ResampleState:
+        """The state after a pass."""
+        (answer,) = answers
+        if answer.error is not None:
+            return state._replace(error=answer.error)
+        summary, *steps = answer.results
+        timing = timing_of(answer, steps)
+        evaluation = self.em.evaluation(state.point, summary, steps, timing)
+        if state.ended is not None:
+            return state._replace(run=self._result(state, evaluation))
+        record = {
+            "iteration": len(state.history) + 1,
+            "start": self.em.number,
+            "step": "resample" if state.n_averaged else "burn-in",
+            "taken": True,
+            "objective": evaluation.objective,
+            "change": None,
+            "gradient": evaluation.residual,
+        }
+        state = state._replace(history=(*state.history, record | evaluation.details), point=evaluation.next)
+        if not np.isfinite(state.point.flat()).all():
+            return state._replace(
+                error=NonFiniteError(f"iteration {len(state.history)}: a component has lost all its rankings")
+            )
+        try:
+            self.em.refuse_divergence(evaluation.next, evaluation.next)
+        except NotIdentifiedError as error:
+            return state._replace(error=NotIdentifiedError(f"iteration {len(state.history)}, {error}"))
+        return self._averaged(state)
+
+    def score(self, state: _ResampleState) -> float | None:
+        """The last objective."""
+        return float(state.history[-1]["objective"]) if state.history else None
+
+    def _averaged(self, state: _ResampleState) -> _ResampleState:
+        """The point added to the average, and whether the average has settled."""
+        n_passes = len(state.history)
+        if state.n_averaged == 0 and not _has_settled(state.history) and n_passes < self.em.max_iter:
+            return state
+        total, n_averaged = state.total + state.point.flat(), state.n_averaged + 1
+        state = state._replace(total=total, n_averaged=n_averaged)
+        ended = "exhausted" if n_passes >= self.em.max_iter else None
+        if n_averaged % _WINDOW == 0:
+            mean = total / n_averaged
+            moved = self._moved(state, mean)
+            if n_averaged > _WINDOW and moved <= max(_SETTLED, _SETTLED_SHARE / np.sqrt(self.em.weight)):
+                ended = "settled"
+            state = state._replace(earlier=mean)
+        if ended is None:
+            return state
+        return state._replace(ended=ended, point=state.point.like(total / n_averaged))
+
+    def _moved(self, state: _ResampleState, mean: NDArray[np.float64]) -> float:
+        """How far the average has moved: its largest entry. Without a prior ghosts drift and mean nothing."""
+        moves = np.abs(mean - state.earlier)
+        if self.em.alpha == 0:
+            n_worths = state.point.log_worths.size
+            moves[n_worths : n_worths + state.point.n_components] = 0.0
+        return float(moves.max())
+
+    def _result(self, state: _ResampleState, evaluation: Any) -> Run:
+        return Run(
+            point=state.point,
+            converged=state.ended == "settled",
+            n_iterations=len(state.history),
+            log_likelihood=float(evaluation.details["log_likelihood"]),
+            objective=evaluation.objective,
+            score=float(evaluation.objective),
+            gradient=evaluation.residual,
+            history=list(state.history),
+            events=[],
+            hessian=None,
+            posterior_shares=posterior_shares(evaluation),
+        )
+
+
+def _has_settled(history: Sequence[dict[str, Any]]) -> bool:
+    """Whether the objective has stopped rising: the last 10 passes against the 10 before, but for their noise."""
+    if len(history) < 2 * _WINDOW:
+        return False
+    values = np.array([record["objective"] for record in history[-2 * _WINDOW :]])
+    before, after = values[:_WINDOW], values[_WINDOW:]
+    noise = float(np.std(np.diff(after))) / np.sqrt(_WINDOW)
+    return bool(after.mean() - before.mean() <= 2 * noise + 1e-9 * abs(float(after.mean())))
+
+
+def run_resampled(
+    passes: Passes,
+    em: Em,
+    candidates: Sequence[Candidate],
+    progress: Callable[[dict[str, Any]], None] | None = None,
+    journal: Journal = NO_JOURNAL,
+) -> Ends:
+    """Run all candidates to their ends, one after the other."""
+    runs: dict[int, Run] = {}
+    failed: dict[int, FitError] = {}
+    for number, candidate in enumerate(candidates):
+        algorithm = _ResampledEm(replace(em, number=number))
+
+        def report(state: _ResampleState) -> None:
+            if progress is not None and state.run is None and state.history:
+                progress(state.history[-1])
+
+        ended = journal.run(f"start-{number}", passes, algorithm, algorithm.start(candidate.point), report)
+        if ended.run is not None:
+            runs[number] = ended.run
+        else:
+            assert ended.error is not None
+            failed[number] = ended.error
+    if not runs:
+        raise next(iter(failed.values()))
+    return Ends(runs, failed)

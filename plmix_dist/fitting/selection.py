@@ -1,0 +1,388 @@
+"""The driver of a selection: fits to all rows, criteria on all rows, fits to parts of them, and the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.display.progress import Stages
+from plmix_dist.errors import FitError, SettingsError
+from plmix_dist.fitting.algorithm import Together, counted_stage, savable
+from plmix_dist.fitting.criteria import WITHOUT_PRIOR, aic, bic, icl, n_parameters
+from plmix_dist.fitting.em import MOST_NUMBERS, Candidate, Em, Ends, failures_of
+from plmix_dist.fitting.existence import check_identified, refuse_too_many
+from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
+from plmix_dist.fitting.fit import Fit, best_of, candidates_for, compile_first, em_for, starts_for, with_maximum
+from plmix_dist.fitting.held_out import FoldScores, Totals, cross_validate, paper_protocol, totals
+from plmix_dist.fitting.journal import NO_JOURNAL, Journal, open_journal
+from plmix_dist.fitting.methods import FitSettings
+from plmix_dist.fitting.overview import Overview, take_overview, weight_warnings
+from plmix_dist.fitting.point import Point
+from plmix_dist.fitting.search import NEWTON_AFTER, SampleFits, halving, with_newton
+from plmix_dist.fitting.starts.make import Mixture
+from plmix_dist.fitting.starts.spectral import gap_warnings
+from plmix_dist.passes.dask import passes_over
+from plmix_dist.passes.rankings import Rankings
+from plmix_dist.passes.request import Passes
+from plmix_dist.rankings.identifiability import identifiability, ordered_lengths
+from plmix_dist.rankings.sampling import RowPart
+from plmix_dist.rankings.ties import TIES, extend_ties
+from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD
+from plmix_dist.store.checkpoints import Checkpoint
+
+if TYPE_CHECKING:
+    from plmix_dist.cluster.clients import Client
+
+# The strength of the prior of fits that show the maximum of the likelihood, and the most iterations to it.
+_HARDLY_A_PRIOR = 1e-3
+_ITERATIONS_WITHOUT_PRIOR = 60
+Row = dict[str, Any]
+_After = Callable[[str, Any], None]
+
+
+# Fits of several numbers of components to all rows: a search for each, in turn, and then one fit in shared passes.
+
+# The fit of fewer components gives good starts, so a search for each number may cost this share of a search alone.
+_SHARE_OF_BUDGET = 0.1
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all fits of a selection share."""
+
+    passes: Passes  # the rows, with ties as they are
+    rankings: Rankings
+    settings: FitSettings  # of the fits; the number of components is not looked at
+    overview: Overview  # in its samples ties are treated as in the fits
+    data: dict[str, Any]  # what is fitted to, as a record
+    client: Client | None  # where dask-ml runs the SVD of the pairwise embedding
+    stages: Stages  # where the cost of each stage is noted
+    after: _After | None = None  # called with the name of a stage and the new state after every pass
+    journal: Journal = NO_JOURNAL  # keeps what is finished, and the states of fits
+
+    @property
+    def extends(self) -> bool:
+        """Whether rows with ties become linear extensions."""
+        return TIES[self.settings.ties].extends
+
+    def em(self, n_components: int) -> Em:
+        """EM on all rows."""
+        settings = replace(self.settings, n_components=n_components)
+        return replace(
+            em_for(settings, self.overview.extent, self.rankings),
+            part=RowPart(extends=True) if self.extends else None,
+        )
+
+    def after_pass(self, stage: str) -> Callable[[Any], None]:
+        """What is called after every pass of a stage."""
+
+        def tell(state: Any) -> None:
+            self.stages.iteration({"iteration": state.n_rounds})
+            if self.after is not None:
+                self.after(stage, state)
+
+        return tell
+
+
+class NumberFit(NamedTuple):
+    """What became of one number of components: the fit, or why there is none."""
+
+    n_components: int
+    fit: Fit | None
+    reason: str | None = None
+
+
+class Selected(NamedTuple):
+    """What a selection found: one row of the table and one fit per number of components; the seed; warnings."""
+
+    rows: list[Row]
+    fits: list[NumberFit]
+    seed: int
+    warnings: list[Warning]
+
+
+@savable
+class _Searched(NamedTuple):
+    """Where the search for one number of components ended."""
+
+    candidates: list[Candidate]
+    about: dict[str, Any]
+
+
+class _Prepared(NamedTuple):
+    """A number of components before the fit to all rows."""
+
+    n_components: int
+    em: Em
+    candidates: list[Candidate]
+    about: dict[str, Any]
+
+
+def select_mixture(
+    rankings: Rankings,
+    settings: FitSettings,
+    numbers: Sequence[int],
+    criteria: Sequence[str],
+    n_folds: int,
+    client: Client | None,
+    stages: Stages,
+    after: _After | None = None,
+    checkpoint: Checkpoint | None = None,
+    *,
+    any_seed: bool = False,
+) -> Selected:
+    """Fit every number of components and compute criteria; those on held-out rows only if they are asked for.
+
+    With `any_seed` the seed of the checkpoint is taken. `after` is called after every pass over all rows with the name
+    of the stage and the state of its fits.
+    """
+    with passes_over(rankings, client, settings.residency) as passes:
+
+        def fingerprint() -> dict[str, Any]:
+            chosen = {"n_components": list(numbers), "criteria": list(criteria), "n_folds": n_folds}
+            return made_from(passes, rankings, settings, None) | chosen
+
+        with open_journal(checkpoint, fingerprint, free=("seed",) if any_seed else ()) as journal:
+            settings = replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
+            task = _begun(passes, rankings, settings, client, stages, after, journal)
+            return _selected(task, numbers, criteria, n_folds)
+
+
+def _begun(
+    passes: Passes,
+    rankings: Rankings,
+    settings: FitSettings,
+    client: Client | None,
+    stages: Stages,
+    after: _After | None,
+    journal: Journal,
+) -> Task:
+    """Take the overview, once for all numbers of components."""
+    with stages.stage("look", passes=1):
+        overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
+    data = data_record(rankings, overview)
+    task = Task(passes, rankings, settings, overview, data, client, stages, after, journal)
+    if task.extends and overview.extent.tied:
+        overview = overview._replace(
+            extent=overview.extent._replace(tied=0),
+            sample=extend_ties(overview.sample).block,
+            small_sample=extend_ties(overview.small_sample).block,
+        )
+        task = replace(task, overview=overview)
+    if settings.alpha == 0:
+        journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
+    return task
+
+
+def _fit_numbers(task: Task, numbers: Sequence[int]) -> list[NumberFit]:
+    """Fit every number of components, from the lowest to the highest; a number that cannot be fitted has a reason."""
+    prepared: list[_Prepared] = []
+    refused: dict[int, str] = {}
+    smaller: Mixture | None = None
+    for n_components in numbers:
+        try:
+            found = _prepare(task, n_components, smaller)
+        except (FitError, SettingsError) as error:
+            refused[n_components] = str(error)
+            continue
+        prepared.append(found)
+        point = found.candidates[0].point
+        smaller = Mixture(point.log_worths, np.exp(point.log_shares))
+    fits = _fit_together(task, prepared) if prepared else {}
+    return [
+        fits[n_components] if n_components in fits else NumberFit(n_components, None, refused[n_components])
+        for n_components in numbers
+    ]
+
+
+def _prepare(task: Task, n_components: int, smaller: Mixture | None) -> _Prepared:
+    """Starts for one number of components, as near to the best optimum as a search on a sample leads."""
+    overview, settings = task.overview, replace(task.settings, n_components=n_components)
+    if overview.share == 1 and n_components > 1:
+        refuse_too_many(overview.sample.replace(groups=None), n_components)
+    em = task.em(n_components)
+    compile_first(em.m_step, task.stages)
+
+    def searched() -> _Searched:
+        failed: list[dict[str, Any]] = []
+        sample_fits = SampleFits(em, settings.n_init, task.stages, failed, task.journal)
+        share = 1.0 if smaller is None else _SHARE_OF_BUDGET
+        made = starts_for(task.passes, task.rankings, overview, settings, task.stages, task.client)
+        candidates, about = candidates_for(overview, settings, sample_fits, made, smaller, share)
+        return _Searched(candidates, about | {"failed_starts": failed})
+
+    return _Prepared(n_components, em, *task.journal.stage(f"components-{n_components}", searched))
+
+
+def _fit_together(task: Task, prepared: Sequence[_Prepared]) -> dict[int, NumberFit]:
+    """All starts of all numbers of components to convergence on all rows, in the same passes."""
+    races = []
+    states = []
+    number = 0
+    for one in prepared:
+        em = with_newton(one.em, task.overview.sample, NEWTON_AFTER)
+        fits = tuple(replace(em, number=number + place) for place in range(len(one.candidates)))
+        number += len(fits)
+        race = Together(fits, tuple(halving(len(fits), task.settings.n_init)), _at_once(task, one))
+        races.append(race)
+        begun = (
+            fit.start(candidate.point, candidate.hessian) for fit, candidate in zip(fits, one.candidates, strict=True)
+        )
+        states.append(race.start(list(begun)))
+    together = Together(tuple(races), at_once=min(_at_once(task, one) for one in prepared))
+    with counted_stage(task.stages, "fit", task.passes):
+        begun_at = together.start(states)
+        ended = task.journal.run("fit", task.passes, together, begun_at, task.after_pass("fit"))
+    return {
+        one.n_components: _result(task, one, race, state)
+        for one, race, state in zip(prepared, races, ended.states, strict=True)
+    }
+
+
+def _at_once(task: Task, one: _Prepared) -> int:
+    """How many fits share a pass: their sums must fit into a worker."""
+    numbers = one.n_components * one.em.m_step.numbers(task.rankings.n_items)
+    return max(1, int(MOST_NUMBERS // (2 * numbers)))
+
+
+def _result(task: Task, one: _Prepared, race: Together, state: Any) -> NumberFit:
+    failed = {place: own.error for place, own in enumerate(state.states) if own is not None and own.error is not None}
+    fits: Any = race.algorithms
+    runs = {
+        place: fits[place].result(own)
+        for place, own in enumerate(state.states)
+        if own is not None and place not in failed
+    }
+    if not runs:
+        return NumberFit(one.n_components, None, str(next(iter(failed.values()))))
+    ends = Ends(runs, failed)
+    if task.settings.alpha == 0:
+        try:
+            ends = with_maximum(task.passes, ends, task.rankings.item_names)
+        except FitError as error:
+            return NumberFit(one.n_components, None, str(error))
+    best = best_of(ends)
+    about = one.about | {
+        "stages": task.stages.records,
+        "failed_starts": one.about["failed_starts"] + failures_of("fit", ends.failed),
+    }
+    warnings = tuple(gap_warnings(about, one.n_components))
+    init = about | one.candidates[best].about
+    record = {"data": task.data, **made_with(task.settings.seed)}
+    fit = Fit(ends.runs[best], one.em.m_step.name, init, about=record, warnings=warnings)
+    return NumberFit(one.n_components, fit)
+
+
+def _selected(task: Task, numbers: Sequence[int], criteria: Sequence[str], n_folds: int) -> Selected:
+    fits = _fit_numbers(task, numbers)
+    fitted = [one for one in fits if one.fit is not None]
+    if not fitted:
+        raise SettingsError(f"no number of components could be fitted; {numbers[0]} components: {fits[0].reason}")
+    warnings = [*task.journal.warnings, *weight_warnings(task.overview, task.rankings.n_rankings)]
+    for one in fitted:
+        warnings += one.fit.warnings if one.fit is not None else ()
+    rows = {one.n_components: _blank_row(task, one) for one in fits}
+    _add_criteria(task, fitted, rows)
+    if "held-out" in criteria:
+        folds = cross_validate(task, fitted, n_folds)
+        warnings += folds.warnings
+        for n_components, row in rows.items():
+            row |= _fold_columns(folds, n_components)
+            row["reason"] = row["reason"] or folds.failed.get(n_components)
+    if "paper" in criteria:
+        found = paper_protocol(task, fitted)
+        warnings += found.warnings
+        for n_components, row in rows.items():
+            own = found.scores.get(n_components)
+            row |= {"validation_bic": None, "test_score": None} if own is None else own._asdict()
+            row["reason"] = row["reason"] or found.failed.get(n_components)
+    return Selected(list(rows.values()), fits, task.settings.seed, warnings)
+
+
+def _blank_row(task: Task, one: NumberFit) -> Row:
+    """The row of a number of components before criteria are known."""
+    fit, sample = one.fit, task.overview.sample
+    status = identifiability(ordered_lengths(sample), sample.n_items).status(one.n_components)
+    search = {} if fit is None else fit.init.get("search", {})
+    return {
+        "n_components": one.n_components,
+        "n_left": None if fit is None else fit.run.point.n_components,
+        "n_parameters": None,
+        "log_likelihood": None,
+        "score": None,
+        "bic": None,
+        "aic": None,
+        "icl": None,
+        "identifiable": status,
+        "converged": None if fit is None else fit.run.converged,
+        "n_iter": None if fit is None else fit.run.n_iterations,
+        "n_starts": search.get("n_starts", None if fit is None else 1),
+        "n_best": search.get("n_best", None if fit is None else 1),
+        "reason": one.reason,
+    }
+
+
+def _add_criteria(task: Task, fitted: Sequence[NumberFit], rows: dict[int, Row]) -> None:
+    """BIC, AIC and ICL on all rows, in one pass for all numbers of components."""
+    points = [one.fit.run.point for one in fitted if one.fit is not None]
+    without = _without_prior(task, fitted)
+    with task.stages.stage("criteria", passes=1):
+        part = RowPart(extends=task.extends)
+        sums = totals(task.passes, [(point, part) for point in (*points, *without)])
+    for place, (one, point) in enumerate(zip(fitted, points, strict=True)):
+        row, total = rows[one.n_components], float(sums[place].weight)
+        row |= _criteria_at(point, sums[place])
+        row["n_parameters"], row["score"] = n_parameters(*point.log_worths.shape), row["log_likelihood"] / total
+    for row in rows.values() if without else ():  # also of numbers that could not be fitted
+        row |= {f"{name}{WITHOUT_PRIOR}": None for name in ("log_likelihood", "bic", "aic", "icl")}
+    for one, at, found in zip(fitted, without, sums[len(points) :], strict=bool(without)):
+        criteria = _criteria_at(at, found)
+        rows[one.n_components] |= {f"{name}{WITHOUT_PRIOR}": value for name, value in criteria.items()}
+
+
+def _criteria_at(point: Point, sums: Totals) -> Row:
+    n_free, value, weight = n_parameters(*point.log_worths.shape), float(sums.log_likelihood), float(sums.weight)
+    return {
+        "log_likelihood": value,
+        "bic": bic(value, n_free, weight),
+        "aic": aic(value, n_free),
+        "icl": icl(value, n_free, weight, float(sums.entropy)),
+    }
+
+
+def _without_prior(task: Task, fitted: Sequence[NumberFit]) -> list[Point]:
+    """Where fits end that go on from the modes nearly without a prior; none if they had none.
+
+    Criteria are made for the maximum of the likelihood. A maximum may not exist without a prior, but the likelihood
+    there is reached closely after few iterations with very little of it.
+    """
+    runs = [one.fit.run for one in fitted if one.fit is not None]
+    ems = [task.em(run.point.n_components) for run in runs]
+    if task.settings.alpha <= _HARDLY_A_PRIOR or any(em.m_step.objective is not LOG_LIKELIHOOD for em in ems):
+        return []
+    weak = (replace(em, alpha=_HARDLY_A_PRIOR, max_iter=_ITERATIONS_WITHOUT_PRIOR) for em in ems)
+    fits = tuple(
+        replace(with_newton(em, task.overview.sample, NEWTON_AFTER), number=number) for number, em in enumerate(weak)
+    )
+    most = max(
+        run.point.n_components * em.m_step.numbers(task.rankings.n_items) for run, em in zip(runs, ems, strict=True)
+    )
+    together = Together(fits, at_once=max(1, int(MOST_NUMBERS // (2 * most))))
+    with counted_stage(task.stages, "without prior", task.passes):
+        begun = together.start([fit.start(run.point) for fit, run in zip(fits, runs, strict=True)])
+        ended = task.journal.run("without-prior", task.passes, together, begun)
+    return [
+        run.point if state.error is not None else fit.result(state).point
+        for fit, run, state in zip(fits, runs, ended.states, strict=True)
+    ]
+
+
+def _fold_columns(folds: FoldScores, n_components: int) -> Row:
+    """Held-out log-likelihood per unit of weight, and how sure its difference from the best is."""
+    if n_components not in folds.numbers:
+        return {"held_out": None, "held_out_error": None}
+    own, best = folds.numbers.index(n_components), int(folds.means.argmax())
+    return {"held_out": float(folds.means[own]), "held_out_error": float(folds.errors[own, best])}

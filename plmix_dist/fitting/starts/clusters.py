@@ -1,0 +1,180 @@
+"""Clusters of rows by weighted k-means, and the worths of a cluster: by least squares, by LSR, by a few MM steps."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import spsolve
+from scipy.special import expit, logit, ndtri
+
+from plmix_dist.kernels import em_statistics, prepare
+from plmix_dist.kernels.em_pass import EmStatistics, statistics_at
+from plmix_dist.solvers import LSR, ComponentStatistics, Worths, gradient, mm_step
+from plmix_dist.threads import single_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings import RankingBlock
+
+
+# k-means is tried several times on this many rows. The best try then continues on all rows.
+_TRY_ROWS = 5_000
+_N_TRIES = 6
+
+
+def cluster_rows(
+    points: NDArray[np.float64], weights: NDArray[np.float64], n_clusters: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """(n_rows,): the cluster of each row, by weighted k-means of points (n_rows, n_directions).
+
+    k-means++ is tried several times on a part of the rows; the best try continues on all rows. Some clusters stay
+    empty if there are fewer than `n_clusters` distinct points.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    n_clusters = min(n_clusters, len(points))
+    tried = np.arange(len(points))
+    if len(points) > _TRY_ROWS:
+        tried = np.sort(rng.choice(len(points), _TRY_ROWS, replace=False))
+    # One thread: several threads add in any order, which changes the last bits.
+    with single_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        best = KMeans(n_clusters, n_init=_N_TRIES, random_state=int(rng.integers(1 << 31))).fit(
+            points[tried], sample_weight=weights[tried]
+        )
+        if len(tried) < len(points):
+            best = KMeans(n_clusters, init=best.cluster_centers_, n_init=1, random_state=0).fit(
+                points, sample_weight=weights
+            )
+    labels: NDArray[np.int64] = best.labels_.astype(np.int64)
+    return labels
+
+
+def one_hot(labels: NDArray[np.integer], n_clusters: int) -> NDArray[np.float64]:
+    """(n_rows, n_clusters): 1 in the column of a row's cluster, 0 elsewhere."""
+    return np.asarray(labels[:, None] == np.arange(n_clusters), np.float64)
+
+
+# Log-worths from pairwise wins by least squares: the paper's estimate for one cluster, with a choice of links.
+
+# Precision of the prior on log-worths, as a share of the largest precision of an item.
+_WEAK_PRIOR = 1e-6
+
+
+class _Link(NamedTuple):
+    """Relates the probability that i is ranked before j to the difference of their utilities.
+
+    `quantile` goes from a probability to the difference. `density`, the derivative of the probability at a difference,
+    decides how precise an estimated difference is.
+    """
+
+    quantile: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    density: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+def _logistic_density(difference: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(expit(difference) * expit(-difference))
+
+
+def _normal_density(difference: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.exp(-(difference**2) / 2) / np.sqrt(2 * np.pi))
+
+
+# Probit is Thurstone's model with noise of variance 1/2, so that differences of noise have variance 1.
+# To add a link, add it here.
+_LINKS = {"logit": _Link(logit, _logistic_density), "probit": _Link(ndtri, _normal_density)}
+
+
+def least_squares(wins: NDArray[np.float64], link: str = "logit") -> NDArray[np.float64]:
+    """(n_items,): log-worths with mean zero, fitted by least squares to the differences that frequencies of pairs give.
+
+    Entry [i, j] of `wins` is how often i was ranked before j. Frequencies are smoothed by half a win for each side. If
+    every pair was observed, all pairs have the same weight and the solution is a mean (Nguyen & Zhang 2023, Algorithm
+    2). Otherwise each pair is weighted by the precision of its difference. A very weak prior then keeps the solution
+    unique if comparisons do not connect all items.
+    """
+    seen = wins + wins.T
+    # With weights above 1e15 a frequency would be rounded to 1, whose quantile is infinite.
+    frequency = np.clip((wins + 0.5) / (seen + 1.0), 1e-15, 1 - 1e-15)
+    np.fill_diagonal(frequency, 0.5)
+    if (seen[~np.eye(len(wins), dtype=bool)] > 0).all():
+        return np.asarray(_LINKS[link].quantile(frequency).mean(axis=1))
+    return _weighted_by_precision(seen, frequency, _LINKS[link])
+
+
+def _weighted_by_precision(
+    seen: NDArray[np.float64], frequency: NDArray[np.float64], link: _Link
+) -> NDArray[np.float64]:
+    """Least squares over the observed pairs: a linear system with the Laplacian of their graph."""
+    n_items = len(seen)
+    rows, columns = np.nonzero(seen > 0)
+    observed = frequency[rows, columns]
+    difference = link.quantile(observed)
+    precision = seen[rows, columns] * link.density(difference) ** 2 / (observed * (1 - observed))
+    laplacian = sparse.csr_array((-precision, (rows, columns)), shape=seen.shape)
+    degree = np.bincount(rows, precision, n_items)
+    prior = _WEAK_PRIOR * max(1.0, float(degree.max(initial=0.0)))
+    system = (laplacian + sparse.diags_array(degree + prior)).tocsc()
+    solution = np.asarray(spsolve(system, np.bincount(rows, precision * difference, n_items)))
+    return np.asarray(solution - solution.mean())
+
+
+# One Plackett-Luce model per cluster by Luce spectral ranking: the other estimate of worths at the start.
+
+# Half a win and half a loss per item, as least squares has per pair: in a small cluster an item may win always.
+_ALPHA = 0.5
+# LSR ends when the squares of all changes of log-worths sum to at most this. A start needs no more digits.
+_TOLERANCE = 1e-4
+_MOST_STEPS = 50
+
+
+def lsr_in_clusters(
+    step: Callable[[Sequence[Worths]], Sequence[Worths]], n_clusters: int, n_items: int
+) -> NDArray[np.float64]:
+    """(n_clusters, n_items): log-worths of each cluster, from equal worths by steps of LSR in all clusters."""
+    worths: Sequence[Worths] = [Worths(np.zeros(n_items), 0.0) for _ in range(n_clusters)]
+    for _ in range(_MOST_STEPS):
+        after = step(worths)
+        change = sum(
+            float(((new.log_worths - old.log_worths) ** 2).sum()) for new, old in zip(after, worths, strict=True)
+        )
+        worths = after
+        if change <= _TOLERANCE:
+            break
+    return np.array([own.log_worths for own in worths])
+
+
+def cluster_sums(block: RankingBlock, memberships: NDArray[np.float64], worths: Sequence[Worths]) -> EmStatistics:
+    """The rates of each cluster over the rows of a block; memberships (n_rankings, n_clusters) are 0 and 1."""
+    log_worths = np.array([own.log_worths for own in worths])
+    no_shares = np.full(len(worths), -np.log(len(worths)))
+    return statistics_at(block, prepare(log_worths, no_shares), memberships, 0.0, with_rates=True)
+
+
+def cluster_step(sums: EmStatistics, cluster: int, worths: Worths) -> Worths:
+    """The worths of one cluster after a step of LSR with a weak prior."""
+    assert LSR.step is not None
+    return LSR.step(LSR.component(sums, cluster), worths, _ALPHA)
+
+
+# One Plackett-Luce model for a block of rows: a few MM steps, enough for a start.
+
+_N_STEPS = 10
+
+
+def fit_one_model(block: RankingBlock, n_steps: int = _N_STEPS) -> Worths:
+    """Log-worths (n_items,) near the maximum-likelihood estimate. The steps begin with equal worths."""
+    worths = Worths(np.zeros(block.n_items), 0.0)
+    no_shares: NDArray[np.float64] = np.zeros(1)
+    for _ in range(n_steps):
+        statistics = em_statistics(block, prepare(worths.log_worths[None, :], no_shares))
+        own = ComponentStatistics(statistics.wins[0], statistics.expected_wins[0], statistics.rates)
+        worths = mm_step(worths, gradient(own, worths, _ALPHA), _ALPHA)
+    return worths

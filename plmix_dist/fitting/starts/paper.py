@@ -1,0 +1,255 @@
+"""The spectral start as published: pairs of all rows, dask-ml's SVD on the workers, k-means, worths of clusters.
+
+Everything that grows with the number of pairs stays on the workers. This process gets `rank` numbers per ranking, for
+k-means, and sends back one small number per ranking, its cluster.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.errors import SettingsError
+from plmix_dist.fitting.algorithm import counted_stage
+from plmix_dist.fitting.starts.clusters import (
+    cluster_rows,
+    cluster_step,
+    cluster_sums,
+    least_squares,
+    lsr_in_clusters,
+    one_hot,
+)
+from plmix_dist.fitting.starts.embeddings import PairRows, pair_frequencies
+from plmix_dist.fitting.starts.spectral import SpectralStart, choose_rank, from_gram, n_sought, projected, without_empty
+from plmix_dist.kernels import pairwise_wins
+from plmix_dist.passes.request import Aggregation, Finish, Request, ask
+from plmix_dist.passes.svd import OVERSAMPLES, PASSES_OVER_ROWS, Svd, svd_of_leaves
+from plmix_dist.rankings.sampling import generator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.cluster.clients import Client
+    from plmix_dist.display.progress import Stages
+    from plmix_dist.fitting.starts.settings import StartSettings
+    from plmix_dist.kernels import EmStatistics
+    from plmix_dist.passes.leaves import LeafSource
+    from plmix_dist.passes.request import Passes
+    from plmix_dist.rankings import RankingBlock
+    from plmix_dist.solvers import Worths
+
+# One task holds at most this many bytes of singular vectors, with those that dask-ml adds.
+_MOST_VECTOR_BYTES = 1 << 30
+
+
+class _Pairs(NamedTuple):
+    """Pairwise wins (n_items, n_items) of some leaves, their weight, and how many rows each of them has."""
+
+    wins: NDArray[np.float64]
+    weight: float
+    rows: tuple[NDArray[np.int64], ...]
+
+
+class _Points(NamedTuple):
+    """Projected rows of some leaves, and their weights."""
+
+    points: tuple[NDArray[np.float64], ...]
+    weights: tuple[NDArray[np.float64], ...]
+
+
+class _Labels(NamedTuple):
+    """The cluster of each row, and the first row of each leaf."""
+
+    labels: NDArray[np.integer]
+    first_rows: NDArray[np.int64]
+    n_clusters: int
+
+    def memberships(self, leaf: int, n_rows: int) -> NDArray[np.float64]:
+        """(n_rows, n_clusters): 0 and 1 for the rows of a leaf."""
+        first = int(self.first_rows[leaf])
+        return one_hot(self.labels[first : first + n_rows], self.n_clusters)
+
+
+def whole_start(
+    passes: Passes,
+    source: LeafSource,
+    n_items: int,
+    settings: StartSettings,
+    stages: Stages,
+    client: Client | None = None,
+) -> tuple[SpectralStart, dict[str, Any]]:
+    """The spectral start from all rows (Nguyen & Zhang 2023, Algorithms 1 to 3); what the rule for the rank found."""
+    n_values = min(settings.n_components + 1, n_items * (n_items - 1) // 2)
+    _refuse_many_pairs(n_values, n_items)
+    with stages.stage("embedding", passes=1):
+        pairs: _Pairs = ask(passes, Request(_PAIRS, finish=(Finish("pairs", _joined_pairs),)))
+    frequencies, (leaf_rows,) = pair_frequencies(pairs.wins), pairs.rows
+    n_rows = int(leaf_rows.sum())
+    with stages.stage("svd", passes=PASSES_OVER_ROWS):
+        svd = _directions(passes, source, leaf_rows, frequencies, n_values, settings.seed, client)
+    rank, about_rank = choose_rank(svd.singular_values, settings, n_items, pairs.weight)
+    with stages.stage("projection", passes=1):
+        what = (frequencies, svd.vectors[:, :rank])
+        found: _Points = ask(passes, Request(_PROJECT, what, (Finish("points", _joined_points),)))
+    with stages.stage("k-means", share=1):
+        rng = generator(settings.seed, "k-means", 0)
+        labels = cluster_rows(found.points[0], found.weights[0], settings.n_components, rng)
+        shares = np.bincount(labels, found.weights[0], settings.n_components) / pairs.weight
+    first_rows = np.concatenate([[0], np.cumsum(leaf_rows)[:-1]])
+    narrow = np.min_scalar_type(settings.n_components)
+    clusters = _Labels(labels.astype(narrow), first_rows, settings.n_components)
+    with counted_stage(stages, "worths", passes):
+        log_worths = _WORTHS[settings.cluster_worths](passes, clusters, n_items, settings)
+    log_worths, shares = without_empty(log_worths, shares, settings.seed)
+    assert len(labels) == n_rows
+    return SpectralStart(log_worths, shares, labels, *svd, rank, "pairwise"), about_rank
+
+
+def _refuse_many_pairs(n_values: int, n_items: int) -> None:
+    n_pairs = n_items * (n_items - 1) // 2
+    n_bytes = 8 * n_pairs * (n_sought(n_values, n_items, 1 << 60) + OVERSAMPLES)
+    if n_bytes > _MOST_VECTOR_BYTES:
+        raise SettingsError(
+            f"{n_items} items are {n_pairs:,} pairs, and their singular vectors take {n_bytes / 1e9:.1f} GB in one "
+            f"task, where at most {_MOST_VECTOR_BYTES / 1e9:.1f} GB are allowed; leave method='paper' out: the default "
+            "embeds rankings by one number per item"
+        )
+
+
+def _answer(passes: Passes, request: Request) -> tuple[Any, ...]:
+    (answer,) = passes.run([request])
+    return answer.get()
+
+
+# Pairs.
+
+
+def _pairs_of_leaf(number: int, block: RankingBlock, params: None) -> _Pairs:
+    del number, params
+    wins = pairwise_wins(block, np.ones((block.n_rankings, 1)))[0]
+    return _Pairs(wins, float(block.row_weights.sum()), (np.array([block.n_rankings]),))
+
+
+def _both_pairs(left: _Pairs, right: _Pairs) -> _Pairs:
+    return _Pairs(left.wins + right.wins, left.weight + right.weight, left.rows + right.rows)
+
+
+def _joined_pairs(pairs: _Pairs) -> _Pairs:
+    return pairs._replace(rows=(np.concatenate(pairs.rows),))
+
+
+_PAIRS = Aggregation("pairs", leaf=_pairs_of_leaf, combine=_both_pairs)
+
+
+def _scaled_rows(frequencies: NDArray[np.float64], block: RankingBlock) -> NDArray[np.float64]:
+    """(n_rankings, n_pairs): rows of the paper's matrix X, multiplied by the square root of their weights."""
+    return PairRows(block, frequencies, centred=False).scaled(0, block.n_rankings)
+
+
+def _directions(
+    passes: Passes,
+    source: LeafSource,
+    leaf_rows: NDArray[np.int64],
+    frequencies: NDArray[np.float64],
+    n_values: int,
+    seed: int,
+    client: Client | None,
+) -> Svd:
+    """Singular values and vectors of X, by dask-ml; it cannot give all of them, so where all are needed, by a Gram."""
+    n_items = len(frequencies)
+    n_pairs = n_items * (n_items - 1) // 2
+    if n_values >= n_pairs:
+        return from_gram(ask(passes, Request(_GRAM, frequencies)), n_values)
+    wanted = n_sought(n_values, n_items, int(leaf_rows.sum()))
+    rows_of = partial(_scaled_rows, frequencies)
+    found = svd_of_leaves(source, leaf_rows, rows_of, n_pairs, wanted, seed, client)
+    return Svd(found.singular_values[:n_values], found.vectors[:, :n_values])
+
+
+def _gram_of_leaf(number: int, block: RankingBlock, frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
+    del number
+    rows = _scaled_rows(frequencies, block)
+    return rows.T @ rows
+
+
+_GRAM = Aggregation("gram", leaf=_gram_of_leaf)
+
+
+# Projection.
+
+
+def _project_leaf(number: int, block: RankingBlock, params: tuple[NDArray[np.float64], NDArray[np.float64]]) -> _Points:
+    del number
+    frequencies, vectors = params
+    if not block.n_rankings:
+        return _Points((np.zeros((0, vectors.shape[1])),), (np.zeros(0),))
+    points = projected(PairRows(block, frequencies, centred=False), vectors)
+    return _Points((points,), (block.row_weights,))
+
+
+def _both_points(left: _Points, right: _Points) -> _Points:
+    return _Points(left.points + right.points, left.weights + right.weights)
+
+
+def _joined_points(found: _Points) -> _Points:
+    return _Points((np.concatenate(found.points),), (np.concatenate(found.weights),))
+
+
+_PROJECT = Aggregation("projection", leaf=_project_leaf, combine=_both_points)
+
+
+# Worths of clusters.
+
+
+def _wins_of_leaf(number: int, block: RankingBlock, clusters: _Labels) -> NDArray[np.float64]:
+    return pairwise_wins(block, clusters.memberships(number, block.n_rankings))
+
+
+_CLUSTER_WINS = Aggregation("cluster-wins", leaf=_wins_of_leaf)
+
+
+def _by_least_squares(passes: Passes, clusters: _Labels, n_items: int, settings: StartSettings) -> NDArray[np.float64]:
+    """Log-worths of each cluster from its pairwise wins: one pass, then one task per cluster."""
+    del n_items
+    finish = tuple(
+        Finish(f"least-squares-{k}", partial(_least_squares_of, k, settings.link)) for k in range(clusters.n_clusters)
+    )
+    return np.array(_answer(passes, Request(_CLUSTER_WINS, clusters, finish)))
+
+
+def _least_squares_of(cluster: int, link: str, wins: NDArray[np.float64]) -> NDArray[np.float64]:
+    return least_squares(wins[cluster], link)
+
+
+class _LsrParams(NamedTuple):
+    """The clusters, and their present worths."""
+
+    clusters: _Labels
+    worths: Sequence[Worths]
+
+
+def _rates_of_leaf(number: int, block: RankingBlock, params: _LsrParams) -> EmStatistics:
+    return cluster_sums(block, params.clusters.memberships(number, block.n_rankings), params.worths)
+
+
+_CLUSTER_RATES = Aggregation("cluster-rates", leaf=_rates_of_leaf)
+
+
+def _by_lsr(passes: Passes, clusters: _Labels, n_items: int, settings: StartSettings) -> NDArray[np.float64]:
+    """Log-worths of each cluster by LSR: in every pass one step, which is one task per cluster."""
+    del settings
+    return lsr_in_clusters(partial(_lsr_pass, passes, clusters), clusters.n_clusters, n_items)
+
+
+def _lsr_pass(passes: Passes, clusters: _Labels, worths: Sequence[Worths]) -> Sequence[Worths]:
+    finish = tuple(
+        Finish(f"cluster-lsr-{k}", partial(cluster_step, cluster=k, worths=own)) for k, own in enumerate(worths)
+    )
+    return _answer(passes, Request(_CLUSTER_RATES, _LsrParams(clusters, worths), finish))
+
+
+_WORTHS = {"least-squares": _by_least_squares, "lsr": _by_lsr}

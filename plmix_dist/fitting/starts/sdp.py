@@ -1,0 +1,367 @@
+"""Clustering by semidefinite programming: the relaxation of kernel k-means by Peng and Wei (2007).
+
+The problem. A clustering of rows with weights w gives the matrix Z with Z_ij = 1 / (weight of the cluster) if rows i
+and j are in the same cluster, and 0 otherwise. Let A be the affinity and W = diag(w). The objective of kernel k-means,
+the affinity within clusters, is <W A W, Z>. Every such Z is positive semidefinite and nonnegative, with Z w = 1 and
+tr(W Z) = n_clusters. The relaxation maximises over all Z with these properties.
+
+Weights. A row of weight w_i stands for w_i copies. Averaging a solution over all orders of the copies does not change
+its value. So one may assume that the block of copies of i and j has equal entries z_ij, and that the block of copies of
+i has p_i on its diagonal and q_i elsewhere. The objective and the row sums depend only on the mean z_ii of that block.
+Semidefiniteness requires p_i >= z_ii, and the trace over copies is sum w_i p_i = K. So the problem with copies is the
+problem above with tr(W Z) <= K. If A is positive semidefinite, the maximum has equality: moving Z towards W^-1 raises
+the trace and does not lower the objective, since no eigenvalue of W^(1/2) Z W^(1/2) exceeds one. For an indefinite A,
+a solution with copies might put copies of a row into different clusters; here they always stay together.
+
+Solution. Let X = W^(1/2) Z W^(1/2) and d = sqrt(w) / |sqrt(w)|. The semidefinite X with X sqrt(w) = sqrt(w) and trace K
+are d d' plus a matrix on the complement of d whose eigenvalues are in [0, 1] and sum to K - 1. (They are at most 1
+because X is nonnegative, which makes d the leading eigenvector.) The nearest such matrix needs one eigendecomposition;
+the nearest nonnegative matrix is the positive part. Douglas-Rachford splitting (ADMM) alternates between the two.
+
+Bound. For any N >= 0, <C, X> <= <C + N, X> <= d'(C + N)d + the sum of the K - 1 largest eigenvalues of C + N on the
+complement of d (Ky Fan). The multipliers of the splitting are such an N.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from plmix_dist.errors import SettingsError
+from plmix_dist.threads import single_thread
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+_OVER_RELAXATION = 1.7
+_CHECK_EVERY = 10
+_ADAPT_EVERY = 20
+# The penalty changes only if residuals differ by more than this factor: each change costs some iterations.
+_BALANCED = 1.6
+# Computing a part of the eigenvectors is faster than computing all if the part is at most this share.
+_LARGEST_PART = 0.4
+# Coordinates are rounded to this many decimals before k-means, so that rounding errors do not split points.
+_SAME_POINT = 9
+
+
+class _SdpSolution(NamedTuple):
+    """The solution of the relaxation for n rows with weights w.
+
+    `matrix` (n, n) is positive semidefinite, with `matrix @ w = 1` and `sum(w * diagonal) = n_clusters` up to rounding,
+    and nonnegative within the tolerance. `bound` is an upper bound on the value of every feasible matrix, and so on the
+    value of every clustering.
+    """
+
+    matrix: NDArray[np.float64]
+    objective: float
+    bound: float
+    n_iterations: int
+    converged: bool
+
+
+class _Problem(NamedTuple):
+    """Maximise <gain, X>. It is scaled: the objective is `offset + scale * <gain, X>`."""
+
+    gain: NDArray[np.float64]
+    direction: NDArray[np.float64]
+    n_clusters: int
+    scale: float
+    offset: float
+
+
+def peng_wei(
+    affinity: ArrayLike,
+    n_clusters: int,
+    weights: ArrayLike | None = None,
+    *,
+    tol: float = 1e-5,
+    max_iter: int = 3000,
+) -> _SdpSolution:
+    """Solve the semidefinite relaxation of kernel k-means: maximise sum w_i w_j A_ij Z_ij (see the top of this file).
+
+    `affinity` (n, n) is symmetric; a row of weight 3 counts as three copies of it. The iteration ends when two numbers
+    are at most `tol`: the distance of the matrix to a nonnegative one, divided by its norm; and the difference between
+    bound and objective, divided by the range from the value of a matrix without clusters to the spectral bound. For
+    clusters 1e-4 is enough, in a quarter of the time. Each iteration costs an eigendecomposition; if `max_iter` do not
+    suffice, `converged` is False, and the bound still holds.
+    """
+    kernel = _checked_affinity(affinity)
+    weight = _checked_weights(weights, len(kernel))
+    _check_settings(n_clusters, len(kernel), tol, max_iter)
+    root = np.sqrt(weight)
+    # One thread: the bits of a decomposition must not depend on the number of cores.
+    with single_thread():
+        problem = _normalised(kernel * np.outer(root, root), root / np.linalg.norm(root), n_clusters)
+        if n_clusters in (1, len(kernel)) or problem.scale == 0.0:
+            solution = _solved_at_once(problem)
+        else:
+            solution = _split(problem, tol, max_iter)
+    return solution._replace(
+        matrix=solution.matrix / np.outer(root, root),
+        objective=problem.offset + problem.scale * solution.objective,
+        bound=problem.offset + problem.scale * solution.bound,
+    )
+
+
+def clusters_of(
+    matrix: NDArray[np.float64],
+    n_clusters: int,
+    rng: np.random.Generator,
+    weights: ArrayLike | None = None,
+) -> NDArray[np.int64]:
+    """(n,): the cluster of each row, from the matrix of a solution; numbered in order of first appearance.
+
+    The rows are projected on the leading `n_clusters` eigenvectors and clustered by weighted k-means. If the relaxation
+    is exact, all rows of a cluster are the same point. If there are fewer distinct points than `n_clusters`, there are
+    fewer clusters.
+    """
+    from sklearn.cluster import KMeans
+
+    matrix = _checked_affinity(matrix)
+    weight = _checked_weights(weights, len(matrix))
+    _check_n_clusters(n_clusters, len(matrix))
+    root = np.sqrt(weight)
+    n_rows = len(matrix)
+    seed = int(rng.integers(2**31))
+    with single_thread():
+        values, vectors = scipy.linalg.eigh(
+            matrix * np.outer(root, root), subset_by_index=[n_rows - n_clusters, n_rows - 1]
+        )
+        # Dividing by this makes coordinates independent of the unit of the weights.
+        unit = root / np.linalg.norm(root)
+        places = (vectors * values / unit[:, None]).round(_SAME_POINT)
+        points, point = np.unique(places, axis=0, return_inverse=True)
+        if len(points) <= n_clusters:
+            return _numbered_by_first(point)
+        means = KMeans(n_clusters, n_init=10, random_state=seed)
+        labels = means.fit_predict(points, sample_weight=np.bincount(point, weight))
+    return _numbered_by_first(labels[point])
+
+
+# --- the splitting ---------------------------------------------------------------------------------------
+
+
+def _normalised(gain: NDArray[np.float64], direction: NDArray[np.float64], n_clusters: int) -> _Problem:
+    """The problem without the parts that are the same for every X: those along `direction`, and the mean eigenvalue.
+
+    The rest is divided by the range of its values: from 0, if X is the same in all directions, to the sum of the
+    leading eigenvalues.
+    """
+    n_others = max(len(gain) - 1, 1)
+    along = direction @ gain @ direction
+    centred = _off_direction(gain, direction)
+    mean = np.trace(centred) / n_others
+    centred -= mean * _complement(direction)
+    scale = _sum_of_largest(centred, direction, n_clusters - 1)
+    # Below this, the rest of the affinity is only rounding error.
+    if scale <= 1e-13 * len(gain) * np.abs(gain).max():
+        scale = 0.0
+    return _Problem(
+        gain=centred / (scale or 1.0),
+        direction=direction,
+        n_clusters=n_clusters,
+        scale=float(scale),
+        offset=float(along + mean * (n_clusters - 1)),
+    )
+
+
+def _solved_at_once(problem: _Problem) -> _SdpSolution:
+    """One cluster, one cluster per row, or an affinity without structure: X is the same in all directions."""
+    share = (problem.n_clusters - 1) / max(len(problem.direction) - 1, 1)
+    matrix = np.outer(problem.direction, problem.direction) + share * _complement(problem.direction)
+    return _SdpSolution(matrix, 0.0, 0.0, 0, True)
+
+
+def _split(problem: _Problem, tol: float, max_iter: int) -> _SdpSolution:
+    """Douglas-Rachford splitting.
+
+    The positive part of `state` is the nonnegative matrix, and its negative part the scaled multipliers. The next
+    spectral matrix is the one nearest to their difference, which is the absolute value of `state`, plus the gain.
+    """
+    n_clusters = problem.n_clusters
+    state = _solved_at_once(problem).matrix
+    penalty = float(np.linalg.norm(problem.gain)) / np.sqrt(n_clusters)
+    bound = np.inf
+    n_vectors = n_clusters + 10
+    for iteration in range(1, max_iter + 1):
+        spectral, n_vectors = _nearest_spectral(
+            np.abs(state) + problem.gain / penalty, problem.direction, n_clusters - 1, n_vectors
+        )
+        nonnegative = np.maximum(state, 0.0)
+        difference = spectral - nonnegative
+        if iteration % _CHECK_EVERY == 0 or iteration == max_iter:
+            bound = min(bound, _upper_bound(problem, -penalty * np.minimum(state, 0.0)))
+            value = float(np.vdot(problem.gain, spectral))
+            distance = np.linalg.norm(difference) / np.linalg.norm(spectral)
+            converged = bool(distance <= tol and abs(bound - value) <= tol)
+            if converged:
+                break
+        state += _OVER_RELAXATION * difference
+        # The proof of convergence needs a penalty that is constant in the end.
+        if iteration % _ADAPT_EVERY == 0 and iteration <= max_iter // 2:
+            factor = _balance(state, spectral, nonnegative)
+            penalty *= factor
+            state = np.where(state < 0.0, state / factor, state)
+    return _SdpSolution(spectral, value, bound, iteration, converged)
+
+
+def _balance(state: NDArray[np.float64], spectral: NDArray[np.float64], previous: NDArray[np.float64]) -> float:
+    """The factor for the penalty that balances primal and dual residuals; 1 if they are nearly balanced."""
+    nonnegative = np.maximum(state, 0.0)
+    primal = np.linalg.norm(spectral - nonnegative) / np.linalg.norm(nonnegative)
+    multipliers = np.linalg.norm(state - nonnegative)
+    dual = np.linalg.norm(nonnegative - previous) / max(multipliers, np.finfo(float).tiny)
+    if primal == 0.0 or dual == 0.0:
+        return 1.0
+    ratio = float(np.sqrt(primal / dual))
+    return 1.0 if 1 / _BALANCED < ratio < _BALANCED else min(max(ratio, 1 / 3), 3.0)
+
+
+def _nearest_spectral(
+    target: NDArray[np.float64], direction: NDArray[np.float64], total: int, n_vectors: int
+) -> tuple[NDArray[np.float64], int]:
+    """The nearest d d' + V diag(s) V' with V orthogonal to d, 0 <= s <= 1 and sum(s) = total; the next `n_vectors`.
+
+    Only eigenvalues above a threshold are kept, usually few. So only `n_vectors` of them are computed at first.
+    """
+    n = len(target)
+    pushed = _without_direction(target, direction)
+    while True:
+        whole = n_vectors > _LARGEST_PART * n
+        if whole:
+            values, vectors = scipy.linalg.eigh(pushed, driver="evd", check_finite=False)
+            values, vectors = values[1:], vectors[:, 1:]
+        else:
+            part = [n - n_vectors, n - 1]
+            values, vectors = scipy.linalg.eigh(pushed, subset_by_index=part, check_finite=False)
+        kept = _nearest_capped(values, total)
+        if whole or kept[0] == 0.0:
+            break
+        n_vectors *= 2
+    chosen = kept > 0.0
+    # A product with its own transpose is symmetric in every bit.
+    factor = vectors[:, chosen] * np.sqrt(kept[chosen])
+    nearest = np.outer(direction, direction)
+    nearest += factor @ factor.T
+    return nearest, int(1.2 * np.count_nonzero(chosen)) + 5
+
+
+def _nearest_capped(values: NDArray[np.float64], total: int) -> NDArray[np.float64]:
+    """The nearest numbers in [0, 1] that sum to `total`: all values are shifted by the same number, then clipped.
+
+    The sum decreases with the shift, linearly between the shifts at which a number reaches 0 or 1.
+    """
+    turns = np.sort(np.concatenate([values, values - 1.0]))
+    low, high = 0, len(turns) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if np.clip(values - turns[middle], 0.0, 1.0).sum() >= total:
+            low = middle
+        else:
+            high = middle
+    at_low, at_high = (float(np.clip(values - turns[place], 0.0, 1.0).sum()) for place in (low, high))
+    step = (at_low - total) / (at_low - at_high) if at_low > at_high else 0.0
+    shift = turns[low] + step * (turns[high] - turns[low])
+    capped: NDArray[np.float64] = np.clip(values - shift, 0.0, 1.0)
+    return capped
+
+
+def _upper_bound(problem: _Problem, multipliers: NDArray[np.float64]) -> float:
+    """An upper bound on <gain, X>, valid for any nonnegative multipliers."""
+    raised = problem.gain + multipliers
+    along = problem.direction @ raised @ problem.direction
+    return float(along) + _sum_of_largest(raised, problem.direction, problem.n_clusters - 1)
+
+
+# --- the complement of a direction -----------------------------------------------------------------------
+
+
+def _complement(direction: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.eye(len(direction)) - np.outer(direction, direction)
+
+
+def _off_direction(
+    matrix: NDArray[np.float64], direction: NDArray[np.float64], eigenvalue: float = 0.0
+) -> NDArray[np.float64]:
+    """The matrix on the complement of a direction, with the given eigenvalue along the direction."""
+    image = matrix @ direction
+    half = image - ((direction @ image + eigenvalue) / 2) * direction
+    crossed = np.outer(half, direction)
+    result: NDArray[np.float64] = matrix - crossed
+    result -= crossed.T
+    return result
+
+
+def _without_direction(matrix: NDArray[np.float64], direction: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The matrix on the complement of a direction; the direction becomes the eigenvector of the smallest eigenvalue."""
+    return _off_direction(matrix, direction, -1.0 - 2.0 * float(np.linalg.norm(matrix)))
+
+
+def _sum_of_largest(matrix: NDArray[np.float64], direction: NDArray[np.float64], count: int) -> float:
+    """The sum of the largest eigenvalues of a matrix on the complement of a direction."""
+    if count == 0:
+        return 0.0
+    n = len(matrix)
+    largest = scipy.linalg.eigvalsh(_without_direction(matrix, direction), subset_by_index=[n - count, n - 1])
+    return float(largest.sum())
+
+
+def _numbered_by_first(labels: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The same clusters, numbered in order of first appearance."""
+    _, first, label = np.unique(labels, return_index=True, return_inverse=True)
+    number: NDArray[np.int64] = np.argsort(np.argsort(first)).astype(np.int64)
+    return number[label]
+
+
+# --- checks ----------------------------------------------------------------------------------------------
+
+
+def _checked_affinity(affinity: ArrayLike) -> NDArray[np.float64]:
+    matrix = np.asarray(affinity, np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        raise SettingsError(f"expected an affinity of shape (rows, rows), but got shape {matrix.shape}")
+    bad = np.argwhere(~np.isfinite(matrix))
+    if len(bad):
+        i, j = bad[0].tolist()
+        raise SettingsError(
+            f"affinities must be finite, but that of rows {i} and {j} is {matrix[i, j]} "
+            f"({len(bad)} of {matrix.size} are not finite); leave such rows out"
+        )
+    unlike = np.abs(matrix - matrix.T)
+    i, j = (int(place) for place in np.unravel_index(np.argmax(unlike), matrix.shape))
+    if unlike[i, j] > 1e-8 * np.abs(matrix).max():
+        raise SettingsError(
+            f"an affinity must be symmetric, but rows {i} and {j} have {matrix[i, j]} one way "
+            f"and {matrix[j, i]} the other; use (affinity + affinity.T) / 2 if their mean is meant"
+        )
+    symmetric: NDArray[np.float64] = (matrix + matrix.T) / 2
+    return symmetric
+
+
+def _checked_weights(weights: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
+    if weights is None:
+        return np.ones(n_rows)
+    column = np.asarray(weights, np.float64)
+    if column.shape != (n_rows,):
+        raise SettingsError(f"expected {n_rows} weights, one per row, but got shape {column.shape}")
+    bad = np.flatnonzero(~(np.isfinite(column) & (column > 0)))
+    if len(bad):
+        raise SettingsError(
+            f"weights must be positive numbers, but row {bad[0]} has {column[bad[0]]}; leave such rows out"
+        )
+    return column
+
+
+def _check_settings(n_clusters: int, n_rows: int, tol: float, max_iter: int) -> None:
+    _check_n_clusters(n_clusters, n_rows)
+    if not tol > 0:
+        raise SettingsError(f"tol must be a positive number, but is {tol}")
+    if max_iter < 1:
+        raise SettingsError(f"max_iter must be at least 1, but is {max_iter}")
+
+
+def _check_n_clusters(n_clusters: int, n_rows: int) -> None:
+    if not 1 <= n_clusters <= n_rows:
+        raise SettingsError(f"n_clusters must be between 1 and the number of rows, {n_rows}, but is {n_clusters}")

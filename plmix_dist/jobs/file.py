@@ -1,0 +1,388 @@
+"""A job file: its keys, how it is read, and all its checks, which are made before anything starts.
+
+Everything that is wrong with a file is reported at once. Keys of models are made from the table of settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from plmix_dist.cluster.executor import bytes_of
+from plmix_dist.errors import JobError, PlmixError, SettingsError
+from plmix_dist.jobs.results import Work
+from plmix_dist.settings import (
+    BAYES_INITS,
+    INITS,
+    SETTINGS,
+    TASKS,
+    Kind,
+    flag,
+    nearest,
+    real,
+    settings_of,
+    shown,
+    whole,
+    word,
+)
+from plmix_dist.store.checkpoints import DEFAULT_KEPT, DEFAULT_SECONDS, Checkpoint
+from plmix_dist.store.location import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# --- keys --------------------------------------------------------------------------------------------------
+
+# Seconds of the longest wait; the clocks of the system take no number that is much larger.
+_LONGEST = 1e9
+
+
+class _Key(NamedTuple):
+    """One key of a job file, with its table, such as "model.components"."""
+
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    tasks: tuple[str, ...] = TASKS
+    required: bool = False
+    page: str = ""
+
+
+def _check_text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise SettingsError(f"{name} must be text, but is {shown(value, str)}")
+    return value
+
+
+def _check_texts(name: str, value: Any) -> list[str]:
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not listed or not all(isinstance(one, str) and one for one in listed):
+        raise SettingsError(f"{name} must be text or a list of texts, but is {shown(value)}")
+    return listed
+
+
+def _check_table(name: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+        raise SettingsError(f"{name} must be a table of texts, but is {shown(value)}")
+    return value
+
+
+def _check_address(name: str, value: Any) -> str:
+    if not _check_text(name, value).startswith(("http://", "https://")):
+        raise SettingsError(f"{name} must begin with http:// or https://, but is {shown(value, str)}")
+    return str(value)
+
+
+def _text(words: str = "text") -> Kind:
+    return Kind(words, _check_text)
+
+
+def _seconds(**bounds: float) -> Kind:
+    return real(**bounds)._replace(words="seconds")
+
+
+_FIRST = (
+    _Key("name", _text(), "plmix", "Name of the job, in logs and metrics."),
+    _Key("task", word(*TASKS), "fit", "What is computed."),
+    _Key("data.store", _text("path or URL"), None, "The store of rankings.", required=True),
+    _Key("data.sources", Kind("list of paths", _check_texts), None, "Files, globs or URLs that are read into the store "
+        "first; those it has already are left out. Without it the store must be there."),
+    _Key("data.format", _text(), "auto", "Format of the sources, as in `plmix ingest`."),
+    _Key("data.unranked", word("below", "absent"), None, "What unlisted items mean in the sources."),
+    _Key("data.on_error", word("raise", "drop", "quarantine"), "raise", "What becomes of bad rows."),
+    _Key("data.merge", flag, False, "Whether equal rows become one."),
+    _Key("data.columns", Kind("table", _check_table), None, "The column of each role, such as `{id = \"ballot\"}`."),
+    _Key("data.delimiter", _text(), None, "Delimiter of text."),
+    _Key("data.covariates", _text("path"), None, "Columns of persons, on which shares depend: .npy or CSV.", ("fit",)),
+    _Key("model.seed", whole(0), 0, "Random seed."),
+)  # fmt: skip
+_LAST = (
+    _Key("start.warm", flag, True, "Whether to begin at the last model if rankings were added.", ("fit", "bayes")),
+    _Key("cluster.scheduler", _text("address"), None, "A Dask scheduler. Without it and workers: one process."),
+    _Key("cluster.workers", whole(1), None, "Worker processes of a cluster on this machine."),
+    _Key("cluster.threads", whole(1), None, "Threads per worker."),
+    _Key("cluster.memory", _text(), None, "Memory per worker, such as \"2GB\"."),
+    _Key("cluster.tls_ca", _text("path"), None, "Certificate authority of the scheduler."),
+    _Key("cluster.tls_cert", _text("path"), None, "Certificate to show to the scheduler."),
+    _Key("cluster.tls_key", _text("path"), None, "Key of that certificate."),
+    _Key("outputs.folder", _text("path"), None, "Folder for everything the job writes.", required=True),
+    _Key("outputs.memberships", flag, False, "Whether to write the membership of every ranking."),
+    _Key("outputs.report", flag, False, "Whether to write a report.", page="report"),
+    _Key("outputs.metrics", _text("path"), None, "File of metrics for the textfile collector of Prometheus."),
+    _Key("checkpoint.folder", _text("path or URL"), None, "Where the state is saved; else in `outputs.folder`."),
+    _Key("checkpoint.every", _seconds(at_least=0), DEFAULT_SECONDS, "Fewest seconds between two saves; 0 for every "
+        "pass."),
+    _Key("checkpoint.keep", whole(1), DEFAULT_KEPT, "How many checkpoints are kept."),
+    _Key("limits.seconds", _seconds(above=0, at_most=_LONGEST), None, "The job saves its state and stops after this "
+        "time."),
+    _Key("hooks.command", Kind("list of words", _check_texts), None, "A command that is run at the end, with the "
+        "summary on stdin."),
+    _Key("hooks.url", Kind("URL", _check_address), None, "An address that the summary is posted to at the end, as "
+        "JSON."),
+    _Key("hooks.timeout", _seconds(above=0, at_most=_LONGEST), 30.0, "How long a hook may take."),
+)  # fmt: skip
+_OF_SETTINGS = tuple(
+    _Key(
+        setting.key,
+        # The folder of a model is text here; whether it is there is checked with the other places.
+        setting.kind if setting.name != "init" else setting.kind._replace(check=_check_text),
+        list(setting.default) if isinstance(setting.default, range | tuple) else setting.default,
+        setting.help,
+        setting.tasks,
+        setting.required,
+        setting.page,
+    )
+    for setting in sorted(SETTINGS, key=lambda setting: setting.table)
+    if setting.text is not None
+)
+KEYS = (*_FIRST, *_OF_SETTINGS, *_LAST)
+_BY_NAME = {key.name: key for key in KEYS}
+_TABLES = tuple(dict.fromkeys(name.split(".")[0] for name in _BY_NAME if "." in name))
+# Keys whose values are paths; relative ones are below the folder of the job file.
+_FILES = ("data.covariates", "cluster.tls_ca", "cluster.tls_cert", "cluster.tls_key")
+_PATHS = (*_FILES, "data.store", "data.sources", "outputs.folder", "outputs.metrics", "checkpoint.folder")
+
+
+@cache
+def _keys_of(task: str) -> dict[str, _Key]:
+    """The keys of a task by name; a key may have another kind of value or default for another task."""
+    return {key.name: key for key in KEYS if task in key.tasks}
+
+
+# --- jobs --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked job: the value of every key, with absolute paths; None for keys of other tasks.
+
+    Examples
+    --------
+    >>> from plmix_dist.jobs.file import _job_of
+    >>> _ = plm.simulate(tmp / "ballots", n_rankings=10, n_items=3)
+    >>> job = _job_of({"data": {"store": "ballots"}, "model": {"components": 2}, "outputs": {"folder": "out"}}, tmp)
+    >>> job["model.components"], job["checkpoint.every"]
+    (2, 30.0)
+    """
+
+    values: dict[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    @property
+    def folder(self) -> Path:
+        """The folder for everything the job writes."""
+        return Path(self["outputs.folder"])
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where and how often the state is saved."""
+        place = self["checkpoint.folder"] or str(self.folder / "checkpoints")
+        return Checkpoint(place, self["checkpoint.every"], self["checkpoint.keep"])
+
+    @property
+    def work(self) -> Work:
+        """What is computed: the same as a verb computes with these settings."""
+        settings = {
+            name: self[setting.key] for name, setting in settings_of(self["task"]).items() if setting.text is not None
+        }
+        return Work(self["task"], settings, self["model.seed"], self["data.covariates"])
+
+
+def read_job(path: str | os.PathLike[str], *, cluster: dict[str, Any] | None = None) -> Job:
+    """Read a job file (TOML), or the `job.json` of an output folder; a JobError names everything that is wrong.
+
+    `cluster` replaces its table [cluster].
+    """
+    file = Path(path).absolute()
+    written = file.suffix == ".json"
+    try:
+        given = json.loads(file.read_bytes()) if written else tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise JobError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise JobError(f"{file} is not valid: {error}") from None
+    if cluster is not None and isinstance(given, dict):
+        given["cluster"] = cluster
+    try:
+        return _job_of(given, file.parent, typed=not written)
+    except JobError as error:
+        raise JobError(f"{file}: {error}") from None
+
+
+def _job_of(given: Any, folder: Path, *, typed: bool = True) -> Job:
+    """The job that tables of values describe; relative paths are below `folder`.
+
+    `typed`: people wrote the values, so one that is there was meant, even if it is a default.
+    """
+    faults: list[str] = []
+    flat = dict(_flat(given, faults))
+    if flat.get("model.method") in TASKS:
+        task = flat.pop("model.method")
+        faults.append(
+            f'the kind of work is a key of its own now: write task = "{task}" above all tables, and leave method out '
+            "of [model]"
+        )
+        flat.setdefault("task", task)
+    task = flat.get("task")
+    keys = _keys_of(task) if task in TASKS else _keys_of(TASKS[0])
+    values: dict[str, Any] = {}
+    for name in _BY_NAME:
+        try:
+            values[name] = _value_of(name, keys, flat.get(name), task)
+        except SettingsError as error:
+            faults.append(str(error))
+            values[name] = keys[name].default if name in keys else None
+    for name in (*_PATHS, "start.init") if _begins_at_model(values) else _PATHS:
+        try:
+            values[name] = _absolute(values[name], folder)
+        except RuntimeError as error:  # there is no such user
+            faults.append(f"{name} is not a path: {error}")
+            values[name] = None
+    job = Job(values)
+    faults += _faults_together(job, [name for name in flat if typed])
+    if faults:
+        many = f"{len(faults)} things are wrong with this job" if len(faults) > 1 else "this job is wrong"
+        raise JobError(f"{many}:\n" + "\n".join(f"  {fault}" for fault in faults))
+    return job
+
+
+def _value_of(name: str, keys: dict[str, _Key], given: Any, task: Any) -> Any:
+    """The checked value of a key, or its default; None if it belongs to other tasks than that of the job."""
+    key = keys.get(name)
+    if key is None:
+        if given is not None and task in (None, *TASKS):
+            owners = " or ".join(f'"{one}"' for one in TASKS if name in _keys_of(one))
+            raise SettingsError(
+                f'{name} belongs to task = {owners}, and this is a job with "{task or TASKS[0]}"; leave it out'
+            )
+        return None
+    if given is not None:
+        return key.kind.check(name, given)
+    if key.required:
+        raise SettingsError(f"{name} is missing: {key.help[0].lower()}{key.help[1:].rstrip('.')}")
+    return key.default
+
+
+def _flat(given: Any, faults: list[str]) -> Iterator[tuple[str, Any]]:
+    """Values by their full names; names that are not known are faults."""
+    top = [name for name in _BY_NAME if "." not in name]
+    if not isinstance(given, dict):
+        faults.append(f"a job is a table of tables, but this is {shown(given)}")
+        return
+    for name, value in given.items():
+        if name in _BY_NAME:
+            yield name, value
+        elif name in _TABLES and isinstance(value, dict):
+            for key, entry in value.items():
+                full = f"{name}.{key}"
+                if full in _BY_NAME:
+                    yield full, entry
+                else:
+                    known = [one.split(".")[1] for one in _BY_NAME if one.startswith(f"{name}.")]
+                    faults.append(f"[{name}] has no key {key!r}{nearest(key, known)}")
+        elif name in _TABLES:
+            faults.append(f"{name} must be a table, [{name}], but is {shown(value)}")
+        else:
+            faults.append(f"there is no table or key {name!r}{nearest(name, (*_TABLES, *top))}")
+
+
+def _absolute(value: Any, folder: Path) -> Any:
+    if isinstance(value, list):
+        return [_absolute(one, folder) for one in value]
+    if not isinstance(value, str) or "://" in value:
+        return value
+    return str(folder / Path(value).expanduser())
+
+
+def _inits(values: dict[str, Any]) -> tuple[str, ...]:
+    return BAYES_INITS if values["task"] == "bayes" else INITS
+
+
+def _begins_at_model(values: dict[str, Any]) -> bool:
+    """Whether start.init is the folder of a model."""
+    return values["start.init"] not in (None, *_inits(values))
+
+
+# --- faults of values that are right one by one ------------------------------------------------------------
+
+
+def _faults_together(job: Job, typed: list[str]) -> Iterator[str]:
+    """What is wrong with values together, and with what they refer to."""
+    for name in ("outputs.folder", "outputs.metrics"):
+        if job[name] is not None and "://" in job[name]:
+            yield f"{name} must be a path on this machine; checkpoint.folder may be a URL"
+    yield from _faults_of_places(job)
+    for name in _FILES:
+        if job[name] is not None and not Path(job[name]).is_file():
+            yield f"{name}: there is no file {job[name]}"
+    yield from _faults_of_cluster(job)
+    yield from _faults_of_store(job)
+    yield from _faults_of_init(job)
+    if job["model.components"] is not None:
+        try:
+            job.work.checked([name for name, setting in settings_of(job["task"]).items() if setting.key in typed])
+        except SettingsError as error:
+            yield str(error)
+
+
+def _faults_of_places(job: Job) -> Iterator[str]:
+    """Places that are written to, and lie in each other's way."""
+    folder, store, saved = (
+        None if job[name] is None else os.path.realpath(job[name]) if "://" not in job[name] else job[name]
+        for name in ("outputs.folder", "data.store", "checkpoint.folder")
+    )
+    init = job["start.init"]
+    if folder is not None and init is not None and os.path.realpath(init) == f"{folder}/model":
+        yield "start.init must not be the model that this job writes; start.warm begins there if rankings were added"
+    if folder is not None and store is not None and f"{folder}/".startswith(f"{store}/"):
+        yield f"outputs.folder must not be in the store, {store}; choose a folder beside it"
+    if saved is not None and saved in (folder, store):
+        yield f"checkpoint.folder must be a folder of its own, but others are written to {saved}"
+
+
+def _faults_of_cluster(job: Job) -> Iterator[str]:
+    if job["cluster.scheduler"] is not None and job["cluster.workers"] is not None:
+        yield "cluster.scheduler and cluster.workers exclude each other"
+    tls = [job[f"cluster.tls_{part}"] for part in ("ca", "cert", "key")]
+    if any(tls) and not (all(tls) and job["cluster.scheduler"]):
+        yield "cluster.tls_ca, tls_cert and tls_key belong together, and to cluster.scheduler"
+    if job["cluster.memory"] is not None:
+        try:
+            bytes_of(job["cluster.memory"])
+        except SettingsError as error:
+            yield f"cluster.memory: {error}"
+
+
+def _faults_of_store(job: Job) -> Iterator[str]:
+    if job["data.sources"] is not None or job["data.store"] is None:
+        return
+    try:
+        found = Location.of(job["data.store"]).exists("manifest.json")
+    except (PlmixError, OSError) as error:
+        yield f"data.store: {error}"
+    else:
+        if not found:
+            yield f"data.store: there is no store at {job['data.store']}; name data.sources to make it"
+
+
+def _faults_of_init(job: Job) -> Iterator[str]:
+    if not _begins_at_model(job.values):
+        return
+    init, known = job["start.init"], _inits(job.values)
+    try:
+        found = Location.of(init).exists("model.json")
+    except (PlmixError, OSError) as error:
+        yield f"start.init: {error}"
+    else:
+        if not found:
+            word_given = Path(init).name
+            expected = f"{', '.join(known)} or the folder of a model"
+            yield f"start.init must be {expected}, but is {word_given!r}{nearest(word_given, known)}"

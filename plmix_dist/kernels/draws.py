@@ -1,0 +1,254 @@
+"""The sums of a Gibbs sweep over a block: wins, and exponentials, with everything hidden drawn at given parameters.
+
+Three things are hidden (Mollica & Tardella 2017): the component of each person; the order of tied items; and for every
+choice an exponential number whose rate is the sum of worths on offer. All are drawn here. Given them, worths are
+independent gamma numbers, and all that is needed of the rows are sums with the shapes of MM's.
+
+A row of weight w stands for w persons: their components are multinomial, and the sum of exponentials of those in one
+component is a gamma number. With groups all rows of a person share one component, and a row of weight w was given w
+times. Tied rows are drawn one copy at a time, because each copy has an order of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plmix_dist.errors import NonFiniteError
+from plmix_dist.kernels.em_pass import (
+    EmStatistics,
+    PassSums,
+    memberships_at,
+    pass_sums,
+    spread_below,
+    statistics_at,
+    statistics_of,
+)
+from plmix_dist.kernels.loading import Kernel
+from plmix_dist.kernels.memberships import Memberships
+from plmix_dist.kernels.pairs import persons_of, without_ties
+from plmix_dist.kernels.prepared import (
+    Prepared,
+    Rows,
+    Slots,
+    Workspace,
+    logs_of,
+    pointers,
+    probabilities_of,
+    rows_of,
+    run_over,
+)
+from plmix_dist.kernels.tied_rows import TiedRows
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.ties import unorder_last_ties
+
+
+class SweepSums(NamedTuple):
+    """Sums over rows. The sums of two blocks can be added."""
+
+    # (): the log-likelihood of the rows at the parameters, with nothing hidden given.
+    log_likelihood: NDArray[np.float64]
+    # (n_components,): how many persons were drawn into each component.
+    shares: NDArray[np.float64]
+    # (n_components, n_items): the choices that each item won.
+    wins: NDArray[np.float64]
+    # (n_components, n_items): the sums of exponentials of all choices that offered an item, times its worth. The
+    # worths cancel: whatever constant the log-worths of a component were given with, these are the same.
+    offers: NDArray[np.float64]
+
+
+class RandomNumbers(NamedTuple):
+    """What a sweep is drawn with."""
+
+    # (n_rows,) or 0: One per row, which decides its component.
+    uniforms: NDArray[np.float64] | int
+    # (n_rows,) or 0: The component of each row where it was drawn already.
+    given: NDArray[np.int32] | int
+    # (n_choices,): one per choice, row by row: means of as many exponential numbers as the row has weight.
+    exponentials: NDArray[np.float64]
+
+
+class _Drawn(NamedTuple):
+    """Rows with everything but the exponentials drawn: no ties, one component (n_rows,) each, weights as counts."""
+
+    block: RankingBlock
+    components: NDArray[np.int32]
+
+
+_add_draws = Kernel("add_draws", Rows, Prepared, Slots, PassSums, RandomNumbers)
+
+
+def sweep_sums(block: RankingBlock, params: Prepared, rng: np.random.Generator) -> SweepSums:
+    """The sums of a block, everything hidden drawn; weights are whole numbers. `plain_sweep_sums` specifies them.
+
+    Examples
+    --------
+    >>> from plmix_dist.kernels import prepare
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block = RankingBlock.from_array([[0, 1, 2]] * 30 + [[2, 1, 0]] * 10)
+    >>> params = prepare(np.array([[9.0, 0.0, -9.0], [-9.0, 0.0, 9.0]]), np.log([0.5, 0.5]))
+    >>> found = sweep_sums(block, params, np.random.default_rng(0))
+    >>> found.shares.tolist(), found.wins.tolist()
+    ([30.0, 10.0], [[30.0, 30.0, 0.0], [0.0, 10.0, 10.0]])
+    """
+    if block.weights is None and block.groups is None and not block.has_ties:
+        block = block if block.tied is None else block.replace(tied=None)
+        random = RandomNumbers(rng.random(block.n_rankings), 0, rng.standard_exponential(_n_choices(block).sum()))
+        return _summed(block, params, random)
+    block = unorder_last_ties(block)
+    at = memberships_at(block, params)
+    shares, entries = _memberships_drawn(block, at, rng)
+    drawn = _orders_drawn(block, params, entries, rng)
+    found = _summed(drawn.block, params, RandomNumbers(0, drawn.components, _mean_exponentials(drawn.block, rng)))
+    log_likelihood = np.array((at.weights * at.log_likelihoods).sum())
+    if not np.isfinite(log_likelihood):
+        raise NonFiniteError("the log-likelihood is not finite")
+    return found._replace(log_likelihood=log_likelihood, shares=shares)
+
+
+class _Entries(NamedTuple):
+    """Members of components: the row (n_entries,) of each, its component, and how many copies of the row it has."""
+
+    rows: NDArray[np.int64]
+    components: NDArray[np.int64]
+    counts: NDArray[np.float64]
+
+
+def _memberships_drawn(
+    block: RankingBlock, at: Memberships, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], _Entries]:
+    """How many persons each component has, and which rows."""
+    if block.groups is None:
+        counts = rng.multinomial(at.weights.astype(np.int64), at.posteriors)
+        rows, components = np.nonzero(counts)
+        return counts.sum(axis=0).astype(np.float64), _Entries(
+            rows, components, counts[rows, components].astype(np.float64)
+        )
+    chosen = _components_drawn(at.posteriors, rng)
+    shares = np.bincount(chosen, minlength=at.posteriors.shape[1]).astype(np.float64)
+    rows = np.flatnonzero(block.row_weights > 0)
+    return shares, _Entries(rows, chosen[at.person[rows]], block.row_weights[rows])
+
+
+def _orders_drawn(block: RankingBlock, params: Prepared, entries: _Entries, rng: np.random.Generator) -> _Drawn:
+    """The entries as rows, tied items in an order drawn given the component. Copies of a tied row are drawn apart."""
+    rows, components, counts = entries
+    tied_rows = TiedRows.of(block)
+    if tied_rows is not None:
+        is_tied = np.isin(rows, tied_rows.numbers)
+        copies = np.where(is_tied, counts, 1.0).astype(np.int64)
+        counts = np.repeat(np.where(is_tied, 1.0, counts), copies)
+        rows, components = np.repeat(rows, copies), np.repeat(components, copies)
+    taken = block.replace(ids=None, groups=None).take(rows).replace(weights=counts)
+    ties = None if tied_rows is None else TiedRows.of(taken)
+    taken = taken.replace(tied=None) if ties is None else _with_orders(taken, ties, params, components, rng)
+    return _Drawn(taken, components.astype(np.int32))
+
+
+def _components_drawn(posteriors: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """(n_persons,): one component of each person, from its posterior (n_persons, n_components)."""
+    reached = np.cumsum(posteriors, axis=1)
+    return np.argmax(reached > rng.random(len(reached))[:, None] * reached[:, -1:], axis=1)
+
+
+def _with_orders(
+    block: RankingBlock, ties: TiedRows, params: Prepared, components: NDArray[np.int64], rng: np.random.Generator
+) -> RankingBlock:
+    """The block with an order drawn for every tie, given the component (n_rankings,) of each row."""
+    items = block.items.copy()
+    is_tied = np.zeros(block.n_rankings, np.bool_)
+    is_tied[ties.numbers] = True
+    items[np.repeat(is_tied, block.n_listed)] = ties.drawn(params, components[ties.numbers], rng)
+    return block.replace(items=items, tied=None)
+
+
+def _mean_exponentials(block: RankingBlock, rng: np.random.Generator) -> NDArray[np.float64]:
+    """(n_choices,): means of exponential numbers, as many as the row of the choice has weight."""
+    weights = np.repeat(block.row_weights, _n_choices(block))
+    found: NDArray[np.float64] = rng.standard_gamma(weights) / weights
+    return found
+
+
+def _n_choices(block: RankingBlock) -> NDArray[np.int64]:
+    """(n_rankings,): the choices of each row; the last of all items on offer is left over, and wins nothing."""
+    n_ordered = block.n_ordered.astype(np.int64)
+    return n_ordered - ((block.n_ordered == block.n_listed) & ~block.below)
+
+
+def _summed(block: RankingBlock, params: Prepared, random: RandomNumbers) -> SweepSums:
+    """Run the kernel over all rows."""
+    workspace = Workspace.of_thread()
+    rows = rows_of(block, params.width, workspace)
+    probabilities = probabilities_of(rows.n_rows, workspace)
+    sums = pass_sums(probabilities, None, params, workspace)
+    run_over(_add_draws, rows, params, workspace, sums, random)
+    if block.below.any():
+        spread_below(workspace.pointers_of(params), pointers(sums))
+    log_likelihood = logs_of(probabilities).sum() if isinstance(random.given, int) else 0.0
+    found = statistics_of(np.array(log_likelihood), sums.sums.array, np.zeros(0), params)
+    return SweepSums(found.log_likelihood, found.shares, found.wins, found.expected_wins)
+
+
+# The statistics of an EM pass with memberships that are drawn: every person belongs to one component.
+
+# Whole weights up to this are numbers of persons, each of whom is drawn. Above it float64 has no fractions.
+_MOST_PERSONS = float(1 << 53)
+
+
+def drawn_statistics(
+    block: RankingBlock, current: Prepared, frozen: Prepared | None, rng: np.random.Generator
+) -> EmStatistics:
+    """The statistics of a block, with rates, at memberships drawn from the posteriors.
+
+    The log-likelihood is exact. Shares, wins and rates are those of the drawn clusters. The same random numbers give
+    the same clusters, whatever the current parameters are, if those that give the posteriors are frozen.
+    """
+    block = without_ties(block)
+    at = persons_of(block, current if frozen is None else frozen)
+    drawn = _drawn_memberships(at.posteriors, at.weights, rng)
+    log_likelihood = float((at.weights * at.log_likelihoods).sum())
+    sums = statistics_at(block, current, drawn[at.person], log_likelihood, with_rates=True)
+    return sums._replace(shares=(at.weights[:, None] * drawn).sum(axis=0))
+
+
+def _drawn_memberships(
+    posteriors: NDArray[np.float64], weights: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """(n_persons, n_components): the share of each person's weight that falls to each component.
+
+    A whole weight above 1 stands for this many persons, who are drawn one by one. Any other weight falls to one
+    component as a whole. Posteriors are (n_persons, n_components), weights (n_persons,).
+
+    Examples
+    --------
+    >>> _drawn_memberships(np.array([[0.5, 0.5]] * 2), np.array([4.0, 2.5]), np.random.default_rng(1)).tolist()
+    [[0.25, 0.75], [0.0, 1.0]]
+    """
+    n_persons, n_components = posteriors.shape
+    drawn = np.zeros((n_persons, n_components))
+    # One number for every person, whatever its weight: what one person draws does not depend on the weights of others.
+    numbers = rng.random((n_persons,))
+    chosen = (np.cumsum(posteriors[:, :-1], axis=1) <= numbers[:, None]).sum(axis=1)
+    drawn[np.arange(n_persons), chosen] = 1.0
+    several = np.flatnonzero((weights > 1) & (weights < _MOST_PERSONS) & (weights == np.floor(weights)))
+    if len(several):
+        persons = weights[several]
+        drawn[several] = rng.multinomial(persons.astype(np.int64), posteriors[several]) / persons[:, None]
+    return drawn
+
+
+# One linear extension per row with ties, drawn from the current fit: first a component per person, then an order.
+
+
+def draw_extensions(block: RankingBlock, params: Prepared, rng: np.random.Generator) -> tuple[RankingBlock, float]:
+    """The block with an order drawn for every tie, and the log-likelihood of the block with its ties."""
+    block = unorder_last_ties(block)
+    ties = TiedRows.of(block)
+    at = memberships_at(block, params)
+    log_likelihood = float((at.weights * at.log_likelihoods).sum())
+    if ties is None:
+        return block.replace(tied=None), log_likelihood
+    chosen = _components_drawn(at.posteriors, rng)
+    return _with_orders(block, ties, params, chosen[at.person], rng), log_likelihood

@@ -1,0 +1,165 @@
+"""The observed information of a block: minus the second derivatives of its log-likelihood.
+
+For a row with posteriors q let s_k be its score under component k (wins less expected wins), and C_k the variance of
+its choices, summed over them. Then the information in the log-worths is
+
+    sum over k of q_k (C_k - s_k s_k')  in the blocks on the diagonal,  plus  q_k q_j s_k s_j'  in every block (k, j);
+
+between the log-worths of k and the log-share of j it is q_k s_k (q_j - [j = k]), and between log-shares
+beta - beta beta' - q + q q' (the first two terms of matrices diag(beta) and so on).
+With groups the same holds for persons: their scores and variances are those of their rows, times weights, added up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plmix_dist.kernels.loading import Kernel
+from plmix_dist.kernels.memberships import memberships, padded_posteriors, row_logs
+from plmix_dist.kernels.prepared import Prepared, Room, Rows, Slots, Workspace, rows_of, run_over
+from plmix_dist.rankings import RankingBlock
+
+
+class Information(NamedTuple):
+    """Sums over rows. The information of two blocks can be added."""
+
+    # (d, d): with d = n_components * n_items + n_components: log-worths component by component, then log-shares.
+    observed: NDArray[np.float64]
+    # (n_components, n_items, n_items): the sums of q_k C_k: what the information in the log-worths would be if the
+    # components of rows were known.
+    complete: NDArray[np.float64]
+
+
+class InformationSums(NamedTuple):
+    """Posteriors, what is added up, and working memory for the place of each item in one row."""
+
+    posteriors: NDArray[np.float64] | int
+    own: NDArray[np.float64] | int
+    shared: NDArray[np.float64] | int
+    scores: NDArray[np.float64] | int
+    places: Room | int
+    padded: int
+
+
+_add_information = Kernel("add_information", Rows, Prepared, Slots, InformationSums)
+
+
+# The kernel leaves out posteriors below 1e-6. A second call has them times this, and its sums are divided by it.
+_SCALED_UP = 2.0**40
+_LEFT_OUT = 1e-6
+
+
+def information(block: RankingBlock, params: Prepared) -> Information:
+    """The information of a block without ties at given parameters. Rows of a group are one person.
+
+    Examples
+    --------
+    >>> from plmix_dist.kernels import prepare
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block = RankingBlock.from_array([[1, 0]])
+    >>> information(block, prepare(np.zeros((1, 2)), np.zeros(1))).complete.tolist()
+    [[[0.25, -0.25], [-0.25, 0.25]]]
+    """
+    persons = None if block.groups is None else memberships(block, row_logs(block, params), params)
+    given = None if persons is None else persons.by_row
+    posteriors, scores, complete = _choice_sums(block, params, given)
+    if persons is not None:  # the score of a person is the sum of those of the rows
+        scores *= block.row_weights[:, None, None]
+        scores = np.add.reduceat(scores, np.flatnonzero(block.group_starts), axis=0)
+        observed = _observed(scores, persons.posteriors, persons.weights, complete, params)
+        return Information(observed, complete)
+    return Information(_observed(scores, posteriors, block.row_weights, complete, params), complete)
+
+
+class _ChoiceSums(NamedTuple):
+    """What the choices of a block give."""
+
+    # (n_rankings, n_components)
+    posteriors: NDArray[np.float64]
+    # (n_rankings, n_components, n_items): q_k s_k of each row, not weighted.
+    scores: NDArray[np.float64]
+    # (n_components, n_items, n_items): the sum of w q_k C_k.
+    complete: NDArray[np.float64]
+
+
+def _choice_sums(block: RankingBlock, params: Prepared, posteriors: NDArray[np.float64] | None = None) -> _ChoiceSums:
+    """Scores of rows and variances of choices, at given posteriors (n_rankings, n_components) or those of the rows.
+
+    Rankings have no ties; groups are ignored.
+    """
+    n_items, n_components = params.n_items, params.n_components
+    padded = -(-n_items // 4) * 4
+    own = np.zeros((n_components, n_items))
+    shared = np.zeros((n_components, n_items, padded))
+    scores = np.zeros((block.n_rankings, n_components, n_items))
+    workspace = Workspace.of_thread()
+    rows = rows_of(block, params.width, workspace)
+    if posteriors is None:
+        posteriors = padded_posteriors(rows, params, workspace)[1][:, :n_components]
+    posteriors = np.ascontiguousarray(posteriors)
+    places = workspace.empty("places", padded)
+    sums = InformationSums(posteriors, own, shared, scores, places, padded)
+    run_over(_add_information, rows, params, workspace, sums)
+    return _ChoiceSums(posteriors, scores, _complete(own, shared[:, :, :n_items], params))
+
+
+def all_choice_sums(block: RankingBlock, params: Prepared, posteriors: NDArray[np.float64]) -> _ChoiceSums:
+    """As `_choice_sums`, which leaves out posteriors (n_rankings, n_components) below 1e-6; here none is left out.
+
+    All count that float64 can add to the others.
+    """
+    _, scores, complete = _choice_sums(block, params, posteriors)
+    small = posteriors < _LEFT_OUT
+    rows = np.flatnonzero(small.any(axis=1))
+    if len(rows):
+        scaled = np.where(small[rows], posteriors[rows] * _SCALED_UP, 0.0)
+        added = _choice_sums(block.take(rows), params, scaled)
+        scores[rows] += added.scores / _SCALED_UP
+        complete += added.complete / _SCALED_UP
+    return _ChoiceSums(posteriors, scores, complete)
+
+
+def _observed(
+    scores: NDArray[np.float64],
+    posteriors: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    complete: NDArray[np.float64],
+    params: Prepared,
+) -> NDArray[np.float64]:
+    """(d, d): the information, from the scores q s of all rows, their posteriors and weights."""
+    n_rows, n_components, n_items = scores.shape
+    n_worths = n_components * n_items
+    roots = np.sqrt(weights)
+    total = np.empty((n_worths + n_components,) * 2)
+    flat = scores.reshape(n_rows, n_worths)
+    # Products of a matrix with its own transpose: BLAS forms half of each.
+    weighted = posteriors * weights[:, None]
+    across = flat.T @ weighted
+    rooted = flat * roots[:, None]
+    total[:n_worths, :n_worths] = rooted.T @ rooted
+    for k in range(n_components):
+        place = slice(k * n_items, (k + 1) * n_items)
+        held = posteriors[:, k] > 0
+        per_root = np.divide(1.0, np.sqrt(posteriors[:, k]), out=np.zeros(n_rows), where=held)
+        missing = rooted[:, place] * per_root[:, None]
+        total[place, place] += complete[k] - missing.T @ missing
+        across[place, k] -= weights @ flat[:, place]
+    total[:n_worths, n_worths:] = across
+    total[n_worths:, :n_worths] = across.T
+    shares = (params.share_mantissas * 2.0**params.share_exponents)[:n_components]
+    expected = (np.diag(shares) - np.outer(shares, shares)) * weights.sum()
+    total[n_worths:, n_worths:] = expected - np.diag(weighted.sum(axis=0)) + posteriors.T @ weighted
+    return total
+
+
+def _complete(own: NDArray[np.float64], shared: NDArray[np.float64], params: Prepared) -> NDArray[np.float64]:
+    """The variances of choices, from the sums of expected wins and of the choices that two items share."""
+    n_components, n_items = own.shape
+    worths = params.worths.reshape(n_items, params.width)[:, :n_components].T
+    between = shared * worths[:, None, :]
+    complete: NDArray[np.float64] = -(between + between.transpose(0, 2, 1))
+    complete[:, np.arange(n_items), np.arange(n_items)] += own
+    return complete

@@ -1,0 +1,134 @@
+"""Pairwise wins: how often each item was ranked before each other, by component."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plmix_dist.errors import SettingsError
+from plmix_dist.kernels.em_pass import memberships_at, row_posteriors
+from plmix_dist.kernels.loading import Kernel
+from plmix_dist.kernels.memberships import Memberships
+from plmix_dist.kernels.prepared import Prepared, Room, Rows, Workspace, pointers, rows_of
+from plmix_dist.kernels.tied_rows import TiedRows
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.ties import unorder_last_ties
+
+
+class WinSums(NamedTuple):
+    """Memberships, the number of the last row that listed each item, and the wins being added up."""
+
+    memberships: NDArray[np.float64]
+    listed: Room
+    wins: NDArray[np.float64]
+    n_components: int
+    n_items: int
+
+
+_count_wins = Kernel("count_wins", Rows, WinSums)
+
+
+def pairwise_wins(block: RankingBlock, memberships: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n_components, n_items, n_items): entry [k, i, j] adds w q wherever i is ranked before j.
+
+    An ordered item is before every item on offer that is not ordered, listed or not. `memberships` q are
+    (n_rankings, n_components): probabilities, or 0 and 1 for clusters.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> pairwise_wins(RankingBlock.from_array([[1, 0]]), np.ones((1, 1))).tolist()
+    [[[0.0, 0.0], [1.0, 0.0]]]
+    """
+    n_components, n_items = memberships.shape[1], block.n_items
+    wins = np.zeros((n_components, n_items, n_items))
+    given = np.ascontiguousarray(memberships, np.float64)
+    workspace = Workspace.of_thread()
+    rows = rows_of(block, 1, workspace)
+    listed = workspace.zeros("listed", n_items, np.int32)
+    _count_wins(pointers(rows), pointers(WinSums(given, listed, wins, n_components, n_items)))
+    return wins
+
+
+# Pairwise wins weighted by posteriors: what M-steps need that break rankings into pairs, in one pass.
+
+
+class PairStatistics(NamedTuple):
+    """Sums over rows. The statistics of two blocks can be added."""
+
+    # (): of the rows, at the parameters that gave the posteriors.
+    log_likelihood: NDArray[np.float64]
+    # (n_components,): sum of weight times posterior, over persons.
+    shares: NDArray[np.float64]
+    # (n_components, n_items, n_items): entry [k, i, j] is the sum of weight times posterior over all rows that rank i
+    # before j.
+    wins: NDArray[np.float64]
+
+
+def pair_statistics(block: RankingBlock, current: Prepared, frozen: Prepared | None = None) -> PairStatistics:
+    """The pairwise wins of a block, weighted by the posteriors at the current parameters, or at `frozen` ones.
+
+    An ordered item wins against every item on offer that comes after it or is not ordered. All rows of a group have the
+    posterior of their person.
+    """
+    block = without_ties(block)
+    at = persons_of(block, current if frozen is None else frozen)
+    return PairStatistics(
+        np.array((at.weights * at.log_likelihoods).sum()),
+        (at.weights[:, None] * at.posteriors).sum(axis=0),
+        pairwise_wins(block, at.by_row),
+    )
+
+
+def without_ties(block: RankingBlock) -> RankingBlock:
+    """The block, ties in last place unordered; an error if others are left."""
+    if not block.has_ties:
+        return block
+    block = unorder_last_ties(block)
+    if TiedRows.of(block) is not None:
+        raise SettingsError('this M-step takes rankings without ties; choose m_step="mm", or ties="expand"')
+    return block
+
+
+def persons_of(block: RankingBlock, params: Prepared) -> Memberships:
+    """The membership of every person: of every row, if there are no groups."""
+    if block.groups is not None:
+        return memberships_at(block, params)
+    log_likelihoods, posteriors = row_posteriors(block, params)
+    return Memberships(log_likelihoods, block.row_weights, posteriors, np.arange(block.n_rankings))
+
+
+# How surprising each item's place is: the pairs it lost beyond what one model for all rankings expects.
+
+
+class Surprises(NamedTuple):
+    """Log-worths, and the surprises being added up."""
+
+    log_worths: NDArray[np.float64]
+    surprises: NDArray[np.float64]
+
+
+_add_surprises = Kernel("add_surprises", Rows, Surprises)
+
+
+def place_surprises(block: RankingBlock, log_worths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(total listed,): for each listed item, how many listed items stand before it, less the number expected.
+
+    Only pairs whose order the row gives count. Item j is expected before i with probability
+    worth_j / (worth_i + worth_j), whatever else was on offer, so that what was offered leaves no trace.
+    `log_worths` are (n_items,).
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings import RankingBlock
+    >>> block = RankingBlock.from_array([[2, 0]], n_items=3, unranked="absent")
+    >>> place_surprises(block, np.zeros(3)).tolist()
+    [-0.5, 0.5]
+    """
+    surprises = np.zeros(len(block.items))
+    rows = rows_of(block, 1, Workspace.of_thread())
+    held = np.ascontiguousarray(log_worths, np.float64)
+    _add_surprises(pointers(rows), pointers(Surprises(held, surprises)))
+    return surprises

@@ -1,0 +1,479 @@
+"""PlackettLuceMixture: the estimator, after scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from plmix_dist.cluster.clients import client_of, report_dashboard
+from plmix_dist.display.notebook import History, model_card
+from plmix_dist.display.progress import shown_progress
+from plmix_dist.errors import DamagedStoreError, SettingsError, give_warnings
+from plmix_dist.fitting.fit import Fit, fit_mixture
+from plmix_dist.fitting.methods import FitSettings, with_method
+from plmix_dist.fitting.starts.settings import flat_start, is_start, start_of
+from plmix_dist.models.base import MixtureEstimator
+from plmix_dist.passes.memory import Residency, check_memory
+from plmix_dist.rankings import Unranked
+from plmix_dist.settings import INITS, check_settings, numbers, refuse_start_fields, seed_of
+from plmix_dist.solvers import M_STEPS
+from plmix_dist.store.checkpoints import Checkpoint
+from plmix_dist.store.location import Location
+from plmix_dist.store.mixture import MixtureParams, mixture_json, mixture_of_json
+from plmix_dist.uncertainty.bootstrap import Bootstrap, bootstrap
+from plmix_dist.uncertainty.results import StandardErrors
+from plmix_dist.uncertainty.standard_errors import standard_errors
+
+if TYPE_CHECKING:
+    from plmix_dist.cluster.clients import ClientLike
+    from plmix_dist.settings import RandomState
+
+
+class PlackettLuceMixture(MixtureEstimator):
+    """A mixture of Plackett-Luce models, fitted by EM.
+
+    Parameters
+    ----------
+    n_components
+        The number of components.
+    m_step
+        "lsr" (weighted Luce spectral ranking), "mm" (minorise and maximise), or "auto": LSR if rankings are short and
+        compare few of the items, MM otherwise. Both end at the maximum of the likelihood. "cml" (composite marginal
+        likelihood), "gmm" (generalised method of moments) and "stochastic-lsr" end elsewhere (docs/m-steps.md).
+    em
+        "fused" takes one M-step in each pass over the data; "exact" solves each M-step to its end, as the paper does.
+        "cml" and "gmm" are solved to the end in either case; "stochastic-lsr" in the clusters that it has drawn.
+    init
+        "spectral" clusters a sample of the rankings (docs/fitting.md). "kernel" clusters a small sample by a
+        similarity of partial rankings and semidefinite programming. "moments" fits the frequencies of the first three
+        places, for two components. "random" draws log-worths. A value says how such a start works: `Spectral(rank=3)`,
+        `KernelStart(kernel="mallows")`, `Moments()`, `Random()`. Or a fitted model, the path of one, or an array
+        (n_components, n_items) of log-worths.
+    n_init
+        How many starts run to convergence on all rows, in the same passes; after a search, at most this many different
+        ends. The one with the best objective is kept.
+    alpha
+        Strength of the prior: every item has this many wins and losses against a ghost item, in every component
+        (docs/fitting.md). 0 gives the exact maximum-likelihood estimate, which may not exist.
+    shares
+        Fixed mixing shares, or None to estimate them. `posterior_shares_` has the shares that the posteriors give.
+    unranked
+        What it means that a row of an array, list or table does not list an item: "below" (the item was on offer and
+        ranks below the listed ones) or "absent" (it was not on offer). Needed if a row is shorter than the number of
+        items. A store knows it. The argument of `fit` goes first, and all other methods remember what the fit used.
+    ties
+        How items that share a place are treated: "expand" (a ranking becomes its linear extensions, or 24 draws of
+        them), "marginal" (the exact sum over all orders), or "resample" (one order is drawn from the current fit in
+        every pass). See docs/ties-and-groups.md.
+    method
+        None, or "paper": EM-LSR as published (docs/paper.md). It sets alpha, em, m_step, accelerate, ties, n_init, and
+        embedding and rank of a spectral start, where these have their defaults; another value is refused, but for
+        m_step and rank.
+    tol
+        The fit ends when the largest entry of the gradient and the change of the objective, both divided by total
+        weight, are at most this. With "cml" and "gmm": when no parameter moves by more than this. With method="paper":
+        when the squared changes of all log-worths in one iteration sum to at most this.
+    max_iter
+        The most iterations. With "stochastic-lsr": the number of iterations.
+    accelerate
+        Whether to use Anderson acceleration and Newton steps.
+    residency
+        "memory" keeps rows in memory between passes, "store" reads them in every pass, "auto" keeps them if they fit.
+    random_state
+        Seed of samples and random starts: a number from 0 on, a numpy RandomState or Generator, or None for another
+        seed in every fit. Each fit draws one seed from a RandomState or Generator, so a second fit differs.
+    progress
+        None shows nothing; True shows each stage, each iteration, and about how long the fit still takes, in a notebook
+        or on stderr. A function is called with the record of each iteration of the fit to all rows, the same as in
+        `history_`. A callable with a method `stage` is also called at each stage (docs/fitting.md).
+    checkpoint
+        A folder or URL in which the state of the fit is saved, or a `Checkpoint` that also says how often. A fit with
+        the same data and settings goes on from there and ends with the same bits (docs/checkpoints.md).
+
+    Attributes
+    ----------
+    log_worths_ : (n_components, n_items)
+        Rows have mean zero. Components are in canonical order, largest share first.
+    shares_ : (n_components,)
+        With covariates of persons: the mean over persons.
+    posterior_shares_ : (n_components,)
+        The mean posterior of all rankings at the end; with m_step="stochastic-lsr" that of the memberships drawn last.
+    share_coefficients_ : (n_components, n_columns + 1)
+        Intercept and coefficients of each component, if the fit had `membership_covariates`; otherwise None. Those of
+        the first component are 0.
+    item_names_ : (n_items,)
+    unranked_
+        What unlisted items meant in the fit.
+    n_iter_, converged_
+        Iterations of the start that was kept, and whether it converged; always False with "stochastic-lsr".
+    log_likelihood_, objective_
+        Log-likelihood of all rankings; the objective is its sum with the log-prior. It is None for M-steps that do not
+        raise it: "cml", "gmm", "stochastic-lsr".
+    gradient_norm_
+        The largest entry of the gradient, divided by total weight; None where there is no objective.
+    m_step_, history_, events_
+        The M-step that was used; one record per iteration; components that collapsed and were seeded again or dropped.
+    init_
+        How the fit began: the method; for a spectral start the singular values, the vectors and the rank; for the rank
+        "paper" the "gap_rule"; "stages", with seconds, passes over the rows and memory of this process for each stage;
+        "failed_starts", with the starts that ended with an error.
+    about_
+        What the fit was made from: "data" (source, numbers of rankings and items, how many components these identify),
+        the "seed" that was used, "versions", "machine" and when it "finished".
+
+    Examples
+    --------
+    >>> model = PlackettLuceMixture(n_components=2, random_state=1).fit([[0, 1, 2]] * 30 + [[2, 1, 0]] * 10)
+    >>> model.shares_.round(2).tolist(), model.predict([[0, 1, 2], [2, 1, 0]]).tolist()
+    ([0.75, 0.25], [0, 1])
+    """
+
+    _STARTS = INITS
+    _ARRAY_SETTINGS = ("shares",)
+
+    @refuse_start_fields
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        m_step: Literal["auto", "lsr", "mm", "cml", "gmm", "stochastic-lsr"] = "auto",
+        em: Literal["fused", "exact"] = "fused",
+        init: Any = "spectral",
+        n_init: int = 1,
+        alpha: float = 1.0,
+        shares: ArrayLike | None = None,
+        unranked: Unranked | None = None,
+        ties: Literal["expand", "marginal", "resample"] = "expand",
+        method: Literal["paper"] | None = None,
+        tol: float = 1e-8,
+        max_iter: int = 500,
+        accelerate: bool = True,
+        residency: Residency = "auto",
+        random_state: RandomState = None,
+        progress: Callable[[dict[str, Any]], None] | bool | None = None,
+        checkpoint: str | os.PathLike[str] | Location | Checkpoint | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.m_step = m_step
+        self.em = em
+        self.init = init
+        self.n_init = n_init
+        self.alpha = alpha
+        self.shares = shares
+        self.unranked = unranked
+        self.ties = ties
+        self.method = method
+        self.tol = tol
+        self.max_iter = max_iter
+        self.accelerate = accelerate
+        self.residency = residency
+        self.random_state = random_state
+        self.progress = progress
+        self.checkpoint = checkpoint
+
+    def fit(
+        self,
+        X: Any,
+        y: object = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        n_items: int | None = None,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the mixture.
+
+        Parameters
+        ----------
+        X
+            A store, its path or URL; an array (n_rankings, places) of item numbers or names, best first; a list of
+            lists of any length; a pandas, Polars or Arrow table with one column per place; a Dask array of numbers; or
+            a RankingBlock. None, NaN, "" and -1 end a row. Names become `item_names_`, in natural order: numbers by
+            value, then words in the order of their characters. `y` is not used; scikit-learn's pipelines pass it.
+        sample_weight : (n_rankings,)
+            The weight of each row. It replaces the weights of a store.
+        n_items
+            For item numbers: the number of items; by default the largest number found plus one. It must be given if
+            no row lists item 0, because such rows are often numbered from 1.
+        unranked
+            "below" or "absent", in place of the parameter of the same name.
+        client
+            A Dask client; a cluster or the address of a scheduler, to which the fit connects; None: the active client
+            if there is one, otherwise (and inside a Dask task) threads of this process; False: always this process.
+        membership_covariates : (n_rankings, n_columns)
+            Columns of the person who gave each ranking. The shares then depend on them, by a multinomial logit with an
+            intercept (docs/covariates.md). Rankings of one person (group) have the same values.
+
+        Examples
+        --------
+        >>> drinks = [["tea", "coffee", "mate"], ["tea", "mate"], ["coffee"], ["mate", "tea"]]
+        >>> model = PlackettLuceMixture(n_components=1, unranked="below").fit(drinks)
+        >>> model.item_names_, model.predict([["tea"]]).tolist()
+        (('coffee', 'mate', 'tea'), [0])
+        """
+        del y
+        settings = self._settings()
+        place = Checkpoint.of(self.checkpoint)  # refuses what is none, before anything is read
+        if membership_covariates is not None:
+            self._check_covariates_allowed()
+        with shown_progress(self.progress, self.tol, self.max_iter) as progress, client_of(client) as chosen:
+            given = {"n_items": n_items, "sample_weight": sample_weight, "covariates": membership_covariates}
+            rankings = self._rankings_to_fit(X, unranked, chosen, ties=settings.ties, **given)
+            check_memory(rankings.n_items, settings.n_components, settings.n_init)
+            start = self._start(rankings)
+            report_dashboard(chosen, progress)
+            any_seed = self.random_state is None
+            fitted = fit_mixture(rankings, settings, start, chosen, progress, place, any_seed=any_seed)
+        self._take(fitted, rankings.item_names)
+        self.unranked_ = self._unranked_of_fit(unranked)
+        give_warnings(fitted.warnings)
+        return self
+
+    def standard_errors(
+        self,
+        X: Any,
+        *,
+        kind: Literal["information", "sandwich"] = "information",
+        sample_weight: ArrayLike | None = None,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+    ) -> StandardErrors:
+        """Standard errors of centred log-worths and shares, from the observed information (docs/uncertainty.md).
+
+        Parameters
+        ----------
+        X, sample_weight, unranked, client
+            The rankings of the fit, as in `fit`.
+        kind
+            "information", or "sandwich", which holds also if the model does not; with groups it is clustered by group.
+
+        Examples
+        --------
+        >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
+        >>> model = PlackettLuceMixture(n_components=1, alpha=0.0).fit(rankings)
+        >>> model.standard_errors(rankings).log_worths.round(3).tolist()  # half of sqrt(1/30 + 1/10)
+        [[0.183, 0.183]]
+        """
+        return standard_errors(self, X, kind=kind, sample_weight=sample_weight, unranked=unranked, client=client)
+
+    def bootstrap(self, X: Any, n_replicates: int = 200, **options: Any) -> Bootstrap:
+        """Repeat the fit with random weights of persons: `plm.bootstrap(model, X)`, which has the options.
+
+        Examples
+        --------
+        >>> rankings = [[0, 1]] * 60 + [[1, 0]] * 40
+        >>> PlackettLuceMixture(1).fit(rankings).bootstrap(rankings, 50, random_state=0)
+        Bootstrap: 50 replicates of 1 x 2 log-worths, 50 converged, ... passes, seed 0
+          .standard_errors(), .intervals(), .differences(), .log_worths, .shares
+        """
+        return bootstrap(self, X, n_replicates, **options)
+
+    def used_settings(self) -> dict[str, Any]:
+        """The parameters as a fit uses them: as they are, or as the method sets them.
+
+        What says how a start works has the names of the command line: `svd_rank` is the rank of `Spectral`.
+
+        Examples
+        --------
+        >>> PlackettLuceMixture(2, method="paper").used_settings()["alpha"]
+        0.0
+        """
+        given = {name: getattr(self, name) for name in self._get_param_names()}
+        return dict(sorted(with_method(self.method, given | flat_start(self.init)).items()))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        log_worths: ArrayLike,
+        shares: ArrayLike | None = None,
+        item_names: Sequence[str] | None = None,
+        *,
+        unranked: Unranked | None = None,
+    ) -> Self:
+        """A model with given parameters, such as those of another tool. It can do all that a fitted model can.
+
+        Parameters
+        ----------
+        log_worths : (n_components, n_items)
+            They are centred, and components are put into canonical order: largest share first.
+        shares : (n_components,)
+            None makes them equal.
+        item_names : (n_items,)
+            None names items by their numbers, from 0.
+        unranked
+            What short rows of arrays mean: "below" or "absent"; None if all rows are full.
+
+        Examples
+        --------
+        >>> model = PlackettLuceMixture.from_arrays([[0.0, np.log(3.0)]], item_names=["tea", "mate"])
+        >>> round(float(np.exp(model.score([["mate", "tea"]]))), 6)
+        0.75
+        """
+        worths = np.atleast_2d(np.asarray(log_worths, np.float64))
+        names = tuple(map(str, range(worths.shape[-1]))) if item_names is None else tuple(item_names)
+        mixture, order = MixtureParams.ordered(worths, shares, names)
+        if np.allclose(worths.mean(axis=1), 0.0, rtol=0.0, atol=1e-12):  # centred already: keep every bit
+            mixture = MixtureParams(worths[order], mixture.shares, mixture.item_names)
+        fitted = {"fit": {"unranked": unranked}, "settings": {"unranked": unranked}}
+        return cls._restored(mixture, fitted, {}, "these arrays")
+
+    def to_json(self) -> str:
+        """The model as JSON text: what `save` writes without the arrays of the start; `from_json` gives every bit back.
+
+        Examples
+        --------
+        >>> model = PlackettLuceMixture(1, alpha=0).fit([["tea", "mate"]] * 3 + [["mate", "tea"]])
+        >>> model.to_json()[:57]
+        '{"format": "plmix-model-json", "version": 1, "item_names"'
+        """
+        return mixture_json(self._mixture(), self._record(), self._parameters())
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The model that `to_json` wrote; an error that names what is wrong with any other text.
+
+        Examples
+        --------
+        >>> model = PlackettLuceMixture(1, alpha=0).fit([["tea", "mate"]] * 3 + [["mate", "tea"]])
+        >>> again = PlackettLuceMixture.from_json(model.to_json())
+        >>> bool((again.log_worths_ == model.log_worths_).all()), again.n_iter_ == model.n_iter_
+        (True, True)
+        """
+        mixture, (record, arrays) = mixture_of_json(text)
+        return cls._restored(mixture, record, arrays, "this JSON")
+
+    def _check_covariates_allowed(self) -> None:
+        """An error for settings that do not go together with covariates."""
+        if self.m_step in M_STEPS and M_STEPS[self.m_step].objective is None:
+            words = (
+                f'm_step="{self.m_step}" raises no likelihood, and coefficients of membership_covariates are those of '
+                'a maximum; choose m_step="lsr", "mm" or "auto"'
+            )
+        elif self.method is not None:
+            words = (
+                f"method={self.method!r} has the same shares for all persons; leave method or membership_covariates out"
+            )
+        elif self.shares is not None:
+            words = "shares are fixed, so they cannot depend on membership_covariates; leave one of them out"
+        elif self.ties == "resample":
+            words = (
+                'ties="resample" cannot be fitted with membership_covariates; choose ties="marginal", which is exact'
+            )
+        else:
+            return
+        raise SettingsError(words)
+
+    def _settings(self) -> FitSettings:
+        """The settings, checked."""
+        used = self.used_settings()
+        check_settings("fit", {"progress": self.progress})
+        used |= {
+            "shares": None if self.shares is None else numbers("shares", self.shares),
+            "init": used["init"] if is_start(self.init) else "random",
+            "seed": seed_of(self.random_state),
+        }
+        return FitSettings(**{name: value for name, value in used.items() if name not in _NOT_OF_FITS})
+
+    def _record(self) -> dict[str, Any]:
+        return {
+            "settings": self._plain_settings(),
+            "fit": {name: getattr(self, f"{name}_") for name in _RESULTS}
+            | {"posterior_shares": self.posterior_shares_.tolist()},
+            "history": self.history_,
+            "events": self.events_,
+            "init": {name: value for name, value in self.init_.items() if not isinstance(value, np.ndarray)},
+            "about": self.about_,
+        }
+
+    def _parameters(self) -> dict[str, NDArray[np.float64]]:
+        """The parameters of a model that are not those of its mixture."""
+        coefficients = self.share_coefficients_
+        more = {} if coefficients is None else {"share_coefficients": coefficients}
+        return {"ghosts": self._ghosts, **more}
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        of_start = {name: value for name, value in self.init_.items() if isinstance(value, np.ndarray)}
+        return self._parameters() | {f"init_{name}": value for name, value in of_start.items()}
+
+    def _flat_settings(self) -> dict[str, Any]:
+        return dict(sorted((self.get_params(deep=False) | flat_start(self.init)).items()))
+
+    def _is_kind_of_start(self) -> bool:
+        return is_start(self.init)
+
+    @classmethod
+    def _restored(cls, mixture: MixtureParams, record: dict[str, Any], arrays: dict[str, Any], where: str) -> Self:
+        parts = {name: _part(where, record, name, kind) for name, kind in _PARTS.items()}
+        init = start_of(parts["settings"], strict=False)
+        model = cls._unfitted(mixture, parts["settings"] | {"init": init})
+        for name in _RESULTS:
+            setattr(model, f"{name}_", parts["fit"].get(name))
+        model.history_ = History(parts["history"])
+        model.events_ = parts["events"]
+        model.about_ = parts["about"]
+        model._ghosts = arrays.get("ghosts", np.zeros(mixture.n_components))
+        model.posterior_shares_ = np.array(parts["fit"].get("posterior_shares", mixture.shares), np.float64)
+        for name, found in (("ghosts", model._ghosts), ("posterior_shares", model.posterior_shares_)):
+            if found.shape != (mixture.n_components,):
+                raise _damaged(where, name, found, mixture)
+        model.share_coefficients_ = own = arrays.get("share_coefficients")
+        if own is not None and (own.ndim != 2 or len(own) != mixture.n_components or not own.shape[1]):
+            raise _damaged(where, "share_coefficients", own, mixture)
+        of_start = {name.removeprefix("init_"): arrays[name] for name in arrays if name.startswith("init_")}
+        model.init_ = parts["init"] | of_start
+        return model
+
+    def _card(self) -> str | None:
+        return model_card(self) if hasattr(self, "log_worths_") else None
+
+    def _take(self, fitted: Fit, item_names: tuple[str, ...]) -> None:
+        run = fitted.run
+        shares = np.exp(run.point.log_shares)
+        mixture, order = MixtureParams.ordered(run.point.log_worths, shares / shares.sum(), item_names)
+        self._ghosts = run.point.ghosts[order]
+        coefficients = fitted.share_coefficients
+        self.share_coefficients_: NDArray[np.float64] | None = None
+        if coefficients is not None:
+            # The component with the largest mean share is the reference.
+            self.share_coefficients_ = coefficients[order] - coefficients[order[0]]
+        self._set_mixture(mixture)
+        self.n_iter_ = run.n_iterations
+        self.converged_ = run.converged
+        self.log_likelihood_ = run.log_likelihood
+        self.objective_ = run.objective
+        self.gradient_norm_ = run.gradient
+        self.posterior_shares_ = mixture.shares if run.posterior_shares is None else run.posterior_shares[order]
+        self.m_step_ = fitted.m_step
+        self.history_ = History(run.history)
+        self.events_ = run.events
+        self.init_ = fitted.init
+        self.about_ = fitted.about
+
+
+def _part(where: str, about: dict[str, Any], name: str, kind: type) -> Any:
+    """An entry of `model.json`, empty if the model has none."""
+    part = about.get(name, kind())
+    if not isinstance(part, kind):
+        raise DamagedStoreError(
+            f"the model at {where} cannot be read: {name} is {type(part).__name__}, where {kind.__name__} is expected"
+        )
+    return part
+
+
+def _damaged(where: str, name: str, found: NDArray[np.float64], mixture: MixtureParams) -> DamagedStoreError:
+    return DamagedStoreError(
+        f"the model at {where} cannot be read: {name} of shape {found.shape}, "
+        f"{mixture.n_components} components; fit and save it again"
+    )
+
+
+# Parameters of reading, progress and saving, and the method, which has set others.
+_NOT_OF_FITS = ("checkpoint", "method", "unranked", "progress", "random_state")
+_RESULTS = ("n_iter", "converged", "log_likelihood", "objective", "gradient_norm", "m_step", "unranked")
+# Entries of a saved model, and their types.
+_PARTS = {"settings": dict, "fit": dict, "init": dict, "history": list, "events": list, "about": dict}

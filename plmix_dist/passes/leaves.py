@@ -1,0 +1,216 @@
+"""LeafSource: where the rows of a pass come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.checks import check_ranges
+from plmix_dist.rankings.groups import cut_leaves, default_leaf_rows
+from plmix_dist.store import RankingStore
+from plmix_dist.store.manifest import read_index
+
+
+class Leaves(Protocol):
+    """Some leaves, by their numbers in the whole source: what travels to a worker."""
+
+    def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
+        """The block of each leaf in turn; ids are left out unless `labels`."""
+        ...
+
+
+class LazyRows(NamedTuple):
+    """Rows that a cluster computes first: a Dask array (rows, places), and how its values become leaves."""
+
+    array: Any
+    leaves_of: Callable[[NDArray[np.integer]], Leaves]
+
+
+class LeafSource(Leaves, Protocol):
+    """Rows by leaves, numbered from 0: of a store, of a Dask array, or of a block in memory."""
+
+    @property
+    def n_leaves(self) -> int:
+        """The number of leaves."""
+        ...
+
+    @property
+    def n_rankings(self) -> int:
+        """The number of rows."""
+        ...
+
+    @property
+    def n_entries(self) -> int:
+        """How many items all rows list together, or have room for."""
+        ...
+
+    @property
+    def leaf_bounds(self) -> NDArray[np.int64]:
+        """(n_leaves + 1,): the first row of each leaf, and the end."""
+        ...
+
+    @property
+    def decoded_bytes(self) -> float:
+        """Bytes of all rows as blocks in memory; 0 where they are in memory already."""
+        ...
+
+    def only(self, start: int, stop: int) -> Leaves:
+        """The leaves from `start` to `stop`, with nothing that others need."""
+        ...
+
+    def lazy_rows(self, start: int, stop: int) -> LazyRows | None:
+        """The rows of some leaves where a cluster has to compute them; None where a worker reads them itself."""
+        ...
+
+
+def read_leaves(source: Leaves, leaves: Sequence[int]) -> Iterator[tuple[int, RankingBlock]]:
+    """The blocks of some leaves with their numbers; neighbours are read together."""
+    first = 0
+    while first < len(leaves):
+        if isinstance(leaves, range):
+            last = len(leaves)
+        else:
+            last = first + 1
+            while last < len(leaves) and leaves[last] == leaves[last - 1] + 1:
+                last += 1
+        start, stop = leaves[first], leaves[last - 1] + 1
+        yield from enumerate(source.iter_leaves(start, stop, labels=False), start=start)
+        first = last
+
+
+# A block in memory, cut into the leaves that a store of the same rows would have.
+
+
+class BlockLeaves:
+    """The leaves of a block."""
+
+    # The rows are in memory already.
+    decoded_bytes = 0.0
+
+    def __init__(self, block: RankingBlock) -> None:
+        self.block = block
+        self.n_rankings, self.n_entries = block.n_rankings, len(block.items)
+
+    @cached_property
+    def leaf_bounds(self) -> NDArray[np.int64]:
+        """(n_leaves + 1,): the first row of each leaf, and the end."""
+        groups = self.block.groups
+        starts = None if groups is None else np.concatenate([[True], groups[1:] != groups[:-1]])
+        rows = cut_leaves(self.block.n_rankings, default_leaf_rows(self.block.n_items), starts)
+        return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+
+    @property
+    def n_leaves(self) -> int:
+        """The number of leaves."""
+        return len(self.leaf_bounds) - 1
+
+    def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
+        """The rows of each leaf in turn, as views."""
+        del labels  # they are in memory anyway
+        return _PartOfBlock(self.block, 0, self.leaf_bounds).iter_leaves(start, stop)
+
+    def lazy_rows(self, start: int, stop: int) -> None:
+        """None: nothing is left to be computed."""
+        del start, stop
+
+    def only(self, start: int, stop: int) -> _PartOfBlock:
+        """Copies of the rows of some leaves; views would carry the whole block along when they travel."""
+        bounds = self.leaf_bounds[start : stop + 1]
+        first_row = int(bounds[0])
+        rows = self.block[first_row : int(bounds[-1])]
+        check_ranges(rows, first_row=first_row)
+        return _PartOfBlock(rows.take(np.arange(rows.n_rankings)), start, bounds - first_row, first_row)
+
+
+class _PartOfBlock:
+    """The rows of a run of leaves, with the number of the first leaf, where each begins, and the first row.
+
+    The numbers of each leaf are checked when it is asked for.
+    """
+
+    def __init__(self, rows: RankingBlock, first_leaf: int, bounds: NDArray[np.int64], first_row: int = 0) -> None:
+        self.rows = rows
+        self.first_leaf = first_leaf
+        self.bounds = bounds
+        self.first_row = first_row
+
+    def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
+        """The rows of each leaf in turn, as views."""
+        del labels
+        end = None if stop is None else stop - self.first_leaf + 1
+        for first, last in pairwise(self.bounds[start - self.first_leaf : end].tolist()):
+            block = self.rows[first:last]
+            check_ranges(block, first_row=self.first_row + first)
+            yield block
+
+
+# The leaves of a store. A part of it knows the partitions it needs and no others.
+
+
+class StoreLeaves:
+    """The leaves of a store."""
+
+    def __init__(self, store: RankingStore) -> None:
+        self.store = store
+        self.n_leaves, self.n_rankings, self.n_entries = store.n_leaves, store.n_rankings, store.n_entries
+        self.decoded_bytes = store.decoded_bytes
+
+    @property
+    def leaf_bounds(self) -> NDArray[np.int64]:
+        """(n_leaves + 1,): the first row of each leaf, and the end."""
+        return self._survey[0]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The names of the columns that any partition has."""
+        return self._survey[1]
+
+    @cached_property
+    def _survey(self) -> tuple[NDArray[np.int64], frozenset[str]]:
+        """Every index is read once and let go: a store of many rows has many leaves."""
+        rows = [np.zeros(1, np.int64)]
+        columns: set[str] = set()
+        for number, summary in enumerate(self.store.manifest.partitions):
+            index = read_index(self.store.location, number, summary.index_sha256)
+            rows.append(np.array(index.leaf_rows, np.int64))
+            columns.update(index.columns)
+        return np.cumsum(np.concatenate(rows)), frozenset(columns)
+
+    def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
+        """The rows of each leaf in turn."""
+        return self.store.iter_leaves(start, stop, labels=labels)
+
+    def lazy_rows(self, start: int, stop: int) -> None:
+        """None: workers read the store themselves."""
+        del start, stop
+
+    def only(self, start: int, stop: int) -> _PartOfStore:
+        """The partitions that hold these leaves."""
+        counts = [partition.n_leaves for partition in self.store.manifest.partitions]
+        first_leaves = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        first = int(np.searchsorted(first_leaves, start, side="right")) - 1
+        last = int(np.searchsorted(first_leaves, stop, side="left"))
+        partitions = self.store.manifest.partitions[first:last]
+        manifest = replace(self.store.manifest, partitions=partitions, history=[])
+        part = RankingStore(self.store.location, manifest, first_partition=first)
+        return _PartOfStore(part, int(first_leaves[first]))
+
+
+class _PartOfStore:
+    """Neighbouring partitions of a store, with the number of their first leaf."""
+
+    def __init__(self, store: RankingStore, first_leaf: int) -> None:
+        self.store = store
+        self.first_leaf = first_leaf
+
+    def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
+        """The rows of each leaf in turn."""
+        end = None if stop is None else stop - self.first_leaf
+        return self.store.iter_leaves(start - self.first_leaf, end, labels=labels)

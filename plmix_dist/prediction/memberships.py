@@ -1,0 +1,306 @@
+"""Memberships of a whole store, computed in parallel and written to Zarr, Parquet or CSV."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+from numpy.typing import ArrayLike, NDArray
+
+from plmix_dist.cluster.executor import Executor, run_all
+from plmix_dist.datasets.given import as_rankings
+from plmix_dist.passes.by_row import RowFunction, RowRun, rows_of_run, run_of_rows
+from plmix_dist.passes.leaves import Leaves, StoreLeaves
+from plmix_dist.passes.rankings import Rankings
+from plmix_dist.passes.tree import leaf_ranges
+from plmix_dist.prediction.posteriors import check_columns, probabilities_of, with_own_shares
+from plmix_dist.rankings.columns import joined_labels
+from plmix_dist.store import (
+    Location,
+    MembershipPlan,
+    MembershipSession,
+    RankingStore,
+    check_file,
+    check_target,
+    memberships,
+    open_store,
+    write_memberships,
+)
+from plmix_dist.store.mixture import MixtureParams
+from plmix_dist.store.reader import digest_of_store
+from plmix_dist.store.sealed import npy_bytes, sha256
+from plmix_dist.tables.notation import spreadsheet_safe
+from plmix_dist.tables.sources import open_bytes
+from plmix_dist.tables.write import check_target as check_file_target
+from plmix_dist.tables.write import exists, open_binary_target
+
+if TYPE_CHECKING:
+    from plmix_dist.cluster.clients import ClientLike
+
+
+class Written(NamedTuple):
+    """What `write_predictions` did: the number of rows, and whether anything was written."""
+
+    n_rankings: int
+    changed: bool
+
+
+def write_predictions(
+    mixture: MixtureParams,
+    store: RankingStore | str | os.PathLike[str],
+    out: str | os.PathLike[str] | Location,
+    *,
+    overwrite: bool = False,
+    client: ClientLike = None,
+    executor: Executor | None = None,
+    ties: str = "expand",
+    progress: Callable[[int, int], None] | None = None,
+    share_coefficients: NDArray[np.float64] | None = None,
+    membership_covariates: ArrayLike | None = None,
+) -> Written:
+    """Write the probability of each component (`probabilities`) and the most probable one (`component`) of every row.
+
+    `out` becomes a Zarr v3 group when all rows are written; nothing is held whole in memory. A second run with the same
+    model and rankings continues the first, or does nothing if it is finished. Other memberships that are there are an
+    error, unless `overwrite` is set; then they are removed first. `client` and `membership_covariates` are as in
+    PlackettLuceMixture.fit; a model whose shares depend on covariates has `share_coefficients`.
+
+    Examples
+    --------
+    >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=3, random_state=0)
+    >>> mixture = plm.MixtureParams(np.zeros((2, 3)), np.array([0.5, 0.5]), store.item_names)
+    >>> write_predictions(mixture, store, tmp / "memberships")
+    Written(n_rankings=100, changed=True)
+    >>> write_predictions(mixture, store, tmp / "memberships")
+    Written(n_rankings=100, changed=False)
+    """
+    job = _membership_job(mixture, store, ties, share_coefficients, membership_covariates)
+    rankings, location = job.rankings, Location.of(out)
+    check_target(location, "memberships", overwrite=overwrite, sources=[job.store.location.url])
+    chunk_rows = min(memberships.CHUNK_ROWS, rankings.n_rankings)
+    plan = MembershipPlan(rankings.n_rankings, mixture.n_components, chunk_rows, job.of)
+    with MembershipSession.begin(location, plan, overwrite=overwrite) as session:
+        tasks = [
+            _WriteTask(location, plan, first, last, *run_of_rows(rankings, job.function, first, last))
+            for first, last in session.pending()
+        ]
+        run_all(executor or client, _write_run, tasks, "predict", progress)
+        session.finalise()
+        return Written(rankings.n_rankings, changed=not session.already_done)
+
+
+class _MembershipJob(NamedTuple):
+    """Memberships to be computed: of which rankings, by which function, and digests of what determines them."""
+
+    store: RankingStore
+    rankings: Rankings
+    function: RowFunction
+    of: dict[str, str]
+
+
+def _membership_job(
+    mixture: MixtureParams,
+    store: RankingStore | str | os.PathLike[str],
+    ties: str,
+    share_coefficients: NDArray[np.float64] | None,
+    membership_covariates: ArrayLike | None,
+) -> _MembershipJob:
+    """The memberships that `write_predictions` computes, from its arguments."""
+    opened = store if isinstance(store, RankingStore) else open_store(store)
+    rankings = as_rankings(opened, item_names=mixture.item_names, covariates=membership_covariates)
+    coefficients = check_columns(share_coefficients, rankings.covariates)
+    function = probabilities_of(mixture, ties)
+    if coefficients is not None:
+        function = with_own_shares(function, coefficients)
+    parameters = (npy_bytes(mixture.log_worths), npy_bytes(mixture.shares), repr(mixture.item_names).encode())
+    of = {"model": sha256(b"".join(parameters)), "rankings": digest_of_store(opened)}
+    if isinstance(rankings.source, StoreLeaves) and "tied" in rankings.source.columns:
+        of["ties"] = ties
+    if coefficients is not None and rankings.covariates is not None:
+        of["covariates"] = sha256(npy_bytes(coefficients) + npy_bytes(rankings.covariates))
+    return _MembershipJob(opened, rankings, function, of)
+
+
+@dataclass(frozen=True)
+class _WriteTask:
+    """What a worker must know to write the rows from `first` to `last`, which are one chunk of memberships.
+
+    `skipped` rows of the run of leaves come before the first.
+    """
+
+    out: Location
+    plan: MembershipPlan
+    first: int
+    last: int
+    run: RowRun
+    skipped: int
+
+
+def _write_run(task: _WriteTask) -> None:
+    """Compute and write the rows of one chunk."""
+    probabilities = rows_of_run(task.run)
+    rows = probabilities[task.skipped : task.skipped + task.last - task.first]
+    write_memberships(task.out, task.plan, task.first, rows)
+
+
+# Memberships of a whole store as one table, Parquet or CSV, with the ids of rankings.
+
+TABLE_SUFFIXES = (".parquet", ".pq", ".csv")
+
+_MADE_FROM = b"plmix.memberships"
+# Leaves of a row group of the file, and row groups that are in memory at a time.
+_LEAVES_PER_GROUP = 16
+_GROUPS_AT_A_TIME = 16
+
+
+def write_membership_table(
+    mixture: MixtureParams,
+    store: RankingStore | str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    client: ClientLike = None,
+    executor: Executor | None = None,
+    ties: str = "expand",
+    progress: Callable[[int, int], None] | None = None,
+    share_coefficients: NDArray[np.float64] | None = None,
+    membership_covariates: ArrayLike | None = None,
+) -> Written:
+    """Write a table with one row per ranking, and the columns of the method `memberships`.
+
+    It is CSV if the name of the target ends in `.csv`, and Parquet otherwise.
+
+    Columns are `id` (the number of the row, from 0, if rankings have no ids), `group` if there are any, `component`
+    (the most probable one) and `probability 0` and so on. Rows come in the order of the store. A few row groups are in
+    memory at a time. The file appears when it is complete. A second run with the same model and rankings does nothing
+    where there is a Parquet file. CSV has no place for what it was made from: a file that is there is an error, unless
+    `overwrite` is set. Text that a spreadsheet would take for a formula gets an apostrophe in CSV. All arguments are as
+    in `write_predictions`.
+
+    Examples
+    --------
+    >>> store = plm.simulate(tmp / "s", n_rankings=100, n_items=3, random_state=0)
+    >>> mixture = plm.MixtureParams.load(tmp / "s.truth")
+    >>> write_membership_table(mixture, store, tmp / "who.parquet")
+    Written(n_rankings=100, changed=True)
+    >>> pq.read_table(tmp / "who.parquet").column_names
+    ['id', 'component', 'probability 0']
+    """
+    path = os.fspath(target)
+    job = _membership_job(mixture, store, ties, share_coefficients, membership_covariates)
+    made_from = json.dumps(job.of, sort_keys=True).encode()
+    if not overwrite and _made_from(path) == made_from:
+        return Written(job.rankings.n_rankings, changed=False)
+    check_file(path, overwrite=overwrite, sources=[job.store.location.url])
+    check_file_target(path)  # before all rows are read
+    schema = _schema(job, mixture.n_components).with_metadata({_MADE_FROM: made_from})
+    runs = _runs(job)
+    with open_binary_target(path) as out, _table_writer(out, schema, path) as table:
+        for first in range(0, len(runs), _GROUPS_AT_A_TIME):
+            window = runs[first : first + _GROUPS_AT_A_TIME]
+            for rows in run_all(executor or client, _labelled_rows_of_run, window, "predict"):
+                table.write_table(_table(rows, schema, as_text=_is_text(path)))
+            if progress is not None:
+                progress(first + len(window), len(runs))
+    return Written(job.rankings.n_rankings, changed=True)
+
+
+def columns_of(path: str) -> list[str]:
+    """The names of the columns of a table of memberships."""
+    with open_bytes(path) as stream:
+        return stream.readline().decode().strip().split(",") if _is_text(path) else list(pq.read_schema(stream).names)
+
+
+def _is_text(path: str) -> bool:
+    return path.endswith(".csv")
+
+
+def _table_writer(out: IO[bytes], schema: pa.Schema, path: str) -> pq.ParquetWriter | arrow_csv.CSVWriter:
+    """What writes the rows of a table to an open file."""
+    if _is_text(path):
+        out.write(f"{','.join(schema.names)}\n".encode())  # Arrow would put quotes around the names
+        how = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
+        return arrow_csv.CSVWriter(out, schema, write_options=how)
+    return pq.ParquetWriter(out, schema, compression="zstd")
+
+
+class _LabelledRun(NamedTuple):
+    """A run of leaves, where their labels are read as they were written, and the number of the first row."""
+
+    run: RowRun
+    labels: Leaves
+    first_row: int
+
+
+class _LabelledRows(NamedTuple):
+    """Rows of memberships: labels (rows,), probabilities (rows, n_components)."""
+
+    ids: NDArray[Any]
+    groups: NDArray[Any] | None
+    probabilities: NDArray[np.float64]
+
+
+def _labelled_rows_of_run(task: _LabelledRun) -> _LabelledRows:
+    """Compute the memberships of a run of leaves, and read their labels."""
+    probabilities = rows_of_run(task.run)
+    blocks = task.labels.iter_leaves(task.run.start, task.run.stop, labels=True)
+    labels = [(block.ids, block.groups) for block in blocks]
+    ids = joined_labels([one for one, _ in labels if one is not None])
+    groups = joined_labels([one for _, one in labels if one is not None])
+    numbers = np.arange(task.first_row, task.first_row + len(probabilities))
+    return _LabelledRows(numbers if ids is None else ids, groups, probabilities)
+
+
+def _runs(job: _MembershipJob) -> list[_LabelledRun]:
+    rankings = job.rankings
+    n_runs = -(-rankings.n_leaves // _LEAVES_PER_GROUP)
+    return [
+        _LabelledRun(
+            RowRun(job.function, rankings.only(start, stop), start, stop),
+            rankings.source.only(start, stop),
+            int(rankings.leaf_bounds[start]),
+        )
+        for start, stop in leaf_ranges(rankings.n_leaves, n_runs)
+    ]
+
+
+def _schema(job: _MembershipJob, n_components: int) -> pa.Schema:
+    kinds = {"none": pa.int64(), "number": pa.int64(), "text": pa.string()}
+    fields = [pa.field("id", kinds[job.store.label_kind("ids")])]
+    if job.store.label_kind("groups") != "none":
+        fields.append(pa.field("group", kinds[job.store.label_kind("groups")]))
+    fields.append(pa.field("component", pa.int64()))
+    fields += [pa.field(f"probability {number}", pa.float64()) for number in range(n_components)]
+    return pa.schema(fields)
+
+
+def _table(rows: _LabelledRows, schema: pa.Schema, *, as_text: bool) -> pa.Table:
+    columns: dict[str, Any] = {"id": rows.ids, "group": rows.groups}
+    columns["component"] = rows.probabilities.argmax(axis=1)
+    columns |= {f"probability {number}": line for number, line in enumerate(rows.probabilities.T)}
+    arrays = [_array(columns[field.name], field.type, as_text) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: NDArray[Any], kind: pa.DataType, as_text: bool) -> pa.Array:
+    if kind != pa.string():
+        return pa.array(np.ascontiguousarray(values), kind)
+    return pa.array([spreadsheet_safe(value) for value in values.tolist()] if as_text else values.tolist(), kind)
+
+
+def _made_from(path: str) -> bytes | None:
+    """What the file that is there was made from; None if there is none, or it is not one of ours."""
+    if _is_text(path) or not exists(path):
+        return None
+    with contextlib.suppress(pa.ArrowException, OSError), open_bytes(path) as stream:
+        found: bytes | None = (pq.read_schema(stream).metadata or {}).get(_MADE_FROM)
+        return found
+    return None

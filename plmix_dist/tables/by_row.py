@@ -1,0 +1,499 @@
+"""The formats with one ranking per row: `wide`, `ranks` and `orderings`, and what any such format needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plmix_dist.errors import IngestError
+from plmix_dist.tables.encode import shown
+from plmix_dist.tables.format import (
+    COLUMN_NAMES,
+    LABEL_ROLES,
+    MISSING,
+    NO_SCORE,
+    NOT_RANKED,
+    Format,
+    ReadOptions,
+    Table,
+    cell_text,
+    decimal_hint,
+    parse_weight,
+    places_of,
+    whole_numbers_if_all,
+    written_name,
+)
+from plmix_dist.tables.notation import divider_of, format_ordering, parse_ordering
+from plmix_dist.tables.outsiders import first_rank_of, refuse_covariates, refuse_unused_counts
+from plmix_dist.tables.places import (
+    ranks_or_places,
+    refuse_counters,
+    refuse_foreign_columns,
+    refuse_header_below,
+    refuse_lists,
+    refuse_long_tables,
+    refuse_ranks_in_places,
+    refuse_ratings,
+    with_places,
+)
+from plmix_dist.tables.rows import UNRANKED, Failure, RawRows
+from plmix_dist.tables.sniff import are_orderings
+from plmix_dist.tables.words import is_place_name, rank_in
+from plmix_dist.tables.write import refuse, write_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plmix_dist.store import RankingStore
+    from plmix_dist.tables.format import Batch, Column
+    from plmix_dist.tables.sources import Header
+    from plmix_dist.tables.write import LabelledRow, Survey
+
+
+class Listed(NamedTuple):
+    """The items of many rankings, as in RawRows, and a message for each row that cannot be read."""
+
+    labels: pa.Array
+    n_listed: NDArray[np.int64]
+    n_ordered: NDArray[np.int64] | None = None
+    tied: NDArray[np.bool_] | None = None
+    bad: Mapping[int, str] = {}
+
+
+# The items of a row, how many of them are ordered, and which are tied with the item before.
+_Order = tuple[Sequence[str], int, Sequence[bool] | None]
+
+
+def label_columns(header: Header) -> list[int]:
+    """The columns of ids, weights, groups and unranked."""
+    return [header.roles[role] for role in LABEL_ROLES if role in header.roles]
+
+
+def by_rows(
+    listed: Callable[[Batch, Header], Listed],
+) -> Callable[[Iterator[Batch], Header], Iterator[RawRows]]:
+    """The reader of a format that finds the items of all rows of a batch at once."""
+
+    def read(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
+        for batch in batches:
+            yield rows_of(batch, header, listed(batch, header))
+
+    return read
+
+
+def row_by_row(
+    order: Callable[[dict[str, str]], Sequence[str] | _Order],
+) -> Callable[[Iterator[Batch], Header], Iterator[RawRows]]:
+    """The reader of a format that finds the items of one row: its cells by role in, items best first out.
+
+    It may also give how many of the items are ordered, and which are tied; an IngestError rejects the row.
+    """
+
+    def listed(batch: Batch, header: Header) -> Listed:
+        columns = {role: batch.columns[place] for role, place in header.roles.items()}
+        return _listed_one_by_one(
+            batch, lambda row: _complete(order({role: column[row] for role, column in columns.items()}))
+        )
+
+    return by_rows(listed)
+
+
+def _complete(found: Sequence[str] | _Order) -> _Order:
+    if isinstance(found, tuple) and len(found) == 3 and isinstance(found[1], int):
+        return found
+    return found, len(found), None
+
+
+def _listed_one_by_one(batch: Batch, order: Callable[[int], _Order]) -> Listed:
+    """The items of all rows by a function of the row's number, which raises an IngestError for a bad row."""
+    labels: list[str] = []
+    tied: list[bool] = []
+    lengths = np.zeros(batch.n_rows, np.int64)
+    n_ordered = np.zeros(batch.n_rows, np.int64)
+    bad: dict[int, str] = {}
+    for row in range(batch.n_rows):
+        if row in batch.bad:
+            continue
+        try:
+            names, n_ordered[row], ties = order(row)
+        except IngestError as error:
+            bad[row] = str(error)
+            continue
+        lengths[row] = len(names)
+        labels.extend(names)
+        tied.extend(ties or [False] * len(names))
+    flags = np.array(tied, np.bool_)
+    return Listed(pa.array(labels, pa.string()), lengths, n_ordered, flags if flags.any() else None, bad)
+
+
+def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bool = False) -> RawRows:
+    """The rows of a batch with their labels. Rows that the source or the format refuses are failures.
+
+    Labels that are text become integers if all are written so, unless `text_stays_text`.
+    """
+    labels = {role: batch.columns[header.roles[role]] for role in LABEL_ROLES if role in header.roles}
+    unranked, odd = unranked_codes(labels.get("unranked"))
+    why = missing_labels(labels) | odd | dict(listed.bad) | dict(batch.bad)
+    rows = RawRows(
+        labels=listed.labels,
+        n_listed=listed.n_listed,
+        n_ordered=listed.n_listed if listed.n_ordered is None else listed.n_ordered,
+        tied=listed.tied,
+        weights=labels["weight"].numbers() if "weight" in labels else None,
+        ids=labels["id"].labels() if "id" in labels else None,
+        groups=labels["group"].labels() if "group" in labels else None,
+        unranked=unranked,
+        lines=batch.lines,
+    )
+    rows = rows.without(
+        {
+            row: Failure(int(batch.lines[row]), "syntax", message, text=" ".join(batch.cells(row)))
+            for row, message in sorted(why.items())
+        }
+    )
+    # After bad rows are gone, whose labels may be anything.
+    if not text_stays_text:
+        rows.ids, rows.groups = _typed(rows.ids), _typed(rows.groups)
+    return rows
+
+
+def _typed(labels: Any) -> Any:
+    return None if labels is None else whole_numbers_if_all(labels)
+
+
+def missing_labels(labels: Mapping[str, Column]) -> dict[int, str]:
+    """A message for each row whose id or group a table with types does not have."""
+    return {
+        row: f"its {role} is missing (null)"
+        for role in ("id", "group")
+        if role in labels and labels[role].array.null_count
+        for row in np.flatnonzero(labels[role].nulls).tolist()
+    }
+
+
+def unranked_codes(said: Column | None) -> tuple[NDArray[np.int8] | None, dict[int, str]]:
+    """(n_rows,): indices into UNRANKED, -1 where the cell is empty; and a message for each row with another word."""
+    if said is None:
+        return None, {}
+    codes = said.mapped(lambda word: UNRANKED.index(word) if word in UNRANKED else -1 if not word else -2, np.int8)
+    odd = np.flatnonzero(codes == -2).tolist()
+    return np.maximum(codes, -1), {row: f"unranked is {said[row]!r}, but should be below or absent" for row in odd}
+
+
+# The format `wide`: one column per place, best first. The first empty place ends a row.
+
+
+def _recognise_wide(table: Table, options: ReadOptions, named: bool) -> Table | None:
+    """Any table that no other format has taken, if its columns hold items as places do."""
+    if table.container == "memory":
+        refuse_counters(table)
+    if not table.values:
+        raise IngestError(f"{table.url}: no column is left for the places of a ranking")
+    if options.places:
+        table = with_places(table, options.places)
+        if not named:
+            refuse_foreign_columns(table)
+        return table
+    if not named:
+        table = table.with_guess(ranks_or_places(table)[1])
+    if table.container == "text":
+        refuse_header_below(table)
+    refuse_foreign_columns(table)
+    return with_places(table)
+
+
+def _listed_wide(batch: Batch, header: Header) -> Listed:
+    places = places_of(header.roles)
+    numbers: dict[str, int] = {}
+    cells = np.empty((batch.n_rows, len(places)), np.int32)
+    for number, place in enumerate(places):
+        cells[:, number] = batch.columns[place].mapped(
+            lambda name: -1 if name in MISSING else numbers.setdefault(name, len(numbers)), np.int32
+        )
+    listed = cells >= 0
+    torn = np.flatnonzero((listed[:, 1:] & ~listed[:, :-1]).any(axis=1)).tolist()
+    return Listed(
+        labels=pa.DictionaryArray.from_arrays(pa.array(cells[listed]), pa.array(list(numbers), pa.string())),
+        n_listed=np.count_nonzero(listed, axis=1),
+        bad=dict.fromkeys(torn, "an item follows an empty place; only the end of a row may be empty"),
+    )
+
+
+def _write_wide(store: RankingStore, target: str) -> None:
+    """Write `place_1,place_2,...`, and columns for weights, ids, groups and unranked if the rows have them."""
+    longest = 0
+
+    def names(found: Survey) -> list[str]:
+        nonlocal longest
+        longest = found.longest
+        return [f"place_{place + 1}" for place in range(longest)]
+
+    def values(row: LabelledRow) -> list[list[str]]:
+        if row.tied is not None or row.n_ordered < len(row.labels):
+            refuse(
+                target,
+                "ties and slates do not fit into one column per place",
+                "orderings, long or Parquet",
+            )
+        if any(label in MISSING for label in row.labels):
+            refuse(target, f"an item is called {next(x for x in row.labels if x in MISSING)!r}", "orderings")
+        return [[*row.labels, *[""] * (longest - len(row.labels))]]
+
+    write_rows(store, target, names, values)
+
+
+WIDE = Format(
+    name="wide",
+    recognise=_recognise_wide,
+    read=by_rows(_listed_wide),
+    wanted=lambda header: [*label_columns(header), *places_of(header.roles)],
+    write=_write_wide,
+)
+
+
+# The format `ranks`: one column per item, which holds its ranks. Equal ranks are ties.
+
+
+def _recognise_ranks(table: Table, options: ReadOptions, named: bool) -> Table | None:
+    """A table of which the cells of each row are ranks: from 1, without gaps larger than ties leave."""
+    if not named:
+        if table.container == "memory":
+            refuse_ratings(table)
+        elif not options.places:
+            refuse_lists(table, options)
+        if not table.values:
+            raise IngestError(f"{table.url}: no column is left for the places of a ranking")
+        refuse_ratings(table)
+        if options.places:
+            refuse_ranks_in_places(table, options.places)
+            return None
+        refuse_long_tables(table)
+        refuse_covariates(table)
+        chosen, guess = ranks_or_places(table)
+        if chosen != "ranks":
+            return None
+        table = table.with_guess(guess)
+    first_rank, guess = first_rank_of(table)
+    return replace(_with_items(table.with_guess(guess)), first_rank=first_rank)
+
+
+def _with_items(table: Table) -> Table:
+    """The table with its columns as items."""
+    if not table.values:
+        raise IngestError(f"{table.url}: no column is left for the places of a ranking")
+    return replace(table, item_names=tuple(table.columns[place] for place in table.values))
+
+
+def _items_of(header: Header) -> list[int]:
+    taken = {*label_columns(header), *header.ignored}
+    return [place for place in range(len(header.columns)) if place not in taken]
+
+
+def _items_and_labels(header: Header) -> list[int]:
+    return [*label_columns(header), *_items_of(header)]
+
+
+def _rank(cell: str, first: int, last: int) -> float:
+    """The rank in a cell: NaN if the item is not ranked, infinity if the cell holds anything else."""
+    if cell in MISSING or (first and cell in NOT_RANKED):
+        return float("nan")
+    rank = rank_in(cell)
+    return rank if rank is not None and first <= rank <= last else float("inf")
+
+
+def _score(cell: str) -> float:
+    """Minus the score in a cell, so that the best comes first; NaN and infinity as for ranks."""
+    score = float("nan") if cell in NO_SCORE else -parse_weight(cell)
+    return float("inf") if np.isnan(score) and cell not in NO_SCORE else score
+
+
+def _listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -> Listed:
+    """The items of all rows in the order of their ranks, or of their scores."""
+    items = _items_of(header)
+    names = [header.columns[place] for place in items]
+    ranks = np.empty((batch.n_rows, len(items)))
+    value = _score if highest_first else partial(_rank, first=header.first_rank, last=len(header.columns))
+    for number, place in enumerate(items):
+        ranks[:, number] = batch.columns[place].mapped(value, np.float64)
+    bad: dict[int, str] = {}
+    for row, number in zip(*(found.tolist() for found in np.nonzero(np.isinf(ranks))), strict=True):
+        cell = batch.columns[items[number]][row]
+        what, wanted = ("score", "number") if highest_first else ("rank", "positive number")
+        if not highest_first and rank_in(cell):
+            wanted += f" up to {len(header.columns)}, the number of columns"
+        bad.setdefault(
+            row,
+            f"the {what} {cell!r} of item {shown(names[number])} is not a {wanted}{decimal_hint(cell)}",
+        )
+    order = np.argsort(ranks, axis=1, kind="stable")  # NaN comes last
+    ranked = np.take_along_axis(ranks, order, axis=1)
+    listed = ~np.isnan(ranked)
+    tied = np.zeros(ranks.shape, np.bool_)
+    tied[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
+    labels = pa.DictionaryArray.from_arrays(pa.array(order[listed].astype(np.int32)), pa.array(names, pa.string()))
+    ties = tied[listed]
+    return Listed(labels, np.count_nonzero(listed, axis=1), tied=ties if ties.any() else None, bad=bad)
+
+
+def _write_ranks(store: RankingStore, target: str) -> None:
+    """Write one column per item, and columns for weights, ids, groups and unranked if the rows have them."""
+    usual = {name for role in LABEL_ROLES for name in COLUMN_NAMES[role]}
+    clash = next((name for name in store.item_names if name.lower() in usual), None)
+    if clash is not None:
+        refuse(target, f"an item is called {clash!r}, as a column of another role is", "orderings or Parquet")
+
+    def values(row: LabelledRow) -> list[list[str]]:
+        if row.n_ordered < len(row.labels):
+            refuse(target, "slates do not fit into one column per item", "orderings, long or Parquet")
+        ranks: dict[str, int] = {}
+        for place, label in enumerate(row.labels):
+            tied = row.tied is not None and row.tied[place]
+            ranks[label] = ranks[row.labels[place - 1]] if tied else len(set(ranks.values())) + 1
+        return [[str(ranks.get(name, "")) for name in store.item_names]]
+
+    write_rows(store, target, lambda _: list(store.item_names), values, items_are_columns=True)
+
+
+RANKS = Format(
+    name="ranks", recognise=_recognise_ranks, read=by_rows(_listed_ranks), wanted=_items_and_labels, write=_write_ranks
+)
+
+
+# The format `scores`: one column per item, which holds its scores, the highest the best. Equal scores are ties.
+
+
+def _recognise_scores(table: Table, options: ReadOptions, named: bool) -> Table | None:
+    """A table that the user calls so: nothing in it says whether the highest number is the best."""
+    del options
+    return _with_items(table) if named else None
+
+
+SCORES = Format(
+    name="scores",
+    recognise=_recognise_scores,
+    read=by_rows(partial(_listed_ranks, highest_first=True)),
+    wanted=_items_and_labels,
+)
+
+
+# The format `orderings`: a whole ranking in one column, such as `count,ordering`.
+
+# By byte: what divides items (as `parse_ordering` has it), and what only `parse_ordering` can read.
+_DIVIDES = np.zeros(256, np.bool_)
+_DIVIDES[list(b" \t\n\v\f\r\x1c\x1d\x1e\x1f,>")] = True
+_MARKS = np.zeros(256, np.bool_)
+_MARKS[list(b'{}|"')] = True
+_APOSTROPHE = ord("'")
+# A cell that begins with an apostrophe, which may protect it from spreadsheets, perhaps behind white space.
+_PROTECTED = r"^[\s\x1c-\x1f\x{85}\p{Z}]*'"
+# By the sign that divides items: what only `parse_ordering` can read.
+_NOT_PLAIN = {">": rf"""[{{}}|"=,]|{_PROTECTED}""", ",": rf"""[{{}}|"]|{_PROTECTED}"""}
+
+
+def _recognise_orderings(table: Table, options: ReadOptions, named: bool) -> Table | None:
+    """A table with a column that is named as orderings are, or of which the cells are, such as `tea > mate`."""
+    table = _without_false_ids(table, options)
+    column = table.roles.get("ordering")
+    if column is None:
+        arrows = [
+            place
+            for place in table.values
+            if not is_place_name(table.columns[place]) and are_orderings(table.cells(place))
+        ]
+        only = table.values[0] if named and len(table.values) == 1 else None
+        column = arrows[0] if len(arrows) == 1 else only
+    if column is not None:
+        divider = divider_of(table.cells(column))
+        table = replace(table, roles={**table.roles, "ordering": column}, divider=divider)
+        refuse_unused_counts(table)
+        return table
+    if named:
+        raise IngestError(
+            f"{table.url}: no column holds orderings; found: {', '.join(table.columns)}. "
+            "Name it 'ordering', or name the column with --column ordering=NAME"
+        )
+    return None
+
+
+def _without_false_ids(table: Table, options: ReadOptions) -> Table:
+    """The table without an id that was recognised by its name (`ranking`), if the cells are orderings."""
+    place = table.roles.get("id")
+    if place is None or "id" in options.columns or not are_orderings(table.cells(place)):
+        return table
+    return replace(table, roles={role: column for role, column in table.roles.items() if role != "id"})
+
+
+def _listed_orderings(batch: Batch, header: Header) -> Listed:
+    """The items of all orderings: all at once if they are plain, otherwise one ordering after the other."""
+    column, divider = batch.columns[header.roles["ordering"]], header.divider
+    if not batch.bad and not column.array.null_count and pa.types.is_string(column.array.type):
+        plain = _words(column.array) if divider is None else _between(column.array, divider)
+        if plain is not None:
+            return plain
+    texts = column.array.to_pylist()
+    return _listed_one_by_one(batch, lambda row: parse_ordering(cell_text(texts[row], column.clean), divider))
+
+
+def _words(orderings: pa.StringArray) -> Listed | None:
+    """The items between blanks; None if one of them has ties, a slate, or white space beyond ASCII."""
+    _, offsets, data = orderings.buffers()
+    first = orderings.offset
+    ends = np.frombuffer(offsets, np.int32)[first : first + len(orderings) + 1]
+    text = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] if data else np.empty(0, np.uint8)
+    ends = ends - ends[0]
+    within = ~_DIVIDES[text]
+    if _MARKS[text].any():
+        return None
+    if (text == _APOSTROPHE).any() and pc.any(pc.match_substring_regex(orderings, _PROTECTED)).as_py():
+        return None
+    begins = within.copy()
+    begins[1:] &= ~within[:-1]
+    rows = ends[:-1][ends[:-1] < ends[1:]]
+    begins[rows] = within[rows]  # the last item of a row is not continued by the next row
+    starts = np.flatnonzero(begins)
+    # The items one after another, without what divides them, are the buffer of an array of strings.
+    bounds = np.append(np.flatnonzero(begins[within]), np.count_nonzero(within)).astype(np.int32)
+    names = pa.StringArray.from_buffers(len(starts), pa.py_buffer(bounds), pa.py_buffer(text[within]))
+    labels = names.dictionary_encode()
+    if any(name.split() != [name] for name in labels.dictionary.to_pylist()):
+        return None
+    return Listed(labels, np.diff(np.searchsorted(starts, ends)))
+
+
+def _between(orderings: pa.StringArray, divider: str) -> Listed | None:
+    """The items between signs, with the blanks in their names; None if one ordering needs `parse_ordering`."""
+    if pc.any(pc.match_substring_regex(orderings, _NOT_PLAIN[divider])).as_py():
+        return None
+    lists = pc.split_pattern(orderings, divider)
+    labels = pc.utf8_trim_whitespace(lists.flatten()).dictionary_encode()
+    if any(not name or name.strip() != name for name in labels.dictionary.to_pylist()):
+        return None
+    return Listed(labels, pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def _write_orderings(store: RankingStore, target: str) -> None:
+    """Write `count,ordering`, and columns for ids, groups and unranked if the rows have them."""
+    write_rows(
+        store,
+        target,
+        names=lambda _: [written_name("ordering")],
+        values=lambda row: [[format_ordering(row.labels, row.n_ordered, row.tied)]],
+        always_weights=True,
+    )
+
+
+ORDERINGS = Format(
+    name="orderings",
+    recognise=_recognise_orderings,
+    read=by_rows(_listed_orderings),
+    wanted=label_columns,
+    wanted_raw=lambda header: [header.roles["ordering"]],
+    roles={"ordering": COLUMN_NAMES["ordering"]},
+    write=_write_orderings,
+)

@@ -1,0 +1,384 @@
+"""From cells to a block: which cells are names, which are numbers, which are missing, and where a row is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import math
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from plmix_dist.errors import IngestError, RankingError, SettingsError
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.block import concatenate
+from plmix_dist.rankings.checks import check_numbered_from_zero, check_rows
+from plmix_dist.rankings.columns import below_flags, item_dtype, label_column, narrowest
+from plmix_dist.rankings.groups import check_groups
+from plmix_dist.settings import shown
+from plmix_dist.store import RejectedRows
+from plmix_dist.tables.encode import natural_order
+from plmix_dist.tables.format import places_of
+from plmix_dist.tables.frames import Cells, Frame, cells_of, frame_of
+from plmix_dist.tables.rows import Failure, RawRows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings import Unranked
+    from plmix_dist.tables.registry import OpenedFrame
+    from plmix_dist.tables.sources import Header
+
+
+_MISSING = -1
+_HAND_IN_LISTS = "If all are items, hand in a list of rows: table.to_numpy().tolist()"
+# Whole numbers beyond this are not item numbers, and floats do not hold them exactly.
+_LARGEST = 1 << 53
+
+
+def block_of_table(
+    source: Any, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
+) -> tuple[RankingBlock, tuple[str, ...] | None]:
+    """A block of the rows of an array, a list or a table, and the names of the items; None if they have numbers only.
+
+    `item_names` are those of a fitted model.
+    """
+    frame = frame_of(source)
+    labels: dict[str, Any] = {}
+    if frame is not None and frame.rows is None and len(frame.columns) > 1:
+        opened = _opened(frame)
+        if opened.form.name != "wide":
+            return _of_other_formats(opened, n_items, unranked, item_names)
+        unranked = _unranked_of(opened.header, unranked)
+        frame, labels = _places_of(frame, opened), _labels_of(opened)
+    cells = cells_of(source, frame)
+    if not len(cells.lengths):
+        raise SettingsError("there are no rankings")
+    if isinstance(cells.values, list):
+        numbers, names = _from_objects(cells.values, cells, item_names)
+    else:
+        numbers, names = _whole_numbers(cells.values, cells), None
+    if names is not None and n_items is not None and n_items != len(names):
+        raise SettingsError(f"n_items is {n_items}, but the rows name {len(names)} items; leave out n_items")
+    _refuse_words(frame, names, item_names)
+    if names is None and item_names is not None:
+        n_items, names = len(item_names), item_names
+    if names is None and n_items is None:
+        _check_zero(numbers, cells)
+        _refuse_zeros(numbers, cells)
+    n_items = len(names) if names is not None else n_items
+    block = _block(numbers, cells, n_items, unranked, names)
+    if labels:
+        block = block.replace(**labels)
+        check_rows(block)
+        check_groups(block)
+    return block, names
+
+
+def _opened(frame: Frame) -> OpenedFrame:
+    """A frame with its format. Formats are imported for frames only: a fit of an array needs none."""
+    from plmix_dist.tables.format import ReadOptions
+    from plmix_dist.tables.registry import open_frame
+
+    try:
+        return open_frame(frame, "auto", ReadOptions())
+    except IngestError as error:
+        raise RankingError(str(error)) from None
+
+
+def _unranked_of(header: Header, unranked: Unranked | None) -> Unranked | None:
+    """What unlisted items mean, by the names of the columns or as the user says."""
+    if header.unranked == "absent" and unranked == "below":
+        raise RankingError(f"{header.guesses[-1]}; leave out unranked")
+    return unranked or header.unranked
+
+
+def _places_of(frame: Frame, opened: OpenedFrame) -> Frame:
+    """The places of a frame, best first."""
+    places = places_of(opened.header.roles)
+    return frame._replace(columns=tuple(frame.columns[place] for place in places), cells=frame.cells[:, places])
+
+
+def _labels_of(opened: OpenedFrame) -> dict[str, Any]:
+    """Weights and groups of a frame of places, as a block has them. Ids mean nothing to a fit."""
+    from plmix_dist.tables.format import Column
+
+    roles, labels = opened.header.roles, {}
+    if "unranked" in roles:
+        raise RankingError("a column of unranked in a table of places goes into a store; here, say unranked=")
+    if "weight" in roles:
+        labels["weights"] = Column(opened.columns[roles["weight"]]).numbers()
+    if "group" in roles:
+        labels["groups"] = label_column(Column(opened.columns[roles["group"]]).labels())
+    return labels
+
+
+def _of_other_formats(
+    opened: OpenedFrame, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
+) -> tuple[RankingBlock, tuple[str, ...]]:
+    """A block of the rows of a frame that is not one of places, and the names of its items."""
+    from plmix_dist.tables.encode import Encoder, checked_names, refuse_words
+    from plmix_dist.tables.registry import read_columns
+
+    try:
+        rows = list(read_columns(opened.form, opened.header, opened.columns, 0))
+        labels = {str(label) for some in rows for label in some.labels.unique().to_pylist() if label is not None}
+        labels |= set(opened.header.item_names or ())
+        names = item_names or opened.header.item_names or checked_names(natural_order(labels), "the table")
+        if item_names is None:
+            refuse_words(names, "the table", _HAND_IN_LISTS)
+        _check_runs([some.run_ids for some in rows if some.run_ids is not None])
+        lookup = {name: number for number, name in enumerate(names)}
+        remedy = "correct the row, or leave it out"
+        encoder = Encoder("the table", names, lookup, unranked, False, "raise", "row", remedy=remedy)
+        block = concatenate([encoder.encode(some, RejectedRows()) for some in rows])
+    except IngestError as error:
+        raise RankingError(str(error)) from None
+    if n_items is not None and n_items != len(names):
+        raise SettingsError(f"n_items is {n_items}, but the rows name {len(names)} items; leave out n_items")
+    check_groups(block)
+    return block, names
+
+
+def _refuse_words(frame: Frame | None, names: tuple[str, ...] | None, known: tuple[str, ...] | None) -> None:
+    """An error if a cell of a frame is a word that is hardly an item. Lists were made by the user."""
+    from plmix_dist.tables.encode import refuse_words
+
+    if frame is None or names is None or known is not None:
+        return
+    try:
+        refuse_words(names, "the table", _HAND_IN_LISTS)
+    except IngestError as error:
+        raise RankingError(str(error)) from None
+
+
+def _check_runs(ids: list[NDArray[Any]]) -> None:
+    """An error if the rows of a ranking are not consecutive."""
+    again = [label for label, times in Counter(chain.from_iterable(ids)).items() if times > 1]
+    if again:
+        raise RankingError(f"the rows of ranking {again[0]} are not consecutive; sort the table by ranking id")
+
+
+def _block(
+    numbers: NDArray[Any],
+    cells: Cells,
+    n_items: int | None,
+    unranked: Unranked | None,
+    names: tuple[str, ...] | None,
+) -> RankingBlock:
+    """A block of item numbers, -1 where a cell is missing. Every row is checked."""
+    listed = numbers >= 0
+    n_listed = _row_lengths(numbers, listed, cells)
+    largest = int(numbers.max()) if numbers.size else -1
+    if largest >= _LARGEST:
+        place = cells.place(int(np.flatnonzero(numbers == largest)[0]))
+        raise RankingError(f"{place}: {largest} is not an item number; items are numbered from 0")
+    n_items = largest + 1 if n_items is None else n_items
+    block = RankingBlock(
+        items=numbers[listed].astype(item_dtype(max(n_items, largest + 1))),
+        n_listed=narrowest(n_listed),
+        n_ordered=narrowest(n_listed),
+        below=below_flags(n_listed, n_items, unranked),
+        n_items=n_items,
+    )
+    check_rows(block, item_names=names)
+    return block
+
+
+def _row_lengths(numbers: NDArray[Any], listed: NDArray[np.bool_], cells: Cells) -> NDArray[np.int64]:
+    """(n_rankings,): how many items each row lists; an error if an item follows a missing cell."""
+    low = int(numbers.min(initial=0))
+    if low < _MISSING:
+        row, _ = cells.row_and_column(int(np.flatnonzero(numbers == low)[0]))
+        raise RankingError(f"row {row}: item {low} is out of range; items are numbered from 0")
+    if listed.all():
+        return cells.lengths
+    after = listed.copy()
+    after[1:] &= ~listed[:-1]
+    after[:1] = False
+    after[cells.starts[cells.lengths > 0]] = False  # the first cell of a row follows none
+    gaps = np.flatnonzero(after)
+    if len(gaps):
+        row, column = cells.row_and_column(int(gaps[0]))
+        raise RankingError(
+            f"row {row}: an item follows a missing place in {cells.column_words(column - 1)}; only the end of a row "
+            "may be missing"
+        )
+    counts = np.concatenate([[0], np.cumsum(listed)])
+    lengths: NDArray[np.int64] = counts[cells.starts + cells.lengths] - counts[cells.starts]
+    return lengths
+
+
+def _refuse_zeros(numbers: NDArray[Any], cells: Cells) -> None:
+    """An error if several rows have several zeros each, as tables do that write 0 for no item or not ranked."""
+    zeros = np.concatenate([[0], np.cumsum(numbers == 0)])
+    rows = np.flatnonzero(zeros[cells.starts + cells.lengths] - zeros[cells.starts] > 1)
+    if len(rows) > 1:
+        raise RankingError(
+            f"row {rows[0]}: item 0 is listed twice, and so in {len(rows)} of {len(cells.lengths)} rows. "
+            "If 0 stands for no item and items are numbered from 1, subtract 1 from every cell, so that missing places "
+            "are -1. If the cells are ranks, and 0 stands for not ranked, save the "
+            'table as CSV and read it with plmix_dist.ingest(..., format="ranks")'
+        )
+
+
+def _check_zero(numbers: NDArray[Any], cells: Cells) -> None:
+    """An error if no row lists item 0: item numbers from 1, ids, or ranks."""
+    present = numbers[numbers >= 0]
+    if not len(present) or present.min() == 0:
+        return
+    ways_out = "If the numbers are ids, hand them in as text, and they become the names of the items"
+    if cells.columns is not None:
+        ways_out += (
+            ". If every column is an item and the cells are its ranks, save the table as CSV and read it with "
+            'plmix_dist.ingest(..., format="ranks"), which keeps names, ties and empty cells'
+        )
+    try:
+        check_numbered_from_zero(int(present.min()), int(present.max()))
+    except RankingError as error:
+        raise RankingError(f"{error}. {ways_out}") from None
+
+
+def _whole_numbers(values: NDArray[Any], cells: Cells) -> NDArray[Any]:
+    """Integers as they are; floats as integers, where NaN is a missing cell."""
+    if values.dtype.kind != "f":
+        return values
+    values = values.astype(np.float64)  # half precision has no room for the numbers below
+    missing = np.isnan(values)
+    filled = np.where(missing, _MISSING, values)
+    bad = np.flatnonzero((filled != np.floor(filled)) | (np.abs(filled) > _LARGEST))
+    if len(bad):
+        place = cells.place(int(bad[0]))
+        raise RankingError(
+            f"{place}: {filled[bad[0]]:g} is not an item number; items are whole numbers from 0, or text"
+        )
+    return filled.astype(np.int64)
+
+
+def _from_objects(
+    values: list[Any], cells: Cells, item_names: tuple[str, ...] | None
+) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
+    """The item numbers of cells that are Python's own objects, and the names if the cells are names."""
+    try:
+        distinct = list(dict.fromkeys(values))
+    except TypeError:  # such as a list in a cell
+        unhashable = next(value for value in values if type(value).__hash__ is None)
+        raise _no_item(unhashable, values, cells) from None
+    meaning = {value: _meaning(value, values, cells) for value in distinct}
+    words = [found for found in meaning.values() if isinstance(found, str)]
+    if not words:
+        return np.fromiter(map(meaning.__getitem__, values), np.int64, len(values)), None
+    _refuse_numbers_among_names(meaning, values, cells)
+    names = item_names or cells.names or tuple(natural_order(set(words)))
+    numbers = {name: number for number, name in enumerate(names)}
+    unknown = [word for word in words if word not in numbers]
+    if unknown:
+        _refuse_unknown(unknown, names, values, cells)
+    codes = {value: numbers[found] if isinstance(found, str) else _MISSING for value, found in meaning.items()}
+    return np.fromiter(map(codes.__getitem__, values), np.int64, len(values)), names
+
+
+def _meaning(value: Any, values: list[Any], cells: Cells) -> str | int:
+    """The name or the number in a cell; -1 if it is missing."""
+    if isinstance(value, str):
+        return _name(str(value), values, cells)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return _MISSING
+    if isinstance(value, float | np.floating) and math.isnan(value):
+        return _MISSING
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if is_number and abs(value) <= _LARGEST and value == int(value):
+        return int(value)
+    raise _no_item(value, values, cells)
+
+
+def _no_item(value: Any, values: list[Any], cells: Cells) -> RankingError:
+    """The error for a cell that is neither a name nor a number."""
+    place = cells.place(next(index for index, one in enumerate(values) if one is value))
+    return RankingError(f"{place}: expected an item's name or its number, a whole number, but got {shown(value)}")
+
+
+def _name(text: str, values: list[Any], cells: Cells) -> str | int:
+    """An item's name; -1 for the empty text. NumPy makes the texts 'nan' and '-1' of missing cells among text."""
+    if text in ("", "-1"):
+        return _MISSING
+    if text in ("nan", "None", "<NA>"):
+        raise RankingError(
+            f"{cells.place(values.index(text))}: the text {text!r} is most likely a missing cell that was turned into "
+            'text; use None or "" instead, or another name for the item'
+        )
+    return text
+
+
+def _refuse_numbers_among_names(meaning: Mapping[Any, str | int], values: list[Any], cells: Cells) -> None:
+    number = next((value for value, found in meaning.items() if isinstance(found, int) and found >= 0), None)
+    if number is None:
+        return
+    name = next(value for value, found in meaning.items() if isinstance(found, str))
+    raise RankingError(
+        f"{cells.place(values.index(number))} is the number {shown(number, int)}, but "
+        f"{cells.place(values.index(name))} is the name {shown(name, str)}: items must be all names or all numbers. "
+        "Leave out columns that are not places, or turn the numbers into text"
+    )
+
+
+def _refuse_unknown(unknown: list[str], names: tuple[str, ...], values: list[Any], cells: Cells) -> NoReturn:
+    near = difflib.get_close_matches(unknown[0], names, n=3)
+    some = ", ".join(map(repr, near or names[:5])) + ("" if near or len(names) <= 5 else ", ...")
+    more = f" ({len(unknown)} names are unknown)" if len(unknown) > 1 else ""
+    raise RankingError(
+        f"{cells.place(values.index(unknown[0]))}: there is no item {shown(unknown[0], str)} among the "
+        f"{len(names)} known items{more}; {'the nearest are' if near else 'these are'}: {some}"
+    )
+
+
+# Arrays as a source of a store: items numbered from 0, best first, -1 after the end of a row.
+
+
+def read_array(table: NDArray[Any], weights: NDArray[Any] | None, first_row: int) -> RawRows:
+    """The rows of an integer array.
+
+    Shapes: table (rows, places), weights (rows,) or None.
+    """
+    check_array(table)
+    table = table.astype(table.dtype.newbyteorder("="), copy=False)
+    listed = table != -1
+    n_listed = np.count_nonzero(listed, axis=1)
+    torn = (listed[:, 1:] & ~listed[:, :-1]).any(axis=1)
+    numbers = np.arange(first_row, first_row + len(table))
+    failures = [
+        Failure(int(numbers[row]), "gap", "an item follows a missing place (-1)", text=str(table[row].tolist()))
+        for row in np.flatnonzero(torn).tolist()
+    ]
+    keep = ~torn
+    return RawRows(
+        labels=pa.array(table[keep][listed[keep]]),
+        n_listed=n_listed[keep],
+        weights=None if weights is None else np.asarray(weights, np.float64)[keep],
+        lines=numbers[keep],
+        failures=failures,
+    )
+
+
+def check_array(table: NDArray[Any]) -> None:
+    """An error if a NumPy or Dask array cannot hold rankings."""
+    if isinstance(table, np.ma.MaskedArray):
+        raise IngestError("masked arrays are not taken; fill masked places with -1 first: array.filled(-1)")
+    if table.ndim != 2 or table.dtype.kind not in "iu":
+        raise IngestError(
+            f"expected an integer array of shape (rankings, places), but got {table.dtype} of shape {table.shape}"
+        )
+
+
+def describe_array(table: NDArray[Any], weights: NDArray[Any] | None, *, by_name: bool) -> dict[str, Any]:
+    """A record that identifies the contents of an array by a digest; `by_name` uses the name of a Dask array."""
+    contents = str(getattr(table, "name", "")).encode() if by_name else np.ascontiguousarray(table).tobytes()
+    digest = hashlib.sha256(contents)
+    if weights is not None:
+        digest.update(np.ascontiguousarray(weights).tobytes())
+    return {"name": "array", "shape": list(table.shape), "sha256": digest.hexdigest(), "metadata": {}}

@@ -1,0 +1,419 @@
+"""Format: what reads and writes one way of noting rankings down; Table and Batch: what it is given.
+
+A new format is one value of Format in one file.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plmix_dist.errors import IngestError
+from plmix_dist.tables.notation import from_spreadsheet
+from plmix_dist.tables.rows import integers_if_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from plmix_dist.rankings import Unranked
+    from plmix_dist.store import RankingStore
+    from plmix_dist.tables.rows import RawRows
+    from plmix_dist.tables.sources import Header, Slice, SourceFile
+
+
+# Column names that are recognised for each role of any table, in this order. Export writes the first.
+_LABEL_NAMES: dict[str, tuple[str, ...]] = {
+    "id": (
+        *("ranking", "ranking_id", "id", "ballot", "ballot_id"),
+        *("respondent", "respondent_id", "participant_id"),
+    ),
+    "weight": ("count", "weight", "counts", "weights", "freq", "frequency", "votes", "n_votes", "voters", "wt"),
+    "group": ("group", "person", "voter", "user", "person_id", "voter_id", "user_id", "userid"),
+    "unranked": ("unranked",),
+}
+_ITEM_NAMES: dict[str, tuple[str, ...]] = {
+    "item": ("item", "item_id", "itemid", "item_name", "alternative", "candidate", "movieid", "product_id"),
+    "rank": ("rank", "place", "position"),
+    "ordering": ("ordering", "ranking_order", "order"),
+    "items": ("items", "ranking_items"),
+}
+LABEL_ROLES = ("weight", "id", "group", "unranked")
+# Options that name several columns: the places of a ranking, best first, and those that are left out.
+LISTS_OF_COLUMNS = ("places", "ignore")
+COLUMN_NAMES: dict[str, tuple[str, ...]] = {
+    role: (_LABEL_NAMES | _ITEM_NAMES)[role]
+    for role in ("id", "item", "rank", "weight", "group", "ordering", "items", "unranked")
+}
+# In this order: a semicolon or a tab in every line is hardly ever part of the text.
+DELIMITERS = ("\t", ";", ",")
+Container = Literal["text", "parquet", "memory"]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read tables: the delimiter, the column name of each role, whether the first line is a header.
+
+    What is None is found out from the data.
+    """
+
+    delimiter: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    header: bool | None = None
+
+    def as_settings(self) -> dict[str, object]:
+        """The options as part of the settings of a run. A header that is None is left out, as it always was."""
+        settings: dict[str, object] = {"columns": dict(self.columns), "delimiter": self.delimiter}
+        return settings if self.header is None else settings | {"header": self.header}
+
+    @property
+    def column_names(self) -> list[str]:
+        """All columns that the user named."""
+        named = [name for role, name in self.columns.items() if role not in LISTS_OF_COLUMNS]
+        return named + (self.places or []) + self.ignored
+
+    @property
+    def places(self) -> list[str] | None:
+        """The columns of the places of a wide table, if the user named them."""
+        return _names_in(self.columns["places"]) if "places" in self.columns else None
+
+    @property
+    def ignored(self) -> list[str]:
+        """The columns that the user leaves out."""
+        return _names_in(self.columns.get("ignore", ""))
+
+
+def _names_in(text: str) -> list[str]:
+    """Names of columns between commas; one with a comma stands in double quotes."""
+    return [name.strip() for row in csv.reader([text], skipinitialspace=True) for name in row]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a format is recognised by: the columns of a table, and its first rows as text.
+
+    A format returns the table with what it found: the roles of the columns, columns to be `ignored`, `guesses` in
+    sentences for the user, the `divider` between the items of an ordering, and the names of all items if it knows them.
+    """
+
+    url: str
+    columns: tuple[str, ...]
+    body: list[list[str]]
+    roles: dict[str, int]
+    container: Container = "text"
+    lists: tuple[int, ...] = ()  # columns of which each cell is a list
+    ignored: tuple[int, ...] = ()
+    guesses: tuple[str, ...] = ()
+    has_names: bool = True
+    divider: str | None = None
+    item_names: tuple[str, ...] | None = None
+    unranked: Unranked | None = None  # what unlisted items mean, if the names of the columns say it
+    first_rank: int = 1  # of a table of ranks, the number of the best
+
+    @property
+    def roles_of_places(self) -> list[int]:
+        """The columns of places, best first, once a format has found them."""
+        return places_of(self.roles)
+
+    @property
+    def values(self) -> list[int]:
+        """The columns that are neither ignored nor labels of a ranking."""
+        taken = {self.roles[role] for role in LABEL_ROLES if role in self.roles} | set(self.ignored)
+        return [place for place in range(len(self.columns)) if place not in taken]
+
+    def cells(self, place: int) -> list[str]:
+        """The cells of a column, in rows of the right length."""
+        return [row[place] for row in self.body if len(row) == len(self.columns)]
+
+    def with_guess(self, guess: str | None) -> Table:
+        """The table with another guess."""
+        return self if guess is None else replace(self, guesses=(*self.guesses, guess))
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """How a format that is not a table reads its files: what comes before the rows, the slices, the rows of a slice."""
+
+    read_header: Callable[[SourceFile, ReadOptions], Header]
+    slices: Callable[[SourceFile, Header], list[Slice]]
+    read: Callable[[Slice], Iterator[RawRows]]
+
+
+def places_of(roles: Mapping[str, int]) -> list[int]:
+    """The columns of the places of a ranking, best first."""
+    return [place for role, place in roles.items() if role.startswith("place ")]
+
+
+def _never(table: Table, options: ReadOptions, named: bool) -> Table | None:
+    del table, options, named
+    return None
+
+
+def _columns_with_roles(header: Header) -> Sequence[int]:
+    return list(header.roles.values())
+
+
+@dataclass(frozen=True)
+class Format:
+    """A way of noting rankings down. `name` is the value of --format.
+
+    recognise(table, options, named): the table with the roles of its columns; None if it is not of this format. If the
+    user named the format, it is the table or an error. An error also stops other formats from being tried.
+    read(batches, header): rows of rankings. `wanted` are the columns that it needs, by default those with a role;
+    `wanted_raw` those that it reads as plain text, because few of their cells are equal. The others are left out, and
+    the user is told so.
+    """
+
+    name: str
+    recognise: Callable[[Table, ReadOptions, bool], Table | None] = _never
+    read: Callable[[Iterator[Batch], Header], Iterator[Any]] | None = None
+    wanted: Callable[[Header], Sequence[int]] = _columns_with_roles
+    wanted_raw: Callable[[Header], Sequence[int]] = lambda header: ()  # noqa: ARG005
+    # The usual names of columns for its own roles; they go before those for ids, weights, groups and unranked.
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Whether a ranking takes several consecutive rows, with one id. Otherwise each row is a ranking.
+    consecutive: Callable[[Header], bool] = lambda header: False  # noqa: ARG005
+    # Of text: the signs that may divide its fields, into how many if it has no header, and whether a first line is a
+    # row. None: the first lines show it.
+    delimiters: tuple[str, ...] = DELIMITERS
+    n_fields: tuple[int, ...] = ()
+    is_row: Callable[[Sequence[str], ReadOptions], bool] | None = None
+    # File name endings that no other format has.
+    suffixes: tuple[str, ...] = ()
+    syntax: Syntax | None = None
+    write: Callable[[RankingStore, str], None] | None = None
+
+
+def by_names(*needed: str) -> Callable[[Table, ReadOptions, bool], Table | None]:
+    """Recognition by the names of columns alone: all these roles must have one."""
+
+    def recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
+        del options
+        missing = [role for role in needed if role not in table.roles]
+        if missing and named:
+            raise missing_columns(table, missing)
+        return None if missing else table
+
+    return recognise
+
+
+def missing_columns(table: Table, missing: Sequence[str]) -> IngestError:
+    """The error for roles that no column has."""
+    remedy = f"Name the columns with --column, such as --column {missing[0]}=NAME"
+    if table.container == "memory":
+        remedy = f"Rename the columns, such as one to {missing[0]!r}"
+    return IngestError(
+        f"{table.url}: no column holds the {', '.join(missing)}; found: {', '.join(table.columns)}. {remedy}"
+    )
+
+
+def usual_names(form: Format) -> Mapping[str, tuple[str, ...]]:
+    """The names of columns that a format recognises, by role; a role is a name too."""
+    own = {role: names if role in names else (role, *names) for role, names in form.roles.items()}
+    return {**own, **_LABEL_NAMES}
+
+
+def column_roles(
+    columns: Sequence[str],
+    options: ReadOptions,
+    url: str,
+    names: Mapping[str, tuple[str, ...]] = COLUMN_NAMES,
+) -> dict[str, int]:
+    """The number of the column of each role, by the names in the options or by usual names.
+
+    A column that the options name has no other role by its usual name.
+    """
+    places = {name.strip().lower(): place for place, name in reversed(list(enumerate(columns)))}
+    named = {places.get(name.strip().lower()) for name in options.column_names}
+    roles: dict[str, int] = {}
+    for role, usual in names.items():
+        chosen = options.columns.get(role)
+        if chosen is not None:
+            if chosen.strip().lower() not in places:
+                raise IngestError(f"{url}: there is no column {chosen!r} for the {role}; found: {', '.join(columns)}")
+            roles[role] = places[chosen.strip().lower()]
+            continue
+        free = (places[name] for name in usual if name in places and places[name] not in named)
+        found = next((place for place in free if place not in roles.values()), None)
+        if found is not None:
+            roles[role] = found
+    return roles
+
+
+def written_name(role: str) -> str:
+    """The column name of a role in exported files."""
+    return COLUMN_NAMES[role][0]
+
+
+def parse_weight(text: str | float | None) -> float:
+    """A weight as a number, or NaN if it is not a number. Rows with NaN are rejected later."""
+    try:
+        # float() reads "1_000" as a thousand, which other tools do not.
+        return float("nan") if text is None or "_" in str(text) else float(text)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def decimal_hint(text: str) -> str:
+    """What to do about a number with a decimal comma; empty for other text."""
+    return "; write a decimal point" if "," in text and text.replace(",", "", 1).isdigit() else ""
+
+
+def number_text(weight: float) -> str:
+    """A weight as text: counts without a decimal point, other numbers with all their digits."""
+    return str(int(weight)) if float(weight).is_integer() else repr(float(weight))
+
+
+# Batch: some rows of a table by columns, with line numbers. Every source yields batches, every format reads them.
+
+# What stands for no item in a table of places, and for no rank in a table of ranks.
+MISSING = frozenset({"", "NA", "NaN", "nan", "-1"})
+NOT_RANKED = MISSING | {"0"}
+NO_SCORE = MISSING - {"-1"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a batch: text of a file, or the values of a table with types (Parquet, a frame).
+
+    Text that is not `clean` has blanks around it, and apostrophes against spreadsheets, still to be removed.
+    """
+
+    array: pa.Array
+    clean: bool = True
+
+    @cached_property
+    def _encoded(self) -> tuple[NDArray[np.int64], list[str]]:
+        array = self.array
+        encoded = array if pa.types.is_dictionary(array.type) else _text(array).dictionary_encode()
+        values = _texts(encoded.dictionary, self.clean)
+        if not encoded.null_count:
+            return encoded.indices.to_numpy(), values
+        return np.asarray(encoded.indices.fill_null(len(values))), [*values, ""]
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """(n_rows,): which of the distinct `values` each row has."""
+        return self._encoded[0]
+
+    @property
+    def values(self) -> list[str]:
+        """The distinct cells as text, missing ones empty. A value may occur twice."""
+        return self._encoded[1]
+
+    def __getitem__(self, row: int) -> str:
+        return self.values[int(self.codes[row])]
+
+    def mapped(self, function: Callable[[str], Any], dtype: DTypeLike = object) -> NDArray[Any]:
+        """(n_rows,): a function of each cell's text, computed for the distinct values only."""
+        table = np.empty(len(self.values), dtype)
+        table[:] = [function(value) for value in self.values]
+        found: NDArray[Any] = table[self.codes]
+        return found
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the cells are text."""
+        kind = self.array.type
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
+
+    def numbers(self, missing: frozenset[str] = frozenset()) -> NDArray[np.float64]:
+        """(n_rows,): the cells as numbers; NaN for what is missing or not a number."""
+        if self.is_text:
+            return self.mapped(lambda text: np.nan if text in missing else parse_weight(text), np.float64)
+        kind = self.array.type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+            raise IngestError(f"weights and ranks must be numbers, but a column holds {kind}")
+        return np.asarray(self.array.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+
+    def labels(self) -> NDArray[Any]:
+        """(n_rows,): integers as int64, all other cells as text objects; missing ones are "" or the smallest int64."""
+        if pa.types.is_integer(self.array.type):
+            return np.asarray(self.array.cast(pa.int64()).fill_null(np.iinfo(np.int64).min))
+        if self.is_text:
+            return self.mapped(str)
+        return np.array(["" if cell is None else str(cell) for cell in _text(self.array).to_pylist()], object)
+
+    def items(self) -> pa.Array:
+        """(n_rows,): the cells as names of items, in Arrow's own form."""
+        if self.is_text:
+            codes = pa.array(self.codes.astype(np.int32), mask=self.nulls if self.array.null_count else None)
+            return pa.DictionaryArray.from_arrays(codes, pa.array(self.values, pa.string()))
+        return _text(self.array)
+
+    @property
+    def nulls(self) -> NDArray[np.bool_]:
+        """(n_rows,): which cells a table with types has no value for. Text has none."""
+        return np.asarray(self.array.is_null())
+
+    def by_runs(self) -> Column:
+        """The column coded by runs of equal cells, which is quicker where equal cells stand together, as ids do."""
+        if not pa.types.is_string(self.array.type) or self.array.null_count:
+            return self
+        runs = pc.run_end_encode(self.array)
+        lengths = np.diff(runs.run_ends.to_numpy(), prepend=0)
+        codes = pa.array(np.repeat(np.arange(len(lengths), dtype=np.int32), lengths))
+        return Column(pa.DictionaryArray.from_arrays(codes, runs.values), self.clean)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a table.
+
+    `columns` has the wanted columns by their place in the table, `lines` (n_rows,) the line or row of each in the
+    source, `bad` the reason why a row could not be divided into cells, and `cells` gives all cells of a row as text.
+    """
+
+    columns: Mapping[int, Column]
+    lines: NDArray[np.int64]
+    cells: Callable[[int], list[str]]
+    bad: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows, bad ones included."""
+        return len(self.lines)
+
+
+def cell_text(value: Any, clean: bool = True) -> str:
+    """A cell as text: nothing for a missing one, whole numbers without a decimal point."""
+    if isinstance(value, str):
+        return value if clean else from_spreadsheet(value.strip())
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return "" if np.isnan(value) else number_text(value)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _texts(cells: pa.Array, clean: bool) -> list[str]:
+    """Cells as text; text without apostrophes is cleaned by a built-in function, since ids may be millions."""
+    values = cells.to_pylist()
+    if clean or cells.null_count or not pa.types.is_string(cells.type) or "'" in "".join(values):
+        return [cell_text(value, clean) for value in values]
+    return list(map(str.strip, values))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """Bytes as UTF-8 text, because some tools write text as bytes; other cells as they are."""
+    if pa.types.is_nested(column.type):
+        raise IngestError(f"items, ids and groups must be text or numbers, but a column holds {column.type}")
+    binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    return column.cast(pa.string()) if binary else column
+
+
+def whole_numbers_if_all(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels read as text as integers if all are written so; other labels unchanged."""
+    return labels if labels.dtype != object or not len(labels) else np.asarray(integers_if_all(labels.tolist()))

@@ -1,0 +1,206 @@
+"""The format `parquet`: a list column with one ranking per row, or a long table; for tables with types alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from plmix_dist.errors import IngestError
+from plmix_dist.tables.by_row import Listed, label_columns, rows_of
+from plmix_dist.tables.format import (
+    COLUMN_NAMES,
+    LABEL_ROLES,
+    Column,
+    Format,
+    ReadOptions,
+    Table,
+    is_list,
+    written_name,
+)
+from plmix_dist.tables.long import REQUIRED, read_long
+from plmix_dist.tables.outsiders import refuse_unused_counts
+from plmix_dist.tables.parquet import NAMES_KEY
+from plmix_dist.tables.places import column_option
+from plmix_dist.tables.write import open_binary_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.rankings import RankingBlock
+    from plmix_dist.store import RankingStore
+    from plmix_dist.tables.format import Batch
+    from plmix_dist.tables.rows import RawRows
+    from plmix_dist.tables.sources import Header
+
+# Columns beside the list: how many of its items are ordered, and which are tied with the item before.
+_EXTRA = ("n_ordered", "tied")
+
+
+def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
+    """A table with types that has one list column, or one that the user named; or columns for id, item and rank."""
+    if table.container == "text":
+        return None
+    roles = {role: place for role, place in table.roles.items() if role == "items" or place not in table.lists}
+    lists = [place for place in table.lists if table.columns[place] not in _EXTRA]
+    if "items" not in roles and len(lists) == 1:
+        roles["items"] = lists[0]
+    if roles.get("items") in table.lists:
+        extra = {name: table.columns.index(name) for name in _EXTRA if name in table.columns}
+        kept = {role: roles[role] for role in ("items", *LABEL_ROLES) if role in roles} | extra
+        table = replace(table, roles=kept)
+        if "items" not in options.columns:
+            _refuse_other_lists(table)
+        refuse_unused_counts(table)
+        return table
+    if all(role in roles for role in REQUIRED):
+        keep = (*REQUIRED, "weight", "group", "unranked")
+        return replace(table, roles={role: roles[role] for role in keep if role in roles})
+    if named or table.lists:
+        raise IngestError(
+            f"{table.url}: found neither a list column of items nor columns for {', '.join(REQUIRED)}, but "
+            f"{', '.join(table.columns)}; name the columns with --column, such as --column items=NAME"
+        )
+    return None
+
+
+def _refuse_other_lists(table: Table) -> None:
+    """An error if another list stands beside the items, such as their scores: it may say another order."""
+    other = next((place for place in table.lists if place not in {*table.roles.values(), *table.ignored}), None)
+    if other is not None:
+        items, name = table.columns[table.roles["items"]], table.columns[other]
+        raise IngestError(
+            f"{table.url}: the column {name!r} has a list for each list of {items!r}, and may say their order: if the "
+            f"items are in order already, best first, say {column_option('ignore', name)}; if not, sort them first"
+        )
+
+
+def _read(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
+    if "items" not in header.roles:
+        yield from read_long(batches, header)
+        return
+    for batch in batches:
+        yield rows_of(batch, header, _listed(batch, header), text_stays_text=True)
+
+
+def _listed(batch: Batch, header: Header) -> Listed:
+    items = batch.columns[header.roles["items"]].array
+    n_listed = np.asarray(items.value_lengths().fill_null(0), np.int64)
+    extra = {name: batch.columns[header.roles[name]].array for name in _EXTRA if name in header.roles}
+    n_ordered, bad_order = _order(extra["n_ordered"], n_listed) if "n_ordered" in extra else (None, {})
+    tied, bad_ties = _ties(extra["tied"], n_listed, n_ordered) if "tied" in extra else (None, {})
+    return Listed(Column(items.flatten()).items(), n_listed, n_ordered, tied, bad_ties | bad_order)
+
+
+def _order(column: pa.Array, n_listed: NDArray[np.int64]) -> tuple[NDArray[np.int64], dict[int, str]]:
+    """How many items of each row are ordered, and a message for each row with an impossible number."""
+    n_ordered = np.asarray(column.cast(pa.int64()).fill_null(-1))
+    bad = np.flatnonzero((n_ordered < 0) | (n_ordered > n_listed)).tolist()
+    why = {row: f"{column[row].as_py()} of {n_listed[row]} listed items cannot be ordered" for row in bad}
+    return np.clip(n_ordered, 0, n_listed), why
+
+
+def _ties(
+    column: pa.Array, n_listed: NDArray[np.int64], n_ordered: NDArray[np.int64] | None
+) -> tuple[NDArray[np.bool_], dict[int, str]]:
+    """Which items are tied with the item before, and a message for each row with impossible ties."""
+    if not (is_list(column.type) and pa.types.is_boolean(column.type.value_type)):
+        raise IngestError(f"the column 'tied' must have a list of true and false per row, but holds {column.type}")
+    lengths = np.asarray(column.value_lengths().fill_null(-1), np.int64)
+    why = {
+        row: f"tied has {max(int(lengths[row]), 0)} entries for {n_listed[row]} items"
+        for row in np.flatnonzero(lengths != n_listed).tolist()
+    }
+    if why:
+        values = column.to_pylist()
+        tied = [
+            flag
+            for row, count in enumerate(n_listed.tolist())
+            for flag in (values[row] if row not in why else [False] * count)
+        ]
+        table = np.array(tied, np.bool_)
+    else:
+        table = np.asarray(column.flatten().to_numpy(zero_copy_only=False), np.bool_)
+    bounds = np.concatenate([[0], np.cumsum(n_listed)])
+    owner = np.repeat(np.arange(len(n_listed)), n_listed)
+    place = np.arange(len(table)) - bounds[owner]
+    ordered = n_listed if n_ordered is None else n_ordered
+    impossible = table & ((place == 0) | (place >= ordered[owner]))
+    why |= dict.fromkeys(
+        np.unique(owner[impossible]).tolist(),
+        "an item is tied but is the first of its row, or is not ordered",
+    )
+    return table, why
+
+
+def _wanted(header: Header) -> list[int]:
+    roles = ("items", *_EXTRA) if "items" in header.roles else REQUIRED
+    return [*(header.roles[role] for role in roles if role in header.roles), *label_columns(header)]
+
+
+def _write(store: RankingStore, target: str) -> None:
+    """Write a list column, the other columns of the rows, and all item names in the file's metadata."""
+    columns = {name for number in range(store.n_partitions) for name in store.index(number).columns}
+    schema = _schema(store, columns)
+    with open_binary_target(target) as out, pq.ParquetWriter(out, schema, compression="zstd") as table:
+        for number in range(store.n_partitions):
+            batches = [_batch(block, store, schema) for block in store.partition(number)]
+            if batches:
+                table.write_table(pa.Table.from_batches(batches, schema))
+
+
+def _schema(store: RankingStore, columns: set[str]) -> pa.Schema:
+    fields = [pa.field(written_name("items"), pa.list_(pa.string()))]
+    if "n_unordered" in columns:
+        fields.append(pa.field("n_ordered", pa.int32()))
+    if "tied" in columns:
+        fields.append(pa.field("tied", pa.list_(pa.bool_())))
+    if "weights" in columns:
+        fields.append(pa.field(written_name("weight"), pa.float64()))
+    for role, name in (("id", "ids"), ("group", "groups")):
+        if name in columns or f"{name}_lengths" in columns:
+            fields.append(pa.field(written_name(role), pa.int64() if f"{name}_lengths" not in columns else pa.string()))
+    fields.append(pa.field(written_name("unranked"), pa.string()))
+    return pa.schema(fields, metadata={NAMES_KEY: json.dumps(store.item_names, ensure_ascii=False).encode()})
+
+
+def _batch(block: RankingBlock, store: RankingStore, schema: pa.Schema) -> pa.RecordBatch:
+    offsets = pa.array(block.offsets.astype(np.int32))
+    names = pa.array(store.item_names, pa.string())
+    everything = {
+        written_name("items"): pa.ListArray.from_arrays(offsets, names.take(pa.array(block.items))),
+        "n_ordered": block.n_ordered.astype(np.int32),
+        "tied": pa.ListArray.from_arrays(
+            offsets, pa.array(np.zeros(len(block.items), np.bool_) if block.tied is None else block.tied)
+        ),
+        written_name("weight"): block.row_weights,
+        written_name("unranked"): np.where(block.below, "below", "absent").astype(object),
+        written_name("id"): block.ids,
+        written_name("group"): block.groups,
+    }
+    arrays = [_typed(everything[field.name], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _typed(values: NDArray[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
+    return pa.array([str(value) for value in values] if kind == pa.string() else values, kind)
+
+
+PARQUET = Format(
+    name="parquet",
+    recognise=_recognise,
+    read=_read,
+    wanted=_wanted,
+    consecutive=lambda header: "items" not in header.roles,
+    roles={role: COLUMN_NAMES[role] for role in ("items", "item", "rank")},
+    suffixes=(".parquet", ".pq"),
+    write=_write,
+)

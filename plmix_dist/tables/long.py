@@ -1,0 +1,284 @@
+"""The format `long`: one row per item of each ranking, with ranking id, item and rank. Equal ranks are ties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from plmix_dist.errors import IngestError
+from plmix_dist.tables.by_row import missing_labels, unranked_codes
+from plmix_dist.tables.encode import shown
+from plmix_dist.tables.format import (
+    COLUMN_NAMES,
+    Format,
+    ReadOptions,
+    Table,
+    decimal_hint,
+    missing_columns,
+    parse_weight,
+    whole_numbers_if_all,
+    written_name,
+)
+from plmix_dist.tables.places import refuse_ratings
+from plmix_dist.tables.rows import Failure, RawRows
+from plmix_dist.tables.write import refuse, write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.store import RankingStore
+    from plmix_dist.tables.format import Batch, Column
+    from plmix_dist.tables.sources import Header
+    from plmix_dist.tables.write import LabelledRow
+
+REQUIRED = ("id", "item", "rank")
+_LABELS = ("weight", "group", "unranked")
+# What stands for an item that was on offer and not ordered.
+_NO_RANK = frozenset({"", "NA"})
+# Rankings are sorted as rows of one padded array, unless that is this many times larger than the ranks.
+_MOST_PADDING = 4
+
+
+def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
+    """A table with columns for ranking, item and rank. Where only persons are named, each gives one ranking."""
+    del options
+    if not named and "item" not in table.roles:
+        return None
+    roles = dict(table.roles)
+    if "id" not in roles and "group" in roles:
+        roles["id"] = roles.pop("group")
+    missing = [role for role in REQUIRED if role not in roles]
+    if missing == ["rank"]:
+        refuse_ratings(replace(table, roles=roles))
+    if missing:
+        raise missing_columns(table, missing)
+    if not named and {cell for cell in table.cells(roles["rank"]) if cell not in _NO_RANK} == {"0", "1"}:
+        raise IngestError(
+            f"{table.url}: the column {table.columns[roles['rank']]!r} holds 0 and 1 alone, as where an item was "
+            "chosen or not: write one row per choice, such as `tea | mate milk` (chosen, then all others on offer), "
+            "and say --format orderings; if these are ranks, 0 the best, say --format long"
+        )
+    return replace(table, roles=roles)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Lines of a long table as columns, all (n_lines,).
+
+    `ranks` are NaN if an item was on offer but not ordered; `labels` are the columns "weight", "group" and "unranked",
+    as far as the table has them; `bad` has reason and message for each line that is not accepted, by its position.
+    """
+
+    ids: NDArray[Any]
+    items: pa.Array
+    ranks: NDArray[np.float64]
+    numbers: NDArray[np.int64]
+    labels: dict[str, NDArray[Any]]
+    bad: dict[int, tuple[str, str]]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def followed_by(self, others: _Lines) -> _Lines:
+        """These lines and then others."""
+        return _Lines(
+            ids=np.concatenate([self.ids, others.ids]),
+            items=_joined(self.items, others.items),
+            ranks=np.concatenate([self.ranks, others.ranks]),
+            numbers=np.concatenate([self.numbers, others.numbers]),
+            labels={name: np.concatenate([self.labels[name], column]) for name, column in others.labels.items()},
+            bad=self.bad | {position + len(self): why for position, why in others.bad.items()},
+        )
+
+    def cut(self, start: int, stop: int) -> _Lines:
+        """The lines from `start` to `stop`, as views."""
+        return _Lines(
+            ids=self.ids[start:stop],
+            items=self.items[start:stop],
+            ranks=self.ranks[start:stop],
+            numbers=self.numbers[start:stop],
+            labels={name: column[start:stop] for name, column in self.labels.items()},
+            bad={position - start: why for position, why in self.bad.items() if start <= position < stop},
+        )
+
+
+def read_long(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
+    """Rankings whose lines are consecutive. The lines of the last ranking of a batch wait for the next batch."""
+    held: _Lines | None = None
+    for batch in batches:
+        lines = _lines_of(batch, header)
+        lines = lines if held is None else held.followed_by(lines)
+        starts = _starts(lines.ids)
+        if len(starts):
+            complete = int(starts[-1])
+            held = lines.cut(complete, len(lines))
+            yield _rankings(lines.cut(0, complete), starts[:-1])
+    if held is not None:
+        yield _rankings(held, _starts(held.ids))
+
+
+def _starts(ids: NDArray[Any]) -> NDArray[np.int64]:
+    """Where a new ranking begins: wherever the id changes."""
+    return np.flatnonzero(np.append(True, ids[1:] != ids[:-1])) if len(ids) else np.empty(0, np.int64)
+
+
+def _lines_of(batch: Batch, header: Header) -> _Lines:
+    columns = {role: batch.columns[header.roles[role]] for role in (*REQUIRED, *_LABELS) if role in header.roles}
+    labels: dict[str, NDArray[Any]] = {}
+    if "weight" in columns:
+        labels["weight"] = columns["weight"].numbers()
+    if "group" in columns:
+        labels["group"] = columns["group"].labels()
+    codes, odd = unranked_codes(columns.get("unranked"))
+    if codes is not None:
+        labels["unranked"] = codes
+    bad = {row: ("missing-label", why) for row, why in missing_labels(columns).items()}
+    bad |= {row: ("syntax", why) for row, why in batch.bad.items()}
+    bad |= _bad_ranks(columns, bad) | {row: ("syntax", why) for row, why in odd.items()}
+    return _Lines(
+        ids=columns["id"].by_runs().labels(),
+        items=columns["item"].items(),
+        ranks=columns["rank"].numbers(_NO_RANK),
+        numbers=batch.lines,
+        labels=labels,
+        bad=dict(sorted(bad.items())),
+    )
+
+
+def _bad_ranks(columns: dict[str, Column], bad: dict[int, Any]) -> dict[int, tuple[str, str]]:
+    """Reason and message for each rank that is not a number."""
+    ranks = columns["rank"]
+    if not ranks.is_text:
+        return {}
+    odd = ranks.mapped(lambda text: text not in _NO_RANK and np.isnan(parse_weight(text)), np.bool_)
+    return {
+        row: (
+            "bad-rank",
+            f"the rank {ranks[row]!r} of item {shown(columns['item'][row])} is not a number{decimal_hint(ranks[row])}",
+        )
+        for row in np.flatnonzero(odd).tolist()
+        if row not in bad
+    }
+
+
+def _rankings(lines: _Lines, starts: NDArray[np.int64]) -> RawRows:
+    """One row per ranking; `starts` has the first line of each."""
+    n_lines = len(lines)
+    lengths = np.diff(np.append(starts, n_lines))
+    row = np.repeat(np.arange(len(starts)), lengths)
+    order = _by_rank(lines.ranks, row)
+    ranked = lines.ranks if order is None else lines.ranks[order]
+    tied = np.zeros(n_lines, np.bool_)
+    tied[1:] = (ranked[1:] == ranked[:-1]) & (row[1:] == row[:-1])
+    first = {"id": lines.ids[starts]} | {name: column[starts] for name, column in lines.labels.items()}
+    rows = RawRows(
+        labels=lines.items if order is None else lines.items.take(pa.array(order)),
+        n_listed=lengths,
+        n_ordered=np.bincount(row, weights=~np.isnan(lines.ranks), minlength=len(starts)).astype(np.int64),
+        tied=tied if tied.any() else None,
+        weights=first.get("weight"),
+        ids=whole_numbers_if_all(first["id"]),
+        groups=whole_numbers_if_all(first["group"]) if "group" in first else None,
+        unranked=first.get("unranked"),
+        lines=lines.numbers[starts],
+    )
+    rows.run_ids = first["id"]
+    return rows.without(_bad_rankings(lines, row, first))
+
+
+def _by_rank(ranks: NDArray[np.float64], row: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The order of the lines of each ranking by rank; None if they are in this order already.
+
+    The sort is stable, so tied items keep their order. Lines without a rank (NaN) come last.
+    """
+    if ((ranks[1:] >= ranks[:-1]) | (row[1:] != row[:-1])).all():
+        return None
+    lengths = np.bincount(row)
+    longest = int(lengths.max())
+    if longest * len(lengths) > _MOST_PADDING * len(ranks):
+        by_sorting: NDArray[np.int64] = np.lexsort((ranks, row))
+        return by_sorting
+    # One row per ranking, padded with NaN: many short sorts are faster than a long one.
+    listed = np.arange(longest) < lengths[:, np.newaxis]
+    padded = np.full(listed.shape, np.nan)
+    padded[listed] = ranks
+    starts = np.cumsum(lengths) - lengths
+    order: NDArray[np.int64] = (starts[:, np.newaxis] + np.argsort(padded, axis=1, kind="stable"))[listed]
+    return order
+
+
+def _bad_rankings(lines: _Lines, row: NDArray[np.int64], first: dict[str, NDArray[Any]]) -> dict[int, Failure]:
+    """Rankings with a bad line, or whose lines have different labels, by their number."""
+    bad: dict[int, Failure] = {}
+    for position, (reason, what) in lines.bad.items():
+        item, line = str(lines.items[position].as_py()), int(lines.numbers[position])
+        message = f"ranking {first['id'][row[position]]}: {what}"
+        bad.setdefault(int(row[position]), Failure(line, reason, message, item))
+    for name, values in lines.labels.items():
+        same = values == first[name][row]
+        if name == "weight":
+            same |= np.isnan(values) & np.isnan(first[name][row])
+        for position in np.flatnonzero(~same).tolist():
+            line = int(lines.numbers[position])
+            message = f"ranking {first['id'][row[position]]}: its lines disagree about the {name}"
+            bad.setdefault(int(row[position]), Failure(line, f"mixed-{name}", message))
+    return bad
+
+
+def _joined(first: pa.Array, second: pa.Array) -> pa.Array:
+    """Two columns as one, by codes if both are."""
+    if pa.types.is_dictionary(first.type) and first.type == second.type:
+        return pa.chunked_array([first, second]).unify_dictionaries().combine_chunks()
+    return pa.concat_arrays([_plain(first), _plain(second)])
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _wanted(header: Header) -> list[int]:
+    """The columns that are read, that of the ids first: equal ids stand together, so they are coded by runs."""
+    return [header.roles[role] for role in (*REQUIRED, *_LABELS) if role in header.roles]
+
+
+def _write(store: RankingStore, target: str) -> None:
+    """Write one line per item of each ranking. Rankings without ids are numbered from 1."""
+    twice = store.label_twice("ids", range(store.n_partitions))
+    if twice is not None:
+        refuse(target, f"two rankings have the id {twice!r}, so their lines could not be told apart", "Parquet")
+    count = 0
+
+    def values(row: LabelledRow) -> list[list[Any]]:
+        nonlocal count
+        count += 1
+        return [[count if row.id is None else row.id, item, rank] for item, rank in _ranked(row)]
+
+    write_rows(store, target, lambda _: [written_name(role) for role in REQUIRED], values, ids_are_values=True)
+
+
+def _ranked(row: LabelledRow) -> Iterator[tuple[str, int | str]]:
+    """Items with their ranks; an empty rank for items on offer but not ordered."""
+    rank = 0
+    for place, item in enumerate(row.labels):
+        if place >= row.n_ordered:
+            yield item, ""
+            continue
+        rank += not (row.tied is not None and row.tied[place])
+        yield item, rank
+
+
+LONG = Format(
+    name="long",
+    recognise=_recognise,
+    read=read_long,
+    wanted=lambda header: _wanted(header)[1:],
+    wanted_raw=lambda header: _wanted(header)[:1],
+    roles={role: COLUMN_NAMES[role] for role in ("item", "rank")},
+    consecutive=lambda header: True,  # noqa: ARG005
+    write=_write,
+)

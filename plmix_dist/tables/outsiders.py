@@ -1,0 +1,134 @@
+"""Columns that do not belong: covariates among ranks, counts that nothing uses; and what the best rank is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from plmix_dist.errors import IngestError
+from plmix_dist.tables.format import MISSING, NOT_RANKED
+from plmix_dist.tables.places import FEW, MOST, are_items, column_option, rows_of_cells
+from plmix_dist.tables.sniff import is_number, kind_of
+from plmix_dist.tables.words import is_covariate_name, is_generic_name, is_place_name, rank_in, words_not_items
+
+if TYPE_CHECKING:
+    from plmix_dist.tables.format import Table
+
+
+def first_rank_of(table: Table) -> tuple[int, str | None]:
+    """The best rank of a table of ranks, 1 or 0, and a sentence if it is 0; an error if 0 may mean no rank."""
+    rows = [[cell for cell in row if cell not in MISSING] for row in rows_of_cells(table, table.values)]
+    from_zero = [sorted(row) == sorted(map(str, range(len(row)))) for row in rows if row]
+    n_zeros = [row.count("0") for row in rows if row]
+    if not all(n_zeros) or not (any(from_zero) or max(n_zeros) == 1):
+        return 1, None
+    if sum(from_zero) >= MOST * len(from_zero) and max(map(len, rows)) > 3:
+        return 0, "0 is the best rank (if it stands for no rank, leave such cells empty)"
+    raise IngestError(
+        f"{table.url}: every row has a rank 0, which may be the best rank or stand for no rank: write ranks from 1 on, "
+        "and leave cells without a rank empty"
+    )
+
+
+# The ranks of all rows, 0 where an item has none.
+_Ranks = Sequence[Sequence[float | None]]
+
+
+def refuse_covariates(table: Table) -> None:
+    """An error if a column among ranks does not hold ranks: by its name, or as its numbers belong to no ranking."""
+    places = table.values
+    found = [[_rank_or_none(cell) for cell in row] for row in rows_of_cells(table, places)]
+    rows = [row for row in found if None not in row]
+    names = [table.columns[place] for place in places]
+    if len(places) < 3 or 2 * len(rows) < len(table.body) or not rows or sum(map(is_place_name, names)) >= 2:
+        return
+    cells = rows_of_cells(table, places)
+    whole = kind_of(cell for row in cells for cell in row) == "whole"
+    if whole and all(map(is_generic_name, names)) and sum(map(are_items, cells)) >= MOST * len(rows):
+        return  # perhaps item numbers, one column per place: this is asked later
+    by_name = [number for number, name in enumerate(names) if is_covariate_name(name) or words_not_items([name])]
+    odd = by_name if len(by_name) < len(places) else []
+    odd = odd or _of_another_style([table.cells(place) for place in places])
+    odd = odd or _beyond_ranks(rows)
+    if not any("=" in cell for row in cells for cell in row):  # which says that ties are meant
+        odd = odd or _never_alone(rows) or _all_that_tie(rows)
+    if odd:
+        name, values = names[odd[0]], sorted(set(table.cells(places[odd[0]])) - MISSING)
+        ways = " or ".join(column_option("ignore", names[number]) for number in odd)
+        leave = "leave it out" if table.container == "memory" else f"say {ways}"
+        item = "" if table.container == "memory" else "; if it is an item, say --format ranks"
+        raise IngestError(
+            f"{table.url}: the column {name!r} ({', '.join(values[:4])}) seems not to hold ranks of an item as the "
+            f"others do: {leave}{item}"
+        )
+
+
+def _of_another_style(columns: list[list[str]]) -> list[int]:
+    """Columns of plain numbers among ranks such as 1st, and of 0 and 1 where no other column has a 0."""
+    plain = [[cell for cell in cells if cell not in MISSING and is_number(cell)] for cells in columns]
+    text = [number for number, cells in enumerate(plain) if not cells]
+    flags = [number for number, cells in enumerate(plain) if set(cells) == {"0", "1"} and len(cells) >= FEW - 1]
+    if flags and len(flags) < len(columns):
+        return flags if sum("0" in cells for cells in plain) == len(flags) else []
+    return [number for number, cells in enumerate(plain) if len(cells) == len(columns[number])] if text else []
+
+
+def _rank_or_none(cell: str) -> float | None:
+    """The rank in a cell, 0 if there is none; None if the cell holds something else."""
+    return 0.0 if cell in NOT_RANKED else rank_in(cell)
+
+
+def _beyond_ranks(rows: _Ranks) -> list[int]:
+    """Columns with numbers larger than there are columns, if the others hold ranks."""
+    large = [sum((row[number] or 0) > len(row) for row in rows) for number in range(len(rows[0]))]
+    found = [number for number, times in enumerate(large) if times > (1 - MOST) * len(rows)]
+    rest = [[rank for number, rank in enumerate(row) if number not in found and rank] for row in rows]
+    dense = [bool(row) and min(row) < 2 and max(row) <= len(row) for row in rest]
+    return found if sum(dense) >= MOST * len(rows) else []
+
+
+def _never_alone(rows: _Ranks) -> list[int]:
+    """Columns of which each number is in another column of its row too, while others mostly have theirs alone."""
+    listed, alone = [0] * len(rows[0]), [0] * len(rows[0])
+    for row in rows:
+        for number, rank in enumerate(row):
+            if rank:
+                listed[number] += 1
+                alone[number] += row.count(rank) == 1
+    fewest = 1 if len(rows) >= FEW else FEW - 2
+    never = [number for number, n_listed in enumerate(listed) if n_listed >= fewest and not alone[number]]
+    mostly_alone = sum(2 * one >= n_listed for one, n_listed in zip(alone, listed, strict=True))
+    return never if mostly_alone >= 2 else []
+
+
+def _all_that_tie(rows: _Ranks) -> list[int]:
+    """Columns without one of which no row has ties, where many have some."""
+
+    def n_tied(without: int | None = None) -> int:
+        kept = ([rank for number, rank in enumerate(row) if number != without and rank] for row in rows)
+        return sum(len(set(row)) < len(row) for row in kept)
+
+    if n_tied() < max(FEW - 2, (1 - MOST) * len(rows)):
+        return []
+    return [number for number in range(len(rows[0])) if not n_tied(number)]
+
+
+def refuse_unused_counts(table: Table) -> None:
+    """An error if a column without a role may count the rows like each: their weight would be lost."""
+    unused = [place for place in table.values if place not in table.roles.values() and place not in table.lists]
+    for place in unused if "weight" not in table.roles else ():
+        cells = table.cells(place)
+        if kind_of(cells) != "whole" or not all(cell.isdigit() for cell in cells):
+            continue
+        if any(int(after) <= int(before) for before, after in itertools.pairwise(cells)) or len(cells) == 1:
+            name = table.columns[place]
+            if table.container == "memory":
+                raise IngestError(
+                    f"column {name!r} of the table may count the rankings of each row: rename it to 'count', or leave "
+                    "it out"
+                )
+            raise IngestError(
+                f"{table.url}: the column {name!r} may count the rankings of each row: say "
+                f"{column_option('weight', name)}, or {column_option('ignore', name)} to leave it out"
+            )

@@ -1,0 +1,164 @@
+"""Parquet as a source of columns: schema, slices of row groups, batches; and the first rows for recognition."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from plmix_dist.errors import IngestError
+from plmix_dist.tables.encode import shown
+from plmix_dist.tables.format import Batch, Column, Table, cell_text, is_list
+from plmix_dist.tables.rows import BATCH_ROWS
+from plmix_dist.tables.sources import Header, Slice, SourceFile, open_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+# Values (items) per slice, which is a run of row groups. Slices are read in batches, so memory does not depend on this.
+_SLICE_VALUES = 1 << 22
+# Where `plmix export` writes all item names.
+NAMES_KEY = b"plmix.item_names"
+_MOST_SAMPLED = 1000
+
+
+@contextlib.contextmanager
+def _opened(url: str, problem: str = "cannot be read as Parquet: {}") -> Iterator[pq.ParquetFile]:
+    """A Parquet file; errors of reading it name the file."""
+    try:
+        with open_bytes(url) as stream, pq.ParquetFile(stream) as table:
+            yield table
+    except IngestError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise IngestError(f"{url} {problem.format(error)}") from error
+
+
+def sample_parquet(file: SourceFile) -> Table:
+    """The columns and the first rows of a file, and the item names if `plmix export` wrote it."""
+    with _opened(file.url) as table:
+        schema = table.schema_arrow
+        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+        if twice is not None:
+            raise IngestError(f"{file.url}: two columns are named {shown(twice)}; rename one of them")
+        names = (schema.metadata or {}).get(NAMES_KEY)
+        plain = [field.name for field in schema if not pa.types.is_nested(field.type)]
+        first = next(table.iter_batches(_MOST_SAMPLED, columns=plain), None) if plain else None
+    return Table(
+        url=file.url,
+        columns=tuple(schema.names),
+        body=[] if first is None else _sampled_rows(schema.names, first),
+        roles={},
+        container="parquet",
+        lists=tuple(place for place, field in enumerate(schema) if is_list(field.type)),
+        item_names=None if names is None else _names(names, file),
+    )
+
+
+def _sampled_rows(columns: Collection[str], batch: pa.RecordBatch) -> list[list[str]]:
+    """Rows as text, for recognition; columns that the batch does not have are empty."""
+    found = {name: [cell_text(cell) for cell in batch.column(name).to_pylist()] for name in batch.schema.names}
+    empty = [""] * batch.num_rows
+    return [list(row) for row in zip(*(found.get(name, empty) for name in columns), strict=True)]
+
+
+def _names(text: bytes, file: SourceFile) -> tuple[str, ...]:
+    """The item names that `plmix export` wrote into a file."""
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise IngestError(f"{file.url}: the item names in its metadata are not a list of names")
+    return tuple(names)
+
+
+def cut_parquet(file: SourceFile, header: Header, *, whole: bool) -> list[Slice]:
+    """Runs of row groups of about _SLICE_VALUES values each; one run if the file must be read as a `whole`."""
+    with _opened(file.url) as table:
+        metadata = table.metadata
+    cuts, n_values, first_rows = [0], 0, [0]
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        largest = max((group.column(place).num_values for place in range(group.num_columns)), default=0)
+        if not whole and n_values and n_values + largest > _SLICE_VALUES:
+            cuts.append(number)
+            n_values = 0
+        n_values += largest
+        first_rows.append(first_rows[-1] + group.num_rows)
+    ends = [*cuts[1:], metadata.num_row_groups]
+    return [Slice(file, header, start, end, first_rows[start]) for start, end in zip(cuts, ends, strict=True)]
+
+
+def parquet_batches(part: Slice, wanted: Collection[int], together: int | None) -> Iterator[Batch]:
+    """The wanted columns of a slice. Rows are numbered from 1.
+
+    Rows with one value in the column `together` are read by the slice in which they begin, to their end.
+    """
+    names = {place: part.header.columns[place] for place in dict.fromkeys(wanted)}
+    with _opened(part.file.url, "cannot be read to its end: {}; it may be damaged") as table:
+        batches = _numbered(table, part, list(names.values()), beyond=together is not None)
+        if together is not None:
+            batches = _together(batches, table, part, part.header.columns[together])
+        for row, _, batch in batches:
+            yield batch_of({place: batch.column(name) for place, name in names.items()}, row + 1)
+
+
+def batch_of(columns: dict[int, pa.Array], first_line: int) -> Batch:
+    """A batch of columns with types, of which the rows are numbered from `first_line` on."""
+    n_rows = len(next(iter(columns.values()))) if columns else 0
+    return Batch(
+        {place: Column(array) for place, array in columns.items()},
+        np.arange(first_line, first_line + n_rows),
+        lambda row: [cell_text(columns[place][row].as_py()) for place in sorted(columns)],
+    )
+
+
+# The number of the first row, whether the row group belongs to the slice, and some rows.
+_Rows = tuple[int, bool, pa.RecordBatch]
+
+
+def _numbered(table: pq.ParquetFile, part: Slice, names: list[str], *, beyond: bool) -> Iterator[_Rows]:
+    """The batches of a slice and, if wanted, of the row groups `beyond` it."""
+    row, stop = part.first_line, part.stop or 0
+    for own, groups in ((True, range(part.start, stop)), (False, range(stop, table.num_row_groups))):
+        if own or beyond:
+            for batch in table.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=names):
+                yield row, own, batch
+                row += batch.num_rows
+
+
+def _together(batches: Iterator[_Rows], table: pq.ParquetFile, part: Slice, name: str) -> Iterator[_Rows]:
+    """The rows of what begins in this slice, to its end. What began before it belongs to an earlier slice."""
+    skip = _last_value(table, part.start - 1, name) if part.start else None
+    final: object = None
+    for first_row, own, batch in batches:
+        keys = Column(batch.column(name)).labels()
+        start, stop = 0, batch.num_rows
+        if skip is not None:
+            others = np.flatnonzero(keys != skip)
+            start = int(others[0]) if len(others) else stop
+            skip = None if len(others) else skip
+        if not own:
+            others = np.flatnonzero(keys[start:] != final)
+            stop = start + int(others[0]) if len(others) else stop
+        elif start < stop:
+            final = keys[-1]
+        if start < stop:
+            yield first_row + start, own, batch.slice(start, stop - start)
+        if not own and stop < batch.num_rows:
+            return
+
+
+def _last_value(table: pq.ParquetFile, group: int, column: str) -> int | str | None:
+    """The last value of a column in the row groups 0 to `group`; None if these have no row."""
+    for number in range(group, -1, -1):
+        values = table.read_row_group(number, columns=[column]).column(0)
+        if len(values):
+            last: int | str = Column(values.combine_chunks()).labels()[-1]
+            return last
+    return None

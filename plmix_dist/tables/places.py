@@ -1,0 +1,380 @@
+"""Tables with one ranking per line: whether cells hold items or ranks, and which columns hold neither."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from plmix_dist.errors import IngestError
+from plmix_dist.tables.format import LISTS_OF_COLUMNS, MISSING, NOT_RANKED
+from plmix_dist.tables.sniff import RATING_WORDS, are_lists, counts_lines, is_number, kind_of
+from plmix_dist.tables.words import (
+    is_generic_name,
+    is_place_name,
+    may_be_ranks_of_items,
+    order_of_places,
+    place_number,
+    rank_in,
+)
+
+if TYPE_CHECKING:
+    from plmix_dist.tables.format import ReadOptions, Table
+
+# This share of rows or cells must be as expected, so that single bad rows do not decide.
+MOST = 0.9
+FEW = 5
+
+
+def ranks_or_places(table: Table) -> tuple[str, str | None]:
+    """The format "ranks" or "wide", and a sentence if this is a guess; an error if it may be either, or neither."""
+    places = table.values
+    names = [table.columns[place] for place in places]
+    rows = rows_of_cells(table, places)
+    if not rows or len(places) < 2 or (all(map(is_place_name, names)) and not may_be_ranks_of_items(names)):
+        _refuse_one_column(table, names, rows)
+        return "wide", None
+    cells = [cell for row in rows for cell in row if cell not in MISSING]
+    numbers = [cell for cell in cells if is_number(cell) or rank_in(cell) is not None]
+    named = sum(map(is_place_name, names))
+    if len(numbers) < MOST * len(cells) or 2 <= named < len(names):
+        return "wide", None  # foreign columns are refused later
+    can_be_ranks = sum(map(_are_ranks, rows)) >= MOST * len(rows)
+    can_be_items = kind_of(numbers) == "whole" and sum(map(are_items, rows)) >= MOST * len(rows)
+    if table.container == "memory":
+        return _of_numbers_in_memory(table, names, can_be_ranks)
+    if named and not can_be_ranks:
+        return "wide", None
+    return _of_numbers(table, names, can_be_ranks, can_be_items)
+
+
+def _of_numbers_in_memory(table: Table, names: list[str], can_be_ranks: bool) -> tuple[str, str | None]:
+    """Numbers handed in are item numbers, from 0, unless the columns have names of items, and the cells are ranks."""
+    if not can_be_ranks or all(is_generic_name(name) or is_place_name(name) for name in names):
+        return "wide", None
+    if any("0" in row for row in rows_of_cells(table, table.values)):
+        raise IngestError(
+            f"the numbers below {', '.join(names[:4])} may be ranks, one column per item, or item numbers, one column "
+            "per place, and 0 may be the best rank, an item or no rank: hand in ranks from 1, empty where an item has "
+            "none, or a list of rows of items: table.to_numpy().tolist()"
+        )
+    return "ranks", None
+
+
+def refuse_ranks_in_places(table: Table, names: Sequence[str]) -> None:
+    """An error if the columns that the user named as places may hold ranks, one column per item."""
+    places = [place for place, name in enumerate(table.columns) if name in names]
+    rows = rows_of_cells(table, places)
+    ordinals = all(map(is_place_name, names)) and not may_be_ranks_of_items(names)
+    if rows and len(places) > 1 and not ordinals and sum(map(_are_ranks, rows)) >= MOST * len(rows):
+        others = [table.columns[place] for place in table.values if place not in places]
+        ignore = f" {column_option('ignore', *others)}" if others else ""
+        raise IngestError(
+            f"{table.url}: the numbers below {', '.join(names[:4])} may be items (one column per place) or ranks (one "
+            f"column per item): say --format wide {column_option('places', *names)}, or --format ranks{ignore}"
+        )
+
+
+def rows_of_cells(table: Table, places: Sequence[int]) -> list[list[str]]:
+    """The cells of some columns, in rows of the right length."""
+    return [[row[place] for place in places] for row in table.body if len(row) == len(table.columns)]
+
+
+def _of_numbers(table: Table, names: list[str], can_be_ranks: bool, can_be_items: bool) -> tuple[str, str | None]:
+    """For a table of numbers."""
+    generic = all(is_generic_name(name) or is_place_name(name) or name[-1:].isdigit() for name in names)
+    if can_be_ranks and not can_be_items:
+        return "ranks", None
+    if can_be_ranks and not generic:
+        return "ranks", "numbers are ranks, one column per item (if they are items, say --format wide)"
+    if can_be_ranks:
+        raise IngestError(
+            f"{table.url}: the numbers may be items (one column per place) or ranks (one column per item); say "
+            "--format wide or --format ranks"
+        )
+    raise IngestError(
+        f"{table.url}: the numbers below {', '.join(names[:4])}{', ...' if len(names) > 4 else ''} are not ranks: if "
+        "they are ratings, of which the highest is the best, say --format scores; if they are ranks all the same (1 is "
+        "the best), say --format ranks; if they are items, one column per place, say --format wide; if some of these "
+        "columns are not places, name the places with --column places=NAME,NAME, or leave columns out with --column "
+        "ignore=NAME,NAME"
+    )
+
+
+def _are_ranks(row: Sequence[str]) -> bool:
+    """Whether a row is a ranking by ranks: from 1, without gaps larger than ties leave."""
+    found = [rank_in(cell) for cell in row if cell not in NOT_RANKED]
+    ranks = sorted(rank for rank in found if rank is not None)
+    if not ranks or len(ranks) < len(found):
+        return False
+    n_first = ranks.count(ranks[0])
+    # Items tied for the first rank have rank 1, or the average of the ranks they share.
+    return ranks[0] in (1.0, (n_first + 1) / 2) and ranks[-1] <= len(ranks)
+
+
+def are_items(row: Sequence[str]) -> bool:
+    """Whether a row is a ranking by places: no item twice, nothing behind an empty place."""
+    listed = [cell not in MISSING for cell in row]
+    items = [cell for cell in row if cell not in MISSING]
+    return bool(items) and all(listed[: len(items)]) and len(set(items)) == len(items)
+
+
+def _refuse_one_column(table: Table, names: list[str], rows: list[list[str]]) -> None:
+    """An error for a single column whose cells look like several items."""
+    cells = [row[0] for row in rows] if len(names) == 1 else []
+    if cells and not is_place_name(names[0]) and any(sign in cell for cell in cells for sign in " |/:"):
+        raise IngestError(
+            f"{table.url}: there is one column only, and its cells look like several items ({cells[0]}): if each is "
+            "an ordering, best item first, say --format orderings; if a sign divides the items, say --delimiter SIGN"
+        )
+
+
+def refuse_header_below(table: Table) -> None:
+    """An error if a line below the first has the names of places, as where the lines of a file were sorted."""
+    for row in table.body:
+        cells = [cell for cell in row if cell not in MISSING]
+        if len(cells) > 1 and all(map(is_place_name, cells)) and tuple(row) != table.columns:
+            raise IngestError(
+                f"{table.url}: the line {','.join(row[:6])!r} names columns but is not the first line; move it there, "
+                "or remove it"
+            )
+
+
+def refuse_foreign_columns(table: Table) -> None:
+    """An error if a column of a table of places does not hold items as the other columns do."""
+    places = table.values
+    in_memory = table.container == "memory"
+    has_text = any(kind_of(table.cells(place)) == "text" for place in places)
+    if in_memory and (len(places) < 3 or len(table.body) < _FEWEST_ROWS or not has_text):
+        return
+    like = {place: is_place_name(table.columns[place]) and not in_memory for place in places}
+    if not in_memory:  # there 0 is the first item
+        _refuse_zeros(table)
+    cells = {place: [cell for cell in table.cells(place) if cell not in MISSING] for place in places}
+    if all(like.values()) or table.roles_of_places:
+        _refuse_disjoint(table, cells)
+        return
+    foreign = []
+    for place in places:
+        others = {other: set(cells[other]) for other in places if other != place}
+        if not like[place] and (sum(like.values()) >= 2 or _is_foreign(cells[place], others)):
+            foreign.append(place)
+    foreign = foreign or _of_the_rarer_kind(cells)
+    if foreign:
+        raise _foreign_columns(table, foreign)
+
+
+def _of_the_rarer_kind(cells: dict[int, list[str]]) -> list[int]:
+    """The columns of numbers among columns of text, or of text among numbers: fewer, and without a cell in common."""
+    numeric = [place for place, found in cells.items() if found and all(map(is_number, found))]
+    text = [place for place, found in cells.items() if found and place not in numeric]
+    if set().union(*(cells[place] for place in numeric)) & set().union(*(cells[place] for place in text)):
+        return []
+    rarer = text if len(text) < len(numeric) else numeric
+    return rarer if text and all(len(cells[place]) >= FEW - 1 for place in rarer) else []
+
+
+def _refuse_disjoint(table: Table, cells: dict[int, list[str]]) -> None:
+    """An error if a column, of several items, shares none with the other places: these do not rank the same items."""
+    places = table.roles_of_places or table.values
+    for place in places if len(places) > 1 else ():
+        own, others = set(cells[place]), {cell for other in places if other != place for cell in cells[other]}
+        if len(own) > 1 and others and not own & others and len(table.body) >= FEW:
+            names = [table.columns[one] for one in places]
+            raise IngestError(
+                f"{table.url}: no item of the column {table.columns[place]!r} ({', '.join(sorted(own)[:3])}) is in "
+                "another place of a ranking, so nothing is compared with itself elsewhere: leave it out with "
+                f"{column_option('ignore', table.columns[place])}; if these are the places, best first, say "
+                f"--format wide {column_option('places', *names)}"
+            )
+
+
+def _is_foreign(cells: list[str], others: dict[int, set[str]]) -> bool:
+    """Whether a column shares nothing with the others, while this cannot be chance."""
+    union = set().union(*others.values()) if others else set()
+    own = set(cells)
+    if not own or not union or own & union:
+        return len(cells) >= FEW and counts_lines(cells)
+    if all(map(is_number, own)) and not any(map(is_number, union)):
+        return True
+    if len(others) == 1:
+        return len(cells) >= FEW - 1
+    if len(own) == 1:
+        return False  # one item may always have the same place
+    if len(cells) >= FEW and len(own) == len(cells) and len(union) < len(cells):
+        return True  # every cell is different, as ids are
+    return all(
+        2 * len(found & set().union(*(some for other, some in others.items() if other != place))) >= len(found)
+        for place, found in others.items()
+    )
+
+
+def _foreign_columns(table: Table, foreign: list[int]) -> IngestError:
+    """An error that names the columns that hold no places, and the options that say so."""
+    name, cells = table.columns[foreign[0]], table.cells(foreign[0])
+    shown = ", ".join(dict.fromkeys(cells[:3]))
+    if table.container == "memory":
+        return IngestError(
+            f"column {name!r} of the table ({shown}, ...) shares no item with the other columns: it seems not to be a "
+            "place of a ranking. Leave it out, and hand in one column per place, best first. If it is a place, hand in "
+            "lists: table.to_numpy().tolist()"
+        )
+    kinds = {"id": "an id"} | ({"weight": "a weight"} if all(map(is_number, cells)) else {})
+    options = " or ".join(column_option(role, name) for role in kinds)
+    places = [table.columns[place] for place in table.values if place not in foreign]
+    if len(places) < 2:
+        what = "hold no items in common with the others" if len(foreign) > 1 else "hold no items"
+        found = ", ".join(table.columns[place] for place in foreign)
+        return IngestError(
+            f"{table.url}: the columns {found} seem to {what}: name the places, best first, with "
+            f"--column places=NAME,NAME; for one line per item, say --format long and name the columns with "
+            "--column id=NAME --column item=NAME --column rank=NAME"
+        )
+    return IngestError(
+        f"{table.url}: the column {name!r} ({shown}) seems not to hold a place of a ranking as the others do: say "
+        f"{options} if it is {' or '.join(kinds.values())}, or name the places, best first: "
+        f"{column_option('places', *places)}"
+    )
+
+
+def column_option(role: str, *names: str) -> str:
+    """An option that names the columns of a role, in quotes if a shell needs them."""
+    several = ",".join(f'"{name}"' if "," in name and role in LISTS_OF_COLUMNS else name for name in names)
+    return f"--column {shlex.quote(f'{role}={several}')}"
+
+
+def _refuse_zeros(table: Table) -> None:
+    """An error if 0 seems to fill places without an item, as some tools of R write it."""
+    rows = [[row[place] for place in table.values] for row in table.body if len(row) == len(table.columns)]
+    rows = [row for row in rows if "0" in row]
+    at_the_end = all(set(row[row.index("0") :]) <= {"0", *MISSING} and row[0] != "0" for row in rows)
+    if rows and at_the_end and (len(rows) >= FEW or any(row.count("0") > 1 for row in rows)):
+        raise IngestError(
+            f"{table.url}: 0 seems to stand for places without an item ({', '.join(rows[0][:6])}); leave such places "
+            "empty, or write NA"
+        )
+
+
+def refuse_long_tables(table: Table) -> None:
+    """An error for a table that has several lines of the same person or ranking, with a number in each."""
+    labels = [table.roles[role] for role in ("id", "group") if role in table.roles]
+    keys = labels or table.values[:1]
+    values = [place for place in table.values if place not in keys]
+    if all(is_place_name(table.columns[place]) for place in values) or not 1 < len(values) <= 3:
+        return
+    numeric = [place for place in values if kind_of(table.cells(place)) in ("whole", "decimal")]
+    cells = table.cells(keys[0])
+    n_runs = 1 + sum(cell != before for cell, before in itertools.pairwise(cells))
+    disjoint = labels or not set(cells) & {cell for place in values for cell in table.cells(place)}
+    if numeric and disjoint and cells and 2 * n_runs <= len(cells) + 1 and len(cells) > 1:
+        item = next(place for place in values if place != numeric[-1])
+        names = [table.columns[place] for place in (keys[0], item, numeric[-1])]
+        options = " ".join(map(column_option, ("id", "item", "rank"), names))
+        raise IngestError(
+            f"{table.url}: several lines have the same {names[0]!r}: if each line is one item of a ranking, and "
+            f"{names[2]!r} is its rank (1 is the best), say --format long {options}; if it is a rating, say "
+            "--format ratings; if each line is a ranking, say --format wide"
+        )
+
+
+def refuse_lists(table: Table, options: ReadOptions) -> None:
+    """An error if one column holds lists of items, such as `tea, mate, milk`."""
+    named_id = [table.roles["id"]] if "id" in table.roles and "id" not in options.columns else []
+    for place in (*named_id, *(table.values if len(table.values) == 1 else ())):
+        if are_lists(table.cells(place)):
+            name = table.columns[place]
+            raise IngestError(
+                f"{table.url}: the cells of the column {name!r} seem to be whole rankings, such as "
+                f"{table.cells(place)[0]!r}: if they are, best first, say --column ordering={name}"
+            )
+
+
+def refuse_ratings(table: Table) -> None:
+    """An error if a column is named as ratings are."""
+    column = next((place for place in table.values if table.columns[place].lower() in RATING_WORDS), None)
+    if column is None:
+        return
+    name = table.columns[column]
+    if table.container == "memory":
+        raise IngestError(
+            f"column {name!r} of the table seems to hold ratings, of which the highest is the best: save the table as "
+            "CSV or Parquet, and read it with plmix_dist.ingest_ratings(...)"
+        )
+    chosen = [
+        f"{role}={table.columns[table.roles[role]] if role in table.roles else 'NAME'}" for role in ("id", "item")
+    ]
+    options = " ".join(f"--column {choice}" for choice in (*chosen, f"rank={name}"))
+    raise IngestError(
+        f"{table.url}: the column {name!r} seems to hold ratings, of which the highest is the best: say "
+        "--format ratings, and equal ratings become ties. If they are ranks (1 is the best), "
+        f"say --format long {options}"
+    )
+
+
+# Names of columns in memory that are certainly not places, beside the labels of a ranking.
+_NO_PLACES = {"index", "__index_level_0__", "item", "item_id", "rank", "rating"}
+# In memory a column is judged by its cells in tables with at least this many rows.
+_FEWEST_ROWS = 10
+
+
+def refuse_counters(table: Table) -> None:
+    """An error if a column of a table in memory is certainly not a place: by its name, or because it counts the rows.
+
+    Nothing is shown here of how a table was understood, so the user decides.
+    """
+    for place in table.values:
+        name = table.columns[place]
+        by_name = name.strip().lower() in _NO_PLACES
+        if by_name or _counts_rows(table.cells(place)):
+            reason = "by its name" if by_name else "it only counts the rows"
+            raise IngestError(
+                f"column {name!r} of the table is not a place of a ranking ({reason}): leave it out, and hand in one "
+                "column per place, best first"
+            )
+
+
+def _counts_rows(cells: Sequence[str]) -> bool:
+    if len(cells) < _FEWEST_ROWS or kind_of(cells) != "whole" or not all(cells):
+        return False
+    return all(int(after) - int(before) == 1 for before, after in itertools.pairwise(cells))
+
+
+# Places by the names of their columns.
+
+
+def with_places(table: Table, named: list[str] | None = None) -> Table:
+    """The table with its places, best first: those that the user named, or all columns in the order of their names."""
+    names = [table.columns[place] for place in table.values] if named is None else named
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise IngestError(
+            f"{table.url}: there is no column {missing[0]!r} for a place; found: {', '.join(table.columns)}"
+        )
+    order = order_of_places(names) if named is None and table.has_names else list(range(len(names)))
+    if order is None:
+        raise _names_say_no_order(table, names)
+    taken = table.values if named is None else [table.columns.index(name) for name in names]
+    places = {f"place {number}": taken[place] for number, place in enumerate(order)}
+    table = replace(table, roles={**table.roles, **places})
+    last = table.columns[taken[order[-1]]]
+    if len(order) > 1 and place_number(last) == float("inf"):
+        # What a row does not list may stand between its places, but not below the last.
+        guess = f"{last!r} is the last place of those on offer: items that a row does not list were not on offer"
+        return replace(table, unranked="absent").with_guess(guess)
+    return table
+
+
+def _names_say_no_order(table: Table, names: list[str]) -> IngestError:
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    if table.container == "memory":
+        return IngestError(
+            f"the names of the columns ({shown}) do not say which place of a ranking each is: name them place1, place2 "
+            "and so on, or hand in lists, best first: table.to_numpy().tolist()"
+        )
+    return IngestError(
+        f"{table.url}: the names of the columns ({shown}) do not say which place of a ranking each is: name the "
+        f"places, best first, such as {column_option('places', *names)}; if the first line is a ranking, say "
+        "--no-header"
+    )

@@ -1,0 +1,281 @@
+"""All formats, and the one road from a source, a file or a table in memory, to rows of rankings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from plmix_dist.errors import IngestError, SettingsError
+from plmix_dist.settings import nearest, shown
+from plmix_dist.tables.by_row import ORDERINGS, RANKS, SCORES, WIDE
+from plmix_dist.tables.format import (
+    LISTS_OF_COLUMNS,
+    Format,
+    ReadOptions,
+    Table,
+    cell_text,
+    column_roles,
+    usual_names,
+)
+from plmix_dist.tables.frames import Frame, is_row
+from plmix_dist.tables.lists import PARQUET
+from plmix_dist.tables.long import LONG
+from plmix_dist.tables.parquet import batch_of, cut_parquet, parquet_batches, sample_parquet
+from plmix_dist.tables.preflib import PREFLIB
+from plmix_dist.tables.sniff import sample_text, without_unnamed
+from plmix_dist.tables.sources import Header
+from plmix_dist.tables.text import SUFFIXES, cut_text, text_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from plmix_dist.tables.format import Batch, Container
+    from plmix_dist.tables.sources import Slice, SourceFile
+
+
+# A new format is added here.
+FORMATS: dict[str, Format] = {form.name: form for form in (PREFLIB, ORDERINGS, WIDE, RANKS, SCORES, LONG, PARQUET)}
+# Tables of no special format are tried in this order; the last takes what is left.
+_GENERAL = (ORDERINGS, LONG, RANKS, WIDE)
+_SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+
+
+def format_named(name: str) -> Format:
+    """The format with this name."""
+    if name == "ratings":
+        raise SettingsError("ratings have a function of their own: plmix_dist.ingest_ratings(source, store)")
+    if not isinstance(name, str) or name not in FORMATS:
+        raise SettingsError(
+            f"there is no format {shown(name, str)}; choose one of auto, {', '.join(FORMATS)}"
+            f"{nearest(name, (*FORMATS,))}"
+        )
+    return FORMATS[name]
+
+
+def column_role_names() -> list[str]:
+    """All roles that a column can have in one of the formats."""
+    return list(dict.fromkeys(role for form in FORMATS.values() for role in usual_names(form)))
+
+
+def detect(file: SourceFile, options: ReadOptions, name: str = "auto") -> tuple[Format, Header]:
+    """The format of a file, by its suffix and its first rows or as the user named it; and its header."""
+    form = None if name == "auto" else format_named(name)
+    ending = file.name.lower()
+    if form is None:
+        form = next((one for one in FORMATS.values() if one.syntax and ending.endswith(one.suffixes)), None)
+    if form is None and ending.endswith(_SPREADSHEETS):
+        raise IngestError(f"{file.url} is a spreadsheet; save it as CSV (Save as ..., CSV UTF-8) and read that file")
+    known = sorted({*SUFFIXES, *(suffix for one in FORMATS.values() for suffix in one.suffixes)})
+    if form is None and not ending.endswith(tuple(known)):
+        raise IngestError(
+            f"{file.url}: the format is not known from the name ({', '.join(known)}); name it with --format"
+        )
+    if form is not None and form.syntax is not None:
+        _refuse_text_options(options, file.url)
+        if options.columns:
+            raise IngestError(f"{file.url} is read as {form.name}, which has no columns to name; leave out --column")
+        return form, form.syntax.read_header(file, options)
+    return open_table(file, options, form)
+
+
+def open_table(file: SourceFile, options: ReadOptions, form: Format | None) -> tuple[Format, Header]:
+    """The format of a table in a file, found among all formats unless the user named it, and its header."""
+    forms = [form] if form is not None else _table_formats()
+    if form is PARQUET or file.name.lower().endswith(PARQUET.suffixes):
+        _refuse_text_options(options, file.url)
+        table, header = sample_parquet(file), Header()
+    else:
+        table, header = sample_text(file, options, forms)
+    found, table = recognise(table, options, forms, named=form is not None)
+    return found, _header_of(found, table, header)
+
+
+def _refuse_text_options(options: ReadOptions, url: str) -> None:
+    """An error for options of delimited text, where the source is something else."""
+    given = {"--delimiter": options.delimiter, "--header or --no-header": options.header}
+    unused = next((name for name, value in given.items() if value is not None), None)
+    if unused is not None:
+        raise IngestError(f"{url} is not delimited text; leave out {unused}")
+
+
+def _header_of(form: Format, table: Table, header: Header) -> Header:
+    """A header with what a format found out about the table."""
+    header = replace(
+        header,
+        columns=table.columns,
+        roles=table.roles,
+        ignored=table.ignored,
+        guesses=table.guesses,
+        item_names=table.item_names,
+        divider=table.divider,
+        container=table.container,
+        unranked=table.unranked,
+        first_rank=table.first_rank,
+    )
+    used = {*form.wanted(header), *form.wanted_raw(header)}
+    kept = {place for place, name in enumerate(table.columns) if not name or name.lower().startswith("unnamed:")} | used
+    return replace(header, left_out=tuple(name for place, name in enumerate(table.columns) if place not in kept))
+
+
+def _table_formats() -> list[Format]:
+    """The formats of tables in the order in which they are tried."""
+    special = [form for form in FORMATS.values() if form.read is not None and form not in _GENERAL]
+    return [*special, *_GENERAL]
+
+
+def recognise(
+    table: Table, options: ReadOptions, forms: Sequence[Format] | None = None, *, named: bool = False
+) -> tuple[Format, Table]:
+    """The first format that takes a table, and the table with the roles of its columns.
+
+    An error if it is of no format, or may be of several; it names the option that decides.
+    """
+    ignored = tuple(table.columns.index(_known(name, table)) for name in options.ignored)
+    for form in forms or _table_formats():
+        roles = column_roles(table.columns, options, table.url, usual_names(form))
+        found = form.recognise(without_unnamed(replace(table, roles=roles, ignored=ignored)), options, named)
+        if found is None:
+            continue
+        _refuse_unused_roles(form, options, table.url)
+        if "group" in found.roles and "group" not in options.columns:
+            column = found.columns[found.roles["group"]]
+            found = found.with_guess(
+                f"the column {column!r} names persons, and all rankings of one person share one membership (if each "
+                f"row is a person of its own, say --column id={column})"
+            )
+        return form, found
+    raise IngestError(f"{table.url}: no format was recognised; name it with --format")
+
+
+def _known(name: str, table: Table) -> str:
+    if name not in table.columns:
+        raise IngestError(f"{table.url}: there is no column {name!r} to ignore; found: {', '.join(table.columns)}")
+    return name
+
+
+def _refuse_unused_roles(form: Format, options: ReadOptions, url: str) -> None:
+    """An error if the user named the column of a role that the format does not have."""
+    roles = [*usual_names(form), *LISTS_OF_COLUMNS[form is not WIDE :]]
+    unused = next((role for role in options.columns if role not in roles), None)
+    if unused is not None:
+        having = [one.name for one in FORMATS.values() if one.read and unused in usual_names(one)] or [WIDE.name]
+        raise IngestError(
+            f"{url}: this is read as {form.name}, which has no column for {unused}: leave out --column {unused}=..., "
+            f"or say --format {' or --format '.join(having)}; {form.name} has columns for {', '.join(roles)}"
+        )
+
+
+def slices_of(form: Format, file: SourceFile, header: Header) -> list[Slice]:
+    """Slices of a file that workers read independently. Rows of one ranking, or of one group, stay together."""
+    if form.syntax is not None:
+        return form.syntax.slices(file, header)
+    if header.container == "parquet":
+        whole = "group" in header.roles and not form.consecutive(header)
+        return cut_parquet(file, header, whole=whole)
+    return cut_text(file, header, _together(form, header))
+
+
+def read_slice(form: Format, part: Slice) -> Iterator[Any]:
+    """The rows of a slice, in batches. Errors name the file."""
+    try:
+        if form.syntax is not None:
+            yield from form.syntax.read(part)
+        elif form.read is not None:
+            yield from form.read(_batches(form, part), part.header)
+    except IngestError as error:
+        if part.file.url in str(error):
+            raise
+        raise IngestError(f"{part.file.url}: {error}") from None
+
+
+def _batches(form: Format, part: Slice) -> Iterator[Batch]:
+    header = part.header
+    raw = form.wanted_raw(header)
+    coded = [place for place in form.wanted(header) if place not in raw]
+    if header.container == "parquet":
+        together = _together(form, header) if form.consecutive(header) else None
+        return parquet_batches(part, [*coded, *raw], together)
+    return text_batches(part, coded, raw)
+
+
+def _together(form: Format, header: Header) -> int | None:
+    """The column whose equal cells stand in one slice: the group or, if a ranking takes several rows, its id."""
+    return header.roles.get("group", header.roles.get("id") if form.consecutive(header) else None)
+
+
+def format_of_target(target: str, name: str) -> Format:
+    """The format of a target: by name, or for "auto" by the target's suffix (text becomes orderings)."""
+    if name != "auto":
+        return format_named(name)
+    plain = target.lower().removesuffix(".gz")
+    if plain.endswith(SUFFIXES):
+        return ORDERINGS
+    for form in FORMATS.values():
+        if form.suffixes and plain.endswith(form.suffixes):
+            return form
+    raise SettingsError(f"{target}: the format is not known from the name; name it with --format {'|'.join(FORMATS)}")
+
+
+# Frames in memory as sources of columns.
+
+# Recognition looks at this many rows.
+_MOST_SAMPLED = 1000
+
+
+def _table_of_frame(frame: Frame) -> Table:
+    """The columns and the first rows of a table in memory, for recognition."""
+    some = frame.cells[:_MOST_SAMPLED]
+    lists = [place for place, column in enumerate(some.T) if any(is_row(cell) for cell in column.tolist()[:1])]
+    return Table(
+        "the table",
+        frame.columns,
+        [["" if is_row(cell) else cell_text(cell) for cell in row] for row in some.tolist()],
+        {},
+        container="memory",
+        lists=tuple(lists),
+    )
+
+
+def _array(cells: list[Any]) -> pa.Array:
+    """A column with types, or of text where its cells are of several kinds."""
+    try:
+        return pa.array([list(cell) if is_row(cell) else cell for cell in cells], from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError):
+        return pa.array([cell_text(cell) or None for cell in cells], pa.string())
+
+
+@dataclass(frozen=True)
+class OpenedFrame:
+    """A table in memory: its format, what was recognised, and its columns with types, by their place."""
+
+    form: Format
+    header: Header
+    columns: dict[int, pa.Array]
+
+    @property
+    def together(self) -> int | None:
+        """The column whose equal cells stand in one part."""
+        return _together(self.form, self.header)
+
+
+def open_frame(frame: Frame, name: str, options: ReadOptions, container: Container = "memory") -> OpenedFrame:
+    """A frame with its format. Going into a store it is recognised as a file with types is, else as "memory"."""
+    if frame.rows is not None:
+        cells = np.empty((len(frame.rows), 1), object)
+        for number, row in enumerate(frame.rows):
+            cells[number, 0] = row
+        frame = Frame(frame.columns, cells)
+    forms = None if name == "auto" else [format_named(name)]
+    table = replace(_table_of_frame(frame), container=container)
+    form, table = recognise(table, options, forms, named=forms is not None)
+    columns = {place: _array(column.tolist()) for place, column in enumerate(frame.cells.T)}
+    return OpenedFrame(form, _header_of(form, table, Header()), columns)
+
+
+def read_columns(form: Format, header: Header, columns: dict[int, pa.Array], first_row: int) -> Iterator[Any]:
+    """The rows of columns in memory, in one batch."""
+    assert form.read is not None, "a format that recognises tables reads them"
+    return form.read(iter([batch_of(columns, first_row)]), header)

@@ -1,0 +1,129 @@
+"""What words say: which place of a ranking a column is, which rank a cell holds, which words are not items."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Names of columns that hold places of a ranking, and which place each is.
+
+_WORDS_OF_PLACES = (
+    ("first", "best", "top", "winner", "won", "favourite", "favorite", "most", "gold", "chosen", "better"),
+    ("second", "silver", "runner up", "runner-up", "runner_up", "runnerup"),
+    ("third", "bronze"),
+    *(("fourth",), ("fifth",), ("sixth",), ("seventh",), ("eighth",), ("ninth",), ("tenth",)),
+)
+# The last of all on offer, whatever their number.
+_LAST = ("worst", "last", "loser", "lost", "least", "bottom", "rejected", "worse")
+_NUMBER_OF_WORD = {word: float(place) for place, words in enumerate(_WORDS_OF_PLACES, start=1) for word in words}
+_NUMBER_OF_WORD |= dict.fromkeys(_LAST, math.inf)
+_ORDINAL = "|".join(sorted(map(re.escape, _NUMBER_OF_WORD), key=len, reverse=True))
+_NOUN = "place|rank|ranking|choice|preference|pref|position|pos|top|vote|p|r"
+_PLACE = re.compile(
+    rf"(?P<word>{_ORDINAL})(?:[ _.-]*(?:{_NOUN}|preferred|important))?|(?:{_NOUN})[ _.-]*#?(?P<after>\d+)"
+    rf"|(?P<before>\d+)(?:st|nd|rd|th|\.)?[ _.-]*(?:{_NOUN})|(?P<ordinal>\d+)(?:st|nd|rd|th)",
+    re.IGNORECASE,
+)
+_GENERIC = re.compile(
+    r"(?P<stem>v|x|c|col|column|var|item|field|unnamed:)?[ _.-]*(?P<number>\d+)|[a-z]|", re.IGNORECASE
+)
+# `rank2` may be the item at rank 2, or the rank of item 2.
+_EITHER_WAY = re.compile(r"(?:rank|ranking|r|pos|position|pref|preference|vote)[ _.-]*#?\d+", re.IGNORECASE)
+# Columns that describe a person or a ballot, and are not items.
+_COVARIATES = _words(
+    "sex gender age year born education income region country state county district precinct ward town city zip "
+    "postcode language race party party_id religion married children date time timestamp datetime email e-mail ip "
+    "duration comment comments remarks batch wave session"
+)
+
+
+def place_number(name: str) -> float | None:
+    """The place that a column is named after, from 1; infinity for the last place; None if it is named otherwise."""
+    found = _PLACE.fullmatch(name.strip())
+    if found is None:
+        return None
+    if found["word"]:
+        return _NUMBER_OF_WORD[found["word"].lower()]
+    return float(found["after"] or found["before"] or found["ordinal"])
+
+
+def is_place_name(name: str) -> bool:
+    """Whether a column is named as a place of a ranking."""
+    return place_number(name) is not None
+
+
+def is_generic_name(name: str) -> bool:
+    """Whether a column name means nothing: a number, one letter, or what tools write where there is no name."""
+    return bool(_GENERIC.fullmatch(name.strip()))
+
+
+def is_covariate_name(name: str) -> bool:
+    """Whether a column is named after something that is known of a person or a ballot."""
+    return name.strip().lower() in _COVARIATES
+
+
+def may_be_ranks_of_items(names: Iterable[str]) -> bool:
+    """Whether names such as rank1, rank2 do not say if their columns are places, or items whose ranks they hold."""
+    return all(_EITHER_WAY.fullmatch(name.strip()) for name in names)
+
+
+def order_of_places(names: Sequence[str]) -> list[int] | None:
+    """The columns from the best place to the last, by their names; None if the names do not say it.
+
+    Names that mean nothing, such as v1, v2 or a, b, are in order if they ascend.
+    """
+    numbers = [place_number(name) for name in names]
+    known = [number for number in numbers if number is not None]
+    if len(known) == len(names):
+        return sorted(range(len(names)), key=known.__getitem__) if len(set(known)) == len(names) else None
+    return list(range(len(names))) if all(map(is_generic_name, names)) and _ascend(names) else None
+
+
+def _ascend(names: Sequence[str]) -> bool:
+    found = [_GENERIC.fullmatch(name.strip()) for name in names if name.strip()]
+    keys = [(one["stem"] or "", int(one["number"])) if one and one["number"] else (one[0], 0) for one in found if one]
+    numbers = [number for stem, number in keys if not stem]
+    counted = not numbers or numbers in ([*range(len(numbers))], [*range(1, len(numbers) + 1)])
+    return counted and all(before <= after for before, after in pairwise(keys))
+
+
+# Cells: ranks that are written as text, and words that stand for something else than an item.
+
+_RANK = re.compile(
+    r"(?:#|rank|place|no\.|=)?\s*(?P<number>\d+(?:[.,]\d+)?)\s*(?:st|nd|rd|th|=|\.|\))?(?:\s+(?:place|choice|rank))?",
+    re.IGNORECASE,
+)
+_ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5, "VI": 6, "VII": 7, "VIII": 8, "IX": 9, "X": 10}
+_PLACE_IN_CELL = re.compile(
+    rf"(?:{_ORDINAL})(?:[ _.-]*(?:{_NOUN}|preferred|important|liked))?|(?:rank|place|choice)[ _.-]*#?\d+"
+    r"|#\s*\d+|=?\s*\d+\s*(?:st|nd|rd|th|=)(?: (?:place|choice|rank))?|=\d+",
+    re.IGNORECASE,
+)
+_MARKS = _words(
+    "skipped skip under undervote over overvote uwi write-in writein undeclared exhausted tie tied draw left right "
+    "model_a model_b both_bad bothbad dnf dns dsq dq nc n/a na nan none null nil - -- ++ xxx . ? missing"
+) | {"write in", "tie (bothbad)", "no answer", "both bad", "uncertified write in", "(undeclared)"}
+
+
+def rank_in(cell: str) -> float | None:
+    """The rank that a cell holds, also as `1st`, `#1` or `1=`; None if it holds another text."""
+    found = _RANK.fullmatch(cell.strip()) if cell.isascii() else None
+    return None if found is None else float(found["number"].replace(",", "."))
+
+
+def words_not_items(labels: Iterable[str]) -> list[str]:
+    """The labels that most often stand for something else than an item: marks, results, ranks written as words."""
+    found = list(labels)
+    marks = [label for label in found if label.strip().lower() in _MARKS or _PLACE_IN_CELL.fullmatch(label.strip())]
+    roman = len(found) > 1 and "I" in found and all(label in _ROMAN for label in found)
+    return sorted(found if roman else marks)

@@ -1,0 +1,171 @@
+"""Plots draw what the model has, on the axes given."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import plmix_dist as pl
+from plmix_dist.errors import SettingsError
+
+ROWS = [["tea", "mate", "milk"]] * 30 + [["milk", "mate", "tea"]] * 10
+
+
+@pytest.fixture(scope="module")
+def model() -> pl.PlackettLuceMixture:
+    return pl.PlackettLuceMixture(2, random_state=0).fit(ROWS)
+
+
+@pytest.fixture(autouse=True)
+def drawn_nowhere():
+    if importlib.util.find_spec("matplotlib") is None:
+        yield
+        return
+    import matplotlib
+
+    matplotlib.use("agg")
+    yield
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+
+
+@pytest.mark.filterwarnings("ignore::plmix_dist.errors.ShrunkenWarning")
+def test_plot_worths__points_and_intervals(model):
+    from plmix_dist.plots import plot_worths
+
+    errors = model.standard_errors(ROWS)
+    axes = plot_worths(model, 1, standard_errors=errors, items=["tea", "milk"])
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["milk", "tea"]
+    drawn = next(line for line in axes.lines if line.get_marker() == "o")
+    chosen = [model.item_names_.index(name) for name in ("milk", "tea")]
+    np.testing.assert_allclose(drawn.get_xdata(), model.log_worths_[1, chosen])
+    segments = axes.collections[0].get_segments()
+    spread = 1.959964 * errors.log_worths[1, chosen]
+    np.testing.assert_allclose([one[1, 0] - one[0, 0] for one in segments], 2 * spread, rtol=1e-5)
+
+
+def test_plots__draw_on_given_axes_and_return_them(model):
+    from matplotlib import pyplot
+
+    from plmix_dist import plots
+
+    probabilities = model.predict_proba(ROWS)
+    three = np.random.default_rng(0).dirichlet(np.ones(3), 50)
+    table = [{"n_components": 1, "bic": 3.0}, {"n_components": 2, "bic": 2.0}]
+    block = pl.RankingBlock.from_array([[0, 1, 2], [2, 1, 0]])
+    calls = [
+        (plots.plot_worths, model),
+        (plots.plot_components, model),
+        (plots.plot_convergence, model),
+        (plots.plot_selection, table),
+        (plots.plot_memberships, probabilities),
+        (plots.plot_membership_map, probabilities),
+        (plots.plot_membership_map, three),
+        (plots.plot_comparison_graph, block),
+    ]
+    for function, what in calls:
+        figure, axes = pyplot.subplots()
+        assert function(what, ax=axes) is axes
+        figure.canvas.draw()
+    assert set(plots.__all__) == {function.__name__ for function, _ in calls}
+
+
+def test_plot_membership_map__corners_of_the_triangle():
+    from plmix_dist.plots import plot_membership_map
+
+    points = plot_membership_map(np.eye(3)).collections[0].get_offsets()
+    distances = [np.linalg.norm(points[i] - points[j]) for i, j in ((0, 1), (1, 2), (0, 2))]
+    np.testing.assert_allclose(distances, 1.0)
+
+
+def test_plot_comparison_graph__counts_pairs():
+    from plmix_dist.plots import _pairs
+
+    block = pl.RankingBlock.from_array([[0, 1, -1], [2, -1, -1]], n_items=4, unranked="below", weights=[2, 1])
+    expected = np.zeros((4, 4))
+    for weight, order in ((2, [0, 1]), (1, [2])):
+        for place, item in enumerate(order):
+            for other in range(4):
+                if other not in order[: place + 1]:
+                    expected[item, other] += weight
+    np.testing.assert_array_equal(_pairs(block), expected)
+
+
+def test_plots__errors(model):
+    from plmix_dist import plots
+
+    with pytest.raises(SettingsError, match="from 0 to 1, but is 2"):
+        plots.plot_worths(model, 2)
+    with pytest.raises(SettingsError, match="no column 'aic'; it has bic"):
+        plots.plot_selection([{"n_components": 1, "bic": 1.0}], "aic")
+    with pytest.raises(SettingsError, match="two components or more"):
+        plots.plot_membership_map(np.ones((3, 1)))
+    with pytest.raises(SettingsError, match="cannot be read"):
+        plots.plot_comparison_graph(pl.RankingBlock.from_array([list(range(80))]))
+    with pytest.raises(SettingsError, match="expected probabilities"):
+        plots.plot_memberships([0.5, 0.5])
+
+
+def test_plots__names_are_no_formulas():
+    from plmix_dist.plots import plot_worths
+
+    dollars = pl.PlackettLuceMixture(1).fit([["$a_b$", "x"], ["x", "$a_b$"]])
+    axes = plot_worths(dollars)
+    axes.figure.canvas.draw()
+    assert {text.get_text() for text in axes.get_yticklabels()} == {r"\$a_b\$", "x"}
+
+
+def test_plot_memberships__counts_weights_and_persons_as_the_report_does(model, tmp_path):
+    from plmix_dist.plots import plot_memberships
+
+    weights = np.arange(1.0, 41.0)
+    for axes in (
+        plot_memberships(model, ROWS, sample_weight=weights),
+        plot_memberships(model.predict_proba(ROWS), sample_weight=weights),
+    ):
+        assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(weights.sum())
+        assert "of 820 memberships" in axes.get_title()
+    rows = [pl.Ranking(tuple((item,) for item in row), (), "absent", 1.0) for row in ([0, 1, 2], [0, 2, 1], [2, 1, 0])]
+    block = pl.RankingBlock.from_rows(rows, n_items=3, groups=["ann", "ann", "bob"])
+    axes = plot_memberships(model, block)
+    assert sum(bar.get_height() for bar in axes.patches) == 2
+    assert axes.get_ylabel() == "persons"
+    with pytest.raises(SettingsError, match="expected 40 weights"):
+        plot_memberships(model.predict_proba(ROWS), sample_weight=[1.0])
+
+
+def test_plots__say_what_they_leave_out():
+    from plmix_dist import plots
+
+    many = pl.PlackettLuceMixture.from_arrays(np.random.default_rng(0).normal(size=(2, 87)))
+    assert plots.plot_worths(many).get_title().endswith("; 20 of 87 items, best")
+    assert plots.plot_worths(many, items=[1, 2]).get_title().endswith("; 2 of 87 items, chosen")
+    assert plots.plot_worths(many, most_items=87).get_title() == "component 0, share 50.0 %"
+    assert plots.plot_components(many).get_title() == "items by component; the 24 of 87 that differ most"
+    points = np.full((5_001, 2), 0.5)
+    assert "5,000 of 5,001 rankings" in plots.plot_membership_map(points).get_title()
+
+
+def test_plot_components__has_the_colours_of_the_report(model):
+    from matplotlib.colors import to_hex
+
+    from plmix_dist.display.marks import heat_colour
+    from plmix_dist.plots import plot_components
+
+    image = plot_components(model).images[0]
+    for share in (0.0, 0.2, 1.0):
+        assert to_hex(image.cmap(image.norm(100 * share))) == heat_colour(int(share * 256) / 255 if share < 1 else 1.0)
+
+
+def test_plot_selection__is_the_plot_of_a_selection():
+    from plmix_dist.plots import plot_selection
+
+    found = pl.MixtureSelection([1, 2], criterion="held-out", n_folds=2, random_state=0).fit(ROWS)
+    axes, own = plot_selection(found), found.plot()
+    assert axes.get_title() == own.get_title() == f"Held-out log-likelihood: {found.n_components_} components chosen"
+    assert axes.get_ylabel() == "Held-out log-likelihood, larger is better"
+    assert len(axes.containers) == 1  # with error bars
+    assert plot_selection(found, "aic").get_title().endswith("the best AIC")
