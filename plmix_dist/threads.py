@@ -128,7 +128,7 @@ class StoppableThreads(Executor):
     """A pool of threads that can be asked to stop. It does not keep a process alive."""
 
     def __init__(self, n_threads: int, name: str) -> None:
-        self._max_workers = n_threads  # Dask reads it
+        self.n_threads = self._max_workers = n_threads  # Dask reads the second
         self._name = name
         self._threads: list[threading.Thread] = []
         self._work: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()

@@ -8,7 +8,9 @@ best of them. The search stops when the best end was found often enough, or when
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,8 +18,9 @@ import numpy as np
 
 from plmix_dist.datasets.given import rankings_of_block
 from plmix_dist.display.progress import Stages
-from plmix_dist.errors import FitError
+from plmix_dist.errors import FitError, NonFiniteError
 from plmix_dist.fitting.algorithm import savable
+from plmix_dist.fitting.batch import FAILED, BatchEm
 from plmix_dist.fitting.em import Candidate, Em, Progress, failures_of, run_to_ends
 from plmix_dist.fitting.hessian import SampleHessian
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
@@ -35,12 +38,13 @@ from plmix_dist.fitting.starts.make import (
 )
 from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.request import Passes
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import membership_weight, merge_if_short
 from plmix_dist.rankings.sampling import generator, sample_rows
 from plmix_dist.rankings.ties import extend_ties
 from plmix_dist.solvers import LOG_LIKELIHOOD, MM
+from plmix_dist.solvers.likelihood import largest_log_prior
+from plmix_dist.threads import StoppableThreads, single_thread
 
 # Ends whose objectives per unit of weight differ by less are the same optimum.
 _SAME_END = 1e-4
@@ -65,6 +69,8 @@ _BUDGET = 2.0**31
 # What an iteration costs beside the rows, in the same unit: for every item and component, and always.
 _PER_ITEM = 32
 _PER_ITERATION = 2.0**16
+# Rows that list fewer items, times components, are searched in one thread.
+_LITTLE_WORK = 1 << 16
 # No search has more starts than this.
 _MOST_STARTS = 128
 # From half a million rows on, a search costs at most 8 passes over all of them.
@@ -77,10 +83,16 @@ _DEVIATION_PER_ROW = 0.25
 
 
 class _End(NamedTuple):
-    """Where a start of a search ended, and its objective per unit of weight."""
+    """Where a start of a search ended, its objective per unit of weight, and how many iterations it took."""
 
     candidate: Candidate
     score: float
+    n_iterations: int = 0
+
+    @property
+    def is_varied(self) -> bool:
+        """Whether the start kept most of an earlier end."""
+        return self.candidate.about.get("method") in _VARIATIONS
 
 
 @savable
@@ -124,16 +136,19 @@ def search(
     per_iteration = (len(rows.items) + _PER_ITEM * rows.n_items) * settings.n_components + _PER_ITERATION
     ends: list[_End] = []
     failed: list[dict[str, Any]] = []
-    n_starts, n_batches, spent = 0, 0, 0.0
+    n_starts, n_passes, n_batches, spent = 0, 0, 0, 0.0
     starts = [*_first_batch(proposer, spectral), *_grown(proposer, smaller)]
-    with passes_over(rankings_of_block(rows)) as passes:
+    with _threads_for(rows, settings.n_components) as threads:
         while True:
-            new, failures = _ends_of(passes, em, starts, progress, last_hope=not ends)
+            new, failures = _ends_of(em, rows, starts, n_starts, threads, last_hope=not ends)
             failed += failures_of("search", {n_starts + number: error for number, error in failures.items()})
             n_starts += len(starts)
+            n_passes += max((end.n_iterations for end in new), default=0)
             best_before = max((end.score for end in ends), default=-math.inf)
-            ends += [end for end, _ in new]
-            spent += per_iteration * sum(n_iterations for _, n_iterations in new)
+            ends += new
+            spent += per_iteration * sum(end.n_iterations for end in new)
+            if progress is not None:
+                progress({"iteration": n_passes, "objective": max(end.score for end in ends) * em.weight})
             n_more = _n_payable(n_starts, spent, budget)
             if n_starts < settings.n_init:
                 n_more = len(BATCH)
@@ -146,7 +161,21 @@ def search(
             starts = [make(proposer, mixture, n_starts + place) for place, make in enumerate(BATCH[:n_more])]
             n_batches += 1
     rivals = _rivals(ends, settings.n_init, _DEVIATION_PER_ROW / math.sqrt(em.weight) if is_part else 0.0)
-    return _Found(rivals, _about(ends, n_starts), passes.n_passes, failed)
+    return _Found(rivals, _about(ends, n_starts), n_passes, failed)
+
+
+@contextmanager
+def _threads_for(rows: RankingBlock, n_components: int) -> Iterator[StoppableThreads | None]:
+    """Threads that divide the starts of a search among themselves; None where waking them takes longer."""
+    n_threads = os.cpu_count() or 1
+    if n_threads == 1 or len(rows.items) * n_components < _LITTLE_WORK:
+        yield None
+        return
+    threads = StoppableThreads(n_threads, "search")
+    try:
+        yield threads
+    finally:
+        threads.stop()
 
 
 def _n_payable(n_starts: int, spent: float, budget: float) -> int:
@@ -174,20 +203,51 @@ def _grown(proposer: Proposer, smaller: Mixture | None) -> list[Start]:
 
 
 def _ends_of(
-    passes: Passes, em: Em, starts: Sequence[Start], progress: Progress | None, *, last_hope: bool
-) -> tuple[list[tuple[_End, int]], Mapping[int, FitError]]:
-    """Where starts ended, with how many iterations each took, and why others failed; an error if all did at first."""
-    candidates = [Candidate(Point.start(start.log_worths, start.shares), start.about) for start in starts]
+    em: Em,
+    rows: RankingBlock,
+    starts: Sequence[Start],
+    first_number: int,
+    threads: StoppableThreads | None,
+    *,
+    last_hope: bool,
+) -> tuple[list[_End], Mapping[int, FitError]]:
+    """Where starts ended, and why others failed; an error if all did at first."""
+    points = [Point.start(start.log_worths, start.shares) for start in starts]
+    if em.m_step is not MM:
+        return _ends_of_single(em, rows, starts, points, last_hope=last_hope)
+    batch_em = BatchEm(em, rows, points[0].log_worths.shape, threads)
+    with single_thread():
+        batch, into = batch_em.ends(points, first_number)
+    largest = points[0].n_components * largest_log_prior(rows.n_items, em.alpha)
+    scores = (batch.objective - largest) / em.weight
+    ends = [
+        _End(Candidate(batch_em.point(batch.best[place]), start.about), float(scores[place]), int(n_iterations))
+        for start, place, n_iterations, status in zip(starts, into, batch.n_evaluations, batch.status, strict=True)
+        if status != FAILED
+    ]
+    words = "the objective is not finite where the fit begins"
+    failed = {number: NonFiniteError(words) for number in np.flatnonzero(batch.status == FAILED).tolist()}
+    if not ends and last_hope:
+        raise NonFiniteError(words)
+    return ends, failed
+
+
+def _ends_of_single(
+    em: Em, rows: RankingBlock, starts: Sequence[Start], points: Sequence[Point], *, last_hope: bool
+) -> tuple[list[_End], Mapping[int, FitError]]:
+    """The same for M-steps with an objective of their own, start by start."""
+    candidates = [Candidate(point, start.about) for point, start in zip(points, starts, strict=True)]
     try:
-        runs, failed = run_to_ends(passes, em, candidates, progress=progress)
+        with passes_over(rankings_of_block(rows)) as passes:
+            runs, failed = run_to_ends(passes, em, candidates)
     except FitError as error:
         if last_hope:
             raise
         return [], {0: error}
-    ends = []
-    for number, run in sorted(runs.items()):
-        end = _End(Candidate(run.point, candidates[number].about), run.score / em.weight)
-        ends.append((end, run.n_iterations))
+    ends = [
+        _End(Candidate(run.point, candidates[number].about), run.score / em.weight, run.n_iterations)
+        for number, run in sorted(runs.items())
+    ]
     return ends, failed
 
 
@@ -234,7 +294,7 @@ def _about(ends: Sequence[_End], n_starts: int) -> dict[str, int]:
         "n_starts": n_starts,
         "n_best": len(at_best),
         "n_ends": len(_distinct(ends, len(ends))),
-        "n_varied": sum(end.candidate.about.get("method") in _VARIATIONS for end in at_best),
+        "n_varied": sum(end.is_varied for end in at_best),
     }
 
 

@@ -11,6 +11,7 @@ loading      kernels as Python calls them, from a cache of machine code
 compiled/    the kernels themselves
 """
 
+from plmix_dist.kernels.batch import BatchStatistics, batch_statistics
 from plmix_dist.kernels.draws import SweepSums, drawn_statistics, sweep_sums
 from plmix_dist.kernels.em_pass import EmStatistics, em_statistics, memberships_at, row_posteriors
 from plmix_dist.kernels.information import Information, information
@@ -29,6 +30,7 @@ from plmix_dist.kernels.prepared import Prepared, prepare
 
 __all__ = [
     "FIRST_FIT_SECONDS",
+    "BatchStatistics",
     "CompiledKernel",
     "EmStatistics",
     "Information",
@@ -36,6 +38,7 @@ __all__ = [
     "PairStatistics",
     "Prepared",
     "SweepSums",
+    "batch_statistics",
     "cache_folder",
     "compile_kernels",
     "drawn_statistics",

@@ -244,7 +244,7 @@ class CompiledKernel(NamedTuple):
 def kernels_of_fit(*, with_rates: bool) -> tuple[str, ...]:
     """The names of the kernels that a default fit uses; `with_rates` for M-steps by LSR."""
     passes = "add_rows_and_rates" if with_rates else "add_rows"
-    return ("fill_entries", "count_wins", passes, "take_logs", "fill_posteriors", "add_information")
+    return ("fill_entries", "count_wins", passes, "add_batch", "take_logs", "fill_posteriors", "add_information")
 
 
 def kernels_are_compiled(*, with_rates: bool) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from plmix_dist.kernels.batch import BatchSums
 from plmix_dist.kernels.compiled.choices import (
     evaluate_row,
     item_at,
@@ -15,7 +16,15 @@ from plmix_dist.kernels.compiled.choices import (
     scratch_at,
 )
 from plmix_dist.kernels.compiled.jit import kernel, kernel_part
-from plmix_dist.kernels.compiled.sums import add, add_member, add_rates, add_row, add_what_is_queued, evaluate_rows
+from plmix_dist.kernels.compiled.sums import (
+    add,
+    add_member,
+    add_rates,
+    add_row,
+    add_what_is_queued,
+    evaluate_rows,
+    posteriors_of_row,
+)
 from plmix_dist.kernels.compiled.vectors import (
     load,
     load4,
@@ -49,6 +58,28 @@ def add_rows(rows_fields: Any, params_fields: Any, slots_fields: Any, sums_field
     while first < rows.n_rows:
         end = min(first + slots.n_slots, rows.n_rows)
         evaluate_rows(first, end, rows, params, slots, sums)
+        for index in range(first, end):
+            add_row(row_at(index, rows), params, scratch_at(index - first, slots, params.width), sums)
+        first = end
+
+
+# Kernel: the same for several mixtures, whose components lie side by side.
+
+
+@kernel
+def add_batch(rows_fields: Any, params_fields: Any, slots_fields: Any, sums_fields: Any, batch_fields: Any) -> None:
+    """Add up all rows for each mixture of a batch, without rates."""
+    rows, params = unpack(Rows, rows_fields), unpack(Prepared, params_fields)
+    slots, sums = unpack(Slots, slots_fields), unpack(PassSums, sums_fields)
+    batch = unpack(BatchSums, batch_fields)
+    first = 0
+    while first < rows.n_rows:
+        end = min(first + slots.n_slots, rows.n_rows)
+        for index in range(first, end):
+            evaluate_row(row_at(index, rows), params, scratch_at(index - first, slots, params.width))
+        for index in range(first, end):
+            scratch = scratch_at(index - first, slots, params.width)
+            posteriors_of_row(index, load(rows.weights, index), params, scratch, sums, batch)
         for index in range(first, end):
             add_row(row_at(index, rows), params, scratch_at(index - first, slots, params.width), sums)
         first = end

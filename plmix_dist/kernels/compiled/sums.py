@@ -21,6 +21,7 @@ from plmix_dist.kernels.compiled.vectors import (
     load4,
     load_index,
     load_uint8,
+    power_of_two4,
     splat4,
     store,
     store4,
@@ -51,13 +52,41 @@ def evaluate_rows(first: int, end: int, rows: Any, params: Any, slots: Any, sums
 
 
 @kernel_part
+def posteriors_of_row(index: int, weight: float, params: Any, scratch: Any, sums: Any, batch: Any) -> None:
+    """Fill the posteriors of a row in all mixtures of a batch; note its probability in each as total * 2**scale."""
+    n_components = batch.n_components
+    for lane in range(0, params.width, 4):
+        store4(scratch.exponent, lane, load4(scratch.exponent, lane) + load4(params.share_exponents, lane))
+        store4(scratch.mantissa, lane, load4(scratch.mantissa, lane) * load4(params.share_mantissas, lane))
+    for mixture in range(batch.n_mixtures):
+        scale = -np.inf
+        for lane in range(mixture * n_components, (mixture + 1) * n_components):
+            scale = max(scale, load(scratch.exponent, lane))
+        store(sums.scales, mixture * batch.n_rows + index, scale)
+        for lane in range(mixture * n_components, (mixture + 1) * n_components):
+            store(scratch.posterior, lane, scale)
+    for lane in range(0, params.width, 4):
+        power = power_of_two4(load4(scratch.exponent, lane) - load4(scratch.posterior, lane))
+        store4(scratch.posterior, lane, load4(scratch.mantissa, lane) * power)
+    for mixture in range(batch.n_mixtures):
+        total = 0.0
+        for lane in range(mixture * n_components, (mixture + 1) * n_components):
+            total += load(scratch.posterior, lane)
+        store(sums.totals, mixture * batch.n_rows + index, total)
+        factor = weight / total
+        for lane in range(mixture * n_components, (mixture + 1) * n_components):
+            store(scratch.posterior, lane, load(scratch.posterior, lane) * factor)
+
+
+@kernel_part
 def add_row(row: Any, params: Any, scratch: Any, sums: Any) -> None:
     """Add one row that was evaluated to all sums but the rates."""
     for lane in range(0, params.width, 4):
         share = load4(scratch.posterior, lane)
         store4(sums.shares, lane, load4(sums.shares, lane) + share)
-        logs = log_likelihood4(scratch, lane)
-        store4(sums.expected, lane, load4(sums.expected, lane) + share * logs)
+        if sums.expected != 0:
+            logs = log_likelihood4(scratch, lane)
+            store4(sums.expected, lane, load4(sums.expected, lane) + share * logs)
         _add_wins(row, lane, params.width, share, scratch.inverse, sums.sums)
     if row.below:
         for component in range(params.n_components):

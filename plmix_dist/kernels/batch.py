@@ -1,0 +1,115 @@
+"""The sums of an EM pass for several mixtures at once: the components of all of them lie side by side.
+
+A row is read once for all mixtures, and whole vectors are filled whatever the number of components is. The numbers of
+one mixture do not depend on the others: the same bits come out however the mixtures are divided into batches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plmix_dist.kernels.em_pass import PassSums, em_statistics, is_plain, spread_below
+from plmix_dist.kernels.loading import Kernel
+from plmix_dist.kernels.prepared import (
+    Prepared,
+    Rows,
+    Slots,
+    Workspace,
+    logs_of,
+    pointers,
+    prepare,
+    probabilities_of,
+    rows_of,
+    run_over,
+)
+from plmix_dist.rankings import RankingBlock
+
+# The sums of a batch stay within the second cache.
+_MOST_NUMBERS = 1 << 16
+# Beyond this range of log-worths a product of four chances may be too small for float64. Mixtures with a wider range
+# are computed apart, so that they do not change the order of operations of the others.
+_WIDE = 150.0
+
+
+class BatchStatistics(NamedTuple):
+    """Sums over rows for each of several mixtures, as `EmStatistics` has them for one."""
+
+    # (n_mixtures,)
+    log_likelihood: NDArray[np.float64]
+    # (n_mixtures, n_components): sums of weight times posterior.
+    shares: NDArray[np.float64]
+    # wins, expected_wins (n_mixtures, n_components, n_items)
+    wins: NDArray[np.float64]
+    expected_wins: NDArray[np.float64]
+
+
+class BatchSums(NamedTuple):
+    """What a pass adds up for a batch: how many mixtures there are, and how many components each has."""
+
+    n_mixtures: int
+    n_components: int
+    n_rows: int
+
+
+_add_batch = Kernel("add_batch", Rows, Prepared, Slots, PassSums, BatchSums)
+
+
+def batch_statistics(
+    block: RankingBlock, log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]
+) -> BatchStatistics:
+    """The statistics of a block at log-worths (n_mixtures, n_components, n_items) and their log-shares.
+
+    Examples
+    --------
+    >>> block = RankingBlock.from_array([[1, 0, 2]])
+    >>> found = batch_statistics(block, np.zeros((2, 1, 3)), np.zeros((2, 1)))
+    >>> np.exp(found.log_likelihood).round(3).tolist(), found.wins.tolist()
+    ([0.167, 0.167], [[[1.0, 1.0, 0.0]], [[1.0, 1.0, 0.0]]])
+    """
+    n_mixtures, n_components, n_items = log_worths.shape
+    found = BatchStatistics(
+        np.empty(n_mixtures), np.empty(log_shares.shape), np.empty(log_worths.shape), np.empty(log_worths.shape)
+    )
+    if is_plain(block):
+        wide = np.ptp(log_worths, axis=2).max(axis=1) > _WIDE
+        at_once = max(1, _MOST_NUMBERS // (3 * n_items * n_components))
+        for alike in (np.flatnonzero(~wide), np.flatnonzero(wide)):
+            for first in range(0, len(alike), at_once):
+                chosen = alike[first : first + at_once]
+                for sums, values in zip(found, _row_sums(block, log_worths[chosen], log_shares[chosen]), strict=True):
+                    sums[chosen] = values
+        return found
+    for mixture in range(n_mixtures):
+        own = em_statistics(block, prepare(log_worths[mixture], log_shares[mixture]))
+        for sums, values in zip(found, (own.log_likelihood, own.shares, own.wins, own.expected_wins), strict=True):
+            sums[mixture] = values
+    return found
+
+
+def _row_sums(block: RankingBlock, log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) -> BatchStatistics:
+    """The statistics of rows that are persons of their own, without ties."""
+    n_mixtures, n_components, n_items = log_worths.shape
+    n_lanes = n_mixtures * n_components
+    workspace = Workspace.of_thread()
+    params = prepare(log_worths.reshape(n_lanes, n_items), log_shares.reshape(n_lanes))
+    rows = rows_of(block, params.width, workspace)
+    probabilities = probabilities_of(n_mixtures * rows.n_rows, workspace)
+    per_item = n_items * params.width
+    room = workspace.zeros("sums", 3 * per_item + params.width)
+    below, shares = room.address + 8 * 2 * per_item, room.address + 8 * 3 * per_item
+    sums = PassSums(probabilities.totals, probabilities.scales, 0, room, below, shares, 0)
+    run_over(_add_batch, rows, params, workspace, sums, BatchSums(n_mixtures, n_components, rows.n_rows))
+    if block.below.any():
+        spread_below(workspace.pointers_of(params), pointers(sums))
+    logs = logs_of(probabilities).reshape(n_mixtures, rows.n_rows)
+    by_item = room.array[: 2 * per_item].reshape(n_items, 2, params.width)[:, :, :n_lanes]
+    expected_wins = by_item[:, 0] * params.worths.reshape(n_items, params.width)[:, :n_lanes]
+    return BatchStatistics(
+        (rows.weights.array * logs).sum(axis=1),
+        room.array[3 * per_item : 3 * per_item + n_lanes].reshape(log_shares.shape),
+        by_item[:, 1].T.reshape(log_worths.shape),
+        expected_wins.T.reshape(log_worths.shape),
+    )
