@@ -7,7 +7,7 @@ computed side by side. Starts do not influence each other, so they may be divide
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,14 +92,14 @@ class Batch(NamedTuple):
 
     def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
         """Some of the starts."""
-        return Batch(*(values[chosen] for values in self))
+        return Batch(*(cast("Any", values)[chosen] for values in self))
 
     def put(self, chosen: NDArray[np.int64], part: Batch) -> Batch:
         """All starts, some of them as a part has them."""
-        whole = Batch(*(values.copy() for values in self))
+        whole = [cast("Any", values).copy() for values in self]
         for values, own in zip(whole, part, strict=True):
             values[chosen] = own
-        return whole
+        return Batch(*whole)
 
 
 class Ended(NamedTuple):
@@ -111,7 +111,7 @@ class Ended(NamedTuple):
 
 def _joined(batches: Sequence[Batch]) -> Batch:
     """All starts of several batches."""
-    return Batch(*(np.concatenate(values) for values in zip(*batches, strict=True)))
+    return Batch(*(np.concatenate(cast("Any", values)) for values in zip(*batches, strict=True)))
 
 
 class BatchEm(NamedTuple):
@@ -317,7 +317,7 @@ class BatchEm(NamedTuple):
         one_way = own[:, None] + square @ weights.T - 2 * (product @ worths.T)
         pairs = (one_way + one_way.T) / 2 + (roots[:, None] - roots[None]) ** 2 / 4
         pairs = pairs.reshape(n_starts, n_components, n_starts, n_components)
-        found = np.sqrt(np.maximum(pairs.min(axis=3).sum(axis=1), 0.0))  # at least this far
+        found: Floats = np.sqrt(np.maximum(pairs.min(axis=3).sum(axis=1), 0.0))  # at least this far
         for one, other in zip(*np.nonzero(np.triu(found < _SAME_WAY, 1)), strict=True):
             matched = pairs[one, :, other][linear_sum_assignment(pairs[one, :, other])]
             found[one, other] = found[other, one] = np.sqrt(max(matched.sum(), 0.0))

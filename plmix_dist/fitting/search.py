@@ -50,12 +50,20 @@ from plmix_dist.threads import StoppableThreads, single_thread
 _SAME_END = 1e-4
 # Of ends that differ by less than this, the first is taken.
 _AS_GOOD = 1e-6
-# Stop when 10 starts reached the best end, if they are three quarters of all starts or 48 were tried.
-_OFTEN_ENOUGH = 10
-_MOST = 0.75
-_MANY_TRIED = 48
-# The first batch has at least 4 starts, half of them at random. Stop if they all reach the same optimum.
+# Only independent starts count as evidence: a variation of the best end returns to it easily. Stop after the first
+# batch if all of them reached the best end; later if 4 of them did, and at least half, and the last batch has not
+# raised it.
+_OFTEN_ENOUGH = 4
+_HALF = 0.5
+# Where few reach the best end, stop after 4 batches in a row that have not raised it, if 16 or more were independent.
+_QUIET_BATCHES = 4
+_FEWEST_INDEPENDENT = 16
+# With n_init=10, at least 30 starts are independent.
+_FEWEST_PER_INIT = 3
+# The first batch has at least 4 starts, half of them at random.
 _FIRST_BATCH = 4
+# Starts that know nothing of each other; spectral ones are much alike, and count as one.
+_INDEPENDENT = ("random", "handfuls")
 # Starts that keep most of an earlier end: that they end there again says little.
 _VARIATIONS = ("seeded-again", "worst-explained")
 # From a fit of fewer components, 4 starts split one of its components, and 2 add one.
@@ -88,11 +96,13 @@ class _End(NamedTuple):
     candidate: Candidate
     score: float
     n_iterations: int = 0
+    # Whether it joined another start on the way.
+    was_merged: bool = False
 
     @property
-    def is_varied(self) -> bool:
-        """Whether the start kept most of an earlier end."""
-        return self.candidate.about.get("method") in _VARIATIONS
+    def method(self) -> str:
+        """How the start was made."""
+        return str(self.candidate.about.get("method"))
 
 
 @savable
@@ -102,7 +112,8 @@ class _Found(NamedTuple):
     # The best end; also those that may be better on all rows, if the search saw a part of them.
     rivals: list[Candidate]
     # How many starts there were, how many of them ended at the best end, and how many different ends there are;
-    # how many of those at the best end began at a variation of an earlier end.
+    # how many of those at the best end began at a variation of an earlier end. How many starts were independent of all
+    # others, how many of these ended at the best end; how many starts joined another one on the way.
     about: dict[str, int]
     # How many passes over its rows it took.
     n_passes: int
@@ -136,7 +147,7 @@ def search(
     per_iteration = (len(rows.items) + _PER_ITEM * rows.n_items) * settings.n_components + _PER_ITERATION
     ends: list[_End] = []
     failed: list[dict[str, Any]] = []
-    n_starts, n_passes, n_batches, spent = 0, 0, 0, 0.0
+    n_starts, n_passes, n_batches, n_quiet, spent = 0, 0, 0, 0, 0.0
     starts = [*_first_batch(proposer, spectral), *_grown(proposer, smaller)]
     with _threads_for(rows, settings.n_components) as threads:
         while True:
@@ -146,13 +157,14 @@ def search(
             n_passes += max((end.n_iterations for end in new), default=0)
             best_before = max((end.score for end in ends), default=-math.inf)
             ends += new
+            n_quiet = n_quiet + 1 if max(end.score for end in ends) < best_before + _SAME_END else 0
             spent += per_iteration * sum(end.n_iterations for end in new)
             if progress is not None:
                 progress({"iteration": n_passes, "objective": max(end.score for end in ends) * em.weight})
-            n_more = _n_payable(n_starts, spent, budget)
+            n_more = _n_payable(n_starts, spent, budget * settings.n_init)
             if n_starts < settings.n_init:
                 n_more = len(BATCH)
-            elif not n_more or _is_settled(ends, best_before):
+            elif not n_more or _is_settled(ends, n_batches, n_quiet, settings.n_init):
                 break
             leaders = _distinct(ends, 2)
             # Variations of the runner-up too: what lies between the two may be better than both.
@@ -221,9 +233,16 @@ def _ends_of(
     largest = points[0].n_components * largest_log_prior(rows.n_items, em.alpha)
     scores = (batch.objective - largest) / em.weight
     ends = [
-        _End(Candidate(batch_em.point(batch.best[place]), start.about), float(scores[place]), int(n_iterations))
-        for start, place, n_iterations, status in zip(starts, into, batch.n_evaluations, batch.status, strict=True)
-        if status != FAILED
+        _End(
+            Candidate(batch_em.point(batch.best[place]), start.about),
+            float(scores[place]),
+            n_iterations,
+            place != number,
+        )
+        for number, (start, place, n_iterations) in enumerate(
+            zip(starts, into.tolist(), batch.n_evaluations.tolist(), strict=True)
+        )
+        if batch.status[number] != FAILED
     ]
     words = "the objective is not finite where the fit begins"
     failed = {number: NonFiniteError(words) for number in np.flatnonzero(batch.status == FAILED).tolist()}
@@ -251,18 +270,32 @@ def _ends_of_single(
     return ends, failed
 
 
-def _is_settled(ends: Sequence[_End], best_before: float) -> bool:
-    """Whether the best end was found often enough, and not in the last batch only."""
-    n_best = len(_at_best(ends))
-    if len(ends) == n_best:
+def _is_settled(ends: Sequence[_End], n_batches: int, n_quiet: int, n_init: int) -> bool:
+    """Whether the best end was found often enough by independent starts, or long not raised.
+
+    `n_batches` is the number of batches after the first; the last `n_quiet` of them have not raised the best end.
+    """
+    independent = _independent(ends)
+    n_best = len(_at_best(independent, ends))
+    if len(independent) < _FEWEST_PER_INIT * n_init:
+        return False
+    if n_batches == 0:
+        return n_best == len(independent)
+    if n_quiet and n_best >= max(_OFTEN_ENOUGH, _HALF * len(independent)):
         return True
-    tried_enough = len(ends) >= _MANY_TRIED or n_best >= _MOST * len(ends)
-    return n_best >= _OFTEN_ENOUGH and tried_enough and max(end.score for end in ends) < best_before + _SAME_END
+    return n_quiet >= _QUIET_BATCHES and len(independent) >= _FEWEST_INDEPENDENT
 
 
-def _at_best(ends: Sequence[_End]) -> list[_End]:
+def _independent(ends: Sequence[_End]) -> list[_End]:
+    """The ends of starts that do not depend on each other: random ones, and the first of the spectral ones."""
+    spectral = [end for end in ends if end.method == "spectral"]
+    return spectral[:1] + [end for end in ends if end.method in _INDEPENDENT]
+
+
+def _at_best(some: Sequence[_End], ends: Sequence[_End]) -> list[_End]:
+    """Those of some ends that are the best of all."""
     best = max(end.score for end in ends)
-    return [end for end in ends if end.score >= best - _SAME_END]
+    return [end for end in some if end.score >= best - _SAME_END]
 
 
 def _best(ends: Sequence[_End]) -> _End:
@@ -289,12 +322,15 @@ def _rivals(ends: Sequence[_End], n_init: int, doubt: float) -> list[Candidate]:
 
 def _about(ends: Sequence[_End], n_starts: int) -> dict[str, int]:
     """How many starts, how many of them at the best end, how many ends that are not the same; see `_Found`."""
-    at_best = _at_best(ends)
+    at_best, independent = _at_best(ends, ends), _independent(ends)
     return {
         "n_starts": n_starts,
         "n_best": len(at_best),
         "n_ends": len(_distinct(ends, len(ends))),
-        "n_varied": sum(end.is_varied for end in at_best),
+        "n_varied": sum(end.method in _VARIATIONS for end in at_best),
+        "n_independent": len(independent),
+        "n_independent_best": len(_at_best(independent, ends)),
+        "n_merged": sum(end.was_merged for end in ends),
     }
 
 

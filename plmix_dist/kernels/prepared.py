@@ -76,7 +76,7 @@ class Slots(NamedTuple):
 
 def _slots_for(rows: Rows, params: Prepared, workspace: Workspace) -> Slots:
     """Scratch for rows at parameters, in the rooms "scratch floats" and "scratch integers"."""
-    n_floats, n_integers = (4 + rows.longest) * params.width, params.width + params.n_items
+    n_floats, n_integers = (4 + rows.longest) * params.width, params.width + 2 * params.n_items
     n_slots = _MOST_SLOTS if n_floats <= _MOST_NUMBERS_IN_A_SLOT else 1
     return Slots(
         workspace.zeros("scratch floats", n_slots * n_floats),

@@ -101,8 +101,44 @@ def test_one_component_is_not_searched_for():
 def test_the_search_stops_when_all_starts_agree():
     block = RankingBlock.from_array([[0, 1, 2, 3]] * 60 + [[3, 2, 1, 0]] * 40)
     found = search(em_on(block), block, [], StartSettings(2), budget=1e12, is_part=False)
-    assert found.about == {"n_starts": 4, "n_best": 4, "n_ends": 1, "n_varied": 0}
+    assert found.about == {
+        "n_starts": 4,
+        "n_best": 4,
+        "n_ends": 1,
+        "n_varied": 0,
+        "n_independent": 4,
+        "n_independent_best": 4,
+        "n_merged": 3,
+    }
     assert len(found.rivals) == 1
+
+
+def end_of(method: str, score: float) -> search_module._End:
+    return search_module._End(Candidate(None, {"method": method}), score)
+
+
+@pytest.mark.parametrize(
+    ("ends", "batches", "quiet", "n_init", "settled"),
+    [
+        ([("random", 0)] * 4 + [("split-component", -1)], 0, 0, 1, True),
+        ([("random", 0)] * 3 + [("random", -1)], 0, 0, 1, False),
+        # Variations that return to the best end are not evidence.
+        ([("random", 0)] + [("random", -1)] * 3 + [("seeded-again", 0)] * 20, 2, 2, 1, False),
+        ([("random", 0)] * 4 + [("handfuls", -1)] * 4 + [("seeded-again", 0)] * 8, 1, 1, 1, True),
+        ([("random", 0)] * 4 + [("handfuls", -1)] * 4 + [("seeded-again", 0)] * 8, 1, 0, 1, False),
+        ([("random", 0)] * 4 + [("handfuls", -1)] * 5 + [("seeded-again", 0)] * 8, 1, 1, 1, False),
+        # Spectral starts are much alike: they count as one.
+        ([("spectral", 0)] * 4 + [("random", 0)] + [("random", -1)] * 3, 0, 0, 1, False),
+        ([("random", -1)] * 16 + [("seeded-again", 0)], 5, 4, 1, True),
+        ([("random", -1)] * 16 + [("seeded-again", 0)], 5, 3, 1, False),
+        ([("random", -1)] * 15 + [("seeded-again", 0)], 5, 4, 1, False),
+        ([("random", 0)] * 29, 4, 4, 10, False),
+        ([("random", 0)] * 30, 4, 4, 10, True),
+    ],
+)
+def test_is_settled__independent_starts_decide(ends, batches, quiet, n_init, settled) -> None:
+    found = search_module._is_settled([end_of(*end) for end in ends], batches, quiet, n_init)
+    assert found == settled
 
 
 @pytest.mark.parametrize("m", [100, 1600])
@@ -122,7 +158,7 @@ def test_doubt_after_a_part_of_the_rows__falls_with_the_root_of_their_number(m, 
 
 
 def test_the_budget_ends_a_search():
-    block = simulated(3, n_components=5, m=200, length=3, unranked="below")
+    block = simulated(5, n_components=5, m=200, length=3, unranked="below")
     settings = StartSettings(5, seed=1)
     short = search(em_on(block), block, [], settings, budget=1.0, is_part=False)
     longer = search(em_on(block), block, [], settings, budget=1e8, is_part=False)

@@ -2,9 +2,9 @@
 
 A choice is won by an ordered item out of the items still on offer, with probability worth / sum of worths. The sums are
 formed from the last place backwards: subtracting from a running total would lose all digits where one item dominates.
-For rows whose unlisted items rank below, take the items by falling worth and begin with the first unlisted one. The sum
-of worths from there on is known; the listed items among them are subtracted. So this sum, too, is never the small
-difference of two large numbers.
+Where unlisted items rank below, their worths are added up one by one if they are few. If they are many, take the items
+by falling worth and begin with the first unlisted one. The sum of worths from there on is known; the listed items among
+them are subtracted. So this sum, too, is never the small difference of two large numbers.
 
 Four choices share one division, the slowest operation: the inverses of four sums follow from the inverse of their
 product. Probabilities are kept as mantissa * 2**exponent. This costs neither logarithms nor exponentials, and gives
@@ -39,6 +39,9 @@ from plmix_dist.kernels.compiled.vectors import (
 # The chance of a single choice can be as small as float64 holds: products of chances start that much higher.
 _LOG2_HEADROOM = 100.0
 _HEADROOM = 2.0**100
+# Unlisted items are added up one by one if the row lists at least one of this many: whole vectors are added, and no
+# component needs an order of its own.
+_FEW_PER_LISTED = 8
 
 
 class Row(NamedTuple):
@@ -71,7 +74,8 @@ class Scratch(NamedTuple):
     Of float64: `inverse[a * width + k]` is 1 / (sum of worths on offer at choice a) for component k; `mantissa[k]` and
     `exponent[k]` the probability of the row under component k; `posterior[k]` the weight of the row times that of
     component k for it; `unlisted[k]` the sum over unlisted items. Of int32: `first_unlisted[k]` is the place of the
-    first such item by falling worth; `stamp[item]` the number of the last row that listed an item.
+    first such item by falling worth, or `first_unlisted[0]` the number of unlisted items if they are few, and `others`
+    their entries; `stamp[item]` the number of the last row that listed an item.
     """
 
     mantissa: int
@@ -81,6 +85,7 @@ class Scratch(NamedTuple):
     inverse: int
     first_unlisted: int
     stamp: int
+    others: int
 
 
 @kernel_part
@@ -97,6 +102,7 @@ def scratch_at(slot: int, slots: Any, width: int) -> Any:
         floats + 4 * step,
         integers,
         integers + 4 * width,
+        integers + (slots.integer_bytes + 4 * width) // 2,
     )
 
 
@@ -105,7 +111,12 @@ def evaluate_row(row: Any, params: Any, scratch: Any) -> None:
     """Fill the scratch for one row, but for its posterior."""
     width = params.width
     if row.below:
-        _sum_unlisted(row, params, scratch)
+        for place in range(row.n_listed):
+            store_index(scratch.stamp, item_at(place, row, params), row.number)
+        if leaves_few(row, params):
+            _sum_few(row, params, scratch)
+        else:
+            _sum_unlisted(row, params, scratch)
     for lane in range(0, width, 4):
         total = load4(scratch.unlisted, lane) if row.below else splat4(0.0)
         for place in range(row.n_choices, row.n_listed):
@@ -160,11 +171,31 @@ def _evaluate_choices(row: Any, total: Any, lane: int, params: Any, scratch: Any
 
 
 @kernel_part
+def leaves_few(row: Any, params: Any) -> bool:
+    """Whether the items that a row does not list are added up one by one."""
+    return params.n_items <= _FEW_PER_LISTED * row.n_listed
+
+
+@kernel_part
+def _sum_few(row: Any, params: Any, scratch: Any) -> None:
+    """The entries of the items that a row does not list, and the sum of their worths, for each component."""
+    width, n_others = params.width, 0
+    for item in range(params.n_items):
+        if not is_listed(row, item, scratch):
+            store_index(scratch.others, n_others, item * width)
+            n_others += 1
+    store_index(scratch.first_unlisted, 0, n_others)
+    for lane in range(0, width, 4):
+        total = splat4(0.0)
+        for place in range(n_others):
+            total = total + load4(params.worths, load_index(scratch.others, place) + lane)
+        store4(scratch.unlisted, lane, total)
+
+
+@kernel_part
 def _sum_unlisted(row: Any, params: Any, scratch: Any) -> None:
     """The sum of worths over all items that a row does not list, for each component."""
     width, n_items = params.width, params.n_items
-    for place in range(row.n_listed):
-        store_index(scratch.stamp, item_at(place, row, params), row.number)
     for component in range(params.n_components):
         first = 0
         while is_listed(row, load_index(params.order, component * n_items + first), scratch):

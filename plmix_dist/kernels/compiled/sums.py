@@ -10,6 +10,7 @@ from plmix_dist.kernels.compiled.choices import (
     evaluate_row,
     is_listed,
     item_at,
+    leaves_few,
     log_likelihood4,
     posterior_of_row,
     row_at,
@@ -87,8 +88,8 @@ def add_row(row: Any, params: Any, scratch: Any, sums: Any) -> None:
         if sums.expected != 0:
             logs = log_likelihood4(scratch, lane)
             store4(sums.expected, lane, load4(sums.expected, lane) + share * logs)
-        _add_wins(row, lane, params.width, share, scratch.inverse, sums.sums)
-    if row.below:
+        _add_wins(row, lane, params, share, scratch, sums.sums)
+    if row.below and not leaves_few(row, params):
         for component in range(params.n_components):
             _correct_below(row, component, params, scratch, sums.sums, sums.below)
 
@@ -99,8 +100,8 @@ def add_member(row: Any, component: int, params: Any, scratch: Any, sums: Any) -
     lane = component // 4 * 4
     share = load4(scratch.posterior, lane)
     store4(sums.shares, lane, load4(sums.shares, lane) + share)
-    _add_wins(row, lane, params.width, share, scratch.inverse, sums.sums)
-    if row.below:
+    _add_wins(row, lane, params, share, scratch, sums.sums)
+    if row.below and not leaves_few(row, params):
         _correct_below(row, component, params, scratch, sums.sums, sums.below)
 
 
@@ -112,8 +113,9 @@ def _take_posterior(given: int, weight: float, width: int, scratch: Any) -> None
 
 
 @kernel_part
-def _add_wins(row: Any, lane: int, width: int, share: Any, inverse: int, sums: int) -> None:
-    """Offers to all listed items, and wins of the ordered ones, of four components."""
+def _add_wins(row: Any, lane: int, params: Any, share: Any, scratch: Any, sums: int) -> None:
+    """Offers to listed items, and to unlisted ones if they are few; wins of ordered items; of four components."""
+    width, inverse = params.width, scratch.inverse
     offers = splat4(0.0)
     place = 0
     while place + 4 <= row.n_choices:
@@ -140,6 +142,10 @@ def _add_wins(row: Any, lane: int, width: int, share: Any, inverse: int, sums: i
         entry = 2 * load_index(row.entries, place) + lane
         store4(sums, entry, load4(sums, entry) + offers)
         place += 1
+    if row.below and leaves_few(row, params):
+        for number in range(load_index(scratch.first_unlisted, 0)):
+            entry = 2 * load_index(scratch.others, number) + lane
+            store4(sums, entry, load4(sums, entry) + offers)
 
 
 @kernel_part
