@@ -405,9 +405,12 @@ def _start_lines(init: dict[str, Any]) -> list[tuple[str, str]]:
     rank = f", from {init['rank']} of {len(init['singular_values'])} singular vectors" if "rank" in init else ""
     lines = [("start", f"{init['method']}{rank}; it took {seconds:.2f} s and read the rankings {passes:.1f} times")]
     if search := init.get("search"):
-        n_best, n_starts = search["n_best"], search["n_starts"]
-        doubt = "; there may be a better fit: try another --seed" if n_best == 1 < n_starts else ""
-        lines.append(("search", f"{n_best} of {n_starts} starts tried led to this fit, the best one found{doubt}"))
+        n_starts, n_varied = search["n_starts"], search.get("n_varied", 0)
+        n_best = search["n_best"] - n_varied
+        varied = f", as did {n_varied} variations of it" if n_varied else ""
+        doubt = "; there may be a better fit: try another --seed" if n_best <= 1 < n_starts else ""
+        found = f"{n_best} of {n_starts} starts tried led to this fit, the best one found{varied}{doubt}"
+        lines.append(("search", found))
     return lines
 
 

@@ -102,7 +102,7 @@ class Batch(NamedTuple):
         return Batch(*whole)
 
 
-class Ended(NamedTuple):
+class _Ended(NamedTuple):
     """Starts that have ended, and for each the place of the start that it ended with: its own, or one it joined."""
 
     batch: Batch
@@ -262,7 +262,7 @@ class BatchEm(NamedTuple):
         begun = begun._replace(n_evaluations=batch.n_evaluations[[start]], n_reseeds=batch.n_reseeds[[start]] + 1)
         return batch.put(np.array([start]), begun)
 
-    def ends(self, points: Sequence[Point], first_number: int) -> Ended:
+    def ends(self, points: Sequence[Point], first_number: int) -> _Ended:
         """Where starts lead: each to an optimum of its own, or on the way of another start."""
         batch = Batch.start(points, first_number)
         into = np.arange(len(points))
@@ -270,7 +270,7 @@ class BatchEm(NamedTuple):
             batch = self._leg(batch)
             if batch.n_evaluations.max() >= _FIRST_LOOK:
                 batch, into = self._merged(batch, into)
-        return Ended(batch, into)
+        return _Ended(batch, into)
 
     def _leg(self, batch: Batch) -> Batch:
         """A few iterations of all starts that run, divided among threads."""

@@ -160,12 +160,13 @@ def _silent_rows(extent: Extent) -> list[Warning]:
 
 
 def _found_once(search: dict[str, int] | None) -> list[Warning]:
-    """A warning that the optimum may not be the best one, if no other start ended there."""
-    if search is None or search["n_best"] > 1 or search["n_starts"] == 1:
+    """A warning that the optimum may not be the best one, if no start ended there but it and variations of it."""
+    if search is None or search["n_starts"] == 1 or search["n_best"] - search["n_varied"] > 1:
         return []
+    varied = f" ({search['n_varied']} variations of it returned there)" if search["n_varied"] else ""
     words = (
-        f"of {search['n_starts']} starts, one ended at the best optimum found, so there may be a better one; fit "
-        "again with another random_state or a larger n_init, or choose fewer components"
+        f"of {search['n_starts']} starts, one ended at the best optimum found{varied}, so there may be a better one; "
+        "fit again with another random_state or a larger n_init, or choose fewer components"
     )
     return [OptimumFoundOnceWarning(words)]
 

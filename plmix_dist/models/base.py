@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from plmix_dist.datasets.given import as_rankings, first_difference
 from plmix_dist.display.notebook import NotebookView
 from plmix_dist.display.summary import Summary, Sureness, summary_of
-from plmix_dist.errors import SettingsError, StoreNotFoundError, WeightWarning, give_warnings
+from plmix_dist.errors import DamagedStoreError, SettingsError, StoreNotFoundError, WeightWarning, give_warnings
 from plmix_dist.fitting.overview import TO_COUNTS
 from plmix_dist.fitting.point import Point
 from plmix_dist.models.predictions import Predictions
@@ -28,7 +28,7 @@ from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.report.write import write_report
-from plmix_dist.settings import nearest, numbers, seed_of, shown, whole_number
+from plmix_dist.settings import check_settings, nearest, numbers, seed_of, shown, whole_number
 from plmix_dist.store.location import Location
 from plmix_dist.store.mixture import Floats, MixtureParams, load_with
 from plmix_dist.store.targets import check_target
@@ -55,6 +55,7 @@ class MixtureEstimator(
     # Words for `init` that name a kind of start; settings that may be arrays.
     _STARTS: tuple[str, ...] = ()
     _ARRAY_SETTINGS: tuple[str, ...] = ()
+    _TASK = "fit"  # whose settings it has
 
     @abstractmethod
     def fit(
@@ -471,6 +472,10 @@ class MixtureEstimator(
     def _unfitted(cls, mixture: MixtureParams, settings: dict[str, Any]) -> Self:
         """An estimator with the saved settings that this version has, and the parameters of the mixture."""
         known = {name: settings[name] for name in cls._get_param_names() if name in settings}
+        try:
+            check_settings(cls._TASK, known)
+        except SettingsError as error:
+            raise DamagedStoreError(f"the settings of the saved model were altered: {error}") from None
         model = cls(**(known | {"n_components": mixture.n_components}))
         model._set_mixture(mixture)
         return model

@@ -136,6 +136,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
 
     _STARTS = ("fit", "prior")
     _ARRAY_SETTINGS = ("worth_shape", "worth_rate")
+    _TASK = "bayes"
 
     def __init__(
         self,

@@ -182,6 +182,8 @@ def test_fit__how_many_starts_led_there(shell: Callable[..., Said]) -> None:
     found = dict(_start_lines({**init, "singular_values": [3, 2, 1], "search": {"n_best": 4, "n_starts": 5}}))
     assert found["start"] == "spectral, from 2 of 3 singular vectors; it took 1.50 s and read the rankings 3.5 times"
     assert found["search"] == "4 of 5 starts tried led to this fit, the best one found"
+    varied = _start_lines({"stages": [], "method": "random", "search": {"n_best": 4, "n_starts": 9, "n_varied": 3}})
+    assert "1 of 9 starts tried led to this fit, the best one found, as did 3 variations" in dict(varied)["search"]
     doubt = dict(_start_lines({"stages": [], "method": "random", "search": {"n_best": 1, "n_starts": 5}}))["search"]
     assert doubt.startswith("1 of 5 starts tried led to this fit")
     assert doubt.endswith("there may be a better fit: try another --seed")

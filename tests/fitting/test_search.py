@@ -241,7 +241,8 @@ def test_a_best_end_found_once_is_said(monkeypatch):
             warnings.simplefilter("always")
             model = PlackettLuceMixture(6, random_state=seed, max_iter=3).fit(block)
         said = [entry for entry in caught if entry.category is OptimumFoundOnceWarning]
-        assert len(said) == (model.init_["search"]["n_best"] == 1)
+        found = model.init_["search"]
+        assert len(said) == (found["n_best"] - found["n_varied"] <= 1)
         if said:
             assert "starts, one ended at the best optimum found" in str(said[0].message)
             assert said[0].filename == __file__

@@ -88,7 +88,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ]
     rng = np.random.default_rng(0)
     rows = [[names[item] for item in rng.permutation(6)] for _ in range(60)]
-    nasty = pl.PlackettLuceMixture(5, random_state=0).fit(rows)
+    nasty = pl.PlackettLuceMixture(5, alpha=0.1, random_state=0).fit(rows)
     nasty.converged_ = False
     many = [f"item {number}" for number in range(1000)]
     big = pl.MixtureParams.of(rng.normal(size=(8, 1000)), None, many)
