@@ -207,6 +207,17 @@ def test_bootstrap__of_another_fit_is_refused(tmp_path: Path, change: dict[str, 
 
 
 @pytest.mark.parametrize(
+    "change", [{"weights": "poisson"}, {"tol": 0.03}, {"max_iter": 49}, {"n_replicates": 4}, {"random_state": 1}]
+)
+def test_bootstrap__another_one_does_not_go_on(tmp_path: Path, change: dict[str, Any]) -> None:
+    call: dict[str, Any] = {"n_replicates": 3, "random_state": 0, "checkpoint": tmp_path / "c", "client": False}
+    model = plm.PlackettLuceMixture(**FIT).fit(ROWS, client=False)
+    plm.bootstrap(model, ROWS, **call)
+    with pytest.raises(StoreExistsError, match="of another computation"):
+        plm.bootstrap(model, ROWS, **(call | change))
+
+
+@pytest.mark.parametrize(
     "change",
     [{"n_chains": 3}, {"n_draws": 7}, {"thin": 2}, {"worth_shape": 2.0}, {"worth_rate": 2.0},
      {"share_concentration": 2.0}, {"random_state": 2}, {"init": "prior"}],
