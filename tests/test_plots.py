@@ -137,6 +137,14 @@ def test_plot_memberships__counts_weights_and_persons_as_the_report_does(model, 
         plot_memberships(model.predict_proba(ROWS), sample_weight=[1.0])
 
 
+def test_plot_memberships__bars_stand_on_each_other():
+    from plmix_dist.plots import plot_memberships
+
+    axes = plot_memberships(np.repeat(np.eye(3), [5, 3, 2], axis=0))
+    last = [bars.patches[-1] for bars in axes.containers]  # of each component, those that are certain
+    assert [(bar.get_y(), bar.get_height()) for bar in last] == [(0, 5), (5, 3), (8, 2)]
+
+
 def test_plots__say_what_they_leave_out():
     from plmix_dist import plots
 

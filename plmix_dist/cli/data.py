@@ -134,7 +134,8 @@ def ingest(
             names = None if items is None else _item_names(items)
             made = run(list(sources), store, format=format_name, item_names=names, **common)
     changed = force or made.manifest.generation != before
-    _show_made(made, output, time.perf_counter() - begun, changed=changed, rows=first_rankings(made))
+    words = _COUNTED_ONCE if append else _NOTHING_NEW
+    _show_made(made, output, time.perf_counter() - begun, changed=changed, rows=first_rankings(made), nothing=words)
 
 
 @plmix.command(epilog=examples("plmix example drinks", "plmix example drinks people.csv"))
@@ -366,8 +367,18 @@ def _generation(store: str) -> int | None:
         return None
 
 
+_NOTHING_NEW = "the store already holds exactly this"
+_COUNTED_ONCE = "the store has these contents, which are counted once; if they are other rankings, join the files"
+
+
 def _show_made(
-    store: RankingStore, output: Output, seconds: float, *, changed: bool, rows: list[str] | None = None
+    store: RankingStore,
+    output: Output,
+    seconds: float,
+    *,
+    changed: bool,
+    rows: list[str] | None = None,
+    nothing: str = _NOTHING_NEW,
 ) -> None:
     event = store.manifest.history[-1]
     rejected = sum(event["rejected"].values())
@@ -403,7 +414,7 @@ def _show_made(
         rate = number(round(store.n_rankings / max(seconds, 1e-9)))
         lines.append(("time", f"{seconds:.2f} s, {rate} rankings/s"))
     else:
-        lines.append(("nothing to do", "the store already holds exactly this"))
+        lines.append(("nothing to do", nothing))
     show(lines, record, output)
 
 

@@ -86,6 +86,15 @@ def test_ingest__append_and_notes(tmp_path: Path, plmix: Callable[..., Said]) ->
         assert (again["n_rankings"], again["changed"]) == (2, changed)
 
 
+def test_ingest__contents_that_are_there_are_counted_once_and_that_is_said(
+    tmp_path: Path, plmix: Callable[..., Said]
+) -> None:
+    first, again = (write(tmp_path / f"{name}.csv", "tea,mate\nmate,tea\n") for name in "ab")
+    plmix("ingest", first, tmp_path / "store", "--format", "wide")
+    said = plmix("ingest", again, tmp_path / "store", "--format", "wide", "--append")
+    assert "which are counted once; if they are other rankings, join the files" in said.out
+
+
 def test_ingest__several_sources(tmp_path: Path, plmix: Callable[..., Said]) -> None:
     for name in "ab":
         write(tmp_path / f"{name}.csv", BALLOTS + "\n" * (name == "b"))  # the same contents would be counted once

@@ -311,6 +311,14 @@ def test_sources__same_contents_are_counted_once(tmp_path: Path) -> None:
         assert ingest(again, tmp_path / f"{number}", append=True).manifest.generation == store.manifest.generation
 
 
+def test_sources__read_with_other_columns_count_again(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", "first,second,weight\ntea,mate,3\n")
+    assert ingest(source, tmp_path / "store").total_weight == 3.0
+    other = {"ignore": "weight"}
+    assert ingest(source, tmp_path / "store", columns=other, append=True).total_weight == 4.0
+    assert ingest(source, tmp_path / "store", columns=other, append=True).total_weight == 4.0
+
+
 @pytest.mark.promise(33)
 def test_labels__are_never_paths(tmp_path: Path) -> None:
     names = ("../../evil", "/etc/passwd", "..", "wip/plan.json", "a\\..\\b")

@@ -19,7 +19,7 @@ import plmix_dist as pl
 from plmix_dist.cluster.executor import ThreadedExecutor
 from plmix_dist.datasets.ratings import shuffle
 from plmix_dist.datasets.ratings import shuffle as scratch
-from plmix_dist.datasets.ratings.selection import _doubled_ranks
+from plmix_dist.datasets.ratings.selection import _doubled_ranks, _highest
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.tables import sources, text
 from plmix_dist.tables.encode import natural_order
@@ -493,3 +493,7 @@ def test_interrupted__the_same_command_ends_with_the_same_bytes(
     assert not list(tmp_path.glob("s.scratch-*"))
     monkeypatch.setattr(driver, "_write_leaf", written)
     assert digest(pl.ingest_ratings(path, tmp_path / "s", client=False)) == digest(whole)
+
+
+def test_highest__among_equals_the_first() -> None:
+    assert _highest(np.array([3, 5, 3, 5, 3]), 3).tolist() == [0, 1, 3]

@@ -17,6 +17,7 @@ from plmix_dist.errors import (
     CollapsedComponentWarning,
 )
 from plmix_dist.fitting import point as points
+from plmix_dist.fitting.algorithm import run
 from plmix_dist.fitting.em import Em
 from plmix_dist.fitting.point import Point, _collapsed_components, mend_collapsed
 from plmix_dist.passes import ThreadedPasses
@@ -103,6 +104,19 @@ def test_collapse__the_best_point_is_returned(max_iter: int) -> None:
     expected = objective(rows, 3, model.log_worths_, model._ghosts.tolist(), model.shares_.tolist(), 0.1)
     assert model.objective_ == pytest.approx(expected, rel=1e-9)
     assert model.converged_ == (model.gradient_norm_ <= model.tol)  # at the point that is returned
+
+
+@pytest.mark.parametrize(("residual", "converged"), [(1e-3, False), (0.0, True)])
+def test_collapse__an_earlier_better_point_has_converged_by_itself_or_not(residual: float, converged: bool) -> None:
+    block, _ = collapsing(1.0)
+    em = Em(LSR, 0.1, block.total_weight, block.n_rankings, tol=1e-6)
+    ended = run(ThreadedPasses(as_rankings(block)), em, em.start(Point.start(np.zeros((1, 6)), np.ones(1))))
+    assert em.result(ended).converged
+    good = ended.iteration.best
+    better = good._replace(
+        evaluation=good.evaluation._replace(objective=good.evaluation.objective + 1, residual=residual)
+    )
+    assert em.result(ended._replace(best=better)).converged == converged
 
 
 def test_mend_collapsed__policy() -> None:

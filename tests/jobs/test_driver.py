@@ -136,6 +136,8 @@ def test_run__with_other_settings_is_refused(place: Path, shell: Shell) -> None:
     write_job(place)
     shell("run", "job.toml")
     job = (place / "out/job.json").read_bytes()
+    write_job(place, start={"n_init": 2})
+    assert "another job (start.n_init is 1 there and 2 here)" in shell("run", "job.toml", code=2).err
     write_job(place, model={"alpha": 0.5})
     said = shell("run", "job.toml", code=2)
     assert "holds the results of another job (model.alpha is 1.0 there and 0.5 here); choose another" in said.err

@@ -22,6 +22,7 @@ from plmix_dist.jobs.driver import cluster_options, job_in
 from plmix_dist.jobs.file import _job_of
 from plmix_dist.jobs.folder import OutputFolder
 from plmix_dist.jobs.plan import plan_of
+from plmix_dist.jobs.results import Work, is_same
 from plmix_dist.jobs.steps import Context
 from plmix_dist.settings import TASKS
 from tests.jobs.data import summary_of, write_job
@@ -339,3 +340,20 @@ def test_damage__of_the_model_in_the_middle_of_a_job(step: str, place: Path, mon
     with pytest.raises(DamagedStoreError, match=str(place / "out/model")):
         run_job(job)
     assert (summary_of(place)["state"], summary_of(place)["exit_code"]) == ("damaged", 3)
+
+
+@pytest.mark.parametrize("change", ["seed", "settings", "covariates", "store"])
+def test_work__what_decides_the_result_is_in_its_record(drawn: Path, tmp_path: Path, change: str) -> None:
+    files = [tmp_path / name for name in ("one.npy", "other.npy")]
+    for value, file in enumerate(files):
+        np.save(file, np.full((400, 1), float(value)))
+    work = Work("fit", {"n_components": 2, "alpha": 1.0}, 1, str(files[0]))
+    others: dict[str, Work] = {
+        "seed": work._replace(seed=2),
+        "settings": work._replace(settings={"n_components": 2, "alpha": 0.5}),
+        "covariates": work._replace(covariates=str(files[1])),
+    }
+    first = work.made_from(pl.open_store(drawn / "ballots"))
+    assert is_same(first, work.made_from(pl.open_store(drawn / "ballots")))
+    store = drawn / ("later" if change == "store" else "ballots")
+    assert not is_same(first, others.get(change, work).made_from(pl.open_store(store)))

@@ -234,6 +234,14 @@ def test_summary__that_is_damaged(damaged: str, place: Path) -> None:
     assert summary_of(place)["state"] == "converged"
 
 
+def test_history__of_iterations_that_were_repeated_the_last_remain(tmp_path: Path) -> None:
+    folder = OutputFolder(tmp_path / "out")
+    for iteration, written in ((1, "first"), (2, "first"), (3, "first"), (2, "again")):
+        folder.note_iteration({"iteration": iteration, "written": written})
+    found = [(record["iteration"], record["written"]) for record in folder.history_once()]
+    assert found == [(1, "first"), (2, "again")]
+
+
 def test_history__that_is_damaged(place: Path, shell: Shell) -> None:
     run_job(read_job(write_job(place)))
     with (place / "out/history.jsonl").open("a") as file:

@@ -440,6 +440,13 @@ def test_inference_data__this_arviz() -> None:
 
 
 @ignore_short_chains
+def test_loo__largest_shape_of_all_leaves() -> None:
+    left, right = (leave_one_out._Sums(*np.full((6, 1), shape)) for shape in (0.9, 0.2))
+    for sums in (leave_one_out._loo_combined(left, right), leave_one_out._loo_combined(right, left)):
+        assert sums.largest_shape == 0.9
+        assert sums.weight == pytest.approx(1.1)
+
+
 def test_loo__as_arviz_and_weights_are_copies() -> None:
     az = arviz()
     rankings = [["tea", "milk", "mate"], ["mate", "tea", "milk"], ["milk", "mate", "tea"]]

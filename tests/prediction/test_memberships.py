@@ -337,6 +337,18 @@ def begin(mixture: MixtureParams, store: RankingStore, out: Path, monkeypatch: p
         write_predictions(mixture, store, out)
 
 
+def test_predict__chunks_that_begin_inside_a_leaf_have_their_own_rows(
+    tmp_path: Path, mixture: MixtureParams, store: RankingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memberships, "CHUNK_ROWS", N_RANKINGS // N_CHUNKS)
+    write_predictions(mixture, store, tmp_path / "out")
+    model = pl.PlackettLuceMixture.from_arrays(mixture.log_worths, mixture.shares, item_names=mixture.item_names)
+    wanted = np.asarray(model.predict_proba(store))
+    written = zarr.open_group(tmp_path / "out", mode="r")
+    assert written["probabilities"][:].tobytes() == wanted.tobytes()
+    assert written["component"][:].tolist() == wanted.argmax(axis=1).tolist()
+
+
 def test_predict__unfinished_of_another_model_or_other_rankings(
     tmp_path: Path, mixture: MixtureParams, store: RankingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plmix_dist import ingest
-from plmix_dist.tables.encode import LONGEST_LABEL, label_problem
-from tests.helpers.ingest_helpers import ingest_error, text_of, write
+from plmix_dist.errors import IngestError
+from plmix_dist.store.partition import RejectedRows
+from plmix_dist.tables.encode import LONGEST_LABEL, dispose, label_problem
+from plmix_dist.tables.rows import Failure
+from tests.helpers.ingest_helpers import ingest_error, named_rows, row, text_of, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,3 +76,15 @@ def test_bad_rows__drop_is_offered_for_single_rows(tmp_path: Path, n_bad: int, n
     message = ingest_error(source, tmp_path / "store")
     assert ("--on-error drop" in message) == offered
     assert (f"{n_bad} of {n_good + n_bad} rows here are bad for one reason (duplicate-item)" in message) != offered
+
+
+def test_slate__says_itself_that_others_were_not_on_offer(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", "ordering\ntea | mate\nmilk\n")
+    store = ingest(source, tmp_path / "store", format="orderings", unranked="below")
+    assert named_rows(store) == [row("tea", offered=("mate",)), row("milk", unranked="below")]
+
+
+def test_bad_rows__those_left_out_on_purpose_are_no_reason() -> None:
+    left_out = [Failure(line, "zero-count", "the count is 0", wrong=False) for line in range(2, 60)]
+    with pytest.raises(IngestError, match=r"line 60: too short; correct the file, or choose --on-error drop"):
+        dispose([*left_out, Failure(60, "syntax", "too short")], RejectedRows(), "raise", "a.soc", "line", 60)

@@ -35,6 +35,12 @@ def test_long__equal_ranks_are_ties_and_empty_ones_a_slate(tmp_path: Path) -> No
     ]
 
 
+def test_long__equal_ranks_of_two_rankings_are_not_ties(tmp_path: Path) -> None:
+    text = "ranking,item,rank\n7,tea,0\n7,mate,1\n8,milk,1\n8,tea,2\n9,tea,2\n9,milk,3\n"
+    store = ingest(write(tmp_path / "a.csv", text), tmp_path / "store", unranked="absent")
+    assert named_rows(store) == [row("tea", "mate"), row("milk", "tea"), row("tea", "milk")]
+
+
 def test_long__labels_of_rankings(tmp_path: Path) -> None:
     text = (
         "count,ranking,item,rank,group,unranked\n2.5,7,tea,1,ann,below\n2.5,7,mate,2,ann,below\n"

@@ -253,3 +253,14 @@ def test_poisson_of_mean_one__frequencies_and_cells_that_do_not_decide() -> None
     counts = np.bincount(np.minimum(drawn, 7).astype(int), minlength=8)
     chances = np.append(stats.poisson.pmf(np.arange(7), 1.0), stats.poisson.sf(6, 1.0))
     assert stats.chisquare(counts, 1_000_000 * chances).pvalue > 1e-3
+
+
+def test_weights__counts_are_persons_and_fractions_belong_to_one() -> None:
+    weights = np.repeat([4.0, 2.5, 0.3], 500)
+    block = RankingBlock.from_array(np.tile([0, 1], (1_500, 1))).replace(weights=weights)
+    four, more, less = _draw_weights(block, "poisson", 0, 0, 0).reshape(3, 500)
+    assert (4 * four % 1 == 0).all()
+    assert (four % 1 != 0).any()
+    for factors in (more, less):  # how often one person was drawn
+        assert (factors % 1 == 0).all()
+        assert factors.var() == pytest.approx(1.0, abs=0.3)

@@ -105,6 +105,53 @@ def test_fit__other_covariates(tmp_path: Path) -> None:
         model.fit(store, membership_covariates=changed(COVARIATES), client=False)
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_fit__other_names(tmp_path: Path, stored: bool) -> None:
+    model = plm.PlackettLuceMixture(**FIT, checkpoint=tmp_path / "c")
+
+    def named(word: str) -> Any:
+        rows = [[f"{word}{item}" for item in row] for row in ROWS.tolist()]
+        if not stored:
+            return rows
+        file = tmp_path / f"{word}.csv"
+        file.write_text("\n".join(map(",".join, rows)) + "\n")
+        return plm.ingest(file, tmp_path / word, format="wide")
+
+    model.fit(named("tea"), client=False)
+    with pytest.raises(StoreExistsError, match="of another computation"):
+        model.fit(named("mate"), client=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"items": np.array([1, 0, 2, 2], np.uint8)},
+        {"n_listed": np.array([2, 2], np.uint8)},
+        {"n_ordered": np.array([2, 1], np.uint8)},
+        {"below": np.array([False, False])},
+        {"tied": np.array([False, False, True, False])},
+        {"weights": np.array([1.0, 3.0])},
+        {"groups": np.array([0, 0])},
+        {"covariates": np.array([[0.5], [0.25]])},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_fit__every_column_of_rows_in_memory_matters(change: dict[str, Any]) -> None:
+    columns: dict[str, Any] = {
+        "items": np.array([0, 1, 2, 2], np.uint8),
+        "n_listed": np.array([3, 1], np.uint8),
+        "n_ordered": np.array([3, 1], np.uint8),
+        "below": np.array([False, True]),
+        "n_items": 3,
+        "tied": np.array([False, True, False, False]),
+        "weights": np.array([1.0, 2.0]),
+        "groups": np.array([0, 1]),
+        "covariates": np.array([[0.5], [0.5]]),
+    }
+    first, other = (fingerprint._leaf_digest(0, plm.RankingBlock(**(columns | more)), None) for more in ({}, change))
+    assert first != other
+
+
 @pytest.mark.parametrize("write", [write_predictions, write_membership_table])
 @pytest.mark.parametrize("other", ["covariates", "coefficients", "worths", "shares", "rows"])
 def test_memberships__others_are_not_kept(tmp_path: Path, write: Callable[..., Any], other: str) -> None:
@@ -137,6 +184,18 @@ def test_memberships__others_are_not_kept(tmp_path: Path, write: Callable[..., A
         written(changes[other])
 
 
+@pytest.mark.parametrize("write", [write_predictions, write_membership_table])
+def test_memberships__with_other_ties_are_not_kept(tmp_path: Path, write: Callable[..., Any]) -> None:
+    file = tmp_path / "votes.toc"
+    file.write_text("# NUMBER ALTERNATIVES: 3\n5: {1,2},3\n4: 3,2,1\n")
+    store = plm.ingest(file, tmp_path / "s", format="preflib")
+    mixture = plm.MixtureParams(np.array([[1.0, 0.0, -1.0], [0.0, 0.0, 0.0]]), np.array([0.5, 0.5]), store.item_names)
+    for ties, changed in (("expand", True), ("expand", False)):
+        assert write(mixture, store, tmp_path / "who.parquet", ties=ties).changed == changed
+    with pytest.raises(StoreExistsError):
+        write(mixture, store, tmp_path / "who.parquet", ties="marginal")
+
+
 @pytest.mark.parametrize("change", [{"alpha": 0.9}, {"ties": "marginal"}, {"shares": [0.5, 0.5]}], ids=str)
 def test_bootstrap__of_another_fit_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     fits = [plm.PlackettLuceMixture(**(FIT | more)).fit(ROWS, client=False) for more in ({}, change)]
@@ -145,6 +204,17 @@ def test_bootstrap__of_another_fit_is_refused(tmp_path: Path, change: dict[str, 
     plm.bootstrap(fits[0], ROWS, 3, random_state=0, checkpoint=tmp_path / "c", client=False)
     with pytest.raises(StoreExistsError, match="of another computation"):
         plm.bootstrap(fits[1], ROWS, 3, random_state=0, checkpoint=tmp_path / "c", client=False)
+
+
+@pytest.mark.parametrize(
+    "change", [{"weights": "poisson"}, {"tol": 0.03}, {"max_iter": 49}, {"n_replicates": 4}, {"random_state": 1}]
+)
+def test_bootstrap__another_one_does_not_go_on(tmp_path: Path, change: dict[str, Any]) -> None:
+    call: dict[str, Any] = {"n_replicates": 3, "random_state": 0, "checkpoint": tmp_path / "c", "client": False}
+    model = plm.PlackettLuceMixture(**FIT).fit(ROWS, client=False)
+    plm.bootstrap(model, ROWS, **call)
+    with pytest.raises(StoreExistsError, match="of another computation"):
+        plm.bootstrap(model, ROWS, **(call | change))
 
 
 @pytest.mark.parametrize(
