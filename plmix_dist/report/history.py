@@ -45,8 +45,15 @@ def convergence_of(
         False: "The fit was stopped before it had settled; the numbers may still change.",
         None: "Nothing is recorded of how the fit ended.",
     }[converged]
+    if ended_flat(history):
+        ended = "The fit ended where the likelihood is flat: other groups describe the rankings as well."
     sentence = f"{ended} It took {count(len(history))} iteration{'s'[: len(history) != 1]}." if history else ended
     return _Convergence(log_likelihoods, gradients, goal, sentence)
+
+
+def ended_flat(history: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a fit ended on a ridge, where steps no longer change the likelihood."""
+    return bool(len(history) and history[-1].get("flat"))
 
 
 def search_sentence(search: Mapping[str, int] | None) -> str:
@@ -98,11 +105,6 @@ def support_sentence(data: Mapping[str, Any], n_components: int) -> str:
     known = data.get("identifiability")
     if not known:
         return "The model does not say what it was fitted to, so nothing can be said about it."
-    if data.get("by_person"):
-        return (
-            "Persons gave several rankings each, which tells more than single rankings do; the theorems about "
-            "single rankings do not apply."
-        )
     certain, generic = known["certain"], known["generic"]
     # A few long rankings among many short ones are enough.
     words = known["described"].replace("the rankings order all", "enough rankings order all")
