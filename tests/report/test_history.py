@@ -43,6 +43,10 @@ def test_convergence__a_flat_end_is_told() -> None:
             "All 8 starts, from different places, ended at this same",
         ),
         (
+            {"n_starts": 7, "n_best": 7, "n_ends": 1, "n_varied": 2},
+            "7 of 7 starts ended at the best solution found, but",
+        ),
+        (
             {"n_starts": 8, "n_best": 1, "n_ends": 5},
             "1 of 8 starts ended at the best solution found (5 different",
         ),

@@ -338,7 +338,7 @@ def test_model_of_a_selection__knows_its_data_and_how_it_was_chosen(rankings, tm
     assert "300 rankings, of 5 items" in text
     assert "plm.MixtureSelection(n_components=[1, 2], criterion='bic'" in text
     assert "random_state=5" in text
-    assert "Groups BIC AIC ICL Log-likelihood per ranking" in text
+    assert "Groups BIC BIC, no prior AIC ICL Log-likelihood per ranking" in text
     assert found.words_ in text
 
 
