@@ -42,6 +42,8 @@ NAMES = (
 )
 
 if __name__ == "__main__":
+    if {"-h", "--help"} & set(sys.argv):
+        sys.exit(f"{__doc__}\n\nAll: {', '.join(NAMES)}")
     tiny = "--tiny" in sys.argv
     chosen = [name for name in sys.argv[1:] if not name.startswith("--")] or NAMES
     for name in chosen:

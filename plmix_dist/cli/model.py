@@ -378,8 +378,11 @@ def _unit(opened: RankingStore) -> str:
 
 def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) -> list[tuple[str, str]]:
     """The result of a fit as lines of text."""
+    from plmix_dist.report.history import ended_flat
+
     state = "converged in" if model.converged_ else "NOT converged in"
     state = "random steps for" if _is_random(model) else state
+    state = "ended where the likelihood is flat, after" if ended_flat(model.history_) else state
     return [
         ("model", record["model"]),
         ("fit", f"{state} {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),

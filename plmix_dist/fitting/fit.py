@@ -175,9 +175,9 @@ def _not_converged(run: Run, m_step: MStep, tol: float) -> list[Warning]:
     """A warning if the fit is flat at its end or reached the most iterations; drawn M-steps never settle."""
     if run.history[-1].get("flat"):
         words = (
-            f"the likelihood is flat where the fit ended: {_residual(run.history[-1])} where {tol:.2g} was asked for, "
-            f"but steps no longer change it. These rankings hardly tell {run.point.n_components} components apart; "
-            "choose fewer components"
+            f"the likelihood is flat where the fit ended (gradient {run.gradient:.2g} where {tol:.2g} was asked for): "
+            f"steps hardly change it. These rankings hardly tell {run.point.n_components} components apart; choose "
+            "fewer components"
         )
         return [NotIdentifiableWarning(words)]
     if run.converged or m_step.draws:

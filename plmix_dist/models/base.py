@@ -27,7 +27,7 @@ from plmix_dist.prediction.posteriors import SCORE, Score, probabilities_of
 from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.report.write import write_report
+from plmix_dist.report.write import GivenRankings, write_report
 from plmix_dist.settings import check_settings, nearest, numbers, seed_of, shown, whole_number
 from plmix_dist.store.location import Location
 from plmix_dist.store.mixture import Floats, MixtureParams, load_with
@@ -127,7 +127,7 @@ class MixtureEstimator(
         5.885
         """
         total = self._score(X, sample_weight, unranked, client, membership_covariates)
-        self._check_weight(total, sample_weight)
+        self._check_weight(float(total.weight), sample_weight)
         return float(self._n_parameters() * np.log(total.weight) - 2 * total.log_likelihood)
 
     def aic(
@@ -150,7 +150,7 @@ class MixtureEstimator(
         6.4987
         """
         total = self._score(X, sample_weight, unranked, client, membership_covariates)
-        self._check_weight(total, sample_weight)
+        self._check_weight(float(total.weight), sample_weight)
         return float(2 * (self._n_parameters() - total.log_likelihood))
 
     def sample(
@@ -296,7 +296,9 @@ class MixtureEstimator(
         columns |= {f"probability {number}": line for number, line in enumerate(probabilities.T)}
         return table_of(columns, table)
 
-    def summary(self, k: int = 5, X: Any = None, *, standard_errors: Any = None) -> Summary:
+    def summary(
+        self, k: int = 5, X: Any = None, *, sample_weight: ArrayLike | None = None, standard_errors: Any = None
+    ) -> Summary:
         """What was fitted, how it ended, criteria, and the share and the k best items of each component.
 
         Prompts and `print` show text, notebooks a card.
@@ -305,8 +307,8 @@ class MixtureEstimator(
         ----------
         k
             How many items of each component are shown.
-        X
-            The rankings of the fit, to compute standard errors from.
+        X, sample_weight
+            The rankings of the fit and their weights, to compute standard errors from.
         standard_errors
             What `standard_errors(X)` or `bootstrap(X)` gave. Draws of a posterior have their own.
 
@@ -327,7 +329,7 @@ class MixtureEstimator(
         """
         self._mixture()
         k = int(whole_number("k", k, at_least=1))
-        return summary_of(self, self._n_parameters(), k, self._sureness(X, standard_errors))
+        return summary_of(self, self._n_parameters(), k, self._sureness(X, sample_weight, standard_errors))
 
     def report(
         self,
@@ -338,6 +340,7 @@ class MixtureEstimator(
         names: Sequence[str] | None = None,
         standard_errors: StandardErrors | bool | None = None,
         selection: Any = None,
+        sample_weight: ArrayLike | None = None,
         unranked: Unranked | None = None,
         client: ClientLike = None,
         membership_covariates: ArrayLike | None = None,
@@ -350,7 +353,7 @@ class MixtureEstimator(
         ----------
         path
             The file to write.
-        X, unranked, client, membership_covariates
+        X, sample_weight, unranked, client, membership_covariates
             The rankings of the fit, as in `fit`. With them, the report says how certain memberships and worths are.
         title
             The title of the page; by default it says how many groups were found.
@@ -370,17 +373,16 @@ class MixtureEstimator(
         >>> model.report(tmp / "drinks.html", rankings).name
         'drinks.html'
         """
-        return write_report(
-            self, path, X, title, names, standard_errors, selection, unranked, client, membership_covariates
-        )
+        given = GivenRankings(X, sample_weight, unranked, membership_covariates)
+        return write_report(self, path, given, title, names, standard_errors, selection, client)
 
-    def _sureness(self, X: Any, given: Any) -> Sureness | None:
+    def _sureness(self, X: Any, sample_weight: ArrayLike | None, given: Any) -> Sureness | None:
         """Standard errors and intervals: those given, or computed from the rankings."""
         if given is None and X is None:
             return None
         if given is None and not hasattr(self, "standard_errors"):
             raise SettingsError(f"{type(self).__name__} has no standard errors; leave out X")
-        found: Any = given if given is not None else self.standard_errors(X)
+        found: Any = given if given is not None else self.standard_errors(X, sample_weight=sample_weight)
         errors = found.standard_errors() if hasattr(found, "standard_errors") else found
         if getattr(errors, "log_worths", np.zeros(0)).shape != self._mixture().log_worths.shape:
             raise SettingsError(
@@ -587,9 +589,9 @@ class MixtureEstimator(
         """Further columns of `worths_frame`, without which its worths must not be read."""
         return {}
 
-    def _check_weight(self, total: Score, sample_weight: ArrayLike | None) -> None:
-        """A warning where a criterion would be on another scale than its likelihood: weights that are not counts."""
-        weight, data = float(total.weight), getattr(self, "about_", {}).get("data") or {}
+    def _check_weight(self, weight: float, sample_weight: ArrayLike | None) -> None:
+        """A warning where results would be on another scale than the fit: weights that are not counts, or forgotten."""
+        data = getattr(self, "about_", {}).get("data") or {}
         if sample_weight is not None and weight <= 1:
             words = f"the weights sum to {weight:.3g}, but weights are counts of rankings; {TO_COUNTS}"
         elif sample_weight is None and _is_weighted_otherwise(weight, data):

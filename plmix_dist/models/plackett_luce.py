@@ -269,6 +269,7 @@ class PlackettLuceMixture(MixtureEstimator):
         >>> rankings = [[0, 1]] * 60 + [[1, 0]] * 40
         >>> PlackettLuceMixture(1).fit(rankings).bootstrap(rankings, 50, random_state=0)
         Bootstrap: 50 replicates of 1 x 2 log-worths, 50 converged, ... passes, seed 0
+          Errors hold given 1 component: they do not say whether there are more.
           .standard_errors(), .intervals(), .differences(), .log_worths, .shares
         """
         return bootstrap(self, X, n_replicates, **options)

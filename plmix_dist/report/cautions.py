@@ -10,7 +10,7 @@ import numpy as np
 
 from plmix_dist.display.marks import count, percent, plain_label
 from plmix_dist.report.components import MembershipSums, group_names
-from plmix_dist.report.history import n_independent
+from plmix_dist.report.history import ended_flat, n_independent
 from plmix_dist.uncertainty.results import StandardErrors
 
 # Groups with a smaller share rest on few rankings.
@@ -69,10 +69,9 @@ def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bo
         found = "" if search is None else f"{count(n_independent(search))} starts from different places ended here"
         looks.append((search is not None, found, "whether other starts lead to a better solution"))
     if several:
-        by_person = bool(_data(model).get("by_person"))
         looks.append(
             (
-                known is not None and not by_person,
+                known is not None,
                 f"such rankings can tell {n_components} groups apart",
                 f"whether such rankings can tell {n_components} groups apart",
             )
@@ -88,6 +87,12 @@ def _data(model: Any) -> Mapping[str, Any]:
 
 
 def _of_the_end(model: Any) -> list[_Caution]:
+    if ended_flat(getattr(model, "history_", ())):
+        text = (
+            "The fit ended where steps of any kind hardly change how well it describes the rankings: other groups do "
+            "so as well. Choose fewer groups."
+        )
+        return [_Caution("The rankings hardly tell these groups apart", text)]
     if model.converged_ is not False:
         return []
     if hasattr(model, "diagnostics_"):
@@ -113,14 +118,14 @@ def _of_the_search(search: Mapping[str, int] | None) -> list[_Caution]:
     varied = " Others that ended there were variations of it." if search["n_best"] > 1 else ""
     text = (
         f"Of {count(search['n_starts'])} starts, only one ended at the solution that is shown.{varied} There may be "
-        " a better one: fit again with another seed or a larger n_init, or choose fewer groups."
+        "a better one: fit again with another seed or a larger n_init, or choose fewer groups."
     )
     return [_Caution("The best solution was found only once", text)]
 
 
 def _of_identifiability(data: Mapping[str, Any], n_components: int) -> list[_Caution]:
     known = data.get("identifiability")
-    if not known or data.get("by_person") or n_components <= known["generic"]:
+    if not known or n_components <= known["generic"]:
         return []
     described = re.sub(r", which count like \d+ items", "", known["described"])
     text = (

@@ -45,8 +45,15 @@ def convergence_of(
         False: "The fit was stopped before it had settled; the numbers may still change.",
         None: "Nothing is recorded of how the fit ended.",
     }[converged]
+    if ended_flat(history):
+        ended = "The fit ended where the likelihood is flat: other groups describe the rankings as well."
     sentence = f"{ended} It took {count(len(history))} iteration{'s'[: len(history) != 1]}." if history else ended
     return _Convergence(log_likelihoods, gradients, goal, sentence)
+
+
+def ended_flat(history: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a fit ended on a ridge, where steps no longer change the likelihood."""
+    return bool(len(history) and history[-1].get("flat"))
 
 
 def search_sentence(search: Mapping[str, int] | None) -> str:
@@ -64,7 +71,7 @@ def search_sentence(search: Mapping[str, int] | None) -> str:
             "best one."
         )
     ended = f"{count(n_best)} of {count(n_starts)} starts ended at the best solution found"
-    found = f"{ended} ({count(n_ends)} different ones)"
+    found = ended if n_ends == 1 else f"{ended} ({count(n_ends)} different ones)"
     if n_best == 1:
         return f"{found}. Found only once, it may not be the best one there is."
     if n_elsewhere < n_best:
@@ -98,11 +105,6 @@ def support_sentence(data: Mapping[str, Any], n_components: int) -> str:
     known = data.get("identifiability")
     if not known:
         return "The model does not say what it was fitted to, so nothing can be said about it."
-    if data.get("by_person"):
-        return (
-            "Persons gave several rankings each, which tells more than single rankings do; the theorems about "
-            "single rankings do not apply."
-        )
     certain, generic = known["certain"], known["generic"]
     # A few long rankings among many short ones are enough.
     words = known["described"].replace("the rankings order all", "enough rankings order all")
@@ -199,6 +201,7 @@ _NUMBER = ("n_components", "K", "k", "components")
 # What criteria are called; those that the table has are shown, the others are of use to programs.
 _HEADINGS = {
     "bic": "BIC",
+    "bic_without_prior": "BIC, no prior",
     "aic": "AIC",
     "icl": "ICL",
     "held_out": "Held-out log-likelihood",

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -59,17 +59,24 @@ _MOST_WORTHS = 2_000
 _BEGINNING = 4096
 
 
+class GivenRankings(NamedTuple):
+    """The rankings of the fit as the user gave them; `rows` is None if they are not given."""
+
+    rows: Any
+    sample_weight: ArrayLike | None
+    unranked: Unranked | None
+    membership_covariates: ArrayLike | None
+
+
 def write_report(
     model: Any,
     path: str | os.PathLike[str],
-    X: Any = None,  # noqa: N803 - scikit-learn's name for the data
+    given: GivenRankings,
     title: str | None = None,
     names: Sequence[str] | None = None,
     standard_errors: StandardErrors | bool | None = None,
     selection: Any = None,
-    unranked: Unranked | None = None,
     client: ClientLike = None,
-    membership_covariates: ArrayLike | None = None,
 ) -> Path:
     """Write a report about a fitted mixture; see the method `report` of estimators."""
     if standard_errors is not None and not isinstance(standard_errors, bool | StandardErrors):
@@ -77,7 +84,7 @@ def write_report(
             "standard_errors must be what model.standard_errors(X) gave, True, False or None, but is "
             f"{shown(standard_errors)}"
         )
-    if standard_errors is True and X is None:
+    if standard_errors is True and given.rows is None:
         raise SettingsError("standard errors are computed from the rankings; hand them in as X")
     target = _checked_target(path)
     mixture = model._mixture()
@@ -88,10 +95,12 @@ def write_report(
     memberships = None
     with client_of(client) as chosen:
         place: ClientLike = False if chosen is None else chosen
-        if X is not None:
-            rankings = model._rankings(X, unranked, covariates=membership_covariates)
+        if given.rows is not None:
+            covariates = given.membership_covariates
+            rankings = model._rankings(given.rows, given.unranked, given.sample_weight, covariates=covariates)
             memberships = model._total(MEMBERSHIPS, rankings, place, model._ties)
-        errors = _errors(model, X, standard_errors, unranked, place)
+            model._check_weight(float(memberships.weight.sum()), given.sample_weight)
+        errors = _errors(model, given, standard_errors, place)
     if errors is not None and errors.mixture.log_worths.shape != mixture.log_worths.shape:
         raise SettingsError(
             f"standard errors of {errors.mixture.log_worths.shape} log-worths do not belong to this model, which has "
@@ -103,20 +112,23 @@ def write_report(
 
 
 def _errors(
-    model: Any, rows: Any, given: StandardErrors | bool | None, unranked: Unranked | None, client: ClientLike
+    model: Any, given: GivenRankings, wanted: StandardErrors | bool | None, client: ClientLike
 ) -> StandardErrors | None:
     """Standard errors: those given, or computed where the rankings are there and it does not take long."""
-    if isinstance(given, StandardErrors):
-        return given
+    if isinstance(wanted, StandardErrors):
+        return wanted
     mixture = model._mixture()
     affordable = mixture.log_worths.size <= _MOST_WORTHS and model._coefficients is None
-    if given is False or rows is None or not (given or affordable) or not hasattr(model, "standard_errors"):
+    if wanted is False or given.rows is None or not (wanted or affordable) or not hasattr(model, "standard_errors"):
         return None
     with warnings.catch_warnings():
-        if given is None:  # the page has it in words
+        if wanted is None:  # the page has it in words
             warnings.simplefilter("ignore", NotIdentifiableWarning)
             warnings.simplefilter("ignore", NotConvergedWarning)
-        found: StandardErrors = model.standard_errors(rows, unranked=unranked, client=client)
+        weight, unranked = given.sample_weight, given.unranked
+        found: StandardErrors = model.standard_errors(
+            given.rows, sample_weight=weight, unranked=unranked, client=client
+        )
     return found
 
 

@@ -22,7 +22,7 @@ from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.information import InformationTotals, Layout, invert
 from plmix_dist.uncertainty.replicate_passes import WEIGHTS, Draws
 from plmix_dist.uncertainty.replicates import Replicates, ReplicatesState, Scales
-from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, checked_level
+from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, checked_level, given_components
 from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, is_joint, mostly_prior, named_items
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Bootstrap:
         return (
             f"Bootstrap: {n_replicates} replicates of {n_components} x {n_items} log-worths, "
             f"{int(self.converged.sum())} converged, {self.n_passes} passes, seed {self.seed}\n"
+            f"  {given_components(n_components)}\n"
             "  .standard_errors(), .intervals(), .differences(), .log_worths, .shares"
         )
 
@@ -280,9 +281,10 @@ def _gathered(
         order = match_components(log_worths[number], mixture.log_worths)
         log_worths[number], shares[number] = log_worths[number][order], shares[number][order]
     if not converged.all():
+        loses = 'choose weights="exponential", which loses no item, ' if ended[0][0].draws.kind == "poisson" else ""
         words = (
             f"{np.count_nonzero(~converged)} of {len(converged)} replicates did not reach their maximum; raise "
-            'max_iter; choose weights="exponential", which loses no item, a larger alpha, or fewer components'
+            f"max_iter, {loses}or choose a larger alpha or fewer components"
         )
         give_warnings([NotConvergedWarning(words)])
     return Bootstrap(mixture, log_worths, shares, converged, n_passes, seed)

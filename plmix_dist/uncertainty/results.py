@@ -110,12 +110,10 @@ class StandardErrors:
         >>> errors = plm.PlackettLuceMixture(1, alpha=1.0).fit(rankings).standard_errors(rankings)
         >>> for note in errors.notes:
         ...     print(note)
-        Errors hold given 1 component: they do not say whether there are this many.
+        Errors hold given 1 component: they do not say whether there are more.
         Values are shrunken towards the middle by the prior, to 97 % of their spread; intervals are for such values.
         """
-        number = self.mixture.n_components
-        components = f"{number} component{'s'[: number != 1]}"
-        notes = [f"Errors hold given {components}: they do not say whether there are this many."]
+        notes = [given_components(self.mixture.n_components)]
         if self.shrinkage.any():
             kept = f"{100 * self.slopes.min():.0f} % of their spread"
             words = f"Values are shrunken towards the middle by the prior, to {kept}; intervals are for such values."
@@ -333,6 +331,13 @@ class StandardErrors:
     def _between(self, k: int, other: int) -> Floats:
         n_items = self.mixture.n_items
         return self.blocks[0][k * n_items : (k + 1) * n_items, other * n_items : (other + 1) * n_items]
+
+
+def given_components(number: int) -> str:
+    """What errors of this many components do not say, in a sentence."""
+    several = number != 1
+    counted = "this many" if several else "more"
+    return f"Errors hold given {number} component{'s'[:several]}: they do not say whether there are {counted}."
 
 
 def _range(errors: Floats) -> str:

@@ -66,7 +66,7 @@ class FittedPoint(NamedTuple):
         mixture = model._mixture()
         if not hasattr(model, "_ghosts"):
             raise SettingsError(
-                f"{what} are those of a maximum of the likelihood, and {type(model).__name__} is none; fit a "
+                f"{what} are those of a maximum of the likelihood, and {type(model).__name__} is not one; fit a "
                 "PlackettLuceMixture, with init=model to begin there"
             )
         m_step = getattr(model, "m_step_", None)  # parameters that were set by hand have none
@@ -357,7 +357,7 @@ def _far_warnings(solved: Sequence[_Solved]) -> list[Warning]:
         return []
     words = (
         f"these rankings would move the parameters by {furthest:.2g} standard errors, so the fit is not at its "
-        "maximum here, and standard errors are those of another point; give the rankings of the fit, or fit again "
-        "with a smaller tol"
+        "maximum here, and standard errors are those of another point; give the rankings of the fit and their "
+        "sample_weight, or fit again with a smaller tol"
     )
     return [NotConvergedWarning(words)]

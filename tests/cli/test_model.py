@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 from plmix_dist import MixtureParams, PlackettLuceMixture, open_store
+from plmix_dist.cli.model import _fit_lines
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings import Ranking
 from plmix_dist.store import memberships
@@ -469,3 +470,11 @@ def test_predict__on_a_scheduler(
     there, here = (zarr.open_group(tmp_path / name, mode="r") for name in ("there", "here"))
     for array in ("probabilities", "component"):
         assert np.array_equal(there[array][:], here[array][:])  # type: ignore[index]
+
+
+def test_fit_lines__a_flat_end_is_not_called_converged() -> None:
+    model = PlackettLuceMixture(1, random_state=0).fit([[0, 1, 2], [1, 0, 2]])
+    record = {"model": "m", "seconds": 1.0, "score": -1.0}
+    assert _fit_lines(model, record, "ranking")[1][1].startswith("converged in")
+    model.history_[-1]["flat"] = True
+    assert _fit_lines(model, record, "ranking")[1][1].startswith("ended where the likelihood is flat, after")

@@ -27,6 +27,13 @@ def test_convergence__refused_steps_are_not_drawn() -> None:
     assert found.sentence.endswith("It took 3 iterations.")
 
 
+def test_convergence__a_flat_end_is_told() -> None:
+    found = convergence_of([{"gradient": 0.01, "flat": True}], weight=10.0, tol=1e-8, converged=True)
+    assert found.sentence == (
+        "The fit ended where the likelihood is flat: other groups describe the rankings as well. It took 1 iteration."
+    )
+
+
 @pytest.mark.parametrize(
     ("search", "words"),
     [
@@ -34,6 +41,10 @@ def test_convergence__refused_steps_are_not_drawn() -> None:
         (
             {"n_starts": 8, "n_best": 8, "n_ends": 1},
             "All 8 starts, from different places, ended at this same",
+        ),
+        (
+            {"n_starts": 7, "n_best": 7, "n_ends": 1, "n_varied": 2},
+            "7 of 7 starts ended at the best solution found, but",
         ),
         (
             {"n_starts": 8, "n_best": 1, "n_ends": 5},
@@ -57,7 +68,7 @@ def test_search(search: Any, words: str) -> None:
     ("data", "n_components", "words"),
     [
         ({}, 3, "does not say what it was fitted to"),
-        ({"identifiability": KNOWN, "by_person": True}, 3, "the theorems about single rankings do not apply"),
+        ({"identifiability": KNOWN, "by_person": True}, 3, "for almost all worths; the most is 6."),
         (
             {"identifiability": KNOWN},
             2,

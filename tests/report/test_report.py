@@ -17,7 +17,7 @@ import pytest
 import plmix_dist as pl
 from plmix_dist.cli import main
 from plmix_dist.display.marks import COMPONENTS, _contrast, heat_colour, label, percent, plain_label, text_on
-from plmix_dist.errors import SettingsError, StoreExistsError
+from plmix_dist.errors import SettingsError, StoreExistsError, WeightWarning
 from plmix_dist.report.cautions import _of_errors, cautions_of
 from plmix_dist.report.components import (
     _most_probable_beginnings,
@@ -272,6 +272,29 @@ def test_cautions(rankings):
     assert "broke\\n" in cautions_of(hasty, None, None)[-1].text
 
 
+def test_cautions__a_flat_end_and_persons_with_too_few_rankings(model):
+    flat = pl.PlackettLuceMixture.from_arrays(model.log_worths_, model.shares_, model.item_names_)
+    known = {"certain": 1, "generic": 1, "described": "the rankings compare single pairs, 2 by most persons"}
+    flat.converged_, flat.history_ = True, [{"flat": True}]
+    flat.about_ = {"data": {"by_person": True, "identifiability": known}}
+    assert [caution.title for caution in cautions_of(flat, None, None)] == [
+        "The rankings hardly tell these groups apart",
+        "More groups than the data can tell apart for certain",
+    ]
+
+
+def test_weights__of_the_fit_count_in_the_page_and_are_missed(tmp_path):
+    rows, counts = [["tea", "mate", "milk"], ["milk", "mate", "tea"], ["mate", "tea", "milk"]], [30, 20, 10]
+    repeated = [row for row, number in zip(rows, counts, strict=True) for _ in range(number)]
+    weighted = pl.PlackettLuceMixture(1, random_state=0).fit(rows, sample_weight=counts)
+    page = weighted.report(tmp_path / "w.html", rows, sample_weight=counts).read_text()
+    plain = pl.PlackettLuceMixture(1, random_state=0).fit(repeated).report(tmp_path / "p.html", repeated).read_text()
+    assert Page(page).rows["items"] == Page(plain).rows["items"]  # chances with their intervals
+    assert str(weighted.summary(X=rows, sample_weight=counts)).count(" to ") >= 3
+    with pytest.warns(WeightWarning, match="give the sample_weight of the fit"):
+        weighted.report(tmp_path / "w.html", rows)
+
+
 def test_no_cautions__says_what_was_checked_and_what_is_not_known(page, model, tmp_path):
     text = words(page)
     assert '<p class="calm">' in page
@@ -315,7 +338,7 @@ def test_model_of_a_selection__knows_its_data_and_how_it_was_chosen(rankings, tm
     assert "300 rankings, of 5 items" in text
     assert "plm.MixtureSelection(n_components=[1, 2], criterion='bic'" in text
     assert "random_state=5" in text
-    assert "Groups BIC AIC ICL Log-likelihood per ranking" in text
+    assert "Groups BIC BIC, no prior AIC ICL Log-likelihood per ranking" in text
     assert found.words_ in text
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (Debian: apt install chromium)"),
+    pytest.mark.filterwarnings("ignore::plmix_dist.errors.ShrunkenWarning"),
     pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
 ]
 SIZES = {"laptop": (1280, 800), "phone": (360, 740)}
@@ -119,6 +120,16 @@ def test_no_errors_no_requests_no_overflow(browser, reports, name, size):
     page = opened(browser, reports[name], heard, viewport={"width": width, "height": height})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert [entry for entry in heard if not entry.startswith("data:")] == []
+    page.close()
+
+
+def test_phone__no_column_of_what_sets_groups_apart_is_cut(browser, tmp_path):
+    names = ["coffee", "espresso", "lemonade", "green tea", "black tea", "cocoa"]
+    worths = np.linspace(2, -2, 6)
+    drinks = pl.PlackettLuceMixture.from_arrays([worths, -worths], [0.6, 0.4], names)
+    page = opened(browser, drinks.report(tmp_path / "r.html"), [], viewport={"width": 390, "height": 844})
+    cut = "[...document.querySelectorAll('.apart')].map(t => t.scrollWidth > t.parentElement.clientWidth)"
+    assert not any(page.evaluate(cut))
     page.close()
 
 

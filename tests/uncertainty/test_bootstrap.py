@@ -231,9 +231,11 @@ def test_settings() -> None:
 def test_too_few_passes_are_told() -> None:
     block = drawn(60)
     model = PlackettLuceMixture(2, random_state=0).fit(block)
-    with pytest.warns(NotConvergedWarning, match="of 6 replicates did not reach their maximum"):
-        found = pl.bootstrap(model, block, 6, random_state=0, tol=1e-12, max_iter=2)
-    assert not found.converged.all()
+    for weights, advice in (("exponential", "raise max_iter, or choose"), ("poisson", 'weights="exponential"')):
+        with pytest.warns(NotConvergedWarning, match=f"of 6 replicates did not reach their maximum; .*{advice}"):
+            found = pl.bootstrap(model, block, 6, random_state=0, tol=1e-12, max_iter=2, weights=weights)
+        assert not found.converged.all()
+    assert "Errors hold given 2 components" in repr(found)
 
 
 def test_poisson_of_mean_one__frequencies_and_cells_that_do_not_decide() -> None:
