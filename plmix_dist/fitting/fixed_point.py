@@ -139,37 +139,50 @@ class Good(NamedTuple):
     evaluation: Evaluation
 
 
-# Every 20 careful Newton steps, an iteration looks back at what they have gained. It ends if that is no more than the
-# tolerance allows; or, from the third time on, if it is less than a quarter of a nat: on such a ridge all points are as
-# good as each other, by any test and any criterion.
+# Every 20 Newton steps, an iteration looks back at what they have gained. If that is less than a quarter of a nat and
+# the gradient has not come down, the next steps are careful. Careful ones end if they gain no more than the tolerance
+# allows; or, from the third time on, less than a quarter of a nat: on such a ridge all points are as good as each
+# other, by any test and any criterion.
 _WINDOW = 20
 _MOST_WINDOWS = 3
 _LITTLE = 0.25
+_FALL = 0.25
 
 
 @savable
 class _Lookback(NamedTuple):
-    """How many careful evaluations there were, and what was known at the beginning of the last window."""
+    """How many evaluations there were, and what was known at the beginning of the last window."""
 
-    n_careful: int = 0
+    n_evaluations: int = 0
     objective: float = -math.inf
     residual: float = math.inf
 
     def after(self, good: Good) -> _Lookback:
         """One evaluation more; a new window after 20."""
         objective, residual = good.evaluation.objective, good.evaluation.residual
-        if objective is not None and self.n_careful % _WINDOW == 0:
-            return _Lookback(self.n_careful + 1, objective, residual)
-        return self._replace(n_careful=self.n_careful + 1)
+        if objective is not None and self.n_evaluations % _WINDOW == 0:
+            return _Lookback(self.n_evaluations + 1, objective, residual)
+        return self._replace(n_evaluations=self.n_evaluations + 1)
 
     def is_flat(self, good: Good, rules: Rules) -> bool:
-        """Whether a window has just ended in which next to nothing was gained."""
-        objective, residual = good.evaluation.objective, good.evaluation.residual
-        if objective is None or not self.n_careful or self.n_careful % _WINDOW or residual < self.residual / 2:
+        """Whether a window of careful steps has just ended in which next to nothing was gained."""
+        gain = self._gain(good)
+        if gain is None:
             return False
-        gain = objective - self.objective
-        is_late = self.n_careful >= _MOST_WINDOWS * _WINDOW
+        is_late = self.n_evaluations >= _MOST_WINDOWS * _WINDOW
         return gain <= _WINDOW * rules.tol * rules.weight or (is_late and gain < _LITTLE)
+
+    def has_gained_little(self, good: Good) -> bool:
+        """Whether a window has just ended that gained little and left the gradient about as it was."""
+        gain = self._gain(good)
+        return gain is not None and gain < _LITTLE
+
+    def _gain(self, good: Good) -> float | None:
+        """What a window that has just ended gained; None within one, or where the gradient has come down."""
+        objective, residual = good.evaluation.objective, good.evaluation.residual
+        if objective is None or not self.n_evaluations or self.n_evaluations % _WINDOW:
+            return None
+        return objective - self.objective if residual >= _FALL * self.residual else None
 
 
 @savable
@@ -235,11 +248,9 @@ def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple
     if rules.stopping.recorded_as is not None:
         record[rules.stopping.recorded_as] = rules.stopping.residual(*here)
     iteration = iteration._replace(n_evaluations=number)
-    if iteration.newton is not None and iteration.newton.careful:
-        best = here if taken or good is None else good
-        iteration = iteration._replace(lookback=iteration.lookback.after(best))
-        if iteration.lookback.is_flat(best, rules) and not rules.is_near(best):
-            return iteration._replace(good=best, ended="flat"), record | {"flat": True}
+    iteration, is_flat = _looked_back(iteration, here if taken or good is None else good, rules)
+    if is_flat:
+        return iteration, record | {"flat": True}
     if not taken:
         assert good is not None
         if iteration.step == "safe":
@@ -259,6 +270,19 @@ def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple
     if number >= rules.max_iter:
         return iteration._replace(ended="exhausted"), record
     return _proposed(iteration, evaluation, rules), record
+
+
+def _looked_back(iteration: Iteration, best: Good, rules: Rules) -> tuple[Iteration, bool]:
+    """The iteration after a look at what its Newton steps have gained, and whether it ends, on a flat ridge."""
+    newton = iteration.newton
+    if newton is None or (newton.hessian is None and not newton.careful):
+        return iteration, False
+    lookback = iteration.lookback.after(best)
+    if not newton.careful and lookback.has_gained_little(best):
+        return iteration._replace(lookback=_Lookback(), newton=newton.with_care()), False
+    if newton.careful and lookback.is_flat(best, rules) and not rules.is_near(best):
+        return iteration._replace(lookback=lookback, good=best, ended="flat"), True
+    return iteration._replace(lookback=lookback), False
 
 
 def _change(evaluation: Evaluation, good: Good | None) -> float | None:

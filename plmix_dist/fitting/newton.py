@@ -92,6 +92,10 @@ class NewtonState(NamedTuple):
         """Whether every step has a Hessian of its own."""
         return self.n_troubles >= _MOST_TROUBLES
 
+    def with_care(self) -> NewtonState:
+        """The state from which every step has a Hessian of its own."""
+        return self._replace(n_troubles=_MOST_TROUBLES)
+
 
 @dataclass(frozen=True)
 class Newton:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from plmix_dist.fitting.fixed_point import (
     advance,
     propose,
 )
-from plmix_dist.fitting.newton import NewtonState
+from plmix_dist.fitting.newton import Hessian, NewtonState
 from plmix_dist.fitting.point import Point
 
 
@@ -77,6 +77,20 @@ def test_iterate__looks_back_at_careful_steps(gain: float, n_evaluations: int | 
         n += 1
     assert (iteration.ended, record.get("flat")) == ((None, None) if n_evaluations is None else ("flat", True))
     assert n == (n_evaluations or 100)
+
+
+@pytest.mark.parametrize(("gain", "fall", "careful"), [(0.01, 1.0, True), (0.02, 1.0, False), (0.01, 0.9, False)])
+def test_iterate__newton_steps_that_gain_little_become_careful(gain: float, fall: float, careful: bool) -> None:
+    # 20 steps that gain less than a quarter of a nat and leave the gradient as it was.
+    hessian = cast("Hessian", ())
+    iteration = Iteration.start(AT_ONE, NewtonState(hessian, wait=0))
+    rules = Rules(tol=1e-8, max_iter=1_000, weight=1.0, accelerate=False)
+    for n in range(20):
+        assert not (iteration.newton and iteration.newton.careful)
+        found = Evaluation(n * gain, fall**n, np.zeros(4), np.ones(4), AT_ONE, AT_ONE, {})
+        iteration, _ = advance(iteration, found, rules)
+    assert iteration.newton is not None
+    assert iteration.newton.careful == careful
 
 
 def test_iterate__ends_where_even_the_safe_step_falls() -> None:
