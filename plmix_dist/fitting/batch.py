@@ -36,6 +36,9 @@ RUNNING, CONVERGED, EXHAUSTED, MERGED, FAILED = range(5)
 _SAME_WAY = 0.05
 _LEG = 4
 _FIRST_LOOK = 8
+# A start that still runs alone when all others, at least 3, have reached one end is stopped after 20 iterations: it
+# sits on a plateau.
+_ALONE_AFTER = 20
 
 
 class Batch(NamedTuple):
@@ -270,7 +273,19 @@ class BatchEm(NamedTuple):
             batch = self._leg(batch)
             if batch.n_evaluations.max() >= _FIRST_LOOK:
                 batch, into = self._merged(batch, into)
+                batch = self._without_straggler(batch, into)
         return _Ended(batch, into)
+
+    def _without_straggler(self, batch: Batch, into: NDArray[np.int64]) -> Batch:
+        """The batch in which a start that runs on alone is stopped, if all others are at the same, better end."""
+        running = batch.status == RUNNING
+        others = batch.objective[into][~running & (batch.status != FAILED)]
+        if running.sum() != 1 or len(others) < 3 or batch.n_evaluations[running][0] < _ALONE_AFTER:
+            return batch
+        same = np.ptp(others) <= self.em.tol * self.em.weight
+        if not same or batch.objective[running][0] > others.max():
+            return batch
+        return batch._replace(status=np.where(running, EXHAUSTED, batch.status))
 
     def _leg(self, batch: Batch) -> Batch:
         """A few iterations of all starts that run, divided among threads."""

@@ -179,7 +179,7 @@ def search(
 @contextmanager
 def _threads_for(rows: RankingBlock, n_components: int) -> Iterator[StoppableThreads | None]:
     """Threads that divide the starts of a search among themselves; None where waking them takes longer."""
-    n_threads = os.cpu_count() or 1
+    n_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n_threads == 1 or len(rows.items) * n_components < _LITTLE_WORK:
         yield None
         return
