@@ -27,6 +27,7 @@ NAMES = (
     "mixle_beside_us",
     "paper_method",
     "fits",
+    "race",
     "small_fits",
     "bootstrap",
     "coverage",
