@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from plmix_dist.models.selection import MixtureSelection
     from plmix_dist.models.spectral import SpectralPlackettLuce
     from plmix_dist.rankings import Ranking, RankingBlock
+    from plmix_dist.rankings.ties import Half
     from plmix_dist.store import RankingStore, open_store
     from plmix_dist.store.checkpoints import Checkpoint
     from plmix_dist.store.mixture import MixtureParams
@@ -38,6 +39,7 @@ _HOME = {
     "BayesianPlackettLuceMixture": "plmix_dist.models.bayesian",
     "Spectral": "plmix_dist.fitting.starts.settings",
     "SpectralPlackettLuce": "plmix_dist.models.spectral",
+    "Half": "plmix_dist.rankings.ties",
     "KernelStart": "plmix_dist.fitting.starts.settings",
     "MixtureParams": "plmix_dist.store.mixture",
     "MixtureSelection": "plmix_dist.models.selection",
@@ -70,6 +72,7 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "KernelStart",
     "Moments",
     "Random",
+    "Half",
     "bootstrap",
     "example",
     "ingest",

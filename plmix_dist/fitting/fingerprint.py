@@ -107,6 +107,7 @@ def data_record(rankings: Rankings, overview: Overview) -> dict[str, Any]:
         "mean_listed": float(extent.listed / extent.rows),
         "n_top_k": int(extent.below),
         "n_tied_items": int(extent.tied),
+        **({"n_half": int(extent.half)} if extent.half else {}),
         "by_person": by_person,
         "unranked": _unranked(sample),
         "identifiability": {

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from plmix_dist.datasets.given import as_rankings, first_difference
 from plmix_dist.display.notebook import NotebookView
 from plmix_dist.display.summary import Summary, Sureness, summary_of
-from plmix_dist.errors import SettingsError, StoreNotFoundError, WeightWarning, give_warnings
+from plmix_dist.errors import ObjectiveWarning, SettingsError, StoreNotFoundError, WeightWarning, give_warnings
 from plmix_dist.fitting.overview import TO_COUNTS
 from plmix_dist.fitting.point import Point
 from plmix_dist.models.predictions import Predictions
@@ -127,6 +127,7 @@ class MixtureEstimator(
         """
         total = self._score(X, sample_weight, unranked, client, membership_covariates)
         self._check_weight(total, sample_weight)
+        self._check_ties()
         return float(self._n_parameters() * np.log(total.weight) - 2 * total.log_likelihood)
 
     def aic(
@@ -150,6 +151,7 @@ class MixtureEstimator(
         """
         total = self._score(X, sample_weight, unranked, client, membership_covariates)
         self._check_weight(total, sample_weight)
+        self._check_ties()
         return float(2 * (self._n_parameters() - total.log_likelihood))
 
     def sample(
@@ -595,6 +597,16 @@ class MixtureEstimator(
         else:
             return
         give_warnings([WeightWarning(words)])
+
+    def _check_ties(self) -> None:
+        """A warning where a criterion is that of an objective."""
+        n_half = (getattr(self, "about_", {}).get("data") or {}).get("n_half", 0)
+        if n_half:
+            words = (
+                f"ties of {n_half:,} rankings count half, so this is a criterion of an objective, not of a likelihood: "
+                f"compare it with those of other fits with ties={self._ties!r} alone"
+            )
+            give_warnings([ObjectiveWarning(words)])
 
 
 def _is_weighted_otherwise(weight: float, data: Mapping[str, Any]) -> bool:

@@ -66,9 +66,11 @@ class PlackettLuceMixture(MixtureEstimator):
         ranks below the listed ones) or "absent" (it was not on offer). Needed if a row is shorter than the number of
         items. A store knows it. The argument of `fit` goes first, and all other methods remember what the fit used.
     ties
-        How items that share a place are treated: "expand" (a ranking becomes its linear extensions, or 24 draws of
-        them), "marginal" (the exact sum over all orders), or "resample" (one order is drawn from the current fit in
-        every pass). See docs/ties-and-groups.md.
+        How items that share a place are treated: "half" (the mean of the log-likelihoods of all orders, so a tied pair
+        is half a win for each), "expand" (a ranking becomes its linear extensions, or 24 draws of them), "marginal"
+        (the exact sum over all orders), "resample" (one order is drawn from the current fit in every pass), or "auto":
+        half for rows that tie everything on offer, as battles do, and expand for all others. `Half(last="tie")` also
+        counts tied last groups of longer rows. See docs/ties-and-groups.md.
     method
         None, or "paper": EM-LSR as published (docs/paper.md). It sets alpha, em, m_step, accelerate, ties, n_init, and
         embedding and rank of a spectral start, where these have their defaults; another value is refused, but for
@@ -147,7 +149,7 @@ class PlackettLuceMixture(MixtureEstimator):
         alpha: float = 1.0,
         shares: ArrayLike | None = None,
         unranked: Unranked | None = None,
-        ties: Literal["expand", "marginal", "resample"] = "expand",
+        ties: str = "auto",
         method: Literal["paper"] | None = None,
         tol: float = 1e-8,
         max_iter: int = 500,
@@ -238,7 +240,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self,
         X: Any,
         *,
-        kind: Literal["information", "sandwich"] = "information",
+        kind: Literal["information", "sandwich"] | None = None,
         sample_weight: ArrayLike | None = None,
         unranked: Unranked | None = None,
         client: ClientLike = None,
@@ -251,6 +253,7 @@ class PlackettLuceMixture(MixtureEstimator):
             The rankings of the fit, as in `fit`.
         kind
             "information", or "sandwich", which holds also if the model does not; with groups it is clustered by group.
+            None is "sandwich" where ties count half, else "information".
 
         Examples
         --------

@@ -19,6 +19,7 @@ from plmix_dist.kernels.information import all_choice_sums
 from plmix_dist.kernels.memberships import memberships, row_logs
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.groups import weights_within
 from plmix_dist.rankings.ties import MOST_EXTENSIONS, TIES, extend_ties
 from plmix_dist.solvers.likelihood import probabilities_against_ghost
 from plmix_dist.store.mixture import Floats, MixtureParams
@@ -190,6 +191,7 @@ class _PersonScores(NamedTuple):
     # person is a unit.
     unit: NDArray[np.int64] | None
     n_sampled: int  # how many rows have more linear extensions than are used here
+    n_half: int = 0  # how many rows have ties that count half
 
 
 def person_scores(block: RankingBlock, params: Prepared, ties: str) -> Iterator[_PersonScores]:
@@ -207,9 +209,9 @@ def person_scores(block: RankingBlock, params: Prepared, ties: str) -> Iterator[
         if not part.has_ties:
             yield _scores(part, params)
         elif TIES[ties].extends:
-            extended = extend_ties(part)
-            unit = extended.row if part.groups is None else None
-            yield _scores(extended.block, params)._replace(unit=unit)
+            extended = TIES[ties].extended(part)
+            unit = extended.row[extended.block.group_starts] if part.groups is None else None
+            yield _scores(extended.block, params)._replace(unit=unit, n_half=extended.block.n_half)
         else:
             yield _tied_scores(part, params)
 
@@ -268,7 +270,7 @@ def _by_person(block: RankingBlock, scores: Floats) -> Floats:
     """The score of a person is the sum of those of the rows, times their weights."""
     if block.groups is None:
         return scores
-    weighted = scores * block.row_weights[:, None, None]
+    weighted = scores * weights_within(block)[:, None, None]
     summed: Floats = np.add.reduceat(weighted, np.flatnonzero(block.group_starts), axis=0)
     return summed
 
@@ -305,6 +307,7 @@ class InformationTotals(NamedTuple):
     known: Floats
     weight: Floats  # (): of all persons
     n_sampled: NDArray[np.int64]  # (): rows with ties whose second derivatives are estimated from draws
+    n_half: NDArray[np.int64]  # (): rows with ties that count half
 
 
 @cache
@@ -333,7 +336,7 @@ def _leaf_totals(ties: str, joint: bool, number: int, block: RankingBlock, point
     bounds = [0, *np.cumsum(sizes).tolist()]
     observed, products = ([np.zeros((size, size)) for size in sizes] for _ in range(2))
     gradient, known = np.zeros((2, n_worths + n_components))
-    weight, n_sampled = 0.0, 0
+    weight, n_sampled, n_half = 0.0, 0, 0
     with single_thread():
         for found in person_scores(block, point.params, ties):
             flat = flat_scores(found, point.shares)
@@ -350,8 +353,10 @@ def _leaf_totals(ties: str, joint: bool, number: int, block: RankingBlock, point
             known[:n_worths] += np.diagonal(found.complete, axis1=1, axis2=2).ravel()
             weight += float(found.weights.sum())
             n_sampled += found.n_sampled
+            n_half += found.n_half
     known[n_worths:] = weight * point.shares * (1 - point.shares)
-    return InformationTotals(tuple(observed), tuple(products), gradient, known, np.array(weight), np.array(n_sampled))
+    counts = np.array(n_sampled), np.array(n_half)
+    return InformationTotals(tuple(observed), tuple(products), gradient, known, np.array(weight), *counts)
 
 
 def _by_unit(found: _PersonScores, flat: Floats) -> tuple[Floats, Floats]:

@@ -110,7 +110,7 @@ def standard_errors(
     model: Any,
     X: Any,
     *,
-    kind: str = "information",
+    kind: str | None = None,
     sample_weight: ArrayLike | None = None,
     unranked: Unranked | None = None,
     client: ClientLike = None,
@@ -127,7 +127,7 @@ def standard_errors(
         "information" inverts the observed information: right if the model is. "sandwich" puts the products of scores
         between two inverses: right for large data also if the model is not. With groups, scores are those of persons,
         so it is clustered by group. With a prior both are those of the posterior: the prior counts as `alpha` wins
-        and `alpha` losses of every item.
+        and `alpha` losses of every item. None is "sandwich" where ties count half, else "information".
     sample_weight, unranked, client
         As in `PlackettLuceMixture.fit`.
 
@@ -138,12 +138,15 @@ def standard_errors(
     >>> standard_errors(model, rankings).log_worths.round(3).tolist()  # half of sqrt(1/30 + 1/10)
     [[0.183, 0.183]]
     """
-    one_of("kind", kind, KINDS)
+    if kind is not None:
+        one_of("kind", kind, KINDS)
     fitted = FittedPoint.of(model, "standard errors")
     joint = is_joint(fitted.mixture)
     rankings = model._rankings(X, unranked, sample_weight)
     with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
         totals = information_totals(passes, fitted, joint=joint)
+    # Halves of wins are not counts: the inverse information of an objective is not a variance.
+    kind = kind or KINDS[bool(totals.n_half)]
     solved = solve(totals, fitted, kind)
     found = _unidentified(solved, fitted.mixture)
     shrinkage = np.concatenate([one.shrinkage for one in solved])[: fitted.mixture.log_worths.size]
