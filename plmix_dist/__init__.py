@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from plmix_dist.store.checkpoints import Checkpoint
     from plmix_dist.store.mixture import MixtureParams
     from plmix_dist.uncertainty.bootstrap import bootstrap
+    from plmix_dist.uncertainty.leaderboard import pair_weights
 
 __version__ = "0.1.0"
 
@@ -56,6 +57,7 @@ _HOME = {
     "ingest": "plmix_dist.datasets.ingest",
     "ingest_ratings": "plmix_dist.datasets.ratings.ingest",
     "open_store": "plmix_dist.store",
+    "pair_weights": "plmix_dist.uncertainty.leaderboard",
     "simulate": "plmix_dist.datasets.simulate",
     "split": "plmix_dist.datasets.split",
     "verify": "plmix_dist.datasets.inspect",
@@ -74,6 +76,7 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "Random",
     "Half",
     "bootstrap",
+    "pair_weights",
     "example",
     "ingest",
     "ingest_ratings",

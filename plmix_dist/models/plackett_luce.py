@@ -25,6 +25,7 @@ from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.location import Location
 from plmix_dist.store.mixture import MixtureParams, mixture_json, mixture_of_json
 from plmix_dist.uncertainty.bootstrap import Bootstrap, bootstrap
+from plmix_dist.uncertainty.leaderboard import leaderboard
 from plmix_dist.uncertainty.results import StandardErrors
 from plmix_dist.uncertainty.standard_errors import standard_errors
 
@@ -275,6 +276,54 @@ class PlackettLuceMixture(MixtureEstimator):
           .standard_errors(), .intervals(), .differences(), .log_worths, .shares
         """
         return bootstrap(self, X, n_replicates, **options)
+
+    def leaderboard(
+        self,
+        X: Any = None,
+        *,
+        scale: Literal["elo", "log"] = "elo",
+        interval: Literal["sandwich", "bootstrap"] = "sandwich",
+        anchor: Any = None,
+        against: Any = None,
+        without_noise: bool = False,
+        **options: Any,
+    ) -> Any:
+        """A table of ratings: of each component, and of the whole mixture if there are several (docs/leaderboards.md).
+
+        Parameters
+        ----------
+        X
+            The rankings of the fit. Without them there are no intervals, tiers, votes and win rates.
+        scale
+            "elo": 1000 + 400 / ln(10) times the log-worth; "log": log-worths. The average item has 1000, or 0.
+        interval
+            "sandwich", clustered by person where there are groups, or "bootstrap" (percentiles).
+        anchor
+            An item that has 1000 (or 0) in place of the average, or `{item: rating}`; intervals are of differences.
+        against
+            Another model: its ratings are `before`, and `change` is what has changed since.
+        without_noise
+            Leave out the component of noise (`noise=True`), and count the others as the whole.
+        **options
+            `sample_weight`, `unranked` and `client` as in `fit`; `n_replicates` and `random_state` of a bootstrap;
+            `table` as in `worths_frame`.
+
+        Returns
+        -------
+        table
+            The best item first in each component. `component` is a number or "all": the rating whose chance against
+            the average item is that of the mixture. `rank` is 1 + the number of items that are surely better, and
+            `rank_last` the number that are not surely worse, by 95 % intervals (`lower`, `upper`). A `tier` has the
+            best item that is left and all that cannot be told apart from it. `votes` are rankings that list the item.
+
+        Examples
+        --------
+        >>> battles = [["tea", "mate"]] * 30 + [["mate", "tea"]] * 10
+        >>> PlackettLuceMixture(1, alpha=0.0).fit(battles).leaderboard(table="dict")["rating"].round(1).tolist()
+        [1095.4, 904.6]
+        """
+        given: Any = {"anchor": anchor, "against": against, "without_noise": without_noise, **options}
+        return leaderboard(self, X, scale=scale, interval=interval, **given)
 
     def used_settings(self) -> dict[str, Any]:
         """The parameters as a fit uses them: as they are, or as the method sets them.

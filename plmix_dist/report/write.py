@@ -46,6 +46,7 @@ from plmix_dist.report.components import (
 )
 from plmix_dist.settings import shown
 from plmix_dist.store.access import write_whole
+from plmix_dist.uncertainty.leaderboard import board_cells
 from plmix_dist.uncertainty.results import StandardErrors
 
 if TYPE_CHECKING:
@@ -92,12 +93,13 @@ def write_report(
             rankings = model._rankings(X, unranked, covariates=membership_covariates)
             memberships = model._total(MEMBERSHIPS, rankings, place, model._ties)
         errors = _errors(model, X, standard_errors, unranked, place)
+        board = _board(model, X, unranked, place, wanted=errors is not None)
     if errors is not None and errors.mixture.log_worths.shape != mixture.log_worths.shape:
         raise SettingsError(
             f"standard errors of {errors.mixture.log_worths.shape} log-worths do not belong to this model, which has "
             f"{mixture.log_worths.shape}"
         )
-    page = _page_of(model, groups, title, errors, standard_errors is not False, memberships, table)
+    page = _page_of(model, groups, title, errors, standard_errors is not False, memberships, table, board)
     write_whole(target, page.encode())
     return target
 
@@ -118,6 +120,16 @@ def _errors(
             warnings.simplefilter("ignore", NotConvergedWarning)
         found: StandardErrors = model.standard_errors(rows, unranked=unranked, client=client)
     return found
+
+
+def _board(model: Any, rows: Any, unranked: Unranked | None, client: ClientLike, *, wanted: bool) -> list[list[str]]:
+    """The leaderboard of battles, as cells; empty for other rankings, and where standard errors were not computed."""
+    data = (getattr(model, "about_", None) or {}).get("data") or {}
+    if rows is None or not wanted or data.get("mean_listed") != 2 or not hasattr(model, "leaderboard"):
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # given with the standard errors, and in words on the page
+        return board_cells(model.leaderboard(rows, unranked=unranked, client=client, table="dict"))
 
 
 def _checked_target(path: str | os.PathLike[str]) -> Path:
@@ -152,6 +164,7 @@ def _page_of(
     of_draws: bool,
     memberships: MembershipSums | None,
     selection: history.SelectionTable | None,
+    board: list[list[str]],
 ) -> str:
     """The HTML of a report; intervals are those of the errors, or `of_draws` where there are some."""
     mixture, is_sampled = model._mixture(), hasattr(model, "diagnostics_")
@@ -188,6 +201,7 @@ def _page_of(
         is_sampled=is_sampled,
         memberships=memberships,
         selection=selection,
+        board=board,
         about=about,
         data=data,
         source=_last_part(data.get("source")),

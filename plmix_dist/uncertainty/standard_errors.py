@@ -146,7 +146,11 @@ def standard_errors(
     with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
         totals = information_totals(passes, fitted, joint=joint)
     # Halves of wins are not counts: the inverse information of an objective is not a variance.
-    kind = kind or KINDS[bool(totals.n_half)]
+    return errors_of(totals, fitted, kind or KINDS[bool(totals.n_half)])
+
+
+def errors_of(totals: InformationTotals, fitted: FittedPoint, kind: str) -> StandardErrors:
+    """Standard errors from the sums over all rows, with warnings of what they do not tell."""
     solved = solve(totals, fitted, kind)
     found = _unidentified(solved, fitted.mixture)
     shrinkage = np.concatenate([one.shrinkage for one in solved])[: fitted.mixture.log_worths.size]
