@@ -38,6 +38,7 @@ NAMES = (
     "ratings",
     "arena",
     "ties",
+    "noise",
     "mixed_lengths",
 )
 

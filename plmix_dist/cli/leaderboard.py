@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @plmix.command(
     epilog=examples(
-        "plmix leaderboard model --data battles",
-        "plmix leaderboard model --data battles --against last-month --format markdown",
+        "plmix leaderboard model --data ballots",
+        "plmix leaderboard model --scale log --format markdown",
     )
 )
 @click.argument("model", metavar="DIR", type=MODEL)

@@ -473,7 +473,8 @@ class MixtureEstimator(
     def _unfitted(cls, mixture: MixtureParams, settings: dict[str, Any]) -> Self:
         """An estimator with the saved settings that this version has, and the parameters of the mixture."""
         known = {name: settings[name] for name in cls._get_param_names() if name in settings}
-        model = cls(**(known | {"n_components": mixture.n_components}))
+        n_held = int(bool(known.get("noise")))
+        model = cls(**(known | {"n_components": mixture.n_components - n_held}))
         model._set_mixture(mixture)
         return model
 
@@ -566,7 +567,8 @@ class MixtureEstimator(
         mixture, coefficients = self._mixture(), self._coefficients
         n_shares = mixture.n_components - 1 if getattr(self, "shares", None) is None else 0
         n_per_component = 1 if coefficients is None else coefficients.shape[1]
-        return mixture.n_components * (mixture.n_items - 1) + n_shares * n_per_component
+        n_free = mixture.n_components - int(getattr(self, "noise", False))  # worths of noise are held
+        return n_free * (mixture.n_items - 1) + n_shares * n_per_component
 
     def _score(
         self,

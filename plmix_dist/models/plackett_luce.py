@@ -15,9 +15,12 @@ from plmix_dist.display.progress import shown_progress
 from plmix_dist.errors import DamagedStoreError, SettingsError, give_warnings
 from plmix_dist.fitting.fit import Fit, fit_mixture
 from plmix_dist.fitting.methods import FitSettings, with_method
+from plmix_dist.fitting.noise import evidence_request
 from plmix_dist.fitting.starts.settings import flat_start, is_start, start_of
 from plmix_dist.models.base import MixtureEstimator
+from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.memory import Residency, check_memory
+from plmix_dist.passes.request import ask
 from plmix_dist.rankings import Unranked
 from plmix_dist.settings import INITS, check_settings, numbers, refuse_start_fields, seed_of
 from plmix_dist.solvers import M_STEPS
@@ -72,6 +75,10 @@ class PlackettLuceMixture(MixtureEstimator):
         (the exact sum over all orders), "resample" (one order is drawn from the current fit in every pass), or "auto":
         half for rows that tie everything on offer, as battles do, and expand for all others. `Half(last="tie")` also
         counts tied last groups of longer rows. See docs/ties-and-groups.md.
+    noise
+        Whether to add one more component, in which all items have equal worths: people who choose at random, or whose
+        choices cannot be told from that. Its share is estimated, and it comes last: arrays have n_components + 1 rows
+        (docs/noise.md).
     method
         None, or "paper": EM-LSR as published (docs/paper.md). It sets alpha, em, m_step, accelerate, ties, n_init, and
         embedding and rank of a spectral start, where these have their defaults; another value is refused, but for
@@ -151,6 +158,7 @@ class PlackettLuceMixture(MixtureEstimator):
         shares: ArrayLike | None = None,
         unranked: Unranked | None = None,
         ties: str = "auto",
+        noise: bool = False,
         method: Literal["paper"] | None = None,
         tol: float = 1e-8,
         max_iter: int = 500,
@@ -169,6 +177,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self.shares = shares
         self.unranked = unranked
         self.ties = ties
+        self.noise = noise
         self.method = method
         self.tol = tol
         self.max_iter = max_iter
@@ -324,6 +333,41 @@ class PlackettLuceMixture(MixtureEstimator):
         """
         given: Any = {"anchor": anchor, "against": against, "without_noise": without_noise, **options}
         return leaderboard(self, X, scale=scale, interval=interval, **given)
+
+    def evidence_of_noise(
+        self,
+        X: Any,
+        *,
+        sample_weight: ArrayLike | None = None,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+    ) -> NDArray[np.float64]:
+        """(n_persons,): the log Bayes factor of noise against all other components, for each person, or each row.
+
+        Positive numbers say that the rankings of a person are more probable if every order is as probable as any
+        other. Such people are indistinguishable from random; people with flat tastes are, too.
+
+        Parameters
+        ----------
+        X, sample_weight, unranked, client
+            As in `fit`. Persons are groups of rows, in the order of the rows.
+
+        Examples
+        --------
+        >>> people = [plm.Ranking(((a,), (b,)), (), "absent", 1.0) for a, b in [(0, 1)] * 60 + [(0, 1), (1, 0)] * 5]
+        >>> block = plm.RankingBlock.from_rows(people, n_items=2, groups=[row // 10 for row in range(70)])
+        >>> model = PlackettLuceMixture(1, noise=True, random_state=0).fit(block)
+        >>> int(model.evidence_of_noise(block).argmax())
+        6
+        """
+        if not self.noise:
+            raise SettingsError("this model has no component of noise; fit it with noise=True")
+        mixture = self._mixture()
+        request = evidence_request(self._ties, mixture.log_worths, mixture.shares)
+        rankings = self._rankings(X, unranked, sample_weight)
+        with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
+            found: NDArray[np.float64] = ask(passes, request)
+        return found
 
     def used_settings(self) -> dict[str, Any]:
         """The parameters as a fit uses them: as they are, or as the method sets them.
@@ -487,6 +531,11 @@ class PlackettLuceMixture(MixtureEstimator):
         run = fitted.run
         shares = np.exp(run.point.log_shares)
         mixture, order = MixtureParams.ordered(run.point.log_worths, shares / shares.sum(), item_names)
+        if self.noise:  # it is last
+            last = len(order) - 1
+            back = np.append(np.flatnonzero(order != last), np.flatnonzero(order == last))
+            order = order[back]
+            mixture = MixtureParams(mixture.log_worths[back], mixture.shares[back], mixture.item_names)
         self._ghosts = run.point.ghosts[order]
         coefficients = fitted.share_coefficients
         self.share_coefficients_: NDArray[np.float64] | None = None

@@ -261,6 +261,8 @@ SETTINGS = (
             "a place are treated; auto is half for battles, expand for all other rows.", _FIT, page="ties-and-groups"),
     Setting("ties", word("auto", "expand", "marginal", "half", "half-last", because=_COMPARED), "auto", "How items "
             "that share a place are treated.", _SELECT, page="ties-and-groups"),
+    Setting("noise", flag, False, "Whether to add a component with equal worths, whose share is estimated.", _FIT,
+            page="noise"),
     Setting("tol", real(above=0), 1e-8, "Bound on gradient and change of the objective, divided by total weight.", _EM),
     Setting("max_iter", whole(1), 500, "The most iterations.", _EM),
     Setting("n_chains", whole(1), 4, "Number of chains.", _BAYES, "chains"),

@@ -38,6 +38,8 @@ class Layout:
     free_shares: bool  # whether shares were estimated; fixed shares are not parameters
     # Whether shares are among the results; they are not in the block of one component.
     shown_shares: bool = True
+    # How many of the last components have held worths, which are not parameters: that of noise.
+    n_held: int = 0
 
     @property
     def n_worths(self) -> int:
@@ -75,7 +77,13 @@ class Layout:
                 found[self.n_worths + k, k] = 1.0
         if shares:
             found[-self.n_components :, -1] = 1.0
-        return found
+        if not self.n_held:
+            return found
+        first = self.n_components - self.n_held
+        held = [*range(first * self.n_items, self.n_worths)]
+        held += [self.n_worths + k for k in range(first, self.n_components)] if self.ghosts else []
+        # In place of its constant, every worth of a held component, and its ghost.
+        return np.concatenate([np.delete(found, slice(first, n_worths), axis=1), np.eye(self.size)[:, held]], axis=1)
 
     def to_results(self, shares: Floats) -> Floats:
         """(n_results, size): derivatives of centred log-worths and of shares in the parameters."""
@@ -93,7 +101,7 @@ class Layout:
         information, gradient = np.zeros((self.size, self.size)), np.zeros(self.size)
         if not self.ghosts:
             return information, gradient
-        for k in range(self.n_components):
+        for k in range(self.n_components - self.n_held):
             items, ghost = np.arange(k * self.n_items, (k + 1) * self.n_items), self.n_worths + k
             beats, loses = probabilities_against_ghost(log_worths[k], float(ghosts[k]))
             second = 2 * alpha * beats * loses
@@ -111,7 +119,7 @@ class Layout:
         An item far from the ghost has hardly any curvature there (`prior`), but its score is plus or minus one.
         """
         products = np.zeros((self.size, self.size))
-        for k in range(self.n_components if self.ghosts else 0):
+        for k in range(self.n_components - self.n_held if self.ghosts else 0):
             items, ghost = np.arange(k * self.n_items, (k + 1) * self.n_items), self.n_worths + k
             squares = squared_prior_scores(log_worths[k], float(ghosts[k]), alpha)
             products[items, items] += squares

@@ -59,6 +59,7 @@ class FittedPoint(NamedTuple):
     alpha: float  # strength of the prior
     free_shares: bool  # whether shares were estimated
     ties: str  # how ties are treated
+    n_held: int = 0  # how many of the last components have held worths: that of noise
 
     @classmethod
     def of(cls, model: Any, what: str) -> FittedPoint:
@@ -80,7 +81,7 @@ class FittedPoint(NamedTuple):
                 f"{what} are not computed for shares that depend on membership_covariates; fit without these"
             )
         used = model.used_settings()
-        return cls(mixture, model._ghosts, float(used["alpha"]), model.shares is None, used["ties"])
+        return cls(mixture, model._ghosts, float(used["alpha"]), model.shares is None, used["ties"], int(used["noise"]))
 
     @property
     def has_free_shares(self) -> bool:
@@ -91,7 +92,7 @@ class FittedPoint(NamedTuple):
     def layout(self) -> Layout:
         """The order of all parameters."""
         n_components, n_items = self.mixture.log_worths.shape
-        return Layout(n_components, n_items, self.alpha > 0, self.has_free_shares)
+        return Layout(n_components, n_items, self.alpha > 0, self.has_free_shares, n_held=self.n_held)
 
 
 class _Solved(NamedTuple):
@@ -215,7 +216,14 @@ def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_So
     for k in range(mixture.n_components):
         place = slice(k * n_items, (k + 1) * n_items)
         one = _solve_block(
-            Layout(1, n_items, fitted.alpha > 0, free_shares=False, shown_shares=False),
+            Layout(
+                1,
+                n_items,
+                fitted.alpha > 0,
+                free_shares=False,
+                shown_shares=False,
+                n_held=int(k >= mixture.n_components - fitted.n_held),
+            ),
             (totals.observed[k], totals.products[k]),
             (totals.gradient[place], totals.known[place]),
             (mixture.log_worths[k : k + 1], fitted.ghosts[k : k + 1], mixture.shares[:0]),
@@ -274,7 +282,9 @@ def _solve_block(
 def _without_prior(layout: Layout, information: Floats, known: Floats) -> Floats:
     """Directions (layout.size, n) about which the rankings alone say nothing."""
     own = layout.of_data
-    plain = Layout(layout.n_components, layout.n_items, ghosts=False, free_shares=layout.free_shares)
+    plain = Layout(
+        layout.n_components, layout.n_items, ghosts=False, free_shares=layout.free_shares, n_held=layout.n_held
+    )
     found = invert(information[np.ix_(own, own)], plain.unfelt(), known[own]).singular
     whole = np.zeros((layout.size, found.shape[1]))
     whole[own] = found
