@@ -40,7 +40,7 @@ def auc(evidence: Any, kind: Any, one: int) -> float:
     return float((mine[:, None] > others).mean() + 0.5 * (mine[:, None] == others).mean())
 
 
-def run(tiny: bool = False) -> None:
+def run(tiny: bool = False) -> list[dict[str, Any]]:
     """Print and save one record per case."""
     records = []
     for n_components, spread, n_votes in CASES[:1] if tiny else CASES:
@@ -67,4 +67,4 @@ def run(tiny: bool = False) -> None:
         record |= dict(zip(names, np.mean(found, axis=0).tolist(), strict=True))
         print("  ".join(f"{name} {value:.4g}" for name, value in record.items()), flush=True)
         records.append(record)
-    save("noise", records)
+    return save("noise", records)

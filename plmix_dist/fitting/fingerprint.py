@@ -101,7 +101,7 @@ def data_record(rankings: Rankings, overview: Overview) -> dict[str, Any]:
     found = identifiability(ordered_lengths(sample), sample.n_items)
     return {
         "source": None if location is None else location.url,
-        "n_rankings": int(extent.rows),
+        "n_rankings": rankings.n_weighted,  # not the orders of those with ties
         "weight": float(extent.weight),
         "n_items": rankings.n_items,
         "mean_listed": float(extent.listed / extent.rows),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
+from plmix_dist.fitting.e_step import em_request
 from plmix_dist.fitting.em import Em, EmState, Run
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.methods import FitSettings
@@ -24,6 +25,7 @@ from plmix_dist.solvers import M_STEPS
 
 # Where the share of noise begins. It stays away from 0 and 1, where EM does not move it.
 _FIRST_SHARE = 0.05
+_GRAIN = 1e-9
 
 
 def check_noise(settings: FitSettings, *, covariates: bool) -> None:
@@ -53,10 +55,10 @@ def run_with_noise(
     journal: Journal = NO_JOURNAL,
 ) -> Run:
     """Continue a fit without noise, which ended at `before`, with one more component: equal worths, held, the last."""
-    algorithm, point = replace(em, noise=True), before.point
-    log_worths = np.concatenate([point.log_worths, np.zeros((1, point.log_worths.shape[1]))])
-    log_shares = np.append(point.log_shares + np.log1p(-_FIRST_SHARE), np.log(_FIRST_SHARE))
-    begin = algorithm.start(Point(log_worths, np.append(point.ghosts, 0.0), log_shares))
+    algorithm = replace(em, noise=True)
+    if not journal.stage("any-noise", partial(_has_noise, passes, em, before.point)):
+        return replace(before, point=_with_noise(before.point, 0.0), posterior_shares=None)
+    begin = algorithm.start(_with_noise(before.point, _FIRST_SHARE))
 
     def report(state: EmState) -> None:
         if progress is not None and state.history and state.error is None:
@@ -71,6 +73,21 @@ def run_with_noise(
     return replace(
         run, n_iterations=n_before + run.n_iterations, history=[*before.history, *later], events=before.events
     )
+
+
+def _with_noise(point: Point, share: float) -> Point:
+    """The point with one more component, of equal worths, which has this share."""
+    log_worths = np.concatenate([point.log_worths, np.zeros((1, point.log_worths.shape[1]))])
+    with np.errstate(divide="ignore"):
+        log_shares = np.append(point.log_shares + np.log1p(-share), np.log(share))
+    return Point(log_worths, np.append(point.ghosts, 0.0), log_shares)
+
+
+def _has_noise(passes: Passes, em: Em, point: Point) -> bool:
+    """Whether a first grain of noise raises the likelihood; if not, its share is zero, and EM would be slow to tell."""
+    (answer,) = passes.run([em_request(em.m_step, _with_noise(point, _GRAIN), None, em.alpha, part=em.part)])
+    summary, *_ = answer.get()
+    return bool(summary.shares[-1] > _GRAIN * summary.shares.sum())
 
 
 # The evidence: how much more probable a person's rankings are if each order is as probable as any other.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from plmix_dist.passes.rankings import Rankings
 
 ALL = "all"
-SCALES = {"elo": (1000.0, 400 / np.log(10)), "log": (0.0, 1.0)}
+_SCALES = {"elo": (1000.0, 400 / np.log(10)), "log": (0.0, 1.0)}
 _INTERVALS = ("sandwich", "bootstrap")
 _LEVEL = 0.95
 _FACTOR = float(ndtri((1 + _LEVEL) / 2))
@@ -106,7 +106,7 @@ def leaderboard(
     >>> board["item"].tolist(), board["rating"].round(1).tolist(), board["win_rate"].tolist()
     (['tea', 'mate'], [1095.4, 904.6], [0.75, 0.25])
     """
-    offset, factor = SCALES[one_of("scale", scale, tuple(SCALES))]
+    offset, factor = _SCALES[one_of("scale", scale, tuple(_SCALES))]
     one_of("interval", interval, _INTERVALS)
     mixture = model._mixture()
     shown = _shown(model, without_noise)

@@ -102,6 +102,20 @@ def test_noise__with_a_prior_two_components_and_saved(tmp_path: Any) -> None:
     assert_allclose([rated[name] for name in "0123"], 1000 + 400 / np.log(10) * np.log(chance / (1 - chance)))
 
 
+def test_noise__where_there_is_none_its_share_is_zero(tmp_path: Any) -> None:
+    rng = np.random.default_rng(5)
+    left = rng.integers(0, 4, (100, 20))
+    right = (left + rng.integers(1, 4, left.shape)) % 4
+    block = battles(left, right, (left < right) * 1.0, np.repeat(np.arange(100), 20))
+    plain, model = (PlackettLuceMixture(1, noise=noise, random_state=0).fit(block) for noise in (False, True))
+    assert model.shares_.tolist() == [1.0, 0.0]
+    assert model.log_worths_[0].tobytes() == plain.log_worths_[0].tobytes()
+    assert model.evidence_of_noise(block).max() < 0
+    assert model.score(block) == pytest.approx(plain.score(block), rel=1e-12)
+    model.save(tmp_path / "model")
+    assert PlackettLuceMixture.load(tmp_path / "model").shares_.tolist() == [1.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
