@@ -96,7 +96,7 @@ _PACKAGES = (
 def data_record(rankings: Rankings, overview: Overview) -> dict[str, Any]:
     """What a model was fitted to, as plain values."""
     extent, sample = overview.extent, overview.sample
-    by_person = not bool(sample.group_starts.all())
+    by_person = not sample.averaged and not bool(sample.group_starts.all())
     location = getattr(getattr(rankings.source, "store", None), "location", None)
     found = identifiability(ordered_lengths(sample), sample.n_items)
     return {

@@ -112,7 +112,8 @@ def _fit(
         overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
     warnings = [*journal.warnings, *_silent_rows(overview.extent)]
     warnings += weight_warnings(overview, rankings.n_rankings)
-    warnings += check_supported(overview.sample, settings.n_components, all_rows=overview.share == 1)
+    n_components = settings.n_components + settings.noise
+    warnings += check_supported(overview.sample, n_components, all_rows=overview.share == 1)
     if settings.alpha == 0:
         journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
     em = em_for(settings, overview.extent, rankings)

@@ -127,6 +127,29 @@ def test_half__bootstrap_agrees_with_sandwich() -> None:
     assert (errors.log_worths < 0.95 * plain.log_worths).all()  # a tie is more than half a coin
 
 
+def test_half__orders_of_a_ranking_are_not_rankings_of_a_person() -> None:
+    rng = np.random.default_rng(6)
+    left = rng.integers(0, 6, 600)
+    gap = np.where(np.arange(600) % 2, 3.0, -3.0) * np.sign(left - 2.5) + rng.logistic(size=600)
+    block = battles(left, (left + rng.integers(1, 6, 600)) % 6, np.where(np.abs(gap) < 1, 0.5, (gap > 0) * 1.0))
+    model = PlackettLuceMixture(2, random_state=0, tol=1e-3).fit(block.replace(weights=np.full(600, 3.0)))
+    data = model.about_["data"]
+    assert (data["by_person"], data["n_rankings"], data["weight"]) == (False, 600, 1800.0)
+    assert data["identifiability"]["generic"] == 1
+
+
+def test_half__with_covariates_of_rows() -> None:
+    rows = _mixed_rows(3, 200)
+    block, columns = RankingBlock.from_rows(rows, n_items=5), np.random.default_rng(0).normal(size=200)
+    model = PlackettLuceMixture(2, ties="half-last", random_state=0).fit(block, membership_covariates=columns)
+    assert model.share_coefficients_ is not None
+    logits = model.share_coefficients_[:, 0] + columns[:, None] * model.share_coefficients_[:, 1]
+    logits -= np.logaddexp.reduce(logits, axis=1)[:, None]
+    joint = np.array([_mean_log(row, model.log_worths_) for row in rows]) + logits
+    expected = block.row_weights @ np.logaddexp.reduce(joint, axis=1)
+    assert model.log_likelihood_ == pytest.approx(expected, rel=1e-12)
+
+
 def test_half__criteria_warn() -> None:
     block = battles([0, 1, 0, 1], [1, 0, 1, 0], [1, 1, 0.5, 0.5])
     model = PlackettLuceMixture(1).fit(block)
