@@ -172,3 +172,10 @@ def test_noise__golden_values() -> None:
         assert (evidence[kind == one][:, None] > evidence[kind == 0]).mean() == pytest.approx(made[name], abs=1e-6)
     sides = plm.metrics.one_sidedness(result.ravel(), block.groups)
     assert sides[kind == 2].min() > sides[kind != 2].max()
+
+
+def test_noise__is_named_in_the_summary() -> None:
+    block, _ = _people(3, 40)
+    words = str(PlackettLuceMixture(1, noise=True, random_state=0).fit(block).summary())
+    assert "component 1, noise, share" in words
+    assert "component 0, share" in words
