@@ -39,6 +39,7 @@ NAMES = (
     "ratings",
     "arena",
     "ties",
+    "noise",
     "mixed_lengths",
 )
 

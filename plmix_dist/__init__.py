@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from plmix_dist.models.selection import MixtureSelection
     from plmix_dist.models.spectral import SpectralPlackettLuce
     from plmix_dist.rankings import Ranking, RankingBlock
+    from plmix_dist.rankings.ties import Half
     from plmix_dist.store import RankingStore, open_store
     from plmix_dist.store.checkpoints import Checkpoint
     from plmix_dist.store.mixture import MixtureParams
     from plmix_dist.uncertainty.bootstrap import bootstrap
+    from plmix_dist.uncertainty.leaderboard import pair_weights
 
 __version__ = "0.1.0"
 
@@ -38,6 +40,7 @@ _HOME = {
     "BayesianPlackettLuceMixture": "plmix_dist.models.bayesian",
     "Spectral": "plmix_dist.fitting.starts.settings",
     "SpectralPlackettLuce": "plmix_dist.models.spectral",
+    "Half": "plmix_dist.rankings.ties",
     "KernelStart": "plmix_dist.fitting.starts.settings",
     "MixtureParams": "plmix_dist.store.mixture",
     "MixtureSelection": "plmix_dist.models.selection",
@@ -54,6 +57,7 @@ _HOME = {
     "ingest": "plmix_dist.datasets.ingest",
     "ingest_ratings": "plmix_dist.datasets.ratings.ingest",
     "open_store": "plmix_dist.store",
+    "pair_weights": "plmix_dist.uncertainty.leaderboard",
     "simulate": "plmix_dist.datasets.simulate",
     "split": "plmix_dist.datasets.split",
     "verify": "plmix_dist.datasets.inspect",
@@ -70,7 +74,9 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "KernelStart",
     "Moments",
     "Random",
+    "Half",
     "bootstrap",
+    "pair_weights",
     "example",
     "ingest",
     "ingest_ratings",

@@ -131,6 +131,10 @@ class PriorDecidesWarning(UserWarning):
     """A criterion chooses another number of components with the prior than without it."""
 
 
+class ObjectiveWarning(UserWarning):
+    """Ties count half, so a log-likelihood is an objective: criteria compare with those of the same ties alone."""
+
+
 class NoInformationWarning(UserWarning):
     """Some rankings tie everything that was on offer, so they say nothing about the worths."""
 

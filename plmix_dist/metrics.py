@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.stats import binom
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.prediction.calibration import Calibration, binned
-from plmix_dist.prediction.choices import table_of
+from plmix_dist.prediction.choices import item_numbers, table_of
 from plmix_dist.settings import numbers, shown, whole_number
 from plmix_dist.store.mixture import Floats, MixtureParams
 
@@ -311,3 +312,81 @@ def _centred(log_worths: ArrayLike) -> Floats:
     table = np.atleast_2d(np.asarray(log_worths, np.float64))
     centred: Floats = table - table.mean(axis=1, keepdims=True)
     return centred
+
+
+# Lists for people of several tastes, and people whose choices do not depend on what they are shown.
+
+
+def local_stability(model: Any, order: Any, *, table: str = "auto") -> Any:
+    """Whom a list passes over: for its first k items, the item outside that most people prefer to all of them.
+
+    A list is locally stable at k if no item outside its first k is preferred to all of these by more than 1 / k of the
+    people (Haghtalab, Procaccia, Shao, Wang & Yang 2026). Here people are those of the mixture: a member of component c
+    prefers item i to a set with probability worth_i / (worth_i + worths of the set).
+
+    Parameters
+    ----------
+    model
+        A fitted mixture.
+    order
+        Item names or numbers, best first, such as the items of a leaderboard; not all need be listed.
+    table
+        As in `worths_frame`.
+
+    Returns
+    -------
+    table
+        Columns `k`, `item` (the one that is passed over), `share` (of the people who prefer it to the first k) and
+        `ratio`, which is k times that: above 1 the list is not stable there.
+
+    Examples
+    --------
+    >>> worths = np.log([[8.0, 8.0, 1.0], [1.0, 1.0, 8.0]])
+    >>> model = plm.PlackettLuceMixture.from_arrays(worths, [0.6, 0.4], ["tea", "mate", "milk"])
+    >>> found = local_stability(model, ["tea", "mate"], table="dict")
+    >>> found["item"].tolist(), found["share"].round(3).tolist(), found["ratio"].round(2).tolist()
+    (['milk', 'milk'], [0.422, 0.355], [0.42, 0.71])
+    """
+    mixture = model._mixture()
+    listed = item_numbers("order", order, mixture.item_names)
+    worths = np.exp(mixture.log_worths - mixture.log_worths.max(axis=1, keepdims=True))
+    first: list[tuple[int, str, float]] = []
+    for k in range(1, min(len(listed), mixture.n_items - 1) + 1):
+        inside = worths[:, listed[:k]].sum(axis=1, keepdims=True)
+        shares = mixture.shares @ (worths / (worths + inside))
+        shares[listed[:k]] = -1.0
+        item = int(shares.argmax())
+        first.append((k, mixture.item_names[item], float(shares[item])))
+    numbers_of, items, found = (np.array(column) for column in zip(*first, strict=True))
+    return table_of({"k": numbers_of, "item": items, "share": found, "ratio": numbers_of * found}, table)
+
+
+def one_sidedness(left: ArrayLike, persons: ArrayLike) -> NDArray[np.float64]:
+    """(n_persons,): how one-sided the choices of each person are: -log10 of the p-value of as many on one side.
+
+    People who always take what stands left say nothing about the items. Where sides were shuffled, the number of left
+    choices of anyone else is binomial with probability 1/2; the p-value is two-sided.
+
+    Parameters
+    ----------
+    left : (n_choices,)
+        1 where the chosen item stood left, 0 where it stood right, 0.5 or NaN for ties, which are left out.
+    persons : (n_choices,)
+        Who chose. Persons come in the order of their labels, as `np.unique` has them.
+
+    Examples
+    --------
+    >>> one_sidedness([1] * 20 + [1, 0] * 10, ["ann"] * 20 + ["bob"] * 20).round(1).tolist()
+    [5.7, 0.0]
+    """
+    chosen, labels = np.asarray(left, np.float64), np.asarray(persons)
+    if chosen.shape != labels.shape or chosen.ndim != 1:
+        raise SettingsError(f"expected one side and one person per choice, but got {chosen.shape} and {labels.shape}")
+    _, person = np.unique(labels, return_inverse=True)
+    counted = (chosen == 0) | (chosen == 1)
+    size = int(person.max(initial=-1)) + 1
+    total = np.bincount(person[counted], minlength=size)
+    lefts = np.bincount(person[counted], chosen[counted], minlength=size)
+    fewer = np.minimum(lefts, total - lefts)
+    found: NDArray[np.float64] = np.maximum(0.0, -(np.log10(2.0) + binom.logcdf(fewer, total, 0.5) / np.log(10)))
+    return found

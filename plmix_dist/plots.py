@@ -24,6 +24,7 @@ __all__ = [
     "plot_comparison_graph",
     "plot_components",
     "plot_convergence",
+    "plot_leaderboard",
     "plot_membership_map",
     "plot_memberships",
     "plot_selection",
@@ -94,6 +95,46 @@ def plot_worths(
         else f"; {len(chosen)} of {mixture.n_items} items, {'best' if items is None else 'chosen'}"
     )
     axes.set_title(f"component {number}, share {100 * mixture.shares[number]:.1f} %{few}")
+    return axes
+
+
+def plot_leaderboard(board: Any, component: int | str = 0, *, most_items: int = 30, ax: Any = None) -> Any:
+    """Ratings of one component of a leaderboard, best item on top, with intervals where it has them.
+
+    Parameters
+    ----------
+    board
+        What `model.leaderboard(X)` gave.
+    component
+        A number from 0, or "all".
+    most_items
+        How many of the best items are drawn.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> battles = [["tea", "mate"]] * 3 + [["mate", "tea"]]
+    >>> board = plm.PlackettLuceMixture(1).fit(battles).leaderboard(battles)
+    >>> [text.get_text() for text in plot_leaderboard(board).get_yticklabels()]
+    ['tea', 'mate']
+    """
+    keys = [str(key) for key in np.asarray(board["component"])]
+    own = np.array([row for row, key in enumerate(keys) if key == str(component)], np.int64)
+    if not len(own):
+        raise SettingsError(f"this leaderboard has no component {component!r}, but {', '.join(dict.fromkeys(keys))}")
+    shown = own[: int(whole_number("most_items", most_items, at_least=1))]
+    column = {name: np.asarray(board[name])[shown] for name in dict.fromkeys(board)}
+    axes = _axes(ax, height=0.6 + 0.28 * len(shown))
+    places, colour = np.arange(len(shown)), "0.3" if component == "all" else component_colour(int(component))
+    if "lower" in column:
+        axes.hlines(places, column["lower"], column["upper"], color=colour, alpha=0.45, linewidth=3)
+    axes.plot(column["rating"], places, "o", color=colour)
+    axes.set_yticks(places, _names(tuple(map(str, column["item"])), places))
+    axes.invert_yaxis()
+    axes.set_xlabel("rating, with 95 % intervals" if "lower" in column else "rating")
+    few = "" if len(shown) == len(own) else f"; {len(shown)} of {len(own)} items"
+    axes.set_title(f"{'all components' if component == 'all' else f'component {component}'}{few}")
     return axes
 
 

@@ -196,3 +196,32 @@ def test_compare_models__refuses_other_items():
         metrics.compare_models(one, MixtureParams.of([[0.0, 1.0]], None, ["tea", "milk"]))
     with pytest.raises(SettingsError, match="second must be a fitted estimator"):
         metrics.compare_models(one, pl.PlackettLuceMixture(2))
+
+
+def test_local_stability__by_hand() -> None:
+    worths = np.array([[9.0, 3.0, 1.0, 1.0], [1.0, 1.0, 6.0, 2.0]])
+    model = pl.PlackettLuceMixture.from_arrays(np.log(worths), [0.75, 0.25], ["a", "b", "c", "d"])
+    found = pl.metrics.local_stability(model, ["a", "b", "c"], table="dict")
+    assert found["k"].tolist() == [1, 2, 3]
+    assert found["item"].tolist() == ["b", "c", "d"]
+    beside = [0.75 * 3 / 12 + 0.25 * 1 / 2, 0.75 * 1 / 13 + 0.25 * 6 / 8, 0.75 * 1 / 14 + 0.25 * 2 / 10]
+    np.testing.assert_allclose(found["share"], beside)
+    np.testing.assert_allclose(found["ratio"], np.multiply([1, 2, 3], beside))
+
+
+def test_local_stability__a_list_of_one_taste_alone_is_not_stable() -> None:
+    worths = np.array([[9.0, 9.0, 9.0, -9.0], [-9.0, -9.0, -9.0, 9.0]])
+    model = pl.PlackettLuceMixture.from_arrays(worths, [0.6, 0.4])
+    assert pl.metrics.local_stability(model, [0, 1, 2], table="dict")["ratio"][-1] > 1.19
+    assert pl.metrics.local_stability(model, [0, 3, 1], table="dict")["ratio"].max() < 1
+
+
+def test_one_sidedness__is_the_binomial_test() -> None:
+    from scipy.stats import binomtest
+
+    left = [1.0] * 9 + [0.0] + [1.0, 0.0, 0.5, 1.0]
+    found = pl.metrics.one_sidedness(left, [0] * 10 + [1] * 4)
+    assert found[0] == pytest.approx(-np.log10(binomtest(9, 10).pvalue))
+    assert found[1] == 0.0
+    with pytest.raises(SettingsError, match="one side and one person per choice"):
+        pl.metrics.one_sidedness([1.0], [1, 2])

@@ -59,6 +59,7 @@ def test_plots__draw_on_given_axes_and_return_them(model):
     calls = [
         (plots.plot_worths, model),
         (plots.plot_components, model),
+        (plots.plot_leaderboard, model.leaderboard()),
         (plots.plot_convergence, model),
         (plots.plot_selection, table),
         (plots.plot_memberships, probabilities),

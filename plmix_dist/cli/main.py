@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _HEADINGS = {
     "Data": ("example", "simulate", "ingest", "info", "verify", "split", "export"),
     "Fit": ("fit", "select", "bayes"),
-    "Use": ("report", "predict", "score"),
+    "Use": ("report", "leaderboard", "predict", "score"),
     "Jobs": ("run", "resume", "status"),
     "Cluster and installation": ("scheduler", "worker", "certificates", "doctor", "compile", "completion"),
 }

@@ -121,7 +121,8 @@ def _group(model: Any, number: int, k: int, sure: Sureness | None) -> _Group:
         columns["ESS"] = [_known(ess[item], "{:,.0f}") for item in best]
     worths = np.exp(logs - np.logaddexp.reduce(logs))
     columns["first"] = [f"{worths[item]:.2g}" for item in best]
-    return _Group(f"component {number}, share {share}", columns)
+    is_noise = getattr(model, "noise", False) and number == len(model.shares_) - 1
+    return _Group(f"component {number}{', noise' if is_noise else ''}, share {share}", columns)
 
 
 def _known(value: float, form: str) -> str:

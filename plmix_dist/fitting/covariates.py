@@ -34,7 +34,7 @@ from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.kernels.em_pass import memberships_at
 from plmix_dist.passes.request import Aggregation, Answer, Finish, Passes, Request, ask
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import with_person_shares
+from plmix_dist.rankings.groups import person_weights, with_person_shares
 from plmix_dist.solvers import MStep, Sums, Worths
 from plmix_dist.threads import single_thread
 
@@ -209,7 +209,7 @@ def _leaf_moments(number: int, block: RankingBlock, rough: _Units) -> Moments:
     columns = rough.of_block(block).covariates
     assert columns is not None
     starts = block.group_starts
-    weights = np.ones(int(starts.sum())) if block.groups is not None else block.row_weights
+    weights = person_weights(block)
     columns = columns[starts]
     weighted = weights[:, None] * columns
     with single_thread():

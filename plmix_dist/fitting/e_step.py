@@ -134,6 +134,12 @@ def component_step(
     return ComponentStep(step, safe, gradient, prior, time.perf_counter() - begun)
 
 
+def held_step(step: ComponentStep, worths: Worths) -> ComponentStep:
+    """The step of a component whose worths are held: it stays where it is, and the prior says nothing of it."""
+    nothing = np.zeros(len(worths.log_worths) + 1)
+    return ComponentStep(worths, worths, Gradient(nothing, nothing), 0.0, step.seconds)
+
+
 def _shortened(worths: Worths, step: Worths, alpha: float) -> Worths:
     """A step halved until its log-worths can be computed with; part of a safe step raises the objective too.
 

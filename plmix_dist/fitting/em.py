@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import FitError, NotIdentifiedError
 from plmix_dist.fitting.algorithm import Together, TogetherState, savable
-from plmix_dist.fitting.e_step import ComponentStep, Summary, em_request, timing_of
+from plmix_dist.fitting.e_step import ComponentStep, Summary, em_request, held_step, timing_of
 from plmix_dist.fitting.fixed_point import (
     GRADIENT,
     Evaluation,
@@ -109,6 +109,8 @@ class Em:
     stopping: Stopping = GRADIENT
     # The part of the rows that it is a fit to; None for all of them. `weight` and `n_rankings` are those of the part.
     part: RowPart | None = None
+    # Whether the last component is held at the worths that it has: that of noise. Its share is free.
+    noise: bool = False
 
     def start(self, point: Point, hessian: Hessian | None = None) -> EmState:
         """The state of a fit that begins at a point."""
@@ -144,6 +146,8 @@ class Em:
 
     def _step(self, state: EmState, answer: Answer, information: Answer | None = None) -> EmState:
         summary, *steps = answer.get()
+        if self.noise:
+            steps[-1] = held_step(steps[-1], state.iteration.point.components()[-1])
         if state.inner is not None:
             return self._inner_step(state, state.inner, summary, steps)
         timing = timing_of(answer, steps)
@@ -234,7 +238,7 @@ class Em:
             self.weight,
             self.accelerate,
             self.newton,
-            None if self.fixed_shares else has_collapsed,
+            None if self.fixed_shares or self.noise else has_collapsed,
             self.stopping,
         )
         iteration, record = advance(state.iteration, evaluation, rules)
@@ -242,7 +246,7 @@ class Em:
             self.refuse_divergence(state.iteration.point, evaluation.next)
         numbered = {"iteration": len(state.history) + 1, "start": self.number} | record
         state = state._replace(iteration=iteration, history=(*state.history, numbered))
-        if iteration.ended is None or self.fixed_shares or len(state.history) >= self.max_iter:
+        if iteration.ended is None or self.fixed_shares or self.noise or len(state.history) >= self.max_iter:
             return state
         best: Good | None = self._better(iteration.best, state.best)
         mended = mend_collapsed(iteration.best.point, state.events, len(state.history), (self.seed, self.number))

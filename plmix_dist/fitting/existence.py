@@ -184,6 +184,8 @@ def check_supported(sample: RankingBlock, n_components: int, *, all_rows: bool) 
         f"may give the same probabilities. Predictions are not affected, but do not read much into single components; "
         f"at most {found.generic} are known to be identifiable"
     )
+    if found.at_most_like == 2 and found.per_person == 1:
+        words += ". Rankings of three or more items, or three votes of each person, identify what single pairs cannot"
     return [NotIdentifiableWarning(words)]
 
 

@@ -96,17 +96,18 @@ _PACKAGES = (
 def data_record(rankings: Rankings, overview: Overview) -> dict[str, Any]:
     """What a model was fitted to, as plain values."""
     extent, sample = overview.extent, overview.sample
-    by_person = not bool(sample.group_starts.all())
+    by_person = not sample.averaged and not bool(sample.group_starts.all())
     location = getattr(getattr(rankings.source, "store", None), "location", None)
     found = identifiability(ordered_lengths(sample), sample.n_items)
     return {
         "source": None if location is None else location.url,
-        "n_rankings": int(extent.rows),
+        "n_rankings": rankings.n_weighted,  # not the orders of those with ties
         "weight": float(extent.weight),
         "n_items": rankings.n_items,
         "mean_listed": float(extent.listed / extent.rows),
         "n_top_k": int(extent.below),
         "n_tied_items": int(extent.tied),
+        **({"n_half": int(extent.half)} if extent.half else {}),
         "by_person": by_person,
         "unranked": _unranked(sample),
         "identifiability": {

@@ -28,6 +28,7 @@ from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
 from plmix_dist.fitting.fixed_point import STOPPINGS
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal, open_journal
 from plmix_dist.fitting.methods import FitSettings
+from plmix_dist.fitting.noise import check_noise, run_with_noise
 from plmix_dist.fitting.overview import Extent, Overview, take_overview, weight_warnings
 from plmix_dist.fitting.point import Point, collapse_warnings
 from plmix_dist.fitting.resampled import run_resampled
@@ -102,6 +103,7 @@ def _fit(
     progress: Callable[[dict[str, Any]], None] | None,
     journal: Journal,
 ) -> Fit:
+    check_noise(settings, covariates=rankings.covariates is not None)
     stages = Stages(stage_listener(progress))
     if journal.resumed_from is not None:
         with stages.stage("resume", checkpoint=journal.resumed_from):
@@ -110,7 +112,8 @@ def _fit(
         overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
     warnings = [*journal.warnings, *_silent_rows(overview.extent)]
     warnings += weight_warnings(overview, rankings.n_rankings)
-    warnings += check_supported(overview.sample, settings.n_components, all_rows=overview.share == 1)
+    n_components = settings.n_components + settings.noise
+    warnings += check_supported(overview.sample, n_components, all_rows=overview.share == 1)
     if settings.alpha == 0:
         journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
     em = em_for(settings, overview.extent, rankings)
@@ -146,6 +149,9 @@ def _fit(
     if rankings.covariates is not None:
         with counted_stage(stages, "covariates", passes):
             run, coefficients = run_with_covariates(passes, em, run, rankings.covariates, progress, journal)
+    if settings.noise:
+        with counted_stage(stages, "noise", passes):
+            run = run_with_noise(passes, em, run, progress, journal)
     began = {"stages": stages.records, "failed_starts": failed}
     warnings += _found_once(about.get("search"))
     warnings += _not_converged(run, em.m_step, settings.tol)

@@ -156,9 +156,9 @@ class _PartFits(NamedTuple):
 def cross_validate(task: Task, fits: Sequence[NumberFit], n_folds: int) -> FoldScores:
     """Held-out log-likelihoods by cross-validation over n_folds folds."""
     division = Division("folds", (1 / n_folds,) * n_folds, task.settings.seed)
-    folds = [RowPart(division, (fold,), task.extends) for fold in range(n_folds)]
+    folds = [RowPart(division, (fold,), task.extended_by) for fold in range(n_folds)]
     others = [
-        RowPart(division, tuple(other for other in range(n_folds) if other != fold), task.extends)
+        RowPart(division, tuple(other for other in range(n_folds) if other != fold), task.extended_by)
         for fold in range(n_folds)
     ]
     found = _fit_parts(task, fits, others, "folds", "outside fold")
@@ -178,7 +178,7 @@ def cross_validate(task: Task, fits: Sequence[NumberFit], n_folds: int) -> FoldS
 def paper_protocol(task: Task, fits: Sequence[NumberFit]) -> _PaperScores:
     """The protocol of Nguyen and Zhang (2023); its parts are those that `split` writes with the same seed."""
     division = Division("split", _PAPER_SHARES, task.settings.seed)
-    inference, validation, test = (RowPart(division, (part,), task.extends) for part in range(3))
+    inference, validation, test = (RowPart(division, (part,), task.extended_by) for part in range(3))
     found = _fit_parts(task, fits, [inference], "paper", "inference part, number")
     points = [point for (point,) in found.points.values()]
     with task.stages.stage("validation and test", passes=1):

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class FitSettings:
     """What a fit needs, by flat names; see PlackettLuceMixture, Spectral and KernelStart.
 
-    The last four are decided by a method: `rows` and `most_spread` of StartSettings, whether a search and fits to
-    samples come before the fit to all rows, and a name in `STOPPINGS`. Names and order are part of fingerprints.
+    Those from `start_rows` to `stopping` are decided by a method: `rows` and `most_spread` of StartSettings, whether a
+    search and fits to samples come before the fit to all rows, and a name in `STOPPINGS`. Names and order are part of
+    fingerprints.
     """
 
     n_components: int
@@ -51,6 +52,7 @@ class FitSettings:
     most_spread: float = MOST_SPREAD
     sample_fits: bool = True
     stopping: str = "gradient"
+    noise: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings of a wrong type or out of range."""

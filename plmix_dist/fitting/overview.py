@@ -41,6 +41,7 @@ class Extent(NamedTuple):
     below: int
     tied: int = 0
     silent: int = 0  # rows that carry no information
+    half: int = 0  # rankings with ties that count half
 
 
 @savable
@@ -138,6 +139,7 @@ def _leaf(number: int, block: RankingBlock, draw: _Draw) -> _Part:
         int(block.below.sum()),
         _n_tied(block),
         n_without_information(block),
+        block.n_half,
     )
     if not math.isfinite(extent.weight):
         raise NonFiniteError("the weights are not finite")

@@ -29,7 +29,7 @@ from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes
 from plmix_dist.rankings.identifiability import identifiability, ordered_lengths
 from plmix_dist.rankings.sampling import RowPart
-from plmix_dist.rankings.ties import TIES, extend_ties
+from plmix_dist.rankings.ties import TIES
 from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD
 from plmix_dist.store.checkpoints import Checkpoint
 
@@ -64,16 +64,16 @@ class Task:
     journal: Journal = NO_JOURNAL  # keeps what is finished, and the states of fits
 
     @property
-    def extends(self) -> bool:
-        """Whether rows with ties become linear extensions."""
-        return TIES[self.settings.ties].extends
+    def extended_by(self) -> str:
+        """The treatment by which rows with ties become linear extensions; "" if they do not."""
+        return self.settings.ties if TIES[self.settings.ties].extends else ""
 
     def em(self, n_components: int) -> Em:
         """EM on all rows."""
         settings = replace(self.settings, n_components=n_components)
         return replace(
             em_for(settings, self.overview.extent, self.rankings),
-            part=RowPart(extends=True) if self.extends else None,
+            part=RowPart(extended_by=self.extended_by) if self.extended_by else None,
         )
 
     def after_pass(self, stage: str) -> Callable[[Any], None]:
@@ -165,11 +165,12 @@ def _begun(
         overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
     data = data_record(rankings, overview)
     task = Task(passes, rankings, settings, overview, data, client, stages, after, journal)
-    if task.extends and overview.extent.tied:
+    if task.extended_by and overview.extent.tied:
+        extended = TIES[task.extended_by].extended
         overview = overview._replace(
             extent=overview.extent._replace(tied=0),
-            sample=extend_ties(overview.sample).block,
-            small_sample=extend_ties(overview.small_sample).block,
+            sample=extended(overview.sample).block,
+            small_sample=extended(overview.small_sample).block,
         )
         task = replace(task, overview=overview)
     if settings.alpha == 0:
@@ -330,7 +331,7 @@ def _add_criteria(task: Task, fitted: Sequence[NumberFit], rows: dict[int, Row])
     points = [one.fit.run.point for one in fitted if one.fit is not None]
     without = _without_prior(task, fitted)
     with task.stages.stage("criteria", passes=1):
-        part = RowPart(extends=task.extends)
+        part = RowPart(extended_by=task.extended_by)
         sums = totals(task.passes, [(point, part) for point in (*points, *without)])
     for place, (one, point) in enumerate(zip(fitted, points, strict=True)):
         row, total = rows[one.n_components], float(sums[place].weight)

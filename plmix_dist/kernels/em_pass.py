@@ -320,7 +320,7 @@ def em_statistics(
     >>> found.wins.tolist(), found.expected_wins.round(3).tolist()
     ([[1.0, 1.0, 0.0]], [[1.167, 0.25, 0.583]])
     """
-    if is_plain(block):
+    if is_plain(block) or (block.averaged and current.n_components == 1 and block.log_shares is None):
         return _row_statistics(block, current, frozen, with_rates=with_rates)
     block = unorder_last_ties(block)
     ties = TiedRows.of(block)
@@ -383,6 +383,6 @@ def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.fl
     block = unorder_last_ties(block)
     logs = component_logs(block, params)
     at = memberships(block, logs, params)
-    if block.groups is None:
-        return at.log_likelihoods, at.posteriors
+    if block.groups is None or block.averaged:
+        return at.log_likelihoods[at.person], at.by_row
     return conditional_log_likelihoods(block, logs, params), at.by_row

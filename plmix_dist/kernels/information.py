@@ -21,6 +21,7 @@ from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import memberships, padded_posteriors, row_logs
 from plmix_dist.kernels.prepared import Prepared, Room, Rows, Slots, Workspace, rows_of, run_over
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.groups import weights_within
 
 
 class Information(NamedTuple):
@@ -67,7 +68,7 @@ def information(block: RankingBlock, params: Prepared) -> Information:
     given = None if persons is None else persons.by_row
     posteriors, scores, complete = _choice_sums(block, params, given)
     if persons is not None:  # the score of a person is the sum of those of the rows
-        scores *= block.row_weights[:, None, None]
+        scores *= weights_within(block)[:, None, None]
         scores = np.add.reduceat(scores, np.flatnonzero(block.group_starts), axis=0)
         observed = _observed(scores, persons.posteriors, persons.weights, complete, params)
         return Information(observed, complete)

@@ -25,7 +25,7 @@ from plmix_dist.kernels.prepared import (
     run_over,
 )
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import person_of_row
+from plmix_dist.rankings.groups import person_of_row, person_weights, weights_within
 
 
 class Memberships(NamedTuple):
@@ -65,8 +65,8 @@ def memberships(block: RankingBlock, logs: NDArray[np.float64], params: Prepared
         person = np.arange(block.n_rankings)
     else:
         person = person_of_row(block)
-        added = np.add.reduceat(block.row_weights[:, None] * logs, np.flatnonzero(block.group_starts), axis=0)
-        joint, weights = added + _log_shares_by_person(block, params), np.ones(len(added))
+        added = np.add.reduceat(weights_within(block)[:, None] * logs, np.flatnonzero(block.group_starts), axis=0)
+        joint, weights = added + _log_shares_by_person(block, params), person_weights(block)
     log_likelihoods, posteriors = _normalised(joint)
     return Memberships(log_likelihoods, weights, posteriors, person)
 

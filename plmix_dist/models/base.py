@@ -16,7 +16,14 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from plmix_dist.datasets.given import as_rankings, first_difference
 from plmix_dist.display.notebook import NotebookView
 from plmix_dist.display.summary import Summary, Sureness, summary_of
-from plmix_dist.errors import DamagedStoreError, SettingsError, StoreNotFoundError, WeightWarning, give_warnings
+from plmix_dist.errors import (
+    DamagedStoreError,
+    ObjectiveWarning,
+    SettingsError,
+    StoreNotFoundError,
+    WeightWarning,
+    give_warnings,
+)
 from plmix_dist.fitting.overview import TO_COUNTS
 from plmix_dist.fitting.point import Point
 from plmix_dist.models.predictions import Predictions
@@ -128,6 +135,7 @@ class MixtureEstimator(
         """
         total = self._score(X, sample_weight, unranked, client, membership_covariates)
         self._check_weight(float(total.weight), sample_weight)
+        self._check_ties()
         return float(self._n_parameters() * np.log(total.weight) - 2 * total.log_likelihood)
 
     def aic(
@@ -151,6 +159,7 @@ class MixtureEstimator(
         """
         total = self._score(X, sample_weight, unranked, client, membership_covariates)
         self._check_weight(float(total.weight), sample_weight)
+        self._check_ties()
         return float(2 * (self._n_parameters() - total.log_likelihood))
 
     def sample(
@@ -478,7 +487,8 @@ class MixtureEstimator(
             check_settings(cls._TASK, known)
         except SettingsError as error:
             raise DamagedStoreError(f"the settings of the saved model were altered: {error}") from None
-        model = cls(**(known | {"n_components": mixture.n_components}))
+        n_held = int(bool(known.get("noise")))
+        model = cls(**(known | {"n_components": mixture.n_components - n_held}))
         model._set_mixture(mixture)
         return model
 
@@ -571,7 +581,8 @@ class MixtureEstimator(
         mixture, coefficients = self._mixture(), self._coefficients
         n_shares = mixture.n_components - 1 if getattr(self, "shares", None) is None else 0
         n_per_component = 1 if coefficients is None else coefficients.shape[1]
-        return mixture.n_components * (mixture.n_items - 1) + n_shares * n_per_component
+        n_free = mixture.n_components - int(getattr(self, "noise", False))  # worths of noise are held
+        return n_free * (mixture.n_items - 1) + n_shares * n_per_component
 
     def _score(
         self,
@@ -602,6 +613,16 @@ class MixtureEstimator(
         else:
             return
         give_warnings([WeightWarning(words)])
+
+    def _check_ties(self) -> None:
+        """A warning where a criterion is that of an objective."""
+        n_half = (getattr(self, "about_", {}).get("data") or {}).get("n_half", 0)
+        if n_half:
+            words = (
+                f"ties of {n_half:,} rankings count half, so this is a criterion of an objective, not of a likelihood: "
+                f"compare it with those of other fits with ties={self._ties!r} alone"
+            )
+            give_warnings([ObjectiveWarning(words)])
 
 
 def _is_weighted_otherwise(weight: float, data: Mapping[str, Any]) -> bool:

@@ -15,9 +15,12 @@ from plmix_dist.display.progress import shown_progress
 from plmix_dist.errors import DamagedStoreError, SettingsError, give_warnings
 from plmix_dist.fitting.fit import Fit, fit_mixture
 from plmix_dist.fitting.methods import FitSettings, with_method
+from plmix_dist.fitting.noise import evidence_request
 from plmix_dist.fitting.starts.settings import flat_start, is_start, start_of
 from plmix_dist.models.base import MixtureEstimator
+from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.memory import Residency, check_memory
+from plmix_dist.passes.request import ask
 from plmix_dist.rankings import Unranked
 from plmix_dist.settings import INITS, check_settings, numbers, refuse_start_fields, seed_of
 from plmix_dist.solvers import M_STEPS
@@ -25,6 +28,7 @@ from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.location import Location
 from plmix_dist.store.mixture import MixtureParams, mixture_json, mixture_of_json
 from plmix_dist.uncertainty.bootstrap import Bootstrap, bootstrap
+from plmix_dist.uncertainty.leaderboard import leaderboard
 from plmix_dist.uncertainty.results import StandardErrors
 from plmix_dist.uncertainty.standard_errors import standard_errors
 
@@ -66,9 +70,15 @@ class PlackettLuceMixture(MixtureEstimator):
         ranks below the listed ones) or "absent" (it was not on offer). Needed if a row is shorter than the number of
         items. A store knows it. The argument of `fit` goes first, and all other methods remember what the fit used.
     ties
-        How items that share a place are treated: "expand" (a ranking becomes its linear extensions, or 24 draws of
-        them), "marginal" (the exact sum over all orders), or "resample" (one order is drawn from the current fit in
-        every pass). See docs/ties-and-groups.md.
+        How items that share a place are treated: "half" (the mean of the log-likelihoods of all orders, so a tied pair
+        is half a win for each), "expand" (a ranking becomes its linear extensions, or 24 draws of them), "marginal"
+        (the exact sum over all orders), "resample" (one order is drawn from the current fit in every pass), or "auto":
+        half for rows that tie everything on offer, as battles do, and expand for all others. `Half(last="tie")` also
+        counts tied last groups of longer rows. See docs/ties-and-groups.md.
+    noise
+        Whether to add one more component, in which all items have equal worths: people who choose at random, or whose
+        choices cannot be told from that. Its share is estimated, and it comes last: arrays have n_components + 1 rows
+        (docs/noise.md).
     method
         None, or "paper": EM-LSR as published (docs/paper.md). It sets alpha, em, m_step, accelerate, ties, n_init, and
         embedding and rank of a spectral start, where these have their defaults; another value is refused, but for
@@ -147,7 +157,8 @@ class PlackettLuceMixture(MixtureEstimator):
         alpha: float = 1.0,
         shares: ArrayLike | None = None,
         unranked: Unranked | None = None,
-        ties: Literal["expand", "marginal", "resample"] = "expand",
+        ties: str = "auto",
+        noise: bool = False,
         method: Literal["paper"] | None = None,
         tol: float = 1e-8,
         max_iter: int = 500,
@@ -166,6 +177,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self.shares = shares
         self.unranked = unranked
         self.ties = ties
+        self.noise = noise
         self.method = method
         self.tol = tol
         self.max_iter = max_iter
@@ -238,7 +250,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self,
         X: Any,
         *,
-        kind: Literal["information", "sandwich"] = "information",
+        kind: Literal["information", "sandwich"] | None = None,
         sample_weight: ArrayLike | None = None,
         unranked: Unranked | None = None,
         client: ClientLike = None,
@@ -251,6 +263,7 @@ class PlackettLuceMixture(MixtureEstimator):
             The rankings of the fit, as in `fit`.
         kind
             "information", or "sandwich", which holds also if the model does not; with groups it is clustered by group.
+            None is "sandwich" where ties count half, else "information".
 
         Examples
         --------
@@ -273,6 +286,89 @@ class PlackettLuceMixture(MixtureEstimator):
           .standard_errors(), .intervals(), .differences(), .log_worths, .shares
         """
         return bootstrap(self, X, n_replicates, **options)
+
+    def leaderboard(
+        self,
+        X: Any = None,
+        *,
+        scale: Literal["elo", "log"] = "elo",
+        interval: Literal["sandwich", "bootstrap"] = "sandwich",
+        anchor: Any = None,
+        against: Any = None,
+        without_noise: bool = False,
+        **options: Any,
+    ) -> Any:
+        """A table of ratings: of each component, and of the whole mixture if there are several (docs/leaderboards.md).
+
+        Parameters
+        ----------
+        X
+            The rankings of the fit. Without them there are no intervals, tiers, votes and win rates.
+        scale
+            "elo": 1000 + 400 / ln(10) times the log-worth; "log": log-worths. The average item has 1000, or 0.
+        interval
+            "sandwich", clustered by person where there are groups, or "bootstrap" (percentiles).
+        anchor
+            An item that has 1000 (or 0) in place of the average, or `{item: rating}`; intervals are of differences.
+        against
+            Another model: its ratings are `before`, and `change` is what has changed since.
+        without_noise
+            Leave out the component of noise (`noise=True`), and count the others as the whole.
+        **options
+            `sample_weight`, `unranked` and `client` as in `fit`; `n_replicates` and `random_state` of a bootstrap;
+            `table` as in `worths_frame`.
+
+        Returns
+        -------
+        table
+            The best item first in each component. `component` is a number or "all": the rating whose chance against
+            the average item is that of the mixture. `rank` is 1 + the number of items that are surely better, and
+            `rank_last` the number that are not surely worse, by 95 % intervals (`lower`, `upper`). A `tier` has the
+            best item that is left and all that cannot be told apart from it. `votes` are rankings that list the item.
+
+        Examples
+        --------
+        >>> battles = [["tea", "mate"]] * 30 + [["mate", "tea"]] * 10
+        >>> PlackettLuceMixture(1, alpha=0.0).fit(battles).leaderboard(table="dict")["rating"].round(1).tolist()
+        [1095.4, 904.6]
+        """
+        given: Any = {"anchor": anchor, "against": against, "without_noise": without_noise, **options}
+        return leaderboard(self, X, scale=scale, interval=interval, **given)
+
+    def evidence_of_noise(
+        self,
+        X: Any,
+        *,
+        sample_weight: ArrayLike | None = None,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+    ) -> NDArray[np.float64]:
+        """(n_persons,): the log Bayes factor of noise against all other components, for each person, or each row.
+
+        Positive numbers say that the rankings of a person are more probable if every order is as probable as any
+        other. Such people are indistinguishable from random; people with flat tastes are, too.
+
+        Parameters
+        ----------
+        X, sample_weight, unranked, client
+            As in `fit`. Persons are groups of rows, in the order of the rows.
+
+        Examples
+        --------
+        >>> people = [plm.Ranking(((a,), (b,)), (), "absent", 1.0) for a, b in [(0, 1)] * 60 + [(0, 1), (1, 0)] * 5]
+        >>> block = plm.RankingBlock.from_rows(people, n_items=2, groups=[row // 10 for row in range(70)])
+        >>> model = PlackettLuceMixture(1, noise=True, random_state=0).fit(block)
+        >>> int(model.evidence_of_noise(block).argmax())
+        6
+        """
+        if not self.noise:
+            raise SettingsError("this model has no component of noise; fit it with noise=True")
+        mixture = self._mixture()
+        request = evidence_request(self._ties, mixture.log_worths, mixture.shares)
+        rankings = self._rankings(X, unranked, sample_weight)
+        with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
+            found: NDArray[np.float64] = ask(passes, request)
+        return found
 
     def used_settings(self) -> dict[str, Any]:
         """The parameters as a fit uses them: as they are, or as the method sets them.
@@ -436,6 +532,11 @@ class PlackettLuceMixture(MixtureEstimator):
         run = fitted.run
         shares = np.exp(run.point.log_shares)
         mixture, order = MixtureParams.ordered(run.point.log_worths, shares / shares.sum(), item_names)
+        if self.noise:  # it is last
+            last = len(order) - 1
+            back = np.append(np.flatnonzero(order != last), np.flatnonzero(order == last))
+            order = order[back]
+            mixture = MixtureParams(mixture.log_worths[back], mixture.shares[back], mixture.item_names)
         self._ghosts = run.point.ghosts[order]
         coefficients = fitted.share_coefficients
         self.share_coefficients_: NDArray[np.float64] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from plmix_dist.prediction.choices import (
 )
 from plmix_dist.prediction.most_probable import MOST_STEPS, MostProbable, most_probable
 from plmix_dist.rankings import Unranked
+from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import whole_number
 from plmix_dist.store.mixture import Floats, MixtureParams
 
@@ -494,7 +496,7 @@ class Predictions:
     @property
     def _ties(self) -> str:
         """How ties are treated: as in the settings, or else as in PlackettLuceMixture."""
-        return str(getattr(self, "ties", "expand"))
+        return str(getattr(self, "ties", "auto"))
 
     def _rankings(
         self,
@@ -502,19 +504,21 @@ class Predictions:
         unranked: Unranked | None,
         sample_weight: ArrayLike | None = None,
         *,
-        ties: str = "marginal",
+        ties: str | None = None,
         covariates: ArrayLike | None = None,
     ) -> Rankings:
-        """The rankings; row functions treat ties themselves, so that results are per ranking."""
-        return as_rankings(
+        """The rankings; row functions treat ties themselves (None), so that results are per ranking."""
+        found = as_rankings(
             X,
             unranked=unranked,
             default_unranked=getattr(self, "unranked_", None),
             sample_weight=sample_weight,
             item_names=self._mixture().item_names,
-            ties=ties,
             covariates=covariates,
         )
+        if isinstance(X, Rankings):
+            return found
+        return replace(found, ties=TIES[self._ties].for_later if ties is None else TIES[ties])
 
     def _of_persons(self, function: RowFunction, rankings: Rankings) -> RowFunction:
         """A row function with each person's own shares, if shares depend on covariates."""

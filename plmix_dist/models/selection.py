@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from numpy.typing import ArrayLike
@@ -23,6 +24,7 @@ from plmix_dist.passes.memory import check_memory
 from plmix_dist.plots import plot_selection
 from plmix_dist.prediction.choices import table_of
 from plmix_dist.rankings import Unranked
+from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import check_settings, seed_of, settings_of, shown
 from plmix_dist.store.checkpoints import Checkpoint
 
@@ -134,6 +136,7 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         settings = template.set_params(n_components=numbers[0], random_state=seed_of(seed))._settings()
         with shown_progress(self.progress, settings.tol, settings.max_iter) as progress, client_of(client) as chosen:
             rankings = template._rankings_to_fit(X, unranked, chosen, n_items=n_items, sample_weight=sample_weight)
+            rankings = replace(rankings, ties=TIES[template.ties].for_later)
             check_memory(rankings.n_items, sum(numbers), settings.n_init)
             stages = Stages(stage_listener(progress))
             found = select_mixture(

@@ -128,7 +128,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         stages = Stages()
         with client_of(client) as chosen:
             rankings = self._rankings_to_fit(
-                X, unranked, chosen, n_items=n_items, sample_weight=sample_weight, ties="expand"
+                X, unranked, chosen, n_items=n_items, sample_weight=sample_weight, ties="auto"
             )
             check_memory(rankings.n_items, settings.n_components)
             with passes_over(rankings, chosen, self.residency) as passes:

@@ -13,7 +13,7 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.passes.leaves import BlockLeaves, LazyRows, LeafSource, Leaves
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.checks import LARGEST_WEIGHT, SMALLEST_TOTAL
-from plmix_dist.rankings.ties import MARGINAL, TieTreatment, unorder_last_ties
+from plmix_dist.rankings.ties import MARGINAL, TieTreatment
 from plmix_dist.settings import numbers
 
 # The user's covariates of persons, checked.
@@ -119,7 +119,7 @@ class _UsableLeaves:
             block = block.replace(weights=weights)
             if (weights == 0).any():
                 block = block.take(np.flatnonzero(weights))
-        return self.ties.on_reading(unorder_last_ties(block))
+        return self.ties.on_reading(block)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Rankings:
         as_stored = self.source.decoded_bytes
         if not as_stored or not self.ties.extends or "tied" not in getattr(self.source, "columns", ()):
             return as_stored
-        leaf = unorder_last_ties(next(iter(self.source.iter_leaves(0, 1, labels=False))))
+        leaf = next(iter(self.source.iter_leaves(0, 1, labels=False)))
         return as_stored * self.ties.on_reading(leaf).nbytes / leaf.nbytes
 
     @property

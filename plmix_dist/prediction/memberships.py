@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.tree import leaf_ranges
 from plmix_dist.prediction.posteriors import check_columns, probabilities_of, with_own_shares
 from plmix_dist.rankings.columns import joined_labels
+from plmix_dist.rankings.ties import TIES
 from plmix_dist.store import (
     Location,
     MembershipPlan,
@@ -61,7 +62,7 @@ def write_predictions(
     overwrite: bool = False,
     client: ClientLike = None,
     executor: Executor | None = None,
-    ties: str = "expand",
+    ties: str = "auto",
     progress: Callable[[int, int], None] | None = None,
     share_coefficients: NDArray[np.float64] | None = None,
     membership_covariates: ArrayLike | None = None,
@@ -116,6 +117,7 @@ def _membership_job(
     """The memberships that `write_predictions` computes, from its arguments."""
     opened = store if isinstance(store, RankingStore) else open_store(store)
     rankings = as_rankings(opened, item_names=mixture.item_names, covariates=membership_covariates)
+    rankings = replace(rankings, ties=TIES[ties].for_later)
     coefficients = check_columns(share_coefficients, rankings.covariates)
     function = probabilities_of(mixture, ties)
     if coefficients is not None:
@@ -169,7 +171,7 @@ def write_membership_table(
     overwrite: bool = False,
     client: ClientLike = None,
     executor: Executor | None = None,
-    ties: str = "expand",
+    ties: str = "auto",
     progress: Callable[[int, int], None] | None = None,
     share_coefficients: NDArray[np.float64] | None = None,
     membership_covariates: ArrayLike | None = None,

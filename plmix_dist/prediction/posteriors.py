@@ -20,7 +20,7 @@ from plmix_dist.prediction.given_rows import RowPlaces
 from plmix_dist.prediction.most_probable import MOST_STEPS, most_probable
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import membership_weight, with_person_shares
-from plmix_dist.rankings.ties import TIES, extend_ties
+from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import shown
 from plmix_dist.store.mixture import Floats, MixtureParams
 
@@ -71,7 +71,7 @@ def posteriors_by_ranking(ties: str, block: RankingBlock, params: Prepared) -> t
     """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row, its ties treated."""
     if not TIES[ties].extends or not block.has_ties:
         return row_posteriors(block, params)
-    extended = extend_ties(block)
+    extended = TIES[ties].extended(block)
     logs, posteriors = row_posteriors(extended.block, params)
     return extended.mean_by_row(logs), extended.mean_by_row(posteriors)
 

@@ -78,6 +78,11 @@ class RankingBlock:
         Columns of the person who gave each ranking, on which shares depend. They are not stored.
     log_shares : (n_rankings, n_components) or None
         The person's own log-shares, made from covariates during a pass; None if all persons have the mixture's.
+    averaged
+        True if groups are the orders of one ranking each, whose ties count half: log-likelihoods of a group are
+        averaged by weight, and it stands for as many persons as its weights sum to.
+    n_half
+        How many rankings with ties that count half were made into rows here; a part of the rows has 0.
 
     Examples
     --------
@@ -99,6 +104,8 @@ class RankingBlock:
     groups: Labels | None = None
     covariates: NDArray[np.float64] | None = None
     log_shares: NDArray[np.float64] | None = None
+    averaged: bool = False
+    n_half: int = 0
 
     def __post_init__(self) -> None:
         # Kernels take integers of Python, not of NumPy.
@@ -246,12 +253,12 @@ class RankingBlock:
     def _select(self, rows: slice | NDArray[np.integer], listed: slice | NDArray[np.integer]) -> RankingBlock:
         """Take rows from the row columns and entries from the item columns."""
         columns = self.__getstate__()
-        n_items = columns.pop("n_items")
+        n_items, averaged, _ = (columns.pop(name) for name in ("n_items", "averaged", "n_half"))
         taken: dict[str, Any] = {
             name: None if column is None else column[listed if name in ("items", "tied") else rows]
             for name, column in columns.items()
         }
-        return RankingBlock(n_items=n_items, **taken)
+        return RankingBlock(n_items=n_items, averaged=averaged, **taken)
 
     def replace(self, **changes: Any) -> RankingBlock:
         """A block with some columns replaced.
@@ -453,7 +460,8 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
         lengths = [len(block.items) if per_item else block.n_rankings for block in blocks]
         return np.concatenate([filled(column, n, default) for column, n in zip(columns, lengths, strict=True)])
 
-    for name in ("ids", "groups"):
+    averaged = any(block.averaged for block in blocks)
+    for name in ("ids",) if averaged else ("ids", "groups"):
         present = {getattr(block, name) is not None for block in blocks if block.n_rankings}
         if len(present) > 1:
             raise RankingError(f"some blocks have {name} and some do not: they cannot be joined")
@@ -466,7 +474,10 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
         tied=joined("tied", False, per_item=True),
         weights=joined("weights", 1.0),
         ids=joined_labels([block.ids for block in blocks if block.n_rankings]),
-        groups=joined_labels([block.groups for block in blocks if block.n_rankings]),
+        groups=np.cumsum(np.concatenate([block.group_starts for block in blocks]))
+        if averaged
+        else joined_labels([block.groups for block in blocks if block.n_rankings]),
         covariates=joined("covariates"),
         log_shares=joined("log_shares"),
+        averaged=averaged,
     )

@@ -320,7 +320,10 @@ def n_without_information(block: RankingBlock) -> int:
 
 def without_information(count: int, n_rankings: int) -> str:
     """How many rankings say nothing, in words."""
-    return f"{count:,} of {n_rankings:,} rankings carry no information: they tie all items that were on offer"
+    return (
+        f"{count:,} of {n_rankings:,} rankings tie all items that were on offer: they carry no information unless ties "
+        'count half (ties="auto" or "half")'
+    )
 
 
 # Are items numbered from 0? An item 0 that no row lists is asked about, not invented.

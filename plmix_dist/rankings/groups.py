@@ -52,7 +52,7 @@ def membership_weight(block: RankingBlock) -> float:
     >>> membership_weight(block), membership_weight(block.replace(groups=np.array([7, 7, 8])))
     (4.0, 2.0)
     """
-    if block.groups is None:
+    if block.groups is None or block.averaged:
         return block.total_weight
     return float(np.count_nonzero(block.group_starts))
 
@@ -82,6 +82,32 @@ def person_of_row(block: RankingBlock) -> NDArray[np.int64]:
     """
     person: NDArray[np.int64] = np.cumsum(block.group_starts) - 1
     return person
+
+
+def person_weights(block: RankingBlock) -> NDArray[np.float64]:
+    """(n_persons,): how many persons each person of a block stands for.
+
+    Examples
+    --------
+    >>> from plmix_dist.rankings.block import RankingBlock
+    >>> block = RankingBlock.from_array([[0, 1], [1, 0], [0, 1]], weights=[2, 2, 1]).replace(groups=np.array([7, 7, 8]))
+    >>> person_weights(block).tolist(), person_weights(block.replace(averaged=True)).tolist()
+    ([1.0, 1.0], [4.0, 1.0])
+    """
+    if block.groups is None:
+        return block.row_weights
+    starts = np.flatnonzero(block.group_starts)
+    if not block.averaged:
+        return np.ones(len(starts))
+    sums: NDArray[np.float64] = np.add.reduceat(block.row_weights, starts)
+    return sums
+
+
+def weights_within(block: RankingBlock) -> NDArray[np.float64]:
+    """(n_rankings,): how often its person gave each row; orders of one ranking have shares of it."""
+    if not block.averaged:
+        return block.row_weights
+    return block.row_weights / person_weights(block)[person_of_row(block)]
 
 
 # Shares of a person: a multinomial logit on columns of the person.

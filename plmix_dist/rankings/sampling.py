@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plmix_dist.rankings.ties import extend_ties
+from plmix_dist.rankings.ties import TIES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -127,8 +127,8 @@ class RowPart(NamedTuple):
 
     division: Division | None = None  # How rows are divided; None for all rows
     numbers: tuple[int, ...] = ()  # The parts of the division that are taken together
-    # Whether rows with ties become linear extensions. All extensions of a row are in the same part
-    extends: bool = False
+    # The name of a treatment by which rows with ties become linear extensions; all of a row are in the same part
+    extended_by: str = ""
 
 
 def rows_of_part(part: RowPart | None, leaf: int, block: RankingBlock) -> RankingBlock:
@@ -178,7 +178,7 @@ class _LastLeaf(threading.local):
             block = block.take(chosen)
             if weighted:
                 block = block.replace(weights=weights[chosen])
-        return extend_ties(block).block if part.extends and block.has_ties else block
+        return TIES[part.extended_by].extended(block).block if part.extended_by and block.has_ties else block
 
 
 _LAST = _LastLeaf()

@@ -1,4 +1,4 @@
-"""Ties in last place: items that share the last place of everything on offer are unordered, not tied."""
+"""Ties: what items that share a place mean. In last place of everything on offer they are unordered, or count half."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from plmix_dist.settings import one_of
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.rankings.block import RankingBlock
 
 
-def unorder_last_ties(block: RankingBlock) -> RankingBlock:
+def unorder_last_ties(block: RankingBlock, kept: NDArray[np.bool_] | bool = False) -> RankingBlock:
     """Turn a tied last group into items that were on offer but not ordered.
 
-    This applies to rows that list everything on offer. All other ties stay ties.
+    This applies to rows that list everything on offer, but for `kept` ones (n_rankings,). All other ties stay ties.
 
     Examples
     --------
@@ -33,7 +35,7 @@ def unorder_last_ties(block: RankingBlock) -> RankingBlock:
     group_start = np.maximum.reduceat(np.where(block.tied, -1, entries), block.offsets[:-1])
     group_size = block.offsets[1:] - group_start
     whole_offer = (block.n_ordered == block.n_listed) & ~block.below
-    changes = whole_offer & (group_size > 1)
+    changes = whole_offer & (group_size > 1) & ~np.asarray(kept)
     n_ordered = np.where(changes, group_start - block.offsets[:-1], block.n_ordered)
     unordered = np.repeat(changes, block.n_listed) & (entries >= np.repeat(group_start, block.n_listed))
     tied = block.tied & ~unordered
@@ -64,8 +66,20 @@ class _Extended(NamedTuple):
         return means
 
 
-def extend_ties(block: RankingBlock) -> _Extended:
+def _is_one_tie(block: RankingBlock) -> NDArray[np.bool_]:
+    """(n_rankings,): rows that tie everything on offer, as a drawn battle does."""
+    assert block.tied is not None
+    n_tied = np.add.reduceat(block.tied, block.offsets[:-1], dtype=np.int64)
+    whole: NDArray[np.bool_] = (n_tied > 0) & (n_tied + 1 == block.n_listed) & ~block.below
+    return whole
+
+
+def extend_ties(block: RankingBlock, half: str = "") -> _Extended:
     """All linear extensions of each row, or 24 draws of them.
+
+    `half` says which ties count half: none, those of "battles" (rows that tie everything on offer), those of all
+    "rows", or also ties in "last" place. The extensions of such a row share one membership: they are a group, or in
+    the group of their person, and a group's log-likelihood is the mean over them.
 
     Examples
     --------
@@ -75,9 +89,16 @@ def extend_ties(block: RankingBlock) -> _Extended:
     >>> extended.block.to_array().tolist(), extended.block.weights.tolist(), extended.row.tolist()
     ([[2, 0, 1, 3], [2, 1, 0, 3]], [0.5, 0.5], [0, 0])
     """
-    block = unorder_last_ties(block)
+    if block.tied is not None and block.n_rankings and half:
+        one_tie = _is_one_tie(block)
+        block = unorder_last_ties(block, kept=one_tie | (half == "last"))
+    else:
+        block = unorder_last_ties(block)
     if block.tied is None or not block.n_rankings:
         return _Extended(block.replace(tied=None), np.arange(block.n_rankings))
+    halved = np.zeros(block.n_rankings, np.bool_)
+    if half:
+        halved = one_tie if half == "battles" else np.logical_or.reduceat(block.tied, block.offsets[:-1])
     places = _places_of(block)
     n_copies = np.minimum(places.n_extensions, MOST_EXTENSIONS).astype(np.int64)
     row = np.repeat(np.arange(block.n_rankings), n_copies)
@@ -97,7 +118,11 @@ def extend_ties(block: RankingBlock) -> _Extended:
         _listed_keys(places, original, moves - first[moves], copy[owner]),
     )
     items[moves] = copies.items[moves[np.lexsort((keys, first[moves]))]]
-    return _Extended(copies.replace(items=items, tied=None, weights=weights), row)
+    extended = copies.replace(items=items, tied=None, weights=weights, n_half=int(halved.sum()))
+    if halved.any() and block.groups is None:
+        begins = ~halved[row] | (np.diff(row, prepend=-1) > 0)
+        extended = extended.replace(groups=np.cumsum(begins), averaged=True)
+    return _Extended(extended, row)
 
 
 class _Places(NamedTuple):
@@ -185,13 +210,45 @@ class TieTreatment:
     # them
     extends: bool
     redraws: bool  # Whether every pass draws one linear extension per row from the current fit
+    half: str = ""  # Which ties count half, as in `extend_ties`
+    keeps: bool = False  # Whether ties stay as they are, for what treats them later
 
     def on_reading(self, block: RankingBlock) -> RankingBlock:
         """What a block becomes when it is read."""
-        return extend_ties(block).block if self.extends else block
+        if self.keeps:
+            return block
+        return self.extended(block).block if self.extends else unorder_last_ties(block)
+
+    def extended(self, block: RankingBlock) -> _Extended:
+        """The linear extensions of each row."""
+        return extend_ties(block, self.half)
+
+    @property
+    def for_later(self) -> TieTreatment:
+        """How rows are read whose ties are treated row by row: a tie that counts half must not be unordered."""
+        return _KEPT if self.half else MARGINAL
 
 
 _EXPAND = TieTreatment("expand", extends=True, redraws=False)
 MARGINAL = TieTreatment("marginal", extends=False, redraws=False)
 _RESAMPLE = TieTreatment("resample", extends=False, redraws=True)
-TIES = {treatment.name: treatment for treatment in (_EXPAND, MARGINAL, _RESAMPLE)}
+_AUTO = TieTreatment("auto", extends=True, redraws=False, half="battles")
+_HALF = TieTreatment("half", extends=True, redraws=False, half="rows")
+_HALF_LAST = TieTreatment("half-last", extends=True, redraws=False, half="last")
+_KEPT = TieTreatment("kept", extends=False, redraws=False, keeps=True)
+TIES = {one.name: one for one in (_AUTO, _EXPAND, MARGINAL, _RESAMPLE, _HALF, _HALF_LAST)}
+
+
+def Half(last: str = "unordered") -> str:  # noqa: N802 - a value of `ties`, as Davidson and Spectral are values
+    """The value of `ties` by which ties count half, as the word that the command line has for it.
+
+    A row with ties counts as the mean of the log-likelihoods of its orders, with one membership; so a tied pair is half
+    a win for each. `last` says what a tied last group of a longer row means: "unordered" (nothing, as on ballots),
+    or "tie". A row that is one tied group always counts. See docs/ties-and-groups.md.
+
+    Examples
+    --------
+    >>> plm.Half(), plm.Half(last="tie")
+    ('half', 'half-last')
+    """
+    return {"unordered": _HALF.name, "tie": _HALF_LAST.name}[one_of("last", last, ("unordered", "tie"))]

@@ -46,6 +46,7 @@ from plmix_dist.report.components import (
 )
 from plmix_dist.settings import shown
 from plmix_dist.store.access import write_whole
+from plmix_dist.uncertainty.leaderboard import board_cells
 from plmix_dist.uncertainty.results import StandardErrors
 
 if TYPE_CHECKING:
@@ -101,12 +102,13 @@ def write_report(
             memberships = model._total(MEMBERSHIPS, rankings, place, model._ties)
             model._check_weight(float(memberships.weight.sum()), given.sample_weight)
         errors = _errors(model, given, standard_errors, place)
+        board = _board(model, given, place, wanted=errors is not None)
     if errors is not None and errors.mixture.log_worths.shape != mixture.log_worths.shape:
         raise SettingsError(
             f"standard errors of {errors.mixture.log_worths.shape} log-worths do not belong to this model, which has "
             f"{mixture.log_worths.shape}"
         )
-    page = _page_of(model, groups, title, errors, standard_errors is not False, memberships, table)
+    page = _page_of(model, groups, title, errors, standard_errors is not False, memberships, table, board)
     write_whole(target, page.encode())
     return target
 
@@ -130,6 +132,17 @@ def _errors(
             given.rows, sample_weight=weight, unranked=unranked, client=client
         )
     return found
+
+
+def _board(model: Any, given: GivenRankings, client: ClientLike, *, wanted: bool) -> list[list[str]]:
+    """The leaderboard of battles, as cells; empty for other rankings, and where standard errors were not computed."""
+    data = (getattr(model, "about_", None) or {}).get("data") or {}
+    if given.rows is None or not wanted or data.get("mean_listed") != 2 or not hasattr(model, "leaderboard"):
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # given with the standard errors, and in words on the page
+        how = {"sample_weight": given.sample_weight, "unranked": given.unranked, "client": client}
+        return board_cells(model.leaderboard(given.rows, table="dict", **how))
 
 
 def _checked_target(path: str | os.PathLike[str]) -> Path:
@@ -164,6 +177,7 @@ def _page_of(
     of_draws: bool,
     memberships: MembershipSums | None,
     selection: history.SelectionTable | None,
+    board: list[list[str]],
 ) -> str:
     """The HTML of a report; intervals are those of the errors, or `of_draws` where there are some."""
     mixture, is_sampled = model._mixture(), hasattr(model, "diagnostics_")
@@ -200,6 +214,7 @@ def _page_of(
         is_sampled=is_sampled,
         memberships=memberships,
         selection=selection,
+        board=board,
         about=about,
         data=data,
         source=_last_part(data.get("source")),

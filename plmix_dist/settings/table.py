@@ -257,10 +257,12 @@ SETTINGS = (
     Setting("n_init", whole(1), 1, "Number of starts run to convergence.", _EM, table="start"),
     Setting("alpha", real(at_least=0, at_most=1e100), 1.0, "Strength of the prior; 0 for none.", _EM, page="fitting"),
     Setting("shares", _shares, None, "Fixed mixing shares, one per component; estimated if left out.", _FIT),
-    Setting("ties", word("expand", "marginal", "resample"), "expand", "How items that share a place are treated.",
-            _FIT, page="ties-and-groups"),
-    Setting("ties", word("expand", "marginal", because=_COMPARED), "expand", "How items that share a place are "
-            "treated.", _SELECT, page="ties-and-groups"),
+    Setting("ties", word("auto", "expand", "marginal", "resample", "half", "half-last"), "auto", "How items that share "
+            "a place are treated; auto is half for battles, expand for all other rows.", _FIT, page="ties-and-groups"),
+    Setting("ties", word("auto", "expand", "marginal", "half", "half-last", because=_COMPARED), "auto", "How items "
+            "that share a place are treated.", _SELECT, page="ties-and-groups"),
+    Setting("noise", flag, False, "Whether to add a component with equal worths, whose share is estimated.", _FIT,
+            page="noise"),
     Setting("tol", real(above=0), 1e-8, "Bound on gradient and change of the objective, divided by total weight.", _EM),
     Setting("max_iter", whole(1), 500, "The most iterations.", _EM),
     Setting("n_chains", whole(1), 4, "Number of chains.", _BAYES, "chains"),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from plmix_dist.cluster.clients import client_of
-from plmix_dist.errors import NotConvergedWarning, ShrunkenWarning, give_warnings
+from plmix_dist.errors import NotConvergedWarning, SettingsError, ShrunkenWarning, give_warnings
 from plmix_dist.fitting.fingerprint import data_fingerprint, digest_of
 from plmix_dist.fitting.journal import open_journal
 from plmix_dist.metrics import match_components
@@ -179,6 +179,8 @@ def bootstrap(
     whole_number("n_replicates", n_replicates, at_least=2)
     whole_number("max_iter", max_iter, at_least=2)
     real_number("tol", tol, above=0)
+    if getattr(model, "noise", False):
+        raise SettingsError('a fit with noise=True has no bootstrap; take standard_errors(X, kind="sandwich")')
     fitted = FittedPoint.of(model, "bootstrap replicates")
     rankings = model._rankings(X, unranked, sample_weight)
     seed, place = seed_of(random_state), Checkpoint.of(checkpoint)

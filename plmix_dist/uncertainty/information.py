@@ -19,6 +19,7 @@ from plmix_dist.kernels.information import all_choice_sums
 from plmix_dist.kernels.memberships import memberships, row_logs
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.groups import weights_within
 from plmix_dist.rankings.ties import MOST_EXTENSIONS, TIES, extend_ties
 from plmix_dist.solvers.likelihood import probabilities_against_ghost
 from plmix_dist.store.mixture import Floats, MixtureParams
@@ -37,6 +38,8 @@ class Layout:
     free_shares: bool  # whether shares were estimated; fixed shares are not parameters
     # Whether shares are among the results; they are not in the block of one component.
     shown_shares: bool = True
+    # How many of the last components have held worths, which are not parameters: that of noise.
+    n_held: int = 0
 
     @property
     def n_worths(self) -> int:
@@ -74,7 +77,13 @@ class Layout:
                 found[self.n_worths + k, k] = 1.0
         if shares:
             found[-self.n_components :, -1] = 1.0
-        return found
+        if not self.n_held:
+            return found
+        first = self.n_components - self.n_held
+        held = [*range(first * self.n_items, self.n_worths)]
+        held += [self.n_worths + k for k in range(first, self.n_components)] if self.ghosts else []
+        # In place of its constant, every worth of a held component, and its ghost.
+        return np.concatenate([np.delete(found, slice(first, n_worths), axis=1), np.eye(self.size)[:, held]], axis=1)
 
     def to_results(self, shares: Floats) -> Floats:
         """(n_results, size): derivatives of centred log-worths and of shares in the parameters."""
@@ -92,7 +101,7 @@ class Layout:
         information, gradient = np.zeros((self.size, self.size)), np.zeros(self.size)
         if not self.ghosts:
             return information, gradient
-        for k in range(self.n_components):
+        for k in range(self.n_components - self.n_held):
             items, ghost = np.arange(k * self.n_items, (k + 1) * self.n_items), self.n_worths + k
             beats, loses = probabilities_against_ghost(log_worths[k], float(ghosts[k]))
             second = 2 * alpha * beats * loses
@@ -110,7 +119,7 @@ class Layout:
         An item far from the ghost has hardly any curvature there (`prior`), but its score is plus or minus one.
         """
         products = np.zeros((self.size, self.size))
-        for k in range(self.n_components if self.ghosts else 0):
+        for k in range(self.n_components - self.n_held if self.ghosts else 0):
             items, ghost = np.arange(k * self.n_items, (k + 1) * self.n_items), self.n_worths + k
             squares = squared_prior_scores(log_worths[k], float(ghosts[k]), alpha)
             products[items, items] += squares
@@ -190,6 +199,7 @@ class _PersonScores(NamedTuple):
     # person is a unit.
     unit: NDArray[np.int64] | None
     n_sampled: int  # how many rows have more linear extensions than are used here
+    n_half: int = 0  # how many rows have ties that count half
 
 
 def person_scores(block: RankingBlock, params: Prepared, ties: str) -> Iterator[_PersonScores]:
@@ -207,9 +217,9 @@ def person_scores(block: RankingBlock, params: Prepared, ties: str) -> Iterator[
         if not part.has_ties:
             yield _scores(part, params)
         elif TIES[ties].extends:
-            extended = extend_ties(part)
-            unit = extended.row if part.groups is None else None
-            yield _scores(extended.block, params)._replace(unit=unit)
+            extended = TIES[ties].extended(part)
+            unit = extended.row[extended.block.group_starts] if part.groups is None else None
+            yield _scores(extended.block, params)._replace(unit=unit, n_half=extended.block.n_half)
         else:
             yield _tied_scores(part, params)
 
@@ -268,7 +278,7 @@ def _by_person(block: RankingBlock, scores: Floats) -> Floats:
     """The score of a person is the sum of those of the rows, times their weights."""
     if block.groups is None:
         return scores
-    weighted = scores * block.row_weights[:, None, None]
+    weighted = scores * weights_within(block)[:, None, None]
     summed: Floats = np.add.reduceat(weighted, np.flatnonzero(block.group_starts), axis=0)
     return summed
 
@@ -305,6 +315,7 @@ class InformationTotals(NamedTuple):
     known: Floats
     weight: Floats  # (): of all persons
     n_sampled: NDArray[np.int64]  # (): rows with ties whose second derivatives are estimated from draws
+    n_half: NDArray[np.int64]  # (): rows with ties that count half
 
 
 @cache
@@ -333,7 +344,7 @@ def _leaf_totals(ties: str, joint: bool, number: int, block: RankingBlock, point
     bounds = [0, *np.cumsum(sizes).tolist()]
     observed, products = ([np.zeros((size, size)) for size in sizes] for _ in range(2))
     gradient, known = np.zeros((2, n_worths + n_components))
-    weight, n_sampled = 0.0, 0
+    weight, n_sampled, n_half = 0.0, 0, 0
     with single_thread():
         for found in person_scores(block, point.params, ties):
             flat = flat_scores(found, point.shares)
@@ -350,8 +361,10 @@ def _leaf_totals(ties: str, joint: bool, number: int, block: RankingBlock, point
             known[:n_worths] += np.diagonal(found.complete, axis1=1, axis2=2).ravel()
             weight += float(found.weights.sum())
             n_sampled += found.n_sampled
+            n_half += found.n_half
     known[n_worths:] = weight * point.shares * (1 - point.shares)
-    return InformationTotals(tuple(observed), tuple(products), gradient, known, np.array(weight), np.array(n_sampled))
+    counts = np.array(n_sampled), np.array(n_half)
+    return InformationTotals(tuple(observed), tuple(products), gradient, known, np.array(weight), *counts)
 
 
 def _by_unit(found: _PersonScores, flat: Floats) -> tuple[Floats, Floats]:

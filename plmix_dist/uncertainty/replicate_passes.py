@@ -17,7 +17,7 @@ from plmix_dist.kernels.tied_rows import TiedRows
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.sampling import generator
-from plmix_dist.rankings.ties import TIES, extend_ties
+from plmix_dist.rankings.ties import TIES
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.threads import single_thread
 from plmix_dist.uncertainty.information import PreparedPoint, flat_scores, person_scores, prepare_point
@@ -85,8 +85,9 @@ def _weighted(block: RankingBlock, factors: Floats, params: Prepared) -> EmStati
     # The weight of a row is how often its person gave it. So factors come in after the memberships.
     at = memberships_at(block, params)
     scaled = block.replace(weights=block.row_weights * factors[at.person], groups=None)
-    log_likelihood = float((factors * at.log_likelihoods).sum())
-    shares = (factors[:, None] * at.posteriors).sum(axis=0)
+    counts = factors * at.weights
+    log_likelihood = float((counts * at.log_likelihoods).sum())
+    shares = (counts[:, None] * at.posteriors).sum(axis=0)
     ties = TiedRows.of(scaled)
     if ties is None:
         return statistics_at(scaled, params, at.by_row, log_likelihood)._replace(shares=shares)
@@ -204,8 +205,8 @@ def _later_leaf(ties: str, number: int, block: RankingBlock, params: _Later) -> 
     kind, seed, replicates = params.draws
     row, given = None, block
     if TIES[ties].extends and block.has_ties:
-        block, extended_row = extend_ties(block)
-        row = extended_row if block.groups is None else None
+        block, extended_row = TIES[ties].extended(block)
+        row = extended_row[block.group_starts] if given.groups is None else None
     n_replicates, n_components = len(replicates), params.n_components
     # A point that cannot be computed with keeps a log-likelihood of minus infinity.
     log_likelihood, weight = np.full(n_replicates, -np.inf), np.zeros(n_replicates)

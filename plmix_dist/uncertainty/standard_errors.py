@@ -59,6 +59,7 @@ class FittedPoint(NamedTuple):
     alpha: float  # strength of the prior
     free_shares: bool  # whether shares were estimated
     ties: str  # how ties are treated
+    n_held: int = 0  # how many of the last components have held worths: that of noise
 
     @classmethod
     def of(cls, model: Any, what: str) -> FittedPoint:
@@ -80,7 +81,7 @@ class FittedPoint(NamedTuple):
                 f"{what} are not computed for shares that depend on membership_covariates; fit without these"
             )
         used = model.used_settings()
-        return cls(mixture, model._ghosts, float(used["alpha"]), model.shares is None, used["ties"])
+        return cls(mixture, model._ghosts, float(used["alpha"]), model.shares is None, used["ties"], int(used["noise"]))
 
     @property
     def has_free_shares(self) -> bool:
@@ -91,7 +92,7 @@ class FittedPoint(NamedTuple):
     def layout(self) -> Layout:
         """The order of all parameters."""
         n_components, n_items = self.mixture.log_worths.shape
-        return Layout(n_components, n_items, self.alpha > 0, self.has_free_shares)
+        return Layout(n_components, n_items, self.alpha > 0, self.has_free_shares, n_held=self.n_held)
 
 
 class _Solved(NamedTuple):
@@ -110,7 +111,7 @@ def standard_errors(
     model: Any,
     X: Any,
     *,
-    kind: str = "information",
+    kind: str | None = None,
     sample_weight: ArrayLike | None = None,
     unranked: Unranked | None = None,
     client: ClientLike = None,
@@ -127,7 +128,7 @@ def standard_errors(
         "information" inverts the observed information: right if the model is. "sandwich" puts the products of scores
         between two inverses: right for large data also if the model is not. With groups, scores are those of persons,
         so it is clustered by group. With a prior both are those of the posterior: the prior counts as `alpha` wins
-        and `alpha` losses of every item.
+        and `alpha` losses of every item. None is "sandwich" where ties count half, else "information".
     sample_weight, unranked, client
         As in `PlackettLuceMixture.fit`.
 
@@ -138,12 +139,19 @@ def standard_errors(
     >>> standard_errors(model, rankings).log_worths.round(3).tolist()  # half of sqrt(1/30 + 1/10)
     [[0.183, 0.183]]
     """
-    one_of("kind", kind, KINDS)
+    if kind is not None:
+        one_of("kind", kind, KINDS)
     fitted = FittedPoint.of(model, "standard errors")
     joint = is_joint(fitted.mixture)
     rankings = model._rankings(X, unranked, sample_weight)
     with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
         totals = information_totals(passes, fitted, joint=joint)
+    # Halves of wins are not counts: the inverse information of an objective is not a variance.
+    return errors_of(totals, fitted, kind or KINDS[bool(totals.n_half)])
+
+
+def errors_of(totals: InformationTotals, fitted: FittedPoint, kind: str) -> StandardErrors:
+    """Standard errors from the sums over all rows, with warnings of what they do not tell."""
     solved = solve(totals, fitted, kind)
     found = _unidentified(solved, fitted.mixture)
     shrinkage = np.concatenate([one.shrinkage for one in solved])[: fitted.mixture.log_worths.size]
@@ -208,7 +216,14 @@ def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_So
     for k in range(mixture.n_components):
         place = slice(k * n_items, (k + 1) * n_items)
         one = _solve_block(
-            Layout(1, n_items, fitted.alpha > 0, free_shares=False, shown_shares=False),
+            Layout(
+                1,
+                n_items,
+                fitted.alpha > 0,
+                free_shares=False,
+                shown_shares=False,
+                n_held=int(k >= mixture.n_components - fitted.n_held),
+            ),
             (totals.observed[k], totals.products[k]),
             (totals.gradient[place], totals.known[place]),
             (mixture.log_worths[k : k + 1], fitted.ghosts[k : k + 1], mixture.shares[:0]),
@@ -267,7 +282,9 @@ def _solve_block(
 def _without_prior(layout: Layout, information: Floats, known: Floats) -> Floats:
     """Directions (layout.size, n) about which the rankings alone say nothing."""
     own = layout.of_data
-    plain = Layout(layout.n_components, layout.n_items, ghosts=False, free_shares=layout.free_shares)
+    plain = Layout(
+        layout.n_components, layout.n_items, ghosts=False, free_shares=layout.free_shares, n_held=layout.n_held
+    )
     found = invert(information[np.ix_(own, own)], plain.unfelt(), known[own]).singular
     whole = np.zeros((layout.size, found.shape[1]))
     whole[own] = found

@@ -52,6 +52,7 @@ WITH_EXAMPLES = (
     "run",
     "resume",
     "status",
+    "leaderboard",
     "certificates",
     "scheduler",
     "worker",

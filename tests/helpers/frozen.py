@@ -58,6 +58,16 @@ def _tied() -> plm.RankingBlock:
     return plm.RankingBlock.from_rows(rows, n_items=6)
 
 
+def _battles() -> plm.RankingBlock:
+    """Pairs by 60 persons, a sixth of them tied."""
+    pairs = [[int(item) for item in row[:2]] for row in _drawn(600, 5, 10)]
+    rows = [
+        plm.Ranking((tuple(pair),) if number % 6 == 0 else tuple((item,) for item in pair), (), "absent", 1.0)
+        for number, pair in enumerate(pairs)
+    ]
+    return plm.RankingBlock.from_rows(rows, n_items=5, groups=[number // 10 for number in range(600)])
+
+
 def _grouped() -> plm.RankingBlock:
     rows = [plm.Ranking(tuple((int(item),) for item in row[:3]), (), "absent", 1.0) for row in _drawn(300, 6, 4)]
     return plm.RankingBlock.from_rows(rows, n_items=6, groups=[number // 3 for number in range(300)])
@@ -111,6 +121,8 @@ FITS: dict[str, Callable[[], list[Any]]] = {
         f"ties {name}": lambda name=name: _fit(_tied(), ties=name, max_iter=40)
         for name in ("expand", "marginal", "resample")
     },
+    "ties half": lambda: _fit(_tied(), ties="half-last"),
+    "battles": lambda: _fit(_battles(), noise=True, max_iter=40),
     "groups": lambda: _fit(_grouped()),
     "covariates": lambda: _fit(_drawn(300, 6, 4), {"membership_covariates": _covariates()}),
     "errors": _errors,

@@ -121,7 +121,7 @@ def test_parts__extensions_of_a_ranking_stay_together() -> None:
     rows = [Ranking((tuple({0, 1, 2, 3} - {item}), (item,)), (), "absent", 1.0) for item in (0, 1, 2, 3)] * 20
     block = RankingBlock.from_rows(rows, n_items=4).replace(ids=np.arange(80))
     division = Division("folds", (0.5, 0.5), seed=0)
-    parts = [rows_of_part(RowPart(division, (part,), extends=True), 0, block) for part in (0, 1)]
+    parts = [rows_of_part(RowPart(division, (part,), extended_by="expand"), 0, block) for part in (0, 1)]
     assert not set(parts[0].ids.tolist()) & set(parts[1].ids.tolist())
     for part in parts:
         assert_array_equal(np.unique(np.unique(part.ids, return_counts=True)[1]), [6])
@@ -490,7 +490,7 @@ def test_warm_start__on_new_data_goes_to_their_own_maximum() -> None:
         ({"estimator": PlackettLuceMixture(shares=[0.5, 0.5])}, "fixed shares"),
         (
             {"estimator": PlackettLuceMixture(ties="resample")},
-            "ties must be expand or marginal, because a selection compares likelihoods",
+            "ties must be auto, expand, marginal, half or half-last, because a selection compares likelihoods",
         ),
     ],
 )

@@ -22,6 +22,7 @@ from plmix_dist.prediction.memberships import write_predictions
 from plmix_dist.rankings.groups import default_leaf_rows
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.store.mixture import MixtureParams
+from tests.helpers.battles import battles
 from tests.helpers.clusters import small_cluster
 from tests.helpers.oracle import write_store
 
@@ -229,3 +230,21 @@ def test_same_bits__score_and_predictions(
         write_predictions(mixture, store, tmp_path / str(number), client=one)
         written = zarr.open_group(tmp_path / str(number), mode="r")["probabilities"][:]
         assert written.tobytes() == expected.tobytes()
+
+
+def test_battles__the_same_bits_on_a_cluster(tmp_path: Path, single_worker: Client) -> None:
+    # Ties that count half, weights, and leaves with and without ties; then noise, votes and intervals.
+    rng = np.random.default_rng(3)
+    left = rng.integers(0, N_ITEMS, N_ROWS)
+    result = np.where(np.arange(N_ROWS) < N_ROWS // 3, 1.0, rng.choice([0.0, 0.5, 1.0], N_ROWS))
+    block = battles(left, (left + rng.integers(1, N_ITEMS, N_ROWS)) % N_ITEMS, result)
+    block = block.replace(weights=rng.integers(1, 4, N_ROWS).astype(np.float64))
+    leaf_rows = default_leaf_rows(N_ITEMS)
+    whole = write_store(tmp_path / "store", [[block[: 2 * leaf_rows]], [block[2 * leaf_rows :]]], leaf_rows=leaf_rows)
+    found = []
+    for client in (False, single_worker):
+        model = PlackettLuceMixture(1, noise=True, max_iter=MAX_ITER, random_state=0).fit(whole, client=client)
+        board = model.leaderboard(whole, client=client, table="dict")
+        found.append([model.log_worths_, model.shares_, *(board[name] for name in ("lower", "upper", "votes"))])
+    for one, other in zip(*found, strict=True):
+        assert one.tobytes() == other.tobytes()
