@@ -308,15 +308,22 @@ def _plan(
         read_as=[
             {"name": source["name"], "format": source["format"], **_understood(headers[file.url])}
             for file, source in zip(files, sources, strict=True)
-            if headers[file.url].columns and (source["format"] != "parquet" or headers[file.url].left_out)
+            if _is_worth_saying(headers[file.url], source["format"])
         ],
     )
+
+
+def _is_worth_saying(header: Header, format_name: str) -> bool:
+    """Whether users should see how a file was understood: not where it says everything itself."""
+    if header.columns:
+        return format_name != "parquet" or bool(header.left_out)
+    return bool(header.guesses) or "choices" in header.metadata
 
 
 def _understood(header: Header) -> dict[str, Any]:
     """How a table was understood. Only text has a delimiter."""
     return {
-        "delimiter": header.delimiter if header.container == "text" else None,
+        "delimiter": header.delimiter if header.container == "text" and header.columns else None,
         "header": header.has_names,
         "columns": {role: header.columns[place] for role, place in header.roles.items()},
         "guesses": list(header.guesses),

@@ -67,10 +67,13 @@ class ReadOptions:
     delimiter: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     header: bool | None = None
+    # What the file cannot say: a contest, a question, a rule; by the names in Format.choices.
+    choices: Mapping[str, str] = field(default_factory=dict)
 
     def as_settings(self) -> dict[str, object]:
-        """The options as part of the settings of a run. A header that is None is left out, as it always was."""
+        """The options as part of the settings of a run. What is not given is left out, as it always was."""
         settings: dict[str, object] = {"columns": dict(self.columns), "delimiter": self.delimiter}
+        settings |= {"choices": dict(self.choices)} if self.choices else {}
         return settings if self.header is None else settings | {"header": self.header}
 
     @property
@@ -144,6 +147,7 @@ class Syntax:
     read_header: Callable[[SourceFile, ReadOptions], Header]
     slices: Callable[[SourceFile, Header], list[Slice]]
     read: Callable[[Slice], Iterator[RawRows]]
+    begins: Callable[[str], bool] | None = None  # whether the first characters of a file show this format
 
 
 def places_of(roles: Mapping[str, int]) -> list[int]:
@@ -187,6 +191,8 @@ class Format:
     is_row: Callable[[Sequence[str], ReadOptions], bool] | None = None
     # File name endings that no other format has.
     suffixes: tuple[str, ...] = ()
+    # What the user may choose: the values, of which the first is the default; none where any text may be given.
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     syntax: Syntax | None = None
     write: Callable[[RankingStore, str], None] | None = None
 

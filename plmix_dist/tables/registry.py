@@ -25,8 +25,9 @@ from plmix_dist.tables.lists import PARQUET
 from plmix_dist.tables.long import LONG
 from plmix_dist.tables.parquet import batch_of, cut_parquet, parquet_batches, sample_parquet
 from plmix_dist.tables.preflib import PREFLIB
+from plmix_dist.tables.profiles import ABIF, BLT, HEAD_CHARACTERS, SCOTTISH, VOTEKIT
 from plmix_dist.tables.sniff import sample_text, without_unnamed
-from plmix_dist.tables.sources import Header
+from plmix_dist.tables.sources import Header, reading
 from plmix_dist.tables.text import SUFFIXES, cut_text, text_batches
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 
 # A new format is added here.
-FORMATS: dict[str, Format] = {form.name: form for form in (PREFLIB, ORDERINGS, WIDE, RANKS, SCORES, LONG, PARQUET)}
+_ALL = (PREFLIB, ORDERINGS, WIDE, RANKS, SCORES, LONG, PARQUET, BLT, SCOTTISH, VOTEKIT, ABIF)
+FORMATS: dict[str, Format] = {form.name: form for form in _ALL}
 # Tables of no special format are tried in this order; the last takes what is left.
 _GENERAL = (ORDERINGS, LONG, RANKS, WIDE)
 _SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
@@ -66,6 +68,7 @@ def detect(file: SourceFile, options: ReadOptions, name: str = "auto") -> tuple[
     ending = file.name.lower()
     if form is None:
         form = next((one for one in FORMATS.values() if one.syntax and ending.endswith(one.suffixes)), None)
+    form = form or _by_evidence(file)
     if form is None and ending.endswith(_SPREADSHEETS):
         raise IngestError(f"{file.url} is a spreadsheet; save it as CSV (Save as ..., CSV UTF-8) and read that file")
     known = sorted({*SUFFIXES, *(suffix for one in FORMATS.values() for suffix in one.suffixes)})
@@ -75,10 +78,32 @@ def detect(file: SourceFile, options: ReadOptions, name: str = "auto") -> tuple[
         )
     if form is not None and form.syntax is not None:
         _refuse_text_options(options, file.url)
+        _refuse_unused_choices(form, options, file.url)
         if options.columns:
             raise IngestError(f"{file.url} is read as {form.name}, which has no columns to name; leave out --column")
         return form, form.syntax.read_header(file, options)
     return open_table(file, options, form)
+
+
+def _by_evidence(file: SourceFile) -> Format | None:
+    """The format that is not a table whose signs the first characters of a file have."""
+    if file.name.lower().endswith((*PARQUET.suffixes, *_SPREADSHEETS)):
+        return None
+    with reading(file.url) as stream:
+        head = stream.read(4 * HEAD_CHARACTERS).decode("utf-8-sig", errors="replace")[:HEAD_CHARACTERS]
+    forms = (form for form in FORMATS.values() if form.syntax and form.syntax.begins)
+    return next((form for form in forms if form.syntax.begins(head)), None)  # type: ignore[union-attr, misc]
+
+
+def _refuse_unused_choices(form: Format, options: ReadOptions, url: str) -> None:
+    """An error if the user chose what the format does not have, or a value that is not one of its values."""
+    for name, value in options.choices.items():
+        if name not in form.choices:
+            having = [one.name for one in FORMATS.values() if name in one.choices]
+            instead = f", or say --format {' or --format '.join(having)}" if having else ""
+            raise IngestError(f"{url}: this is read as {form.name}, which does not use {name}: leave it out{instead}")
+        if form.choices[name] and value not in form.choices[name]:
+            raise IngestError(f"{url}: {name} must be {' or '.join(form.choices[name])}, but is {shown(value)}")
 
 
 def open_table(file: SourceFile, options: ReadOptions, form: Format | None) -> tuple[Format, Header]:
@@ -140,6 +165,7 @@ def recognise(
         if found is None:
             continue
         _refuse_unused_roles(form, options, table.url)
+        _refuse_unused_choices(form, options, table.url)
         if "group" in found.roles and "group" not in options.columns:
             column = found.columns[found.roles["group"]]
             found = found.with_guess(
