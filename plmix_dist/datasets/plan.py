@@ -295,7 +295,8 @@ def _plan(
     if named is None:
         labels = set().union(*(found.labels for found in scans))
         named = checked_names(natural_order(label for label in labels if label_problem(label) is None), paths[0])
-        refuse_words(named, paths[0])
+        if not any("rules" in header.metadata for header in headers.values()):  # which know marks from items
+            refuse_words(named, paths[0])
     return IngestPlan(
         item_names=named,
         parts=parts,

@@ -42,7 +42,7 @@ from plmix_dist.tables.places import (
     refuse_ratings,
     with_places,
 )
-from plmix_dist.tables.rows import UNRANKED, Failure, RawRows
+from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank
 from plmix_dist.tables.sniff import are_orderings
 from plmix_dist.tables.words import is_place_name, rank_in
 from plmix_dist.tables.write import refuse, write_rows
@@ -64,6 +64,7 @@ class Listed(NamedTuple):
     n_ordered: NDArray[np.int64] | None = None
     tied: NDArray[np.bool_] | None = None
     bad: Mapping[int, str] = {}
+    blank_is_bad: bool = True  # whether a row without any item is an error, or counted and left out
 
 
 # The items of a row, how many of them are ordered, and which are tied with the item before.
@@ -151,16 +152,21 @@ def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bo
         unranked=unranked,
         lines=batch.lines,
     )
-    rows = rows.without(
-        {
-            row: Failure(int(batch.lines[row]), "syntax", message, text=" ".join(batch.cells(row)))
-            for row, message in sorted(why.items())
-        }
-    )
+    failures = {
+        row: Failure(int(batch.lines[row]), "syntax", message, text=" ".join(batch.cells(row)))
+        for row, message in sorted(why.items())
+    }
+    rows = rows.without(failures | blank_rows(listed, batch.lines, failures))
     # After bad rows are gone, whose labels may be anything.
     if not text_stays_text:
         rows.ids, rows.groups = _typed(rows.ids), _typed(rows.groups)
     return rows
+
+
+def blank_rows(listed: Listed, lines: NDArray[np.int64], bad: Mapping[int, Failure]) -> dict[int, Failure]:
+    """The rows that list nothing, where this is not an error, as failures that stop nothing."""
+    empty = [] if listed.blank_is_bad else np.flatnonzero(listed.n_listed == 0).tolist()
+    return {row: blank(int(lines[row])) for row in empty if row not in bad}
 
 
 def _typed(labels: Any) -> Any:
@@ -338,7 +344,8 @@ def _listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) 
     tied[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
     labels = pa.DictionaryArray.from_arrays(pa.array(order[listed].astype(np.int32)), pa.array(names, pa.string()))
     ties = tied[listed]
-    return Listed(labels, np.count_nonzero(listed, axis=1), tied=ties if ties.any() else None, bad=bad)
+    n_listed = np.count_nonzero(listed, axis=1)
+    return Listed(labels, n_listed, tied=ties if ties.any() else None, bad=bad, blank_is_bad=highest_first)
 
 
 def _write_ranks(store: RankingStore, target: str) -> None:

@@ -8,7 +8,7 @@ from xml.parsers import expat
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import Syntax
-from plmix_dist.tables.rows import BATCH_ROWS, Failure, RowBuilder
+from plmix_dist.tables.rows import BATCH_ROWS, Failure, RowBuilder, blank
 from plmix_dist.tables.sources import Header, Slice, decode, reading
 
 if TYPE_CHECKING:
@@ -75,11 +75,6 @@ def _add(builder: RowBuilder, ballot: Ballot | Failure) -> None:
         labels = [name for group in ballot.order for name in group]
         tied = [place > 0 for group in ballot.order for place in range(len(group))]
         builder.add(ballot.line, labels, tied, ballot.weight)
-
-
-def blank(line: int, message: str = "a blank ballot") -> Failure:
-    """A ballot without any item: it is counted and left out, and is not an error."""
-    return Failure(line, "blank", message, wrong=False)
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

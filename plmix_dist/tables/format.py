@@ -119,6 +119,7 @@ class Table:
     item_names: tuple[str, ...] | None = None
     unranked: Unranked | None = None  # what unlisted items mean, if the names of the columns say it
     first_rank: int = 1  # of a table of ranks, the number of the best
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # what the reader of the format must know
 
     @property
     def roles_of_places(self) -> list[int]:
@@ -194,6 +195,7 @@ class Format:
     # What the user may choose: the values, of which the first is the default; none where any text may be given.
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     syntax: Syntax | None = None
+    also: tuple[Format, ...] = ()  # formats of files that are not tables, which go by this name too
     write: Callable[[RankingStore, str], None] | None = None
 
 
@@ -223,7 +225,7 @@ def missing_columns(table: Table, missing: Sequence[str]) -> IngestError:
 def usual_names(form: Format) -> Mapping[str, tuple[str, ...]]:
     """The names of columns that a format recognises, by role; a role is a name too."""
     own = {role: names if role in names else (role, *names) for role, names in form.roles.items()}
-    return {**own, **_LABEL_NAMES}
+    return {**own, **{role: (*names, *form.roles.get(role, ())) for role, names in _LABEL_NAMES.items()}}
 
 
 def column_roles(

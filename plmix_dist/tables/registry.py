@@ -11,6 +11,7 @@ import pyarrow as pa
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
 from plmix_dist.tables.by_row import ORDERINGS, RANKS, SCORES, WIDE
+from plmix_dist.tables.cvr import CVR
 from plmix_dist.tables.format import (
     LISTS_OF_COLUMNS,
     Format,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 # A new format is added here.
-_ALL = (PREFLIB, ORDERINGS, WIDE, RANKS, SCORES, LONG, PARQUET, BLT, SCOTTISH, VOTEKIT, ABIF)
+_ALL = (PREFLIB, ORDERINGS, WIDE, RANKS, SCORES, LONG, CVR, PARQUET, BLT, SCOTTISH, VOTEKIT, ABIF)
 FORMATS: dict[str, Format] = {form.name: form for form in _ALL}
 # Tables of no special format are tried in this order; the last takes what is left.
 _GENERAL = (ORDERINGS, LONG, RANKS, WIDE)
@@ -68,7 +69,8 @@ def detect(file: SourceFile, options: ReadOptions, name: str = "auto") -> tuple[
     ending = file.name.lower()
     if form is None:
         form = next((one for one in FORMATS.values() if one.syntax and ending.endswith(one.suffixes)), None)
-    form = form or _by_evidence(file)
+    if form is None or form.also:
+        form = _by_evidence(file, form.also if form is not None else tuple(FORMATS.values())) or form
     if form is None and ending.endswith(_SPREADSHEETS):
         raise IngestError(f"{file.url} is a spreadsheet; save it as CSV (Save as ..., CSV UTF-8) and read that file")
     known = sorted({*SUFFIXES, *(suffix for one in FORMATS.values() for suffix in one.suffixes)})
@@ -85,14 +87,13 @@ def detect(file: SourceFile, options: ReadOptions, name: str = "auto") -> tuple[
     return open_table(file, options, form)
 
 
-def _by_evidence(file: SourceFile) -> Format | None:
+def _by_evidence(file: SourceFile, forms: Sequence[Format]) -> Format | None:
     """The format that is not a table whose signs the first characters of a file have."""
     if file.name.lower().endswith((*PARQUET.suffixes, *_SPREADSHEETS)):
         return None
     with reading(file.url) as stream:
         head = stream.read(4 * HEAD_CHARACTERS).decode("utf-8-sig", errors="replace")[:HEAD_CHARACTERS]
-    forms = (form for form in FORMATS.values() if form.syntax and form.syntax.begins)
-    return next((form for form in forms if form.syntax.begins(head)), None)  # type: ignore[union-attr, misc]
+    return next((form for form in forms if form.syntax and form.syntax.begins and form.syntax.begins(head)), None)
 
 
 def _refuse_unused_choices(form: Format, options: ReadOptions, url: str) -> None:
@@ -139,6 +140,7 @@ def _header_of(form: Format, table: Table, header: Header) -> Header:
         container=table.container,
         unranked=table.unranked,
         first_rank=table.first_rank,
+        metadata=dict(table.metadata),
     )
     used = {*form.wanted(header), *form.wanted_raw(header)}
     kept = {place for place, name in enumerate(table.columns) if not name or name.lower().startswith("unnamed:")} | used
