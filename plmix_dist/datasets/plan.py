@@ -308,7 +308,8 @@ def _plan(
         read_as=[
             {"name": source["name"], "format": source["format"], **_understood(headers[file.url])}
             for file, source in zip(files, sources, strict=True)
-            if headers[file.url].columns and (source["format"] != "parquet" or headers[file.url].left_out)
+            if headers[file.url].columns
+            and (source["format"] != "parquet" or headers[file.url].left_out or headers[file.url].guesses)
         ],
     )
 
