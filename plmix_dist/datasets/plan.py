@@ -317,7 +317,7 @@ def _plan(
 def _is_worth_saying(header: Header, format_name: str) -> bool:
     """Whether users should see how a file was understood: not where it says everything itself."""
     if header.columns:
-        return format_name != "parquet" or bool(header.left_out)
+        return format_name != "parquet" or bool(header.left_out or header.guesses)
     return bool(header.guesses) or "choices" in header.metadata
 
 

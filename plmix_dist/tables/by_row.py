@@ -208,7 +208,7 @@ def _recognise_wide(table: Table, options: ReadOptions, named: bool) -> Table | 
         return table
     if not named:
         table = table.with_guess(ranks_or_places(table)[1])
-    if table.container == "text":
+    if table.container in ("text", "excel"):
         refuse_header_below(table)
     refuse_foreign_columns(table)
     return with_places(table)

@@ -88,7 +88,9 @@ def mark_or_name(cell: str, rules: Mapping[str, str]) -> str | int:
     if word in _OVERVOTE_WORDS or cell.strip() == "++" or _TWO_NAMES.fullmatch(cell):
         return OVERVOTE
     if is_write_in(cell):
-        return {"keep": cell.strip(), "join": WRITE_IN, "skip": SKIPPED}[rules["writein"]]
+        if rules["writein"] == "skip":
+            return SKIPPED
+        return WRITE_IN if rules["writein"] == "join" else cell.strip()
     return cell.strip()
 
 

@@ -54,7 +54,7 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 }
 # In this order: a semicolon or a tab in every line is hardly ever part of the text.
 DELIMITERS = ("\t", ";", ",")
-Container = Literal["text", "parquet", "memory"]
+Container = Literal["text", "parquet", "memory", "jsonl", "json", "excel"]
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,22 @@ class Syntax:
     begins: Callable[[str], bool] | None = None  # whether the first characters of a file show this format
 
 
+@dataclass(frozen=True)
+class Source:
+    """A kind of file that holds a table.
+
+    sample(file, options, formats): the first rows, and where the rows begin. cut(file, header, together, whole): slices
+    that never divide equal cells of the column `together`; one slice if `whole`. batches(slice, coded, raw, together):
+    the wanted columns, `coded` by distinct cells or `raw`; `together` is given if what begins in a slice may end beyond
+    it.
+    """
+
+    suffixes: tuple[str, ...]
+    sample: Callable[[SourceFile, ReadOptions, Sequence[Format]], tuple[Table, Header]]
+    cut: Callable[[SourceFile, Header, int | None, bool], list[Slice]]
+    batches: Callable[[Slice, Sequence[int], Sequence[int], int | None], Iterator[Batch]]
+
+
 def places_of(roles: Mapping[str, int]) -> list[int]:
     """The columns of the places of a ranking, best first."""
     return [place for role, place in roles.items() if role.startswith("place ")]
@@ -185,6 +201,8 @@ class Format:
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Whether a ranking takes several consecutive rows, with one id. Otherwise each row is a ranking.
     consecutive: Callable[[Header], bool] = lambda header: False  # noqa: ARG005
+    # Whether rows that belong together may stand anywhere in a file, so that it is read as a whole.
+    scattered: Callable[[Header], bool] = lambda header: False  # noqa: ARG005
     # Of text: the signs that may divide its fields, into how many if it has no header, and whether a first line is a
     # row. None: the first lines show it.
     delimiters: tuple[str, ...] = DELIMITERS
@@ -407,6 +425,14 @@ def _texts(cells: pa.Array, clean: bool) -> list[str]:
     if clean or cells.null_count or not pa.types.is_string(cells.type) or "'" in "".join(values):
         return [cell_text(value, clean) for value in values]
     return list(map(str.strip, values))
+
+
+def column_of(cells: Sequence[Any]) -> pa.Array:
+    """Cells as a column with types, or of text where they are of several kinds."""
+    try:
+        return pa.array([list(cell) if isinstance(cell, tuple) else cell for cell in cells], from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError):
+        return pa.array([cell_text(cell) or None for cell in cells], pa.string())
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -90,7 +90,7 @@ class Header:
     @property
     def unit(self) -> str:
         """What messages count: lines of text, or rows of a table with types."""
-        return "line" if self.container == "text" else "row"
+        return "line" if self.container in ("text", "jsonl") else "row"
 
 
 @dataclass(frozen=True)
