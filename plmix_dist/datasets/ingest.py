@@ -266,13 +266,16 @@ def _check_settings(
 
 
 def _check_choices(choices: Mapping[str, str] | None) -> None:
-    """An error for choices that no format has."""
-    known = list(dict.fromkeys(name for form in FORMATS.values() for name in form.choices))
+    """An error for choices, or values of them, that no format has."""
+    known = {name: values for form in FORMATS.values() for name, values in form.choices.items()}
     if choices is not None and not (isinstance(choices, Mapping) and all(isinstance(v, str) for v in choices.values())):
         raise SettingsError(f"choices must give a text for each name, but is {shown(choices)}")
     unknown = next((name for name in choices or {} if name not in known), None)
     if unknown is not None:
         raise SettingsError(f"there is nothing called {unknown!r} to choose; choose from {', '.join(known)}")
+    for name, value in (choices or {}).items():
+        if known[name]:
+            one_of(name, value, known[name])
 
 
 def _read_options(delimiter: str | None, columns: Mapping[str, str] | None, header: bool | None) -> ReadOptions:

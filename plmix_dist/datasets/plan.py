@@ -23,9 +23,9 @@ from plmix_dist.store import RejectedRows
 from plmix_dist.tables.cells import check_array, describe_array, read_array
 from plmix_dist.tables.encode import Encoder, checked_names, label_problem, natural_order, read_names, refuse_words
 from plmix_dist.tables.format import Column, ReadOptions
-from plmix_dist.tables.registry import detect, format_named, open_frame, read_columns, read_slice, slices_of
+from plmix_dist.tables.registry import detect, format_named, gathered, open_frame, read_columns, read_slice, slices_of
 from plmix_dist.tables.rows import integers_if_all
-from plmix_dist.tables.sources import Slice, SourceFile, file_digest, find, find_sources
+from plmix_dist.tables.sources import Slice, SourceFile, find, find_sources, source_digest
 from plmix_dist.tables.text import SUFFIXES
 from plmix_dist.tables.write import exists, items_beside
 from plmix_dist.threads import check_stopped
@@ -234,7 +234,8 @@ def plan_files(
     The contents of a file are read once into a store, however many files have them.
     """
     paths = find_sources([source] if isinstance(source, str) or not hasattr(source, "__iter__") else list(source))
-    files = [find(path) for path in paths]
+    files = gathered([find(path) for path in paths])
+    paths = [file.url for file in files]
     parts: list[FilePart] = []
     sources: list[dict[str, Any]] = []
     headers: dict[str, Header] = {}
@@ -246,7 +247,7 @@ def plan_files(
         sources.append({"name": file.name, "size": file.size, "format": kind.name, "metadata": metadata})
     _require_a_row(parts, paths)
     # Up to here no cluster was needed: a source without a valid ranking is an error before one starts.
-    for identity, digest in zip(sources, run_all(runner, file_digest, paths, "hash"), strict=True):
+    for identity, digest in zip(sources, run_all(runner, source_digest, files, "hash"), strict=True):
         identity["sha256"] = digest
     again = _again(sources, options, target)
     notes = [f"{paths[number]}: {why}" for number, why in again.items()]

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from plmix_dist.tables.sources import Header
 
 # What a file of votes cannot say. The first of each is the default.
-RULES: dict[str, tuple[str, ...]] = {
+_RULES: dict[str, tuple[str, ...]] = {
     "overvote": ("end", "skip"),
     "repeated": ("first", "end"),
     "skipped": ("close", "end", "1", "2"),
     "writein": ("keep", "join", "skip"),
-    "contest": (),
 }
+CONTEST_AND_RULES = {"contest": (), **_RULES}
 _IN_WORDS = {
     "overvote": {"end": "an overvote ends the ballot", "skip": "an overvote is left out"},
     "repeated": {"first": "a repeated candidate counts once", "end": "a repeated candidate ends the ballot"},
@@ -70,13 +70,13 @@ _MOST_RANKS = 1000
 
 def rules_of(choices: Mapping[str, str]) -> dict[str, str]:
     """Every rule with its value."""
-    return {name: choices.get(name, values[0]) for name, values in RULES.items() if values}
+    return {name: choices.get(name, values[0]) for name, values in _RULES.items()}
 
 
 def in_words(rules: Mapping[str, str]) -> str:
     """The rules as a sentence for the user."""
     said = ", ".join(_IN_WORDS[name][rules[name]] for name in _IN_WORDS)
-    others = ", ".join(f"{name}={value}" for name, values in RULES.items() for value in values if value != rules[name])
+    others = ", ".join(f"{name}={value}" for name, values in _RULES.items() for value in values if value != rules[name])
     return f"cast vote records: {said} (else say --rule with one of {others})"
 
 
@@ -410,5 +410,5 @@ CVR = Format(
         ),
     },
     consecutive=lambda header: header.metadata["rules"]["layout"] == "long",
-    choices=RULES,
+    choices=CONTEST_AND_RULES,
 )

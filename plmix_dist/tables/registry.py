@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,18 +33,35 @@ from plmix_dist.tables.parquet import batch_of, cut_parquet, parquet_batches, sa
 from plmix_dist.tables.preflib import PREFLIB
 from plmix_dist.tables.profiles import ABIF, BLT, HEAD_CHARACTERS, SCOTTISH, VOTEKIT
 from plmix_dist.tables.sniff import sample_text, without_unnamed
-from plmix_dist.tables.sources import Header, Slice, reading
+from plmix_dist.tables.sources import Header, Slice, SourceFile, reading
 from plmix_dist.tables.text import SUFFIXES, cut_text, text_batches, whole_text
+from plmix_dist.tables.voting_systems import DOMINION, HART, NIST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from plmix_dist.tables.format import Batch, Container
-    from plmix_dist.tables.sources import SourceFile
 
 
 # A new format is added here.
-_ALL = (PREFLIB, ORDERINGS, WIDE, RANKS, SCORES, LONG, CVR, PARQUET, BLT, SCOTTISH, VOTEKIT, ABIF)
+_CVR = replace(CVR, also=(DOMINION, NIST, HART))
+_ALL = (
+    PREFLIB,
+    ORDERINGS,
+    WIDE,
+    RANKS,
+    SCORES,
+    LONG,
+    _CVR,
+    PARQUET,
+    BLT,
+    SCOTTISH,
+    VOTEKIT,
+    ABIF,
+    DOMINION,
+    NIST,
+    HART,
+)
 FORMATS: dict[str, Format] = {form.name: form for form in _ALL}
 # Tables of no special format are tried in this order; the last takes what is left.
 _GENERAL = (ORDERINGS, LONG, RANKS, WIDE)
@@ -124,20 +142,42 @@ def _by_evidence(file: SourceFile, forms: Sequence[Format]) -> Format | None:
     """The format that is not a table whose signs the first characters of a file have."""
     if file.name.lower().endswith((*PARQUET.suffixes, *excel.SUFFIXES, *_SPREADSHEETS)):
         return None
-    with reading(file.url) as stream:
+    with reading(file.parts[0]) as stream:
         head = stream.read(4 * HEAD_CHARACTERS).decode("utf-8-sig", errors="replace")[:HEAD_CHARACTERS]
     return next((form for form in forms if form.syntax and form.syntax.begins and form.syntax.begins(head)), None)
 
 
+# In folders of voting systems: the files of ballots, which are one source, and files beside them.
+_BALLOTS_OF_DOMINION = re.compile(r"CvrExport(_\d+)?\.json", re.IGNORECASE)
+_BESIDE_BALLOTS = re.compile(r".*Manifest\.json|Configuration\.json", re.IGNORECASE)
+
+
+def gathered(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """The files, with those of a folder that hold one export of a voting system as one source."""
+    found: list[SourceFile] = []
+    for folder, several in groupby(files, lambda file: file.url.rpartition("/")[0]):
+        inside = list(several)
+        own = [file for file in inside if _BALLOTS_OF_DOMINION.fullmatch(file.name)]
+        if own:
+            inside = [file for file in inside if file not in own and not _BESIDE_BALLOTS.fullmatch(file.name)]
+        else:
+            xml = [file for file in inside if file.name.lower().endswith(".xml")]
+            own = xml if len(xml) > 1 and _by_evidence(xml[0], (HART,)) else []
+            inside = [file for file in inside if file not in own]
+        if own:
+            own.sort(key=lambda file: [int(n) if n.isdigit() else 0 for n in re.split(r"(\d+)", file.name)][1::2])
+            inside = [SourceFile(folder, sum(file.size for file in own), tuple(file.url for file in own)), *inside]
+        found += inside
+    return found
+
+
 def _refuse_unused_choices(form: Format, options: ReadOptions, url: str) -> None:
-    """An error if the user chose what the format does not have, or a value that is not one of its values."""
-    for name, value in options.choices.items():
+    """An error if the user chose what the format does not have."""
+    for name in options.choices:
         if name not in form.choices:
             having = [one.name for one in FORMATS.values() if name in one.choices]
             instead = f", or say --format {' or --format '.join(having)}" if having else ""
             raise IngestError(f"{url}: this is read as {form.name}, which does not use {name}: leave it out{instead}")
-        if form.choices[name] and value not in form.choices[name]:
-            raise IngestError(f"{url}: {name} must be {' or '.join(form.choices[name])}, but is {shown(value)}")
 
 
 def open_table(file: SourceFile, options: ReadOptions, form: Format | None) -> tuple[Format, Header]:
