@@ -301,7 +301,8 @@ def _items_of(header: Header) -> list[int]:
     return [place for place in range(len(header.columns)) if place not in taken]
 
 
-def _items_and_labels(header: Header) -> list[int]:
+def items_and_labels(header: Header) -> list[int]:
+    """The columns of items, and of ids, weights, groups and unranked."""
     return [*label_columns(header), *_items_of(header)]
 
 
@@ -319,10 +320,10 @@ def _score(cell: str) -> float:
     return float("inf") if np.isnan(score) and cell not in NO_SCORE else score
 
 
-def _listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -> Listed:
+def listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -> Listed:
     """The items of all rows in the order of their ranks, or of their scores."""
     items = _items_of(header)
-    names = [header.columns[place] for place in items]
+    names = list(header.item_names or ()) or [header.columns[place] for place in items]
     ranks = np.empty((batch.n_rows, len(items)))
     value = _score if highest_first else partial(_rank, first=header.first_rank, last=len(header.columns))
     for number, place in enumerate(items):
@@ -368,7 +369,7 @@ def _write_ranks(store: RankingStore, target: str) -> None:
 
 
 RANKS = Format(
-    name="ranks", recognise=_recognise_ranks, read=by_rows(_listed_ranks), wanted=_items_and_labels, write=_write_ranks
+    name="ranks", recognise=_recognise_ranks, read=by_rows(listed_ranks), wanted=items_and_labels, write=_write_ranks
 )
 
 
@@ -384,8 +385,8 @@ def _recognise_scores(table: Table, options: ReadOptions, named: bool) -> Table 
 SCORES = Format(
     name="scores",
     recognise=_recognise_scores,
-    read=by_rows(partial(_listed_ranks, highest_first=True)),
-    wanted=_items_and_labels,
+    read=by_rows(partial(listed_ranks, highest_first=True)),
+    wanted=items_and_labels,
 )
 
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 REQUIRED = ("id", "item", "rank")
 _LABELS = ("weight", "group", "unranked")
+# Names of the column of items that mean something else where no column holds ranks.
+_OTHER_ITEM_NAMES = ("choice", "vote", "option", "name", "candidate_name", "product", "team", "player", "competitor")
 # What stands for an item that was on offer and not ordered.
 _NO_RANK = frozenset({"", "NA"})
 # Rankings are sorted as rows of one padded array, unless that is this many times larger than the ranks.
@@ -47,9 +49,12 @@ _MOST_PADDING = 4
 def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """A table with columns for ranking, item and rank. Where only persons are named, each gives one ranking."""
     del options
-    if not named and "item" not in table.roles:
-        return None
     roles = dict(table.roles)
+    if "item" not in roles and "rank" in roles and {"id", "group"} & set(roles):
+        other = [place for place, name in enumerate(table.columns) if name.strip().lower() in _OTHER_ITEM_NAMES]
+        roles |= {"item": other[0]} if len(other) == 1 else {}
+    if not named and "item" not in roles:
+        return None
     if "id" not in roles and "group" in roles:
         roles["id"] = roles.pop("group")
     missing = [role for role in REQUIRED if role not in roles]

@@ -34,6 +34,7 @@ from plmix_dist.tables.preflib import PREFLIB
 from plmix_dist.tables.profiles import ABIF, BLT, HEAD_CHARACTERS, SCOTTISH, VOTEKIT
 from plmix_dist.tables.sniff import sample_text, without_unnamed
 from plmix_dist.tables.sources import Header, Slice, SourceFile, reading
+from plmix_dist.tables.surveys import QUALTRICS
 from plmix_dist.tables.text import SUFFIXES, cut_text, text_batches, whole_text
 from plmix_dist.tables.voting_systems import DOMINION, HART, NIST
 
@@ -45,23 +46,8 @@ if TYPE_CHECKING:
 
 # A new format is added here.
 _CVR = replace(CVR, also=(DOMINION, NIST, HART))
-_ALL = (
-    PREFLIB,
-    ORDERINGS,
-    WIDE,
-    RANKS,
-    SCORES,
-    LONG,
-    _CVR,
-    PARQUET,
-    BLT,
-    SCOTTISH,
-    VOTEKIT,
-    ABIF,
-    DOMINION,
-    NIST,
-    HART,
-)
+_TABLES = (ORDERINGS, WIDE, RANKS, SCORES, LONG, _CVR, QUALTRICS, PARQUET)
+_ALL = (PREFLIB, *_TABLES, BLT, SCOTTISH, VOTEKIT, ABIF, DOMINION, NIST, HART)
 FORMATS: dict[str, Format] = {form.name: form for form in _ALL}
 # Tables of no special format are tried in this order; the last takes what is left.
 _GENERAL = (ORDERINGS, LONG, RANKS, WIDE)
