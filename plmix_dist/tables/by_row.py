@@ -30,7 +30,7 @@ from plmix_dist.tables.format import (
     written_name,
 )
 from plmix_dist.tables.notation import divider_of, format_ordering, parse_ordering
-from plmix_dist.tables.outsiders import first_rank_of, refuse_covariates, refuse_unused_counts
+from plmix_dist.tables.outsiders import first_rank_of, refuse_covariate_names, refuse_covariates, refuse_unused_counts
 from plmix_dist.tables.places import (
     ranks_or_places,
     refuse_counters,
@@ -205,6 +205,7 @@ def _recognise_wide(table: Table, options: ReadOptions, named: bool) -> Table | 
         table = with_places(table, options.places)
         if not named:
             refuse_foreign_columns(table)
+            refuse_unused_counts(table)
         return table
     if not named:
         table = table.with_guess(ranks_or_places(table)[1])
@@ -285,7 +286,7 @@ def _recognise_ranks(table: Table, options: ReadOptions, named: bool) -> Table |
         if chosen != "ranks":
             return None
         table = table.with_guess(guess)
-    first_rank, guess = first_rank_of(table)
+    first_rank, guess = first_rank_of(table, options.choices.get("zero"))
     return replace(_with_items(table.with_guess(guess)), first_rank=first_rank)
 
 
@@ -311,6 +312,8 @@ def _rank(cell: str, first: int, last: int) -> float:
     if cell in MISSING or (first and cell in NOT_RANKED):
         return float("nan")
     rank = rank_in(cell)
+    if first and rank == 0:
+        return float("nan")
     return rank if rank is not None and first <= rank <= last else float("inf")
 
 
@@ -369,7 +372,12 @@ def _write_ranks(store: RankingStore, target: str) -> None:
 
 
 RANKS = Format(
-    name="ranks", recognise=_recognise_ranks, read=by_rows(listed_ranks), wanted=items_and_labels, write=_write_ranks
+    name="ranks",
+    recognise=_recognise_ranks,
+    read=by_rows(listed_ranks),
+    wanted=items_and_labels,
+    choices={"zero": ("best", "none")},
+    write=_write_ranks,
 )
 
 
@@ -379,6 +387,8 @@ RANKS = Format(
 def _recognise_scores(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """A table that the user calls so: nothing in it says whether the highest number is the best."""
     del options
+    if named:
+        refuse_covariate_names(table)
     return _with_items(table) if named else None
 
 
