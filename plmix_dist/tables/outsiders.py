@@ -77,7 +77,8 @@ def refuse_covariates(table: Table) -> None:
         ways = " or ".join(column_option("ignore", names[number]) for number in odd)
         weight = f" or {column_option('weight', name)} if it counts rows" if all(map(str.isdigit, values)) else ""
         leave = "leave it out" if table.container == "memory" else f"say {ways}{weight}"
-        item = "" if table.container == "memory" else "; if it is an item, say --format ranks"
+        item = "; if it is an item, say --format ranks; if all are scores, the highest the best, say --format scores"
+        item = "" if table.container == "memory" else item
         raise IngestError(
             f"{table.url}: the column {name!r} ({', '.join(values[:4])}) seems not to hold ranks of an item as the "
             f"others do: {leave}{item}"

@@ -234,10 +234,9 @@ def _foreign_columns(table: Table, foreign: list[int]) -> IngestError:
         )
     order = order_of_places(places)
     best_first = "" if order is None else column_option("places", *(places[place] for place in order))
-    others = [table.columns[place] for place in foreign]
     return IngestError(
         f"{table.url}: the column {name!r} ({shown}) seems not to hold a place of a ranking as the others do: leave it "
-        f"out with {column_option('ignore', *others)}, say {options} if it is {' or '.join(kinds.values())}"
+        f"out with {column_option('ignore', name)}, say {options} if it is {' or '.join(kinds.values())}"
         f"{f', or name the places, best first: {best_first}' if best_first else ''}"
     )
 
