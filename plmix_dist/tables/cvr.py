@@ -80,7 +80,7 @@ def in_words(rules: Mapping[str, str]) -> str:
     return f"cast vote records: {said} (else say --rule with one of {others})"
 
 
-def mark_or_name(cell: str, rules: Mapping[str, str]) -> str | int:
+def _mark_or_name(cell: str, rules: Mapping[str, str]) -> str | int:
     """What a cell means: SKIPPED, OVERVOTE, or a name; write-ins as the rule has it."""
     word = re.sub(r"[\s_-]+", "", cell.lower())
     if cell.strip().lower() in _NO_MARK or word in _SKIPPED_WORDS:
@@ -206,7 +206,7 @@ def _clear_ballot(table: Table, options: ReadOptions, rules: Mapping[str, str], 
     contest = chosen_contest(contests, options.choices, table.url)
     own = {place: match for place, match in columns.items() if match["contest"] == contest}
     names = list(dict.fromkeys(_candidates([match["name"] for match in own.values()], rules)))
-    places = {place: (int(match["rank"]), mark_or_name(match["name"], rules)) for place, match in own.items()}
+    places = {place: (int(match["rank"]), _mark_or_name(match["name"], rules)) for place, match in own.items()}
     return _with_layout(replace(table, item_names=tuple(names)), rules, "marks", places=places, names=names).with_guess(
         f"contest {contest!r}"
     )
@@ -214,7 +214,7 @@ def _clear_ballot(table: Table, options: ReadOptions, rules: Mapping[str, str], 
 
 def _candidates(names: Sequence[str], rules: Mapping[str, str]) -> list[str]:
     """The names that are items under the rules."""
-    return [name for name in (mark_or_name(name, rules) for name in names) if isinstance(name, str)]
+    return [name for name in (_mark_or_name(name, rules) for name in names) if isinstance(name, str)]
 
 
 def _rank_columns(table: Table, options: ReadOptions, rules: Mapping[str, str], named: bool) -> Table | None:
@@ -236,7 +236,7 @@ def _rank_columns(table: Table, options: ReadOptions, rules: Mapping[str, str], 
     )
     places = [place for _, place in sorted(contests[contest].items())]
     cells = {cell for place in places for cell in table.cells(place)}
-    items = {name for name in (mark_or_name(cell, rules) for cell in cells) if isinstance(name, str)}
+    items = {name for name in (_mark_or_name(cell, rules) for cell in cells) if isinstance(name, str)}
     if not named and items and all(map(is_number, items)):
         return None
     return _with_layout(table, rules, "ranks", places=places).with_guess(f"contest {contest!r}" if contest else None)
@@ -287,7 +287,7 @@ def _candidate_columns(table: Table, options: ReadOptions, rules: Mapping[str, s
     del options
     about_items = tuple("candidate" if is_write_in(name) else name for name in table.columns)
     refuse_covariates(replace(table, columns=about_items))
-    names = [mark_or_name(table.columns[place], {**rules, "writein": "keep"}) for place in columns]
+    names = [_mark_or_name(table.columns[place], {**rules, "writein": "keep"}) for place in columns]
     kept = tuple(
         name for name in names if isinstance(name, str) and not (rules["writein"] == "skip" and is_write_in(name))
     )
@@ -299,7 +299,7 @@ def _cells_of_ranks(batch: Batch, rules: Mapping[str, Any]) -> tuple[NDArray[np.
     numbers: dict[str, int] = {}
 
     def code(cell: str) -> int:
-        found = mark_or_name(cell, rules)
+        found = _mark_or_name(cell, rules)
         return found if isinstance(found, int) else numbers.setdefault(found, len(numbers))
 
     columns = [batch.columns[place].mapped(code, np.int32) for place in rules["places"]]
@@ -358,7 +358,7 @@ def _listed_of_lines(lines: LongLines, row: NDArray[np.int64], rules: Mapping[st
     numbers: dict[str, int] = {}
     codes = []
     for cell in items.dictionary.to_pylist():
-        found = mark_or_name("" if cell is None else str(cell), rules)
+        found = _mark_or_name("" if cell is None else str(cell), rules)
         codes.append(found if isinstance(found, int) else numbers.setdefault(found, len(numbers)))
     code = np.array([*codes, SKIPPED], np.int32)[np.asarray(items.indices.fill_null(len(codes)))]
     order, rank = np.unique(lines.ranks, return_inverse=True)

@@ -264,7 +264,7 @@ def _parse_votekit(file: SourceFile, choices: Mapping[str, str]) -> Document:
             found = [[next(filter(None, code), "") for code in _CODE.findall(cell)] for cell in row[:width]]
             return Ballot(line, [[_named(code, names) for code in group] for group in found if group], weight)
         scores = {names[code]: _score(row[place]) for code, place in places.items() if row[place].strip()}
-        return Ballot(line, groups_by_score(scores), weight)
+        return Ballot(line, _groups_by_score(scores), weight)
 
     def ballots() -> Iterator[Ballot | Failure]:
         for line, row in enumerate(rows[start + 2 :], start=start + 3):
@@ -294,7 +294,7 @@ def _score(text: str) -> float:
     return score
 
 
-def groups_by_score(scores: Mapping[str, float]) -> list[list[str]]:
+def _groups_by_score(scores: Mapping[str, float]) -> list[list[str]]:
     """Names by score, the highest first; equal ones tie."""
     order = sorted(set(scores.values()), reverse=True)
     return [[name for name, score in scores.items() if score == best] for best in order]
@@ -385,7 +385,7 @@ def _by_scores(scores: Sequence[tuple[str, float | None]], signs: set[str]) -> l
     """The order of items between commas, which their scores alone say. An item without a score is below all others."""
     if ">" in signs or all(score is None for _, score in scores):
         raise IngestError("commas do not say an order: give each item a score, as in A/5,B/4, or write A>B=C")
-    return groups_by_score({name: float("-inf") if score is None else score for name, score in scores})
+    return _groups_by_score({name: float("-inf") if score is None else score for name, score in scores})
 
 
 ABIF = Format(name="abif", suffixes=(".abif",), syntax=document_syntax(_parse_abif, _begins_abif))

@@ -42,7 +42,7 @@ _MOST_RANKS = 1000
 _INVALID_CONTEST = 7
 
 
-class Marked(NamedTuple):
+class _Marked(NamedTuple):
     """A ballot in one contest: its marks as rank, from 1, and name; or the reason why it does not count."""
 
     id: str
@@ -60,7 +60,7 @@ class _Contest(NamedTuple):
 
 def _syntax(
     contests: Callable[[Sequence[str]], Mapping[str, _Contest]],
-    ballots: Callable[[str, str, Sequence[str]], Iterable[Marked]],
+    ballots: Callable[[str, str, Sequence[str]], Iterable[_Marked]],
     begins: Callable[[str], bool],
 ) -> Syntax:
     """How the files of a voting system are read: its ranked `contests`, and the `ballots` of a file in one of them."""
@@ -107,7 +107,7 @@ def _items(names: Iterable[str], rules: Mapping[str, str]) -> list[str]:
     return [WRITE_IN if rules["writein"] == "join" and is_write_in(name) else name for name in kept]
 
 
-def _rows(ballots: Sequence[Marked], rules: Mapping[str, str], first: int) -> RawRows:
+def _rows(ballots: Sequence[_Marked], rules: Mapping[str, str], first: int) -> RawRows:
     """The rankings of some ballots. Those that do not count are listed with the reason."""
     numbers: dict[str, int] = {}
     n_ranks = max((rank for ballot in ballots for rank, _ in ballot.marks if rank <= _MOST_RANKS), default=1)
@@ -199,19 +199,19 @@ def _dominion_names(candidates: Sequence[Mapping[str, Any]], contest: str) -> di
     return {str(one["Id"]): name for one, name in zip(own, names, strict=True)}
 
 
-def _dominion_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[Marked]:
+def _dominion_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[_Marked]:
     names = _dominion_names(_manifest(parts[0], "Candidate"), contest)
     for label, contests in _dominion_sessions(url):
         if contests is None:
-            yield Marked(label, reason="its contests are redacted")
+            yield _Marked(label, reason="its contests are redacted")
         for one in contests or ():
             if str(one.get("Id")) != contest:
                 continue
             if _INVALID_CONTEST in _each(one, "OutstackConditionIds"):
-                yield Marked(label, reason="the contest is invalid on this ballot")
+                yield _Marked(label, reason="the contest is invalid on this ballot")
                 continue
             marks = [mark for mark in _each(one, "Marks") if not mark.get("IsAmbiguous")]
-            yield Marked(label, [(_whole(mark.get("Rank")), _known(mark, names, url)) for mark in marks])
+            yield _Marked(label, [(_whole(mark.get("Rank")), _known(mark, names, url)) for mark in marks])
 
 
 def _known(mark: Mapping[str, Any], names: Mapping[str, str], url: str) -> str:
@@ -301,13 +301,13 @@ def _nist_contests(parts: Sequence[str]) -> dict[str, _Contest]:
     }
 
 
-def _nist_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[Marked]:
+def _nist_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[_Marked]:
     del parts
     report = _nist_report(url)
     names = _nist_names(report, contest)
     for label, found, marks in _nist_marks(report):
         if found == contest:
-            yield Marked(label, [(rank, names.get(key, WRITE_IN if new else key)) for rank, key, new in marks])
+            yield _Marked(label, [(rank, names.get(key, WRITE_IN if new else key)) for rank, key, new in marks])
 
 
 NIST = Format(
@@ -344,12 +344,12 @@ def _hart_contests(parts: Sequence[str]) -> dict[str, _Contest]:
     return {name: _Contest(name, None, times[name]) for name in sorted(ranked)}
 
 
-def _hart_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[Marked]:
+def _hart_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[_Marked]:
     del parts
     for label, name, options in _hart_contests_of(url):
         if name == contest:
             marks = [(rank, option) for option, value in options for rank, d in enumerate(value, start=1) if d == "1"]
-            yield Marked(label, marks)
+            yield _Marked(label, marks)
 
 
 HART = Format(

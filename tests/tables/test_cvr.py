@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plmix_dist import ingest
-from plmix_dist.tables.cvr import OVERVOTE, SKIPPED, listed_ballots, mark_or_name, rules_of
+from plmix_dist.tables.cvr import OVERVOTE, SKIPPED, _mark_or_name, listed_ballots, rules_of
 from tests.helpers.doors import DOORS, check_door, digest, expected
 from tests.helpers.ingest_helpers import cut_small, ingest_error, labels_of, named_rows, rejected, row, write
 
@@ -46,24 +46,24 @@ def test_rules__as_plain_python_has_them(overvote: str, repeated: str, skipped: 
 
 @pytest.mark.parametrize("word", ["", "skipped", "Skip", "under", "UNDERVOTE", "Under Vote", "nan", "--", "XXX"])
 def test_marks__skipped(word: str) -> None:
-    assert mark_or_name(word, RULES) == SKIPPED
+    assert _mark_or_name(word, RULES) == SKIPPED
 
 
 @pytest.mark.parametrize("word", ["over", "overvote", "OVERVOTE", "over-vote", "++", "D|A", "Ann=Bo"])
 def test_marks__overvote(word: str) -> None:
-    assert mark_or_name(word, RULES) == OVERVOTE
+    assert _mark_or_name(word, RULES) == OVERVOTE
 
 
 @pytest.mark.parametrize("word", ["UWI", "Write-in", "writein", "Uncertified Write In", "Write-in-28", "(undeclared)"])
 def test_marks__write_ins_are_kept_joined_or_skipped(word: str) -> None:
-    assert mark_or_name(word, RULES) == word
-    assert mark_or_name(word, RULES | {"writein": "join"}) == "Write-in"
-    assert mark_or_name(word, RULES | {"writein": "skip"}) == SKIPPED
+    assert _mark_or_name(word, RULES) == word
+    assert _mark_or_name(word, RULES | {"writein": "join"}) == "Write-in"
+    assert _mark_or_name(word, RULES | {"writein": "skip"}) == SKIPPED
 
 
 @pytest.mark.parametrize("name", ["Overton", "The Writer", "Undine", "Skipper", "Lee, Ann"])
 def test_marks__names_are_names(name: str) -> None:
-    assert mark_or_name(name, RULES) == name
+    assert _mark_or_name(name, RULES) == name
 
 
 TABLE = (
