@@ -33,8 +33,8 @@ def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | Non
     if sum(from_zero) >= MOST * len(from_zero) and max(map(len, rows)) > 3:
         return 0, "0 is the best rank (if it stands for no rank, say --rule zero=none)"
     raise IngestError(
-        f"{table.url}: every row has a rank 0, which may be the best rank or stand for no rank: say --rule zero=best or "
-        "--rule zero=none"
+        f"{table.url}: every row has a rank 0, which may be the best rank or stand for no rank: say --rule zero=best "
+        "or --rule zero=none"
     )
 
 
