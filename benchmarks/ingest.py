@@ -7,13 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, best_of, save
 from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor, ThreadedExecutor
 
 CASES = (("parquet", "rankings.parquet", 10_000_000), ("orderings", "rankings.csv", 1_000_000),
          ("wide", "wide.csv", 1_000_000), ("ranks", "ranks.csv", 1_000_000),
-         ("long", "long.csv", 1_000_000))  # fmt: skip
+         ("long", "long.csv", 1_000_000), ("cvr", "ballots.csv", 1_000_000))  # fmt: skip
 # Enough for a rate per core; writing the text is what takes long.
 ONE_CORE = 1_000_000
 
@@ -50,9 +52,22 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
 
 
 def _write_source(source: Path, format_name: str, n_rankings: int) -> None:
+    if format_name == "cvr":
+        _write_ballots(source, n_rankings)
+        return
     with tempfile.TemporaryDirectory() as folder:
         store = pl.simulate(Path(folder) / "store", n_rankings=n_rankings, n_items=10, n_components=4)
         pl.export(store, source, format=format_name)
+
+
+def _write_ballots(source: Path, n_rankings: int) -> None:
+    """Cast vote records: six ranks, twenty candidates, marks and repeats; the first rank always has a candidate."""
+    names = np.array([f"Candidate {number}" for number in range(20)] + ["skipped"] * 6 + ["overvote"], object)
+    drawn = np.random.default_rng(1).integers(0, len(names), (n_rankings, 6))
+    drawn[:, 0] %= 20
+    with source.open("w") as out:
+        out.write("Precinct,rank1,rank2,rank3,rank4,rank5,rank6\n")
+        out.writelines(f"P{number % 50},{','.join(row)}\n" for number, row in enumerate(names[drawn]))
 
 
 def _header(source: Path) -> bool | None:

@@ -48,6 +48,32 @@ def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Cal
     )
 
 
+# Formats of elections and surveys, and what their files cannot say.
+
+_ELECTIONS = ("cvr", "blt", "scottish", "votekit", "abif", "dominion", "nist", "hart", "qualtrics")
+
+
+def _choices_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--rule", "rules", multiple=True, metavar="NAME=VALUE", help="A rule of elections, such as overvote=skip."
+        ),
+        click.option("--question", metavar="PREFIX", help="The question of a survey."),
+        click.option("--contest", metavar="NAME", help="The contest of cast vote records."),
+    ):
+        function = option(function)
+    return function
+
+
+def _choices(contest: str | None, question: str | None, rules: tuple[str, ...]) -> dict[str, str]:
+    """What the user chose, by name."""
+    for rule in rules:
+        if "=" not in rule:
+            raise SettingsError(f"--rule takes NAME=VALUE, such as overvote=skip, but got {rule!r}")
+    named = {"contest": contest, "question": question}
+    return {name: value for name, value in named.items() if value} | dict(rule.split("=", 1) for rule in rules)
+
+
 @plmix.command(
     epilog=examples(
         "plmix ingest ballots.csv ballots --unranked below",
@@ -57,7 +83,7 @@ def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Cal
 )
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=SOURCES)
 @click.argument("store", metavar="STORE", type=PATH)
-@_format_option("Format of the sources.", "scores", "ratings")
+@_format_option("Format of the sources.", "scores", "ratings", *_ELECTIONS)
 @unranked_option
 @click.option(
     "--on-error",
@@ -82,6 +108,7 @@ def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Cal
     default=None,
     help="Whether the first line names the columns; default as the first lines show.",
 )
+@_choices_options
 @ratings_options
 @executor_options
 @output_options
@@ -99,6 +126,9 @@ def ingest(
     columns: tuple[str, ...],
     delimiter: str | None,
     header: bool | None,
+    contest: str | None,
+    question: str | None,
+    rules: tuple[str, ...],
     executor: Executor,
     output: Output,
     **ratings: Any,
@@ -127,12 +157,15 @@ def ingest(
             "executor": executor,
             "progress": progress,
         }
+        choices = _choices(contest, question, rules)
         if format_name == "ratings":
+            if choices:
+                raise SettingsError(f"--format ratings does not use {next(iter(choices))}; leave it out")
             made = run_ratings(list(sources), store, items=items, settings=ratings, **common)
         else:
             refuse_ratings_options(ratings)
             names = None if items is None else _item_names(items)
-            made = run(list(sources), store, format=format_name, item_names=names, **common)
+            made = run(list(sources), store, format=format_name, item_names=names, choices=choices, **common)
     changed = force or made.manifest.generation != before
     words = _COUNTED_ONCE if append else _NOTHING_NEW
     _show_made(made, output, time.perf_counter() - begun, changed=changed, rows=first_rankings(made), nothing=words)

@@ -28,7 +28,7 @@ from plmix_dist.store.arrays import CHUNK_BYTES
 from plmix_dist.tables.encode import Encoder, shown_in_list
 from plmix_dist.tables.format import LISTS_OF_COLUMNS, ReadOptions, number_text
 from plmix_dist.tables.frames import frame_of
-from plmix_dist.tables.registry import column_role_names
+from plmix_dist.tables.registry import FORMATS, column_role_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -101,6 +101,7 @@ def ingest(
     columns: Mapping[str, str] | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
+    choices: Mapping[str, str] | None = None,
     leaf_rows: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     client: ClientLike = None,
@@ -147,6 +148,9 @@ def ingest(
     header
         Whether the first line of text names the columns. By default the first lines show it; if they do not, this is an
         error. Columns without names are numbered from 1.
+    choices
+        What the file cannot say, by name: ``{"contest": "Mayor", "overvote": "skip"}``. The page of formats lists the
+        choices of each.
     client
         As in PlackettLuceMixture.fit: a Dask client, a cluster, or the address of a scheduler; None takes the active
         client if there is one; False stays in this process.
@@ -161,6 +165,7 @@ def ingest(
     (('coffee', 'tea'), 5.0)
     """
     _check_settings(on_error, unranked, columns)
+    _check_choices(choices)
     yes_or_no("merge", merge)
     yes_or_no("append", append)
     yes_or_no("overwrite", overwrite)
@@ -173,11 +178,11 @@ def ingest(
     # Before the sources are read.
     check_output(location, append=append, overwrite=overwrite, sources=_paths_of(source))
     target = open_store(location) if append else None
-    options = _read_options(delimiter, columns, header)
+    options = replace(_read_options(delimiter, columns, header), choices=dict(choices or {}))
     runner = executor_for(executor or client)
     known = known_names(item_names, target)
     if is_array(source):
-        _refuse_unused("an array", format=format, columns=columns, delimiter=delimiter, header=header)
+        _refuse_unused("an array", format=format, columns=columns, delimiter=delimiter, header=header, choices=choices)
         work = plan_array(source, weights, n_items, known, runner)
     else:
         _refuse_unused("a file or a table, which names its own items and weights", weights=weights, n_items=n_items)
@@ -258,6 +263,19 @@ def _check_settings(
     unknown = sorted(set(columns or {}) - set(roles))
     if unknown:
         raise SettingsError(f"there is no column role {unknown[0]!r}; choose from {', '.join(roles)}")
+
+
+def _check_choices(choices: Mapping[str, str] | None) -> None:
+    """An error for choices, or values of them, that no format has."""
+    known = {name: values for form in FORMATS.values() for name, values in form.choices.items()}
+    if choices is not None and not (isinstance(choices, Mapping) and all(isinstance(v, str) for v in choices.values())):
+        raise SettingsError(f"choices must give a text for each name, but is {shown(choices)}")
+    unknown = next((name for name in choices or {} if name not in known), None)
+    if unknown is not None:
+        raise SettingsError(f"there is nothing called {unknown!r} to choose; choose from {', '.join(known)}")
+    for name, value in (choices or {}).items():
+        if known[name]:
+            one_of(name, value, known[name])
 
 
 def _read_options(delimiter: str | None, columns: Mapping[str, str] | None, header: bool | None) -> ReadOptions:

@@ -23,9 +23,9 @@ from plmix_dist.store import RejectedRows
 from plmix_dist.tables.cells import check_array, describe_array, read_array
 from plmix_dist.tables.encode import Encoder, checked_names, label_problem, natural_order, read_names, refuse_words
 from plmix_dist.tables.format import Column, ReadOptions
-from plmix_dist.tables.registry import detect, format_named, open_frame, read_columns, read_slice, slices_of
+from plmix_dist.tables.registry import detect, format_named, gathered, open_frame, read_columns, read_slice, slices_of
 from plmix_dist.tables.rows import integers_if_all
-from plmix_dist.tables.sources import Slice, SourceFile, file_digest, find, find_sources
+from plmix_dist.tables.sources import Slice, SourceFile, find, find_sources, source_digest
 from plmix_dist.tables.text import SUFFIXES
 from plmix_dist.tables.write import exists, items_beside
 from plmix_dist.threads import check_stopped
@@ -234,7 +234,8 @@ def plan_files(
     The contents of a file are read once into a store, however many files have them.
     """
     paths = find_sources([source] if isinstance(source, str) or not hasattr(source, "__iter__") else list(source))
-    files = [find(path) for path in paths]
+    files = gathered([find(path) for path in paths])
+    paths = [file.url for file in files]
     parts: list[FilePart] = []
     sources: list[dict[str, Any]] = []
     headers: dict[str, Header] = {}
@@ -246,7 +247,7 @@ def plan_files(
         sources.append({"name": file.name, "size": file.size, "format": kind.name, "metadata": metadata})
     _require_a_row(parts, paths)
     # Up to here no cluster was needed: a source without a valid ranking is an error before one starts.
-    for identity, digest in zip(sources, run_all(runner, file_digest, paths, "hash"), strict=True):
+    for identity, digest in zip(sources, run_all(runner, source_digest, files, "hash"), strict=True):
         identity["sha256"] = digest
     again = _again(sources, options, target)
     notes = [f"{paths[number]}: {why}" for number, why in again.items()]
@@ -295,7 +296,8 @@ def _plan(
     if named is None:
         labels = set().union(*(found.labels for found in scans))
         named = checked_names(natural_order(label for label in labels if label_problem(label) is None), paths[0])
-        refuse_words(named, paths[0])
+        if not any("rules" in header.metadata for header in headers.values()):  # which know marks from items
+            refuse_words(named, paths[0])
     return IngestPlan(
         item_names=named,
         parts=parts,
@@ -308,15 +310,22 @@ def _plan(
         read_as=[
             {"name": source["name"], "format": source["format"], **_understood(headers[file.url])}
             for file, source in zip(files, sources, strict=True)
-            if headers[file.url].columns and (source["format"] != "parquet" or headers[file.url].left_out)
+            if _is_worth_saying(headers[file.url], source["format"])
         ],
     )
+
+
+def _is_worth_saying(header: Header, format_name: str) -> bool:
+    """Whether users should see how a file was understood: not where it says everything itself."""
+    if header.columns:
+        return format_name != "parquet" or bool(header.left_out or header.guesses)
+    return bool(header.guesses) or "choices" in header.metadata
 
 
 def _understood(header: Header) -> dict[str, Any]:
     """How a table was understood. Only text has a delimiter."""
     return {
-        "delimiter": header.delimiter if header.container == "text" else None,
+        "delimiter": header.delimiter if header.container == "text" and header.columns else None,
         "header": header.has_names,
         "columns": {role: header.columns[place] for role, place in header.roles.items()},
         "guesses": list(header.guesses),

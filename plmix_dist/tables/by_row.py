@@ -30,7 +30,7 @@ from plmix_dist.tables.format import (
     written_name,
 )
 from plmix_dist.tables.notation import divider_of, format_ordering, parse_ordering
-from plmix_dist.tables.outsiders import first_rank_of, refuse_covariates, refuse_unused_counts
+from plmix_dist.tables.outsiders import first_rank_of, refuse_covariate_names, refuse_covariates, refuse_unused_counts
 from plmix_dist.tables.places import (
     ranks_or_places,
     refuse_counters,
@@ -42,7 +42,7 @@ from plmix_dist.tables.places import (
     refuse_ratings,
     with_places,
 )
-from plmix_dist.tables.rows import UNRANKED, Failure, RawRows
+from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank
 from plmix_dist.tables.sniff import are_orderings
 from plmix_dist.tables.words import is_place_name, rank_in
 from plmix_dist.tables.write import refuse, write_rows
@@ -64,6 +64,7 @@ class Listed(NamedTuple):
     n_ordered: NDArray[np.int64] | None = None
     tied: NDArray[np.bool_] | None = None
     bad: Mapping[int, str] = {}
+    blank_is_bad: bool = True  # whether a row without any item is an error, or counted and left out
 
 
 # The items of a row, how many of them are ordered, and which are tied with the item before.
@@ -151,16 +152,21 @@ def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bo
         unranked=unranked,
         lines=batch.lines,
     )
-    rows = rows.without(
-        {
-            row: Failure(int(batch.lines[row]), "syntax", message, text=" ".join(batch.cells(row)))
-            for row, message in sorted(why.items())
-        }
-    )
+    failures = {
+        row: Failure(int(batch.lines[row]), "syntax", message, text=" ".join(batch.cells(row)))
+        for row, message in sorted(why.items())
+    }
+    rows = rows.without(failures | blank_rows(listed, batch.lines, failures))
     # After bad rows are gone, whose labels may be anything.
     if not text_stays_text:
         rows.ids, rows.groups = _typed(rows.ids), _typed(rows.groups)
     return rows
+
+
+def blank_rows(listed: Listed, lines: NDArray[np.int64], bad: Mapping[int, Failure]) -> dict[int, Failure]:
+    """The rows that list nothing, where this is not an error, as failures that stop nothing."""
+    empty = [] if listed.blank_is_bad else np.flatnonzero(listed.n_listed == 0).tolist()
+    return {row: blank(int(lines[row])) for row in empty if row not in bad}
 
 
 def _typed(labels: Any) -> Any:
@@ -199,10 +205,11 @@ def _recognise_wide(table: Table, options: ReadOptions, named: bool) -> Table | 
         table = with_places(table, options.places)
         if not named:
             refuse_foreign_columns(table)
+            refuse_unused_counts(table)
         return table
     if not named:
         table = table.with_guess(ranks_or_places(table)[1])
-    if table.container == "text":
+    if table.container in ("text", "excel"):
         refuse_header_below(table)
     refuse_foreign_columns(table)
     return with_places(table)
@@ -279,7 +286,7 @@ def _recognise_ranks(table: Table, options: ReadOptions, named: bool) -> Table |
         if chosen != "ranks":
             return None
         table = table.with_guess(guess)
-    first_rank, guess = first_rank_of(table)
+    first_rank, guess = first_rank_of(table, options.choices.get("zero"))
     return replace(_with_items(table.with_guess(guess)), first_rank=first_rank)
 
 
@@ -295,7 +302,8 @@ def _items_of(header: Header) -> list[int]:
     return [place for place in range(len(header.columns)) if place not in taken]
 
 
-def _items_and_labels(header: Header) -> list[int]:
+def items_and_labels(header: Header) -> list[int]:
+    """The columns of items, and of ids, weights, groups and unranked."""
     return [*label_columns(header), *_items_of(header)]
 
 
@@ -304,6 +312,8 @@ def _rank(cell: str, first: int, last: int) -> float:
     if cell in MISSING or (first and cell in NOT_RANKED):
         return float("nan")
     rank = rank_in(cell)
+    if first and rank == 0:
+        return float("nan")
     return rank if rank is not None and first <= rank <= last else float("inf")
 
 
@@ -313,10 +323,10 @@ def _score(cell: str) -> float:
     return float("inf") if np.isnan(score) and cell not in NO_SCORE else score
 
 
-def _listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -> Listed:
+def listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -> Listed:
     """The items of all rows in the order of their ranks, or of their scores."""
     items = _items_of(header)
-    names = [header.columns[place] for place in items]
+    names = list(header.item_names or ()) or [header.columns[place] for place in items]
     ranks = np.empty((batch.n_rows, len(items)))
     value = _score if highest_first else partial(_rank, first=header.first_rank, last=len(header.columns))
     for number, place in enumerate(items):
@@ -338,7 +348,8 @@ def _listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) 
     tied[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
     labels = pa.DictionaryArray.from_arrays(pa.array(order[listed].astype(np.int32)), pa.array(names, pa.string()))
     ties = tied[listed]
-    return Listed(labels, np.count_nonzero(listed, axis=1), tied=ties if ties.any() else None, bad=bad)
+    n_listed = np.count_nonzero(listed, axis=1)
+    return Listed(labels, n_listed, tied=ties if ties.any() else None, bad=bad, blank_is_bad=highest_first)
 
 
 def _write_ranks(store: RankingStore, target: str) -> None:
@@ -361,7 +372,12 @@ def _write_ranks(store: RankingStore, target: str) -> None:
 
 
 RANKS = Format(
-    name="ranks", recognise=_recognise_ranks, read=by_rows(_listed_ranks), wanted=_items_and_labels, write=_write_ranks
+    name="ranks",
+    recognise=_recognise_ranks,
+    read=by_rows(listed_ranks),
+    wanted=items_and_labels,
+    choices={"zero": ("best", "none")},
+    write=_write_ranks,
 )
 
 
@@ -371,14 +387,16 @@ RANKS = Format(
 def _recognise_scores(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """A table that the user calls so: nothing in it says whether the highest number is the best."""
     del options
+    if named:
+        refuse_covariate_names(table)
     return _with_items(table) if named else None
 
 
 SCORES = Format(
     name="scores",
     recognise=_recognise_scores,
-    read=by_rows(partial(_listed_ranks, highest_first=True)),
-    wanted=_items_and_labels,
+    read=by_rows(partial(listed_ranks, highest_first=True)),
+    wanted=items_and_labels,
 )
 
 

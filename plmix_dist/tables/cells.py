@@ -55,7 +55,7 @@ def block_of_table(
         if opened.form.name != "wide":
             return _of_other_formats(opened, n_items, unranked, item_names)
         unranked = _unranked_of(opened.header, unranked)
-        frame, labels = _places_of(frame, opened), _labels_of(opened)
+        frame, labels = _places_of(opened), _labels_of(opened)
     cells = cells_of(source, frame)
     if not len(cells.lengths):
         raise SettingsError("there are no rankings")
@@ -98,9 +98,9 @@ def _unranked_of(header: Header, unranked: Unranked | None) -> Unranked | None:
     return unranked or header.unranked
 
 
-def _places_of(frame: Frame, opened: OpenedFrame) -> Frame:
+def _places_of(opened: OpenedFrame) -> Frame:
     """The places of a frame, best first."""
-    places = places_of(opened.header.roles)
+    frame, places = opened.frame, places_of(opened.header.roles)
     return frame._replace(columns=tuple(frame.columns[place] for place in places), cells=frame.cells[:, places])
 
 

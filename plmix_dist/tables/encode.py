@@ -69,7 +69,8 @@ def refuse_words(names: Iterable[str], where: str, remedy: str = "") -> None:
     if words:
         raise IngestError(
             f"{where}: {shown(words[0])} stands among the items ({len(words)} such words: {', '.join(words[:5])}), but "
-            "most often means a mark, a result or a rank: leave such cells empty, or correct them. "
+            "most often means a mark, a result or a rank: leave such cells empty, or correct them; if these are "
+            "ballots with marks, say --format cvr. "
             f"{remedy or 'If all are items, name all items in a file, one per line, and say --items FILE'}"
         )
 

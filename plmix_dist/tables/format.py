@@ -54,7 +54,7 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 }
 # In this order: a semicolon or a tab in every line is hardly ever part of the text.
 DELIMITERS = ("\t", ";", ",")
-Container = Literal["text", "parquet", "memory"]
+Container = Literal["text", "parquet", "memory", "jsonl", "json", "excel"]
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,13 @@ class ReadOptions:
     delimiter: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     header: bool | None = None
+    # What the file cannot say: a contest, a question, a rule; by the names in Format.choices.
+    choices: Mapping[str, str] = field(default_factory=dict)
 
     def as_settings(self) -> dict[str, object]:
-        """The options as part of the settings of a run. A header that is None is left out, as it always was."""
+        """The options as part of the settings of a run. What is not given is left out, as it always was."""
         settings: dict[str, object] = {"columns": dict(self.columns), "delimiter": self.delimiter}
+        settings |= {"choices": dict(self.choices)} if self.choices else {}
         return settings if self.header is None else settings | {"header": self.header}
 
     @property
@@ -116,6 +119,7 @@ class Table:
     item_names: tuple[str, ...] | None = None
     unranked: Unranked | None = None  # what unlisted items mean, if the names of the columns say it
     first_rank: int = 1  # of a table of ranks, the number of the best
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # what the reader of the format must know
 
     @property
     def roles_of_places(self) -> list[int]:
@@ -144,6 +148,23 @@ class Syntax:
     read_header: Callable[[SourceFile, ReadOptions], Header]
     slices: Callable[[SourceFile, Header], list[Slice]]
     read: Callable[[Slice], Iterator[RawRows]]
+    begins: Callable[[str], bool] | None = None  # whether the first characters of a file show this format
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of file that holds a table.
+
+    sample(file, options, formats): the first rows, and where the rows begin. cut(file, header, together, whole): slices
+    that never divide equal cells of the column `together`; one slice if `whole`. batches(slice, coded, raw, together):
+    the wanted columns, `coded` by distinct cells or `raw`; `together` is given if what begins in a slice may end beyond
+    it.
+    """
+
+    suffixes: tuple[str, ...]
+    sample: Callable[[SourceFile, ReadOptions, Sequence[Format]], tuple[Table, Header]]
+    cut: Callable[[SourceFile, Header, int | None, bool], list[Slice]]
+    batches: Callable[[Slice, Sequence[int], Sequence[int], int | None], Iterator[Batch]]
 
 
 def places_of(roles: Mapping[str, int]) -> list[int]:
@@ -180,6 +201,8 @@ class Format:
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Whether a ranking takes several consecutive rows, with one id. Otherwise each row is a ranking.
     consecutive: Callable[[Header], bool] = lambda header: False  # noqa: ARG005
+    # Whether rows that belong together may stand anywhere in a file, so that it is read as a whole.
+    scattered: Callable[[Header], bool] = lambda header: False  # noqa: ARG005
     # Of text: the signs that may divide its fields, into how many if it has no header, and whether a first line is a
     # row. None: the first lines show it.
     delimiters: tuple[str, ...] = DELIMITERS
@@ -187,7 +210,10 @@ class Format:
     is_row: Callable[[Sequence[str], ReadOptions], bool] | None = None
     # File name endings that no other format has.
     suffixes: tuple[str, ...] = ()
+    # What the user may choose: the values, of which the first is the default; none where any text may be given.
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     syntax: Syntax | None = None
+    also: tuple[Format, ...] = ()  # formats of files that are not tables, which go by this name too
     write: Callable[[RankingStore, str], None] | None = None
 
 
@@ -217,7 +243,7 @@ def missing_columns(table: Table, missing: Sequence[str]) -> IngestError:
 def usual_names(form: Format) -> Mapping[str, tuple[str, ...]]:
     """The names of columns that a format recognises, by role; a role is a name too."""
     own = {role: names if role in names else (role, *names) for role, names in form.roles.items()}
-    return {**own, **_LABEL_NAMES}
+    return {**own, **{role: (*names, *form.roles.get(role, ())) for role, names in _LABEL_NAMES.items()}}
 
 
 def column_roles(
@@ -399,6 +425,14 @@ def _texts(cells: pa.Array, clean: bool) -> list[str]:
     if clean or cells.null_count or not pa.types.is_string(cells.type) or "'" in "".join(values):
         return [cell_text(value, clean) for value in values]
     return list(map(str.strip, values))
+
+
+def column_of(cells: Sequence[Any]) -> pa.Array:
+    """Cells as a column with types, or of text where they are of several kinds."""
+    try:
+        return pa.array([list(cell) if isinstance(cell, tuple) else cell for cell in cells], from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError):
+        return pa.array([cell_text(cell) or None for cell in cells], pa.string())
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -1,4 +1,7 @@
-"""The format `parquet`: a list column with one ranking per row, or a long table; for tables with types alone."""
+"""The format `parquet`: a list column with one ranking per row, or a long table; for tables with types alone.
+
+A list of records with items and ranks, such as {model, rank}, is a list of items and one of ranks.
+"""
 
 from __future__ import annotations
 
@@ -41,25 +44,30 @@ if TYPE_CHECKING:
 
 # Columns beside the list: how many of its items are ordered, and which are tied with the item before.
 _EXTRA = ("n_ordered", "tied")
+# Names of the fields in lists of records: what is ranked, and its rank.
+_FIELDS = {
+    "items": (*COLUMN_NAMES["item"], "model", "name", "model_name", "label", "id"),
+    "ranks": (*COLUMN_NAMES["rank"], "ranking"),
+}
 
 
 def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """A table with types that has one list column, or one that the user named; or columns for id, item and rank."""
-    if table.container == "text":
+    if table.container in ("text", "excel"):
         return None
     roles = {role: place for role, place in table.roles.items() if role == "items" or place not in table.lists}
     lists = [place for place in table.lists if table.columns[place] not in _EXTRA]
-    if "items" not in roles and len(lists) == 1:
-        roles["items"] = lists[0]
+    if "items" not in roles:
+        roles |= _items_and_ranks(table) or ({"items": lists[0]} if len(lists) == 1 else {})
     if roles.get("items") in table.lists:
         extra = {name: table.columns.index(name) for name in _EXTRA if name in table.columns}
-        kept = {role: roles[role] for role in ("items", *LABEL_ROLES) if role in roles} | extra
+        kept = {role: roles[role] for role in ("items", "ranks", *LABEL_ROLES) if role in roles} | extra
         table = replace(table, roles=kept)
-        if "items" not in options.columns:
+        if "items" not in options.columns and "ranks" not in kept:
             _refuse_other_lists(table)
         refuse_unused_counts(table)
         return table
-    if all(role in roles for role in REQUIRED):
+    if all(role in roles for role in REQUIRED) and table.container in ("parquet", "memory"):
         keep = (*REQUIRED, "weight", "group", "unranked")
         return replace(table, roles={role: roles[role] for role in keep if role in roles})
     if named or table.lists:
@@ -68,6 +76,18 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
             f"{', '.join(table.columns)}; name the columns with --column, such as --column items=NAME"
         )
     return None
+
+
+def _items_and_ranks(table: Table) -> dict[str, int]:
+    """The fields of a list of records that name an item and its rank, such as answers.model and answers.rank."""
+    by_list: dict[str, dict[str, int]] = {}
+    for place in table.lists:
+        parent, _, name = table.columns[place].rpartition(".")
+        role = next((role for role, names in _FIELDS.items() if parent and name.lower() in names), None)
+        if role is not None:
+            by_list.setdefault(parent, {}).setdefault(role, place)
+    both = [found for found in by_list.values() if len(found) == 2]
+    return both[0] if len(both) == 1 else {}
 
 
 def _refuse_other_lists(table: Table) -> None:
@@ -95,7 +115,22 @@ def _listed(batch: Batch, header: Header) -> Listed:
     extra = {name: batch.columns[header.roles[name]].array for name in _EXTRA if name in header.roles}
     n_ordered, bad_order = _order(extra["n_ordered"], n_listed) if "n_ordered" in extra else (None, {})
     tied, bad_ties = _ties(extra["tied"], n_listed, n_ordered) if "tied" in extra else (None, {})
+    if "ranks" in header.roles:
+        return _by_ranks(items, n_listed, batch.columns[header.roles["ranks"]].array)
     return Listed(Column(items.flatten()).items(), n_listed, n_ordered, tied, bad_ties | bad_order)
+
+
+def _by_ranks(items: pa.Array, n_listed: NDArray[np.int64], ranks: pa.Array) -> Listed:
+    """The items of each list in the order of their ranks, of which equal ones are ties."""
+    owner = np.repeat(np.arange(len(n_listed)), n_listed)
+    values = Column(ranks.flatten()).numbers()
+    if not np.array_equal(np.asarray(ranks.value_lengths().fill_null(0), np.int64), n_listed):
+        raise IngestError("lists of items and of ranks have different lengths")
+    order = np.lexsort((values, owner))
+    tied = np.zeros(len(values), np.bool_)
+    tied[1:] = (np.diff(values[order]) == 0) & (np.diff(owner) == 0)
+    bad = dict.fromkeys(np.unique(owner[np.isnan(values)]).tolist(), "a rank is missing, or not a number")
+    return Listed(Column(items.flatten().take(pa.array(order))).items(), n_listed, tied=tied, bad=bad)
 
 
 def _order(column: pa.Array, n_listed: NDArray[np.int64]) -> tuple[NDArray[np.int64], dict[int, str]]:
@@ -140,7 +175,7 @@ def _ties(
 
 
 def _wanted(header: Header) -> list[int]:
-    roles = ("items", *_EXTRA) if "items" in header.roles else REQUIRED
+    roles = ("items", "ranks", *_EXTRA) if "items" in header.roles else REQUIRED
     return [*(header.roles[role] for role in roles if role in header.roles), *label_columns(header)]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.by_row import missing_labels, unranked_codes
+from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, unranked_codes
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import (
     COLUMN_NAMES,
@@ -27,7 +27,7 @@ from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.write import refuse, write_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 REQUIRED = ("id", "item", "rank")
 _LABELS = ("weight", "group", "unranked")
+# Names of the column of items that mean something else where no column holds ranks.
+_OTHER_ITEM_NAMES = ("choice", "vote", "option", "name", "candidate_name", "product", "team", "player", "competitor")
 # What stands for an item that was on offer and not ordered.
 _NO_RANK = frozenset({"", "NA"})
 # Rankings are sorted as rows of one padded array, unless that is this many times larger than the ranks.
@@ -47,9 +49,12 @@ _MOST_PADDING = 4
 def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """A table with columns for ranking, item and rank. Where only persons are named, each gives one ranking."""
     del options
-    if not named and "item" not in table.roles:
-        return None
     roles = dict(table.roles)
+    if "item" not in roles and "rank" in roles and {"id", "group"} & set(roles):
+        other = [place for place, name in enumerate(table.columns) if name.strip().lower() in _OTHER_ITEM_NAMES]
+        roles |= {"item": other[0]} if len(other) == 1 else {}
+    if not named and "item" not in roles:
+        return None
     if "id" not in roles and "group" in roles:
         roles["id"] = roles.pop("group")
     missing = [role for role in REQUIRED if role not in roles]
@@ -67,7 +72,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
 
 
 @dataclass(frozen=True)
-class _Lines:
+class LongLines:
     """Lines of a long table as columns, all (n_lines,).
 
     `ranks` are NaN if an item was on offer but not ordered; `labels` are the columns "weight", "group" and "unranked",
@@ -84,9 +89,9 @@ class _Lines:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def followed_by(self, others: _Lines) -> _Lines:
+    def followed_by(self, others: LongLines) -> LongLines:
         """These lines and then others."""
-        return _Lines(
+        return LongLines(
             ids=np.concatenate([self.ids, others.ids]),
             items=_joined(self.items, others.items),
             ranks=np.concatenate([self.ranks, others.ranks]),
@@ -95,9 +100,9 @@ class _Lines:
             bad=self.bad | {position + len(self): why for position, why in others.bad.items()},
         )
 
-    def cut(self, start: int, stop: int) -> _Lines:
+    def cut(self, start: int, stop: int) -> LongLines:
         """The lines from `start` to `stop`, as views."""
-        return _Lines(
+        return LongLines(
             ids=self.ids[start:stop],
             items=self.items[start:stop],
             ranks=self.ranks[start:stop],
@@ -107,9 +112,14 @@ class _Lines:
         )
 
 
-def read_long(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
-    """Rankings whose lines are consecutive. The lines of the last ranking of a batch wait for the next batch."""
-    held: _Lines | None = None
+def read_long(
+    batches: Iterator[Batch], header: Header, listed: Callable[[LongLines, NDArray[np.int64]], Listed] | None = None
+) -> Iterator[RawRows]:
+    """Rankings whose lines are consecutive. The lines of the last ranking of a batch wait for the next batch.
+
+    `listed` makes rows of lines, given the row of each line; by default in the order of their ranks.
+    """
+    held: LongLines | None = None
     for batch in batches:
         lines = _lines_of(batch, header)
         lines = lines if held is None else held.followed_by(lines)
@@ -117,9 +127,9 @@ def read_long(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
         if len(starts):
             complete = int(starts[-1])
             held = lines.cut(complete, len(lines))
-            yield _rankings(lines.cut(0, complete), starts[:-1])
+            yield _rankings(lines.cut(0, complete), starts[:-1], listed or _listed_by_rank)
     if held is not None:
-        yield _rankings(held, _starts(held.ids))
+        yield _rankings(held, _starts(held.ids), listed or _listed_by_rank)
 
 
 def _starts(ids: NDArray[Any]) -> NDArray[np.int64]:
@@ -127,7 +137,7 @@ def _starts(ids: NDArray[Any]) -> NDArray[np.int64]:
     return np.flatnonzero(np.append(True, ids[1:] != ids[:-1])) if len(ids) else np.empty(0, np.int64)
 
 
-def _lines_of(batch: Batch, header: Header) -> _Lines:
+def _lines_of(batch: Batch, header: Header) -> LongLines:
     columns = {role: batch.columns[header.roles[role]] for role in (*REQUIRED, *_LABELS) if role in header.roles}
     labels: dict[str, NDArray[Any]] = {}
     if "weight" in columns:
@@ -140,7 +150,7 @@ def _lines_of(batch: Batch, header: Header) -> _Lines:
     bad = {row: ("missing-label", why) for row, why in missing_labels(columns).items()}
     bad |= {row: ("syntax", why) for row, why in batch.bad.items()}
     bad |= _bad_ranks(columns, bad) | {row: ("syntax", why) for row, why in odd.items()}
-    return _Lines(
+    return LongLines(
         ids=columns["id"].by_runs().labels(),
         items=columns["item"].items(),
         ranks=columns["rank"].numbers(_NO_RANK),
@@ -166,21 +176,19 @@ def _bad_ranks(columns: dict[str, Column], bad: dict[int, Any]) -> dict[int, tup
     }
 
 
-def _rankings(lines: _Lines, starts: NDArray[np.int64]) -> RawRows:
+def _rankings(
+    lines: LongLines, starts: NDArray[np.int64], listed: Callable[[LongLines, NDArray[np.int64]], Listed]
+) -> RawRows:
     """One row per ranking; `starts` has the first line of each."""
-    n_lines = len(lines)
-    lengths = np.diff(np.append(starts, n_lines))
+    lengths = np.diff(np.append(starts, len(lines)))
     row = np.repeat(np.arange(len(starts)), lengths)
-    order = _by_rank(lines.ranks, row)
-    ranked = lines.ranks if order is None else lines.ranks[order]
-    tied = np.zeros(n_lines, np.bool_)
-    tied[1:] = (ranked[1:] == ranked[:-1]) & (row[1:] == row[:-1])
+    found = listed(lines, row)
     first = {"id": lines.ids[starts]} | {name: column[starts] for name, column in lines.labels.items()}
     rows = RawRows(
-        labels=lines.items if order is None else lines.items.take(pa.array(order)),
-        n_listed=lengths,
-        n_ordered=np.bincount(row, weights=~np.isnan(lines.ranks), minlength=len(starts)).astype(np.int64),
-        tied=tied if tied.any() else None,
+        labels=found.labels,
+        n_listed=found.n_listed,
+        n_ordered=found.n_ordered,
+        tied=found.tied,
         weights=first.get("weight"),
         ids=whole_numbers_if_all(first["id"]),
         groups=whole_numbers_if_all(first["group"]) if "group" in first else None,
@@ -188,7 +196,22 @@ def _rankings(lines: _Lines, starts: NDArray[np.int64]) -> RawRows:
         lines=lines.numbers[starts],
     )
     rows.run_ids = first["id"]
-    return rows.without(_bad_rankings(lines, row, first))
+    bad = _bad_rankings(lines, row, first)
+    return rows.without(bad | blank_rows(found, rows.lines, bad))
+
+
+def _listed_by_rank(lines: LongLines, row: NDArray[np.int64]) -> Listed:
+    """The items of each ranking in the order of their ranks; equal ranks tie."""
+    order = _by_rank(lines.ranks, row)
+    ranked = lines.ranks if order is None else lines.ranks[order]
+    tied = np.zeros(len(lines), np.bool_)
+    tied[1:] = (ranked[1:] == ranked[:-1]) & (row[1:] == row[:-1])
+    return Listed(
+        lines.items if order is None else lines.items.take(pa.array(order)),
+        np.bincount(row).astype(np.int64),
+        np.bincount(row, weights=~np.isnan(lines.ranks)).astype(np.int64),
+        tied if tied.any() else None,
+    )
 
 
 def _by_rank(ranks: NDArray[np.float64], row: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -212,7 +235,7 @@ def _by_rank(ranks: NDArray[np.float64], row: NDArray[np.int64]) -> NDArray[np.i
     return order
 
 
-def _bad_rankings(lines: _Lines, row: NDArray[np.int64], first: dict[str, NDArray[Any]]) -> dict[int, Failure]:
+def _bad_rankings(lines: LongLines, row: NDArray[np.int64], first: dict[str, NDArray[Any]]) -> dict[int, Failure]:
     """Rankings with a bad line, or whose lines have different labels, by their number."""
     bad: dict[int, Failure] = {}
     for position, (reason, what) in lines.bad.items():

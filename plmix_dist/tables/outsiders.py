@@ -16,19 +16,38 @@ if TYPE_CHECKING:
     from plmix_dist.tables.format import Table
 
 
-def first_rank_of(table: Table) -> tuple[int, str | None]:
-    """The best rank of a table of ranks, 1 or 0, and a sentence if it is 0; an error if 0 may mean no rank."""
-    rows = [[cell for cell in row if cell not in MISSING] for row in rows_of_cells(table, table.values)]
+def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | None]:
+    """The best rank of a table of ranks, 1 or 0, and a sentence if it is 0; an error if 0 may mean no rank.
+
+    `zero` is what the user says that 0 is: the "best" rank, or "none".
+    """
+    if zero is not None:
+        return (0, "0 is the best rank") if zero == "best" else (1, None)
+    rows = [
+        [cell.removesuffix(".0") for cell in row if cell not in MISSING] for row in rows_of_cells(table, table.values)
+    ]
     from_zero = [sorted(row) == sorted(map(str, range(len(row)))) for row in rows if row]
     n_zeros = [row.count("0") for row in rows if row]
-    if not all(n_zeros) or not (any(from_zero) or max(n_zeros) == 1):
+    if not all(n_zeros) or not (any(from_zero) or max(n_zeros, default=0) == 1):
         return 1, None
     if sum(from_zero) >= MOST * len(from_zero) and max(map(len, rows)) > 3:
-        return 0, "0 is the best rank (if it stands for no rank, leave such cells empty)"
+        return 0, "0 is the best rank (if it stands for no rank, say --rule zero=none)"
     raise IngestError(
-        f"{table.url}: every row has a rank 0, which may be the best rank or stand for no rank: write ranks from 1 on, "
-        "and leave cells without a rank empty"
+        f"{table.url}: every row has a rank 0, which may be the best rank or stand for no rank: say --rule zero=best "
+        "or --rule zero=none"
     )
+
+
+def refuse_covariate_names(table: Table) -> None:
+    """An error if a column among scores is named after something that is known of a person or a ballot."""
+    names = [table.columns[place] for place in table.values]
+    odd = [name for name in names if is_covariate_name(name)]
+    if odd and len(odd) < len(names):
+        raise IngestError(
+            f"{table.url}: the column {odd[0]!r} seems not to hold scores of an item: leave it out with "
+            f"{column_option('ignore', *odd)}, or say {column_option('weight', odd[0])} if it is a weight; if it is an "
+            "item, rename it"
+        )
 
 
 # The ranks of all rows, 0 where an item has none.
@@ -56,8 +75,10 @@ def refuse_covariates(table: Table) -> None:
     if odd:
         name, values = names[odd[0]], sorted(set(table.cells(places[odd[0]])) - MISSING)
         ways = " or ".join(column_option("ignore", names[number]) for number in odd)
-        leave = "leave it out" if table.container == "memory" else f"say {ways}"
-        item = "" if table.container == "memory" else "; if it is an item, say --format ranks"
+        weight = f" or {column_option('weight', name)} if it counts rows" if all(map(str.isdigit, values)) else ""
+        leave = "leave it out" if table.container == "memory" else f"say {ways}{weight}"
+        item = "; if it is an item, say --format ranks; if all are scores, the highest the best, say --format scores"
+        item = "" if table.container == "memory" else item
         raise IngestError(
             f"{table.url}: the column {name!r} ({', '.join(values[:4])}) seems not to hold ranks of an item as the "
             f"others do: {leave}{item}"

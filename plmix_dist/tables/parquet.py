@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import Batch, Column, Table, cell_text, is_list
+from plmix_dist.tables.records import flat_columns, flat_schema
 from plmix_dist.tables.rows import BATCH_ROWS
 from plmix_dist.tables.sources import Header, Slice, SourceFile, open_bytes
 
@@ -46,22 +47,28 @@ def sample_parquet(file: SourceFile) -> Table:
         if twice is not None:
             raise IngestError(f"{file.url}: two columns are named {shown(twice)}; rename one of them")
         names = (schema.metadata or {}).get(NAMES_KEY)
-        plain = [field.name for field in schema if not pa.types.is_nested(field.type)]
+        flat = flat_schema(schema)
+        plain = list(dict.fromkeys(root for root, kind in flat.values() if not is_list(kind)))
         first = next(table.iter_batches(_MOST_SAMPLED, columns=plain), None) if plain else None
     return Table(
         url=file.url,
-        columns=tuple(schema.names),
-        body=[] if first is None else _sampled_rows(schema.names, first),
+        columns=tuple(flat),
+        body=[] if first is None else _sampled_rows(flat, first),
         roles={},
         container="parquet",
-        lists=tuple(place for place, field in enumerate(schema) if is_list(field.type)),
+        lists=tuple(place for place, (_, kind) in enumerate(flat.values()) if is_list(kind)),
         item_names=None if names is None else _names(names, file),
     )
 
 
 def _sampled_rows(columns: Collection[str], batch: pa.RecordBatch) -> list[list[str]]:
-    """Rows as text, for recognition; columns that the batch does not have are empty."""
-    found = {name: [cell_text(cell) for cell in batch.column(name).to_pylist()] for name in batch.schema.names}
+    """Rows as text, for recognition; columns that the batch does not have, and lists, are empty."""
+    found = {
+        name: [cell_text(cell) for cell in column.to_pylist()]
+        for root in batch.schema.names
+        for name, column in flat_columns(root, batch.column(root))
+        if not pa.types.is_nested(column.type)
+    }
     empty = [""] * batch.num_rows
     return [list(row) for row in zip(*(found.get(name, empty) for name in columns), strict=True)]
 
@@ -101,11 +108,14 @@ def parquet_batches(part: Slice, wanted: Collection[int], together: int | None) 
     """
     names = {place: part.header.columns[place] for place in dict.fromkeys(wanted)}
     with _opened(part.file.url, "cannot be read to its end: {}; it may be damaged") as table:
-        batches = _numbered(table, part, list(names.values()), beyond=together is not None)
+        flat = flat_schema(table.schema_arrow)
+        roots = list(dict.fromkeys(flat[name][0] for name in names.values()))
+        batches = _numbered(table, part, roots, beyond=together is not None)
         if together is not None:
             batches = _together(batches, table, part, part.header.columns[together])
         for row, _, batch in batches:
-            yield batch_of({place: batch.column(name) for place, name in names.items()}, row + 1)
+            found = {name: column for root in roots for name, column in flat_columns(root, batch.column(root))}
+            yield batch_of({place: found[name] for place, name in names.items()}, row + 1)
 
 
 def batch_of(columns: dict[int, pa.Array], first_line: int) -> Batch:

@@ -232,10 +232,14 @@ def _foreign_columns(table: Table, foreign: list[int]) -> IngestError:
             f"--column places=NAME,NAME; for one line per item, say --format long and name the columns with "
             "--column id=NAME --column item=NAME --column rank=NAME"
         )
+    order = order_of_places(places)
+    if order is None and any(kind_of(table.cells(table.columns.index(one))) == "text" for one in places):
+        order = list(range(len(places)))  # numbers may be ranks, and then these columns are not places
+    best_first = "" if order is None else column_option("places", *(places[place] for place in order))
     return IngestError(
-        f"{table.url}: the column {name!r} ({shown}) seems not to hold a place of a ranking as the others do: say "
-        f"{options} if it is {' or '.join(kinds.values())}, or name the places, best first: "
-        f"{column_option('places', *places)}"
+        f"{table.url}: the column {name!r} ({shown}) seems not to hold a place of a ranking as the others do: leave it "
+        f"out with {column_option('ignore', name)}, say {options} if it is {' or '.join(kinds.values())}"
+        f"{f', or name the places, best first: {best_first}' if best_first else ''}"
     )
 
 

@@ -32,9 +32,9 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     ),
     "item": (
         *("item", "item_id", "itemid", "item_name", "movie", "movie_id", "movieid", "product", "product_id"),
-        *("title", "candidate", "alternative"),
+        *("title", "candidate", "alternative", "name", "choice", "option"),
     ),
-    "rating": ("rating", "score", "stars", "value"),
+    "rating": ("rating", "score", "stars", "value", "points", "grade"),
     "time": ("time", "timestamp", "date", "datetime", "unixreviewtime"),
 }
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +12,17 @@ import pyarrow as pa
 
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
+from plmix_dist.tables import excel, records
 from plmix_dist.tables.by_row import ORDERINGS, RANKS, SCORES, WIDE
+from plmix_dist.tables.cvr import CVR
 from plmix_dist.tables.format import (
     LISTS_OF_COLUMNS,
     Format,
     ReadOptions,
+    Source,
     Table,
     cell_text,
+    column_of,
     column_roles,
     usual_names,
 )
@@ -25,22 +31,55 @@ from plmix_dist.tables.lists import PARQUET
 from plmix_dist.tables.long import LONG
 from plmix_dist.tables.parquet import batch_of, cut_parquet, parquet_batches, sample_parquet
 from plmix_dist.tables.preflib import PREFLIB
+from plmix_dist.tables.profiles import ABIF, BLT, HEAD_CHARACTERS, SCOTTISH, VOTEKIT
 from plmix_dist.tables.sniff import sample_text, without_unnamed
-from plmix_dist.tables.sources import Header
-from plmix_dist.tables.text import SUFFIXES, cut_text, text_batches
+from plmix_dist.tables.sources import Header, Slice, SourceFile, reading
+from plmix_dist.tables.surveys import QUALTRICS
+from plmix_dist.tables.text import SUFFIXES, cut_text, text_batches, whole_text
+from plmix_dist.tables.voting_systems import DOMINION, HART, NIST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from plmix_dist.tables.format import Batch, Container
-    from plmix_dist.tables.sources import Slice, SourceFile
 
 
 # A new format is added here.
-FORMATS: dict[str, Format] = {form.name: form for form in (PREFLIB, ORDERINGS, WIDE, RANKS, SCORES, LONG, PARQUET)}
+_CVR = replace(CVR, also=(DOMINION, NIST, HART))
+_TABLES = (ORDERINGS, WIDE, RANKS, SCORES, LONG, _CVR, QUALTRICS, PARQUET)
+_ALL = (PREFLIB, *_TABLES, BLT, SCOTTISH, VOTEKIT, ABIF, DOMINION, NIST, HART)
+FORMATS: dict[str, Format] = {form.name: form for form in _ALL}
 # Tables of no special format are tried in this order; the last takes what is left.
 _GENERAL = (ORDERINGS, LONG, RANKS, WIDE)
-_SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+_SPREADSHEETS = (".xls", ".ods", ".numbers")
+# A new kind of file is added here. What no other takes is text.
+_SOURCES: dict[str, Source] = {
+    "parquet": Source(
+        PARQUET.suffixes,
+        lambda file, options, forms: (sample_parquet(file), Header()),  # noqa: ARG005
+        lambda file, header, together, whole: cut_parquet(file, header, whole=whole),  # noqa: ARG005
+        lambda part, coded, raw, together: parquet_batches(part, [*coded, *raw], together),
+    ),
+    "excel": Source(
+        excel.SUFFIXES,
+        excel.sample_excel,
+        lambda file, header, together, whole: [Slice(file, header, 0, None)],  # noqa: ARG005
+        lambda part, coded, raw, together: excel.excel_batches(part, [*coded, *raw], together),
+    ),
+    "jsonl": Source(
+        records.SUFFIXES,
+        records.sample_records,
+        records.cut_records,
+        lambda part, coded, raw, together: records.record_batches(part, [*coded, *raw], together),
+    ),
+    "text": Source(
+        SUFFIXES,
+        sample_text,
+        lambda file, header, together, whole: [whole_text(file, header)] if whole else cut_text(file, header, together),
+        lambda part, coded, raw, together: text_batches(part, coded, raw),  # noqa: ARG005
+    ),
+}
+_SOURCES["json"] = _SOURCES["jsonl"]
 
 
 def format_named(name: str) -> Format:
@@ -66,31 +105,83 @@ def detect(file: SourceFile, options: ReadOptions, name: str = "auto") -> tuple[
     ending = file.name.lower()
     if form is None:
         form = next((one for one in FORMATS.values() if one.syntax and ending.endswith(one.suffixes)), None)
+    if form is None or form.also:
+        form = _by_evidence(file, form.also if form is not None else tuple(FORMATS.values())) or form
     if form is None and ending.endswith(_SPREADSHEETS):
         raise IngestError(f"{file.url} is a spreadsheet; save it as CSV (Save as ..., CSV UTF-8) and read that file")
-    known = sorted({*SUFFIXES, *(suffix for one in FORMATS.values() for suffix in one.suffixes)})
+    of_tables = [source.suffixes for source in _SOURCES.values()]
+    known = sorted({*chain(*of_tables), *(suffix for one in FORMATS.values() for suffix in one.suffixes)})
     if form is None and not ending.endswith(tuple(known)):
         raise IngestError(
             f"{file.url}: the format is not known from the name ({', '.join(known)}); name it with --format"
         )
     if form is not None and form.syntax is not None:
         _refuse_text_options(options, file.url)
+        _refuse_unused_choices(form, options, file.url)
         if options.columns:
             raise IngestError(f"{file.url} is read as {form.name}, which has no columns to name; leave out --column")
         return form, form.syntax.read_header(file, options)
     return open_table(file, options, form)
 
 
+def _by_evidence(file: SourceFile, forms: Sequence[Format]) -> Format | None:
+    """The format that is not a table whose signs the first characters of a file have."""
+    if file.name.lower().endswith((*PARQUET.suffixes, *excel.SUFFIXES, *_SPREADSHEETS)):
+        return None
+    with reading(file.parts[0]) as stream:
+        head = stream.read(4 * HEAD_CHARACTERS).decode("utf-8-sig", errors="replace")[:HEAD_CHARACTERS]
+    return next((form for form in forms if form.syntax and form.syntax.begins and form.syntax.begins(head)), None)
+
+
+# In folders of voting systems: the files of ballots, which are one source, and files beside them.
+_BALLOTS_OF_DOMINION = re.compile(r"CvrExport(_\d+)?\.json", re.IGNORECASE)
+_BESIDE_BALLOTS = re.compile(r".*Manifest\.json|Configuration\.json", re.IGNORECASE)
+
+
+def gathered(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """The files, with those of a folder that hold one export of a voting system as one source."""
+    found: list[SourceFile] = []
+    for folder, several in groupby(files, lambda file: file.url.rpartition("/")[0]):
+        inside = list(several)
+        own = [file for file in inside if _BALLOTS_OF_DOMINION.fullmatch(file.name)]
+        if own:
+            inside = [file for file in inside if file not in own and not _BESIDE_BALLOTS.fullmatch(file.name)]
+        else:
+            xml = [file for file in inside if file.name.lower().endswith(".xml")]
+            own = xml if len(xml) > 1 and _by_evidence(xml[0], (HART,)) else []
+            inside = [file for file in inside if file not in own]
+        if own:
+            own.sort(key=lambda file: [int(n) if n.isdigit() else 0 for n in re.split(r"(\d+)", file.name)][1::2])
+            inside = [SourceFile(folder, sum(file.size for file in own), tuple(file.url for file in own)), *inside]
+        found += inside
+    return found
+
+
+def _refuse_unused_choices(form: Format, options: ReadOptions, url: str) -> None:
+    """An error if the user chose what the format does not have."""
+    for name in options.choices:
+        if name not in form.choices:
+            having = [one.name for one in FORMATS.values() if name in one.choices]
+            instead = f", or say --format {' or --format '.join(having)}" if having else ""
+            raise IngestError(f"{url}: this is read as {form.name}, which does not use {name}: leave it out{instead}")
+
+
 def open_table(file: SourceFile, options: ReadOptions, form: Format | None) -> tuple[Format, Header]:
     """The format of a table in a file, found among all formats unless the user named it, and its header."""
     forms = [form] if form is not None else _table_formats()
-    if form is PARQUET or file.name.lower().endswith(PARQUET.suffixes):
+    source = _source_of(file, form)
+    if source not in ("text", "excel"):
         _refuse_text_options(options, file.url)
-        table, header = sample_parquet(file), Header()
-    else:
-        table, header = sample_text(file, options, forms)
+    table, header = _SOURCES[source].sample(file, options, forms)
     found, table = recognise(table, options, forms, named=form is not None)
     return found, _header_of(found, table, header)
+
+
+def _source_of(file: SourceFile, form: Format | None) -> str:
+    """The kind of a file by its suffix. Any other file is text, unless the user calls it Parquet."""
+    ending = file.name.lower()
+    found = (name for name, source in _SOURCES.items() if ending.endswith(source.suffixes))
+    return next(found, "parquet" if form is PARQUET else "text")
 
 
 def _refuse_text_options(options: ReadOptions, url: str) -> None:
@@ -114,6 +205,7 @@ def _header_of(form: Format, table: Table, header: Header) -> Header:
         container=table.container,
         unranked=table.unranked,
         first_rank=table.first_rank,
+        metadata=dict(table.metadata),
     )
     used = {*form.wanted(header), *form.wanted_raw(header)}
     kept = {place for place, name in enumerate(table.columns) if not name or name.lower().startswith("unnamed:")} | used
@@ -140,6 +232,7 @@ def recognise(
         if found is None:
             continue
         _refuse_unused_roles(form, options, table.url)
+        _refuse_unused_choices(form, options, table.url)
         if "group" in found.roles and "group" not in options.columns:
             column = found.columns[found.roles["group"]]
             found = found.with_guess(
@@ -172,10 +265,10 @@ def slices_of(form: Format, file: SourceFile, header: Header) -> list[Slice]:
     """Slices of a file that workers read independently. Rows of one ranking, or of one group, stay together."""
     if form.syntax is not None:
         return form.syntax.slices(file, header)
-    if header.container == "parquet":
-        whole = "group" in header.roles and not form.consecutive(header)
-        return cut_parquet(file, header, whole=whole)
-    return cut_text(file, header, _together(form, header))
+    whole = form.scattered(header)
+    if header.container == "parquet":  # equal cells of a column cannot be kept together beyond a row group
+        whole |= "group" in header.roles and not form.consecutive(header)
+    return _SOURCES[header.container].cut(file, header, _together(form, header), whole)
 
 
 def read_slice(form: Format, part: Slice) -> Iterator[Any]:
@@ -195,10 +288,8 @@ def _batches(form: Format, part: Slice) -> Iterator[Batch]:
     header = part.header
     raw = form.wanted_raw(header)
     coded = [place for place in form.wanted(header) if place not in raw]
-    if header.container == "parquet":
-        together = _together(form, header) if form.consecutive(header) else None
-        return parquet_batches(part, [*coded, *raw], together)
-    return text_batches(part, coded, raw)
+    together = _together(form, header) if form.consecutive(header) else None
+    return _SOURCES[header.container].batches(part, coded, raw, together)
 
 
 def _together(form: Format, header: Header) -> int | None:
@@ -239,12 +330,18 @@ def _table_of_frame(frame: Frame) -> Table:
     )
 
 
-def _array(cells: list[Any]) -> pa.Array:
-    """A column with types, or of text where its cells are of several kinds."""
-    try:
-        return pa.array([list(cell) if is_row(cell) else cell for cell in cells], from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError):
-        return pa.array([cell_text(cell) or None for cell in cells], pa.string())
+def _flat_frame(frame: Frame) -> Frame:
+    """The table with dotted names for what is nested in its cells."""
+    some = chain.from_iterable(frame.cells[:_MOST_SAMPLED].tolist() if frame.cells.dtype == object else ())
+    if not any(isinstance(cell, dict) or (is_row(cell) and any(isinstance(x, dict) for x in cell)) for cell in some):
+        return frame
+    rows = [records.flat_record(dict(zip(frame.columns, row, strict=True))) for row in frame.cells.tolist()]
+    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    cells = np.empty((len(rows), len(columns)), object)
+    for number, row in enumerate(rows):
+        for place, name in enumerate(columns):
+            cells[number, place] = row.get(name)
+    return Frame(columns, cells)
 
 
 @dataclass(frozen=True)
@@ -254,6 +351,7 @@ class OpenedFrame:
     form: Format
     header: Header
     columns: dict[int, pa.Array]
+    frame: Frame
 
     @property
     def together(self) -> int | None:
@@ -268,11 +366,12 @@ def open_frame(frame: Frame, name: str, options: ReadOptions, container: Contain
         for number, row in enumerate(frame.rows):
             cells[number, 0] = row
         frame = Frame(frame.columns, cells)
+    frame = _flat_frame(frame)
     forms = None if name == "auto" else [format_named(name)]
     table = replace(_table_of_frame(frame), container=container)
     form, table = recognise(table, options, forms, named=forms is not None)
-    columns = {place: _array(column.tolist()) for place, column in enumerate(frame.cells.T)}
-    return OpenedFrame(form, _header_of(form, table, Header()), columns)
+    columns = {place: column_of(column.tolist()) for place, column in enumerate(frame.cells.T)}
+    return OpenedFrame(form, _header_of(form, table, Header()), columns, frame)
 
 
 def read_columns(form: Format, header: Header, columns: dict[int, pa.Array], first_row: int) -> Iterator[Any]:

@@ -36,6 +36,11 @@ class Failure(NamedTuple):
     wrong: bool = True
 
 
+def blank(line: int, message: str = "a blank ballot, or a question without an answer") -> Failure:
+    """A row without any item: it is counted and left out, and is not an error."""
+    return Failure(line, "blank", message, wrong=False)
+
+
 @dataclass
 class RawRows:
     """A batch of rows from one source."""

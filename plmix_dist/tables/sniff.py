@@ -287,7 +287,7 @@ def sample_text(file: SourceFile, options: ReadOptions, forms: Sequence[Format])
     default = "\t" if file.name.lower().endswith(".tsv") else ","
     delimiter = options.delimiter or _sniff_delimiter(sample, default, signs, n_fields)
     rows = [_fields(sample, number, line, delimiter) for number, line in enumerate(sample.lines)]
-    named, guessed = _is_header(rows, options, sample.url, forms)
+    named, guessed = names_columns(rows, options, sample.url, forms)
     table = table_of(rows, named, sample.url)
     if guessed:
         table = table.with_guess("the first line names the columns (else say --no-header)")
@@ -309,7 +309,7 @@ def _fields(sample: _Sample, number: int, line: str, delimiter: str) -> list[str
         raise IngestError(f"{sample.url}, line {sample.first_line}: {error}") from None
 
 
-def _is_header(rows: list[list[str]], options: ReadOptions, url: str, forms: Sequence[Format]) -> tuple[bool, bool]:
+def names_columns(rows: list[list[str]], options: ReadOptions, url: str, forms: Sequence[Format]) -> tuple[bool, bool]:
     """Whether the first line names the columns, as the user says or the data show, and whether this is a guess."""
     if options.header is not None:
         return options.header, False

@@ -41,10 +41,16 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file or URL, and its size in bytes."""
+    """One file or URL, and its size in bytes; or a folder whose files are one source together."""
 
     url: str
     size: int
+    members: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The files that it is made of."""
+        return self.members or (self.url,)
 
     @property
     def name(self) -> str:
@@ -90,7 +96,7 @@ class Header:
     @property
     def unit(self) -> str:
         """What messages count: lines of text, or rows of a table with types."""
-        return "line" if self.container == "text" else "row"
+        return "line" if self.container in ("text", "jsonl") else "row"
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,12 @@ def file_digest(url: str) -> str:
         while chunk := file.read(_READ_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def source_digest(file: SourceFile) -> str:
+    """SHA-256 of a file, or of the digests of all files that are one source."""
+    digests = [file_digest(part) for part in file.parts]
+    return digests[0] if not file.members else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def open_bytes(url: str, *, decompress: bool = True) -> IO[bytes]:

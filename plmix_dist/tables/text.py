@@ -16,14 +16,14 @@ import pyarrow.csv as arrow_csv
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import Batch, Column
 from plmix_dist.tables.notation import from_spreadsheet
-from plmix_dist.tables.sources import LONGEST_LINE, decode, read_line, reading, text_slices
+from plmix_dist.tables.sources import LONGEST_LINE, Slice, decode, read_line, reading, text_slices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from plmix_dist.tables.sources import Header, Slice, SourceFile
+    from plmix_dist.tables.sources import Header, SourceFile
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 # Bytes of text that are read at a time.
@@ -112,6 +112,11 @@ def cut_text(file: SourceFile, header: Header, together: int | None) -> list[Sli
     if together is None:
         return text_slices(file, header)
     return text_slices(file, header, key=lambda line: _field(line, header.delimiter, together))
+
+
+def whole_text(file: SourceFile, header: Header) -> Slice:
+    """All rows of a file."""
+    return Slice(file, header, header.body_offset, None, header.body_line)
 
 
 def _field(line: str, delimiter: str, place: int) -> str:

@@ -43,7 +43,7 @@ _EITHER_WAY = re.compile(r"(?:rank|ranking|r|pos|position|pref|preference|vote)[
 _COVARIATES = _words(
     "sex gender age year born education income region country state county district precinct ward town city zip "
     "postcode language race party party_id religion married children date time timestamp datetime email e-mail ip "
-    "duration comment comments remarks batch wave session"
+    "duration comment comments remarks batch wave session n"
 )
 
 

@@ -327,7 +327,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     store = pl.simulate("ballots", n_rankings=60, n_items=5, n_components=2, random_state=0)
     pl.export(store, "votes.csv")
     pl.PlackettLuceMixture(2, random_state=0).fit(store).save("model")
-    (tmp_path / "votes.xlsx").write_bytes(b"PK")
+    (tmp_path / "votes.ods").write_bytes(b"PK")
     (tmp_path / "cased.csv").write_text("first,second\ntea,mate\nTea,milk\nmilk,mate\n")
     return tmp_path
 
@@ -344,7 +344,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("fit ballots --components 61 --out m", r"choose --components <= \d+$"),
         ("fit ballots --components 2 --out m --scheduler 127.0.0.1", "one looks like tcp://HOST:8786"),
         ("ingest vote.csv store", "no file matches 'vote.csv'; did you mean 'votes.csv'?"),
-        ("ingest votes.xlsx store", r"is a spreadsheet; save it as CSV"),
+        ("ingest votes.ods store", r"is a spreadsheet; save it as CSV"),
         ("ingest cased.csv store", "'Tea' and 'tea' differ only in case or spaces: are they one item?"),
         ("score ballots model", "the model comes first, then the store: model ballots"),
         ("predict ballots model out", "the model comes first, then the store: model ballots"),

@@ -120,7 +120,7 @@ REFUSED: dict[str, tuple[str, list[Ranking], str, str | None]] = {
     "ranks that were named as places": (
         ranks("tea mate milk", THREE), THREE, "may be items (one column per place) or ranks", "--format ranks"),
     "skipped ranks": (
-        table("rank1 rank2 rank3", "tea skipped milk", "milk tea skipped", "mate milk tea"), THREE,
+        table("place1 place2 place3", "tea skipped milk", "milk tea skipped", "mate milk tea"), THREE,
         "'skipped' stands among the items", None),
     "overvotes": (table("first second", "tea overvote", "mate tea", "milk tea"), THREE, "'overvote' stands", None),
     "a tie as an item": (table("first second", "tea mate", "tie milk", "milk tea"), THREE, "'tie' stands", None),

@@ -207,7 +207,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, list[Ranking] | None]]] = {
         "5,tea,mate\n3,mate,tea\n",
         "the column '1' (5, 3) seems not to hold a place",
         {"--column weight=1": [row("tea", "mate", weight=5.0), row("mate", "tea", weight=3.0)],
-         "--column places=2,3": PAIR},
+         "--column ignore=1": PAIR},
     ),
     "ids of rankings of one place": (
         "7,tea\n8,mate\n9,tea\n10,milk\n",
