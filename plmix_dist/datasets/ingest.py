@@ -101,6 +101,7 @@ def ingest(
     columns: Mapping[str, str] | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
+    where: Sequence[str] = (),
     leaf_rows: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     client: ClientLike = None,
@@ -147,6 +148,8 @@ def ingest(
     header
         Whether the first line of text names the columns. By default the first lines show it; if they do not, this is an
         error. Columns without names are numbered from 1.
+    where
+        Conditions on columns, such as ``["language=English", "winner!=both_bad"]``: rows that meet all are read.
     client
         As in PlackettLuceMixture.fit: a Dask client, a cluster, or the address of a scheduler; None takes the active
         client if there is one; False stays in this process.
@@ -173,7 +176,7 @@ def ingest(
     # Before the sources are read.
     check_output(location, append=append, overwrite=overwrite, sources=_paths_of(source))
     target = open_store(location) if append else None
-    options = _read_options(delimiter, columns, header)
+    options = _read_options(delimiter, columns, header, where)
     runner = executor_for(executor or client)
     known = known_names(item_names, target)
     if is_array(source):
@@ -260,7 +263,9 @@ def _check_settings(
         raise SettingsError(f"there is no column role {unknown[0]!r}; choose from {', '.join(roles)}")
 
 
-def _read_options(delimiter: str | None, columns: Mapping[str, str] | None, header: bool | None) -> ReadOptions:
+def _read_options(
+    delimiter: str | None, columns: Mapping[str, str] | None, header: bool | None, where: Sequence[str] = ()
+) -> ReadOptions:
     """How to read text, after a check."""
     if delimiter == "\\t":  # as people type a tab on a command line
         delimiter = "\t"
@@ -270,7 +275,9 @@ def _read_options(delimiter: str | None, columns: Mapping[str, str] | None, head
         )
     if header is not None:
         yes_or_no("header", header)
-    return ReadOptions(delimiter, dict(columns or {}), None if header is None else bool(header))
+    if isinstance(where, str) or not all(isinstance(one, str) for one in where):
+        raise SettingsError(f"where takes a list of conditions such as ['language=English'], but is {shown(where)}")
+    return ReadOptions(delimiter, dict(columns or {}), None if header is None else bool(header), tuple(where))
 
 
 def _write_partitions(
@@ -357,7 +364,8 @@ def _encoder(part: FilePart | ArrayPart, rules: Rules, work: IngestPlan) -> Enco
         return Encoder("array", work.item_names, lookup, rules.unranked, False, rules.on_error, "row")
     header = part.slice.header
     if header.unranked == "absent" and rules.unranked == "below":
-        raise IngestError(f"{part.slice.file.url}: {header.guesses[-1]}; leave out --unranked below")
+        why = header.guesses[-1] if part.format == "wide" else f"{part.format} list all that was on offer in a row"
+        raise IngestError(f"{part.slice.file.url}: {why}; leave out --unranked below")
     if header.item_labels is not None and header.item_names is not None:
         named = zip(header.item_labels, header.item_names, strict=True)
         positions = {label: positions[name] for label, name in named if name in positions}

@@ -53,7 +53,7 @@ def block_of_table(
     if frame is not None and frame.rows is None and len(frame.columns) > 1:
         opened = _opened(frame)
         if opened.form.name != "wide":
-            return _of_other_formats(opened, n_items, unranked, item_names)
+            return _of_other_formats(opened, n_items, _unranked_of(opened.header, unranked), item_names)
         unranked = _unranked_of(opened.header, unranked)
         frame, labels = _places_of(opened), _labels_of(opened)
     cells = cells_of(source, frame)
@@ -94,7 +94,8 @@ def _opened(frame: Frame) -> OpenedFrame:
 def _unranked_of(header: Header, unranked: Unranked | None) -> Unranked | None:
     """What unlisted items mean, by the names of the columns or as the user says."""
     if header.unranked == "absent" and unranked == "below":
-        raise RankingError(f"{header.guesses[-1]}; leave out unranked")
+        why = header.guesses[-1] if places_of(header.roles) else "the rows list all that was on offer"
+        raise RankingError(f"{why}; leave out unranked")
     return unranked or header.unranked
 
 
