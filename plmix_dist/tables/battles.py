@@ -463,7 +463,9 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
     weight = columns["weight"].numbers() if "weight" in columns else np.ones(batch.n_rows)
     with np.errstate(invalid="ignore"):
         refuse(~((weight > 0) & np.isfinite(weight)), lambda row: f"the weight {weight[row]:g} is not positive")
-    person = np.zeros(batch.n_rows, np.int64)
+    # Rows of a table in memory that have no persons stay apart, so that each has its weight, and its prediction.
+    apart = header.container == "memory" and batch.n_rows < 1 << _PERSON_BITS
+    person = np.arange(batch.n_rows) if apart else np.zeros(batch.n_rows, np.int64)
     if tally.has_persons:
         group = columns["group"]
         refuse(group.mapped(lambda text: not text, np.bool_), "its group is missing")
