@@ -550,6 +550,8 @@ BATTLES = Format(
     name="battles",
     recognise=_recognise,
     read=_read,
+    about="two sides in each row, and who won: by words, names, flags, scores or counts",
+    example="model_a,model_b,winner,judge\ntea,mate,model_a,ann",
     roles={
         "first": (),
         "second": (),

@@ -252,6 +252,8 @@ WIDE = Format(
     name="wide",
     recognise=_recognise_wide,
     read=by_rows(_listed_wide),
+    about="one column per place, best first",
+    example="id,first,second,third\n1,tea,mate,milk",
     wanted=lambda header: [*label_columns(header), *places_of(header.roles)],
     write=_write_wide,
 )
@@ -361,7 +363,13 @@ def _write_ranks(store: RankingStore, target: str) -> None:
 
 
 RANKS = Format(
-    name="ranks", recognise=_recognise_ranks, read=by_rows(_listed_ranks), wanted=_items_and_labels, write=_write_ranks
+    name="ranks",
+    recognise=_recognise_ranks,
+    read=by_rows(_listed_ranks),
+    wanted=_items_and_labels,
+    about="one column per item, with its rank; equal ranks are ties",
+    example="id,tea,mate,milk\n1,1,3,2",
+    write=_write_ranks,
 )
 
 
@@ -378,6 +386,8 @@ SCORES = Format(
     name="scores",
     recognise=_recognise_scores,
     read=by_rows(partial(_listed_ranks, highest_first=True)),
+    about="one column per item, with its score; the highest is the best",
+    example="id,tea,mate,milk\n1,9,2,7",
     wanted=_items_and_labels,
 )
 
@@ -492,6 +502,8 @@ ORDERINGS = Format(
     name="orderings",
     recognise=_recognise_orderings,
     read=by_rows(_listed_orderings),
+    about="a whole ranking in one column",
+    example="count,ordering\n3,tea > mate = milk",
     wanted=label_columns,
     wanted_raw=lambda header: [header.roles["ordering"]],
     roles={"ordering": COLUMN_NAMES["ordering"]},

@@ -68,11 +68,12 @@ class ReadOptions:
     columns: Mapping[str, str] = field(default_factory=dict)
     header: bool | None = None
     where: tuple[str, ...] = ()  # which rows are read: NAME=VALUE or NAME!=VALUE
+    trait: str | None = None  # which of several comparisons of the same items is read
 
     def as_settings(self) -> dict[str, object]:
         """The options as part of the settings of a run. What is not given is left out, as it always was."""
         settings: dict[str, object] = {"columns": dict(self.columns), "delimiter": self.delimiter}
-        more = {"header": self.header, "where": list(self.where) or None}
+        more = {"header": self.header, "where": list(self.where) or None, "trait": self.trait}
         return settings | {name: value for name, value in more.items() if value is not None}
 
     @property
@@ -236,6 +237,9 @@ class Format:
     is_row: Callable[[Sequence[str], ReadOptions], bool] | None = None
     # File name endings that no other format has.
     suffixes: tuple[str, ...] = ()
+    # What it reads, in a few words, and two lines of a file, for `plmix formats`.
+    about: str = ""
+    example: str = ""
     syntax: Syntax | None = None
     write: Callable[[RankingStore, str], None] | None = None
 

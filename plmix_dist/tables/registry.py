@@ -13,6 +13,7 @@ from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
 from plmix_dist.tables import excel, records
 from plmix_dist.tables.battles import BATTLES
+from plmix_dist.tables.best_worst import BEST_WORST
 from plmix_dist.tables.by_row import ORDERINGS, RANKS, SCORES, WIDE
 from plmix_dist.tables.format import (
     LISTS_OF_COLUMNS,
@@ -31,6 +32,7 @@ from plmix_dist.tables.lists import PARQUET
 from plmix_dist.tables.long import LONG
 from plmix_dist.tables.parquet import batch_of, cut_parquet, parquet_batches, sample_parquet
 from plmix_dist.tables.preflib import PREFLIB
+from plmix_dist.tables.slates import CHOICES, RESULTS
 from plmix_dist.tables.sniff import sample_text, without_unnamed
 from plmix_dist.tables.sources import Header, Slice
 from plmix_dist.tables.text import SUFFIXES, cut_text, text_batches, whole_text
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
 
 # A new format is added here.
 FORMATS: dict[str, Format] = {
-    form.name: form for form in (PREFLIB, ORDERINGS, WIDE, RANKS, SCORES, LONG, BATTLES, PARQUET)
+    form.name: form
+    for form in (PREFLIB, ORDERINGS, WIDE, RANKS, SCORES, LONG, BATTLES, BEST_WORST, CHOICES, RESULTS, PARQUET)
 }
 # Tables of no special format are tried in this order; the last takes what is left.
 _GENERAL = (ORDERINGS, LONG, RANKS, WIDE)

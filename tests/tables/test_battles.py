@@ -169,7 +169,7 @@ def test_rows__bad_ones_have_their_lines(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", table("model_a,model_b,winner", lines))
     message = ingest_error(source, tmp_path / "store")
     assert "a.csv, line 12: item 'tea' stands on both sides" in message
-    store = ingest(source, tmp_path / "store", on_error="drop")
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert store.total_weight == 77
     assert [(one["line"], one["message"]) for one in rejected(store)] == [
         (12, "item 'tea' stands on both sides"),

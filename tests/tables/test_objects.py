@@ -135,7 +135,7 @@ def test_battles__as_tables(source: Any) -> None:
         ([["a", ["b", 1]], ["b", "a"]], "row 0: expected an item's name, or its number from 0"),
         ([["a", ["b", ["c"]]]], "row 0: a group of tied items holds items"),
         ([["a", ["b", "a"]]], "item a is listed twice"),
-        ([[1, [2, 3]]], "from 0"),
+        ([[1, [2, 3]]], "no row lists item 0"),
         (["a > = b"], "row 0: '=' joins tied items"),
         ({("a", "b"): "many"}, "a value is not a number"),
         ([["a", ["b", "c"]], ["a"]], 'say unranked="below"'),
