@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 # Words of the first side, each with that of the second.
 _SIDES = {"a": "b", "1": "2", "x": "y", "left": "right", "home": "away", "first": "second", "i": "j", "white": "black"}
 _SIDES |= {"one": "two", "red": "blue", "visitor": "opponent"}
+# Where there is a third, the columns are not two sides.
+_THIRD = {"a": "c", "1": "3", "x": "z", "first": "third", "i": "k", "one": "three", "left": "middle"}
 _SECOND = {second: first for first, second in _SIDES.items()}
 # What columns with the names of the two sides, their scores and their wins are called beside the word of the side.
 _ITEMS = {"model", "item", "player", "team", "generator", "option", "system", "name", "competitor", "candidate", "side"}
@@ -129,7 +131,8 @@ def _pairs(columns: Sequence[str]) -> list[_Pair]:
     for words, place in sides.items():
         for position, word in enumerate(words):
             other = (*words[:position], _SIDES.get(word, ""), *words[position + 1 :])
-            if word in _SIDES and other in sides:
+            third = (*words[:position], _THIRD.get(word, ""), *words[position + 1 :])
+            if word in _SIDES and other in sides and third not in sides:
                 found.append(_Pair(place, sides[other], frozenset(words) - {word}))
     return sorted(found)
 
