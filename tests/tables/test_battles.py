@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from plmix_dist import ingest
-from plmix_dist.tables import battles, sources, text
+from plmix_dist.tables import sources, tally, text
 from tests.helpers.ingest_helpers import ingest_error, labels_of, named_rows, rejected, row, write
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def counted_in(store: Any) -> Counter[tuple[str, frozenset[str], str | None]]:
 def test_persons__rows_stand_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, container: str) -> None:
     monkeypatch.setattr(sources, "_SLICE_BYTES", 512)
     monkeypatch.setattr(text, "CHUNK_BYTES", 256)
-    monkeypatch.setattr(battles, "_MOST_PENDING", 50)
+    monkeypatch.setattr(tally, "_MOST_PENDING", 50)
     found = scattered()
     records = [dict(zip(("judge", "model_a", "model_b", "winner"), one, strict=True)) for one in found]
     source = tmp_path / f"a.{container}"
