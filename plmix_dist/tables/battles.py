@@ -38,7 +38,7 @@ from plmix_dist.tables.tally import (
     vocabulary,
     words_of,
 )
-from plmix_dist.tables.words import is_place_name
+from plmix_dist.tables.words import is_place_name, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,26 +48,13 @@ if TYPE_CHECKING:
 _THIRD = {"a": "c", "1": "3", "x": "z", "first": "third", "i": "k", "one": "three", "left": "middle"}
 _SCORES = {"score", "scores", "goals", "goal", "points", "runs"}
 _FLAGS, _WINS = {"win", "won", "winner"}, {"wins", "victories"}
-_WINNER = (
-    *["winner", "label", "result", "outcome", "preference", "preferred", "verdict", "judgment", "judgement", "vote"],
-)
+_WINNER = names_in("winner label result outcome preference preferred verdict judgment judgement vote")
 # Columns that name who won and who lost.
 _LOST = {"winner": "loser", "chosen": "rejected", "winner_name": "loser_name", "chosen_model": "rejected_model"}
 _LOST |= {"winning_team": "losing_team", "winner_id": "loser_id", "winner_model": "loser_model", "better": "worse"}
-_PERSONS = (
-    *[
-        "judge",
-        "worker",
-        "evaluation_session_id",
-        "judge_id",
-        "worker_id",
-        "annotator",
-        "annotator_id",
-        "rater",
-        "rater_id",
-        "performer",
-    ],
-    *["labeler", "labeller", "assessor", "respondent", "participant", "participant_id", "obsid"],
+_PERSONS = names_in(
+    "judge worker evaluation_session_id judge_id worker_id annotator annotator_id rater rater_id performer "
+    "labeler labeller assessor respondent participant participant_id obsid"
 )
 # Texts such as answers of models, most of which occur once, are not items.
 _MOST_ONCE = 0.5

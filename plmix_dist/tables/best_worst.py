@@ -14,6 +14,7 @@ from plmix_dist.tables.format import MISSING, Format, ReadOptions, Table, missin
 from plmix_dist.tables.long import read_long
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.rows import Failure
+from plmix_dist.tables.words import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from plmix_dist.tables.rows import RawRows
     from plmix_dist.tables.sources import Header
 
-_PERSONS = ("respondent", "respondent_id", "subject", "subject_id", "pid", "participant", "participant_id", "id")
-_BLOCKS = ("block", "trial", "task", "set", "question", "screen", "task_id", "block_id")
-_LABELS = ("label", "item", "character", "issue", "attribute", "alternative", "object", "item_id", "option")
-_VALUES = ("value", "decision", "bw", "best_worst", "response", "choice", "answer", "score")
+_PERSONS = names_in("respondent respondent_id subject subject_id pid participant participant_id id")
+_BLOCKS = names_in("block trial task set question screen task_id block_id")
+_LABELS = names_in("label item character issue attribute alternative object item_id option")
+_VALUES = names_in("value decision bw best_worst response choice answer score")
 _POSITION = re.compile(r"(?P<kind>b|best|w|worst)[_. ]?(?P<number>\d+)", re.IGNORECASE)
 _SHOWN = re.compile(
     r"(?:item|variety|package_item|option|alternative|alt|object|shown|attribute)[_. ]*(?P<n>\d+|[a-j])"

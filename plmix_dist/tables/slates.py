@@ -20,6 +20,7 @@ from plmix_dist.tables.long import read_long
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.rows import Failure
 from plmix_dist.tables.sniff import is_number, kind_of
+from plmix_dist.tables.words import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
     from plmix_dist.tables.sources import Header
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True, "f": False, "t": True}
-_CASES = (
-    *("case", "chid", "choice_id", "choiceid", "idcase", "case_id", "caseid", "obs_id", "obsid", "observation"),
-    *("record_id", "srch_id", "search_id", "choice_set", "set_id", "task_id", "question_id", "session_id", "id"),
+_CASES = names_in(
+    "case chid choice_id choiceid idcase case_id caseid obs_id obsid observation record_id srch_id search_id "
+    "choice_set set_id task_id question_id session_id id"
 )
-_ALTERNATIVES = ("alternative", "alt", "item", "item_id", "prop_id", "product_id", "option", "alt_id", "altid", "brand")
-_CHOSEN = ("chosen", "choice", "purchase", "purchased", "booking_bool", "selected", "bought", "is_chosen", "depvar")
+_ALTERNATIVES = names_in("alternative alt item item_id prop_id product_id option alt_id altid brand")
+_CHOSEN = names_in("chosen choice purchase purchased booking_bool selected bought is_chosen depvar")
 _CONSIDERED = ("considered", "click_bool", "clicked", "click")
-_PERSONS = ("person", "person_id", "individual", "consumer_id", "respondent_id", "user_id", "indiv", "id")
-_OFFERED = ("offered", "options", "slate", "alternatives", "choice_set", "shown", "available")
+_PERSONS = names_in("person person_id individual consumer_id respondent_id user_id indiv id")
+_OFFERED = names_in("offered options slate alternatives choice_set shown available")
 _DIVIDERS = re.compile(r"\s*[|;,]\s*")
 _AVAILABLE = re.compile(r"(?P<after>.+?)[_. ](?:av|avail|available|availability)|(?:av|avail)[_. ](?P<before>.+)", re.I)
 
@@ -234,15 +235,15 @@ CHOICES = Format(
 
 # Results of races.
 
-_EVENTS = ("event", "race", "race_id", "raceid", "track", "grand_prix", "gp", "heat", "meeting", "stage", "competition")
-_COMPETITORS = (
-    *("competitor", "driver", "driver_id", "driverid", "athlete", "rider", "runner", "horse", "swimmer", "skier"),
-    *("sailor", "crew", "boat", "cyclist", "player", "team", "name"),
+_EVENTS = names_in("event race race_id raceid track grand_prix gp heat meeting stage competition")
+_COMPETITORS = names_in(
+    "competitor driver driver_id driverid athlete rider runner horse swimmer skier sailor crew boat cyclist "
+    "player team name"
 )
-_POSITIONS = ("position", "pos", "place", "finish", "finishing_position", "positiontext", "position_text", "rank")
+_POSITIONS = names_in("position pos place finish finishing_position positiontext position_text rank")
 # On the start, and not placed; and not on the start at all.
 _NOT_PLACED = {"dnf", "dsq", "dq", "nc", "pu", "ret", "ex", "disq", "retired", "bd", "f", "ur", "\\n", "nf", "abd", ""}
-_NOT_STARTED = ("dns", "wd", "dnp", "scr", "withdrawn", "dnq", "ns")
+_NOT_STARTED = names_in("dns wd dnp scr withdrawn dnq ns")
 
 
 def _recognise_results(table: Table, options: ReadOptions, named: bool) -> Table | None:

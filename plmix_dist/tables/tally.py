@@ -14,6 +14,7 @@ from plmix_dist.errors import IngestError
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import MISSING, NO_SCORE, whole_numbers_if_all
 from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows
+from plmix_dist.tables.words import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -30,9 +31,7 @@ _SECOND = {second: first for first, second in SIDES.items()}
 # What columns with the names of the two sides, their scores and their wins are called beside the word of the side.
 ITEMS = {"model", "item", "player", "team", "generator", "option", "system", "name", "competitor", "candidate", "side"}
 ITEMS |= {"contestant", "alternative", "product", "brand", "object", "fighter", "id", "variant", "image"}
-TIES = {
-    *["tie", "ties", "tied", "draw", "draws", "drawn", "equal", "same", "both", "d", "n_ties", "winner_tie", "win_tie"]
-}
+TIES = frozenset(names_in("both d draw drawn draws equal n_ties same tie tied ties win_tie winner_tie"))
 BAD = {"both_bad", "bothbad", "n_both_bad", "tie_bothbad", "tie_both_bad", "neither"}
 _NEUTRAL = {"wins", "win", "won", "is", "better", "response", "assistant", "answer", "the", "n", *ITEMS}
 FIRST_WON, SECOND_WON, TIE, _UNKNOWN, _NONE = 1, 2, 0, -1, -2
