@@ -85,6 +85,7 @@ def vocabulary(first: str) -> Callable[[str], int]:
 # Reading: who won against whom, counted.
 
 _ITEM_BITS, _PERSON_BITS = 20, 22
+_ITEM_MASK = (1 << _ITEM_BITS) - 1
 _MOST_PENDING = 1 << 21
 
 
@@ -128,9 +129,21 @@ class _Tally:
         """Add up equal battles."""
         if not self.keys:
             return
-        keys, first, inverse = np.unique(np.concatenate(self.keys), return_index=True, return_inverse=True)
-        weights = np.bincount(inverse, np.concatenate(self.weights), len(keys)).astype(np.float64)
-        self.keys, self.weights, self.lines = [keys], [weights], [np.concatenate(self.lines)[first]]
+        keys, weights = np.concatenate(self.keys), np.concatenate(self.weights)
+        n_items = max(1, len(self.items))
+        few = 2 * n_items**2 <= 4 * len(keys)
+        if few and not (keys >> (2 * _ITEM_BITS + 1)).any():  # no persons: counted without sorting
+            pair = (keys >> (_ITEM_BITS + 1)) * n_items + (keys >> 1 & _ITEM_MASK)
+            numbers = 2 * pair + (keys & 1)
+            at = np.full(2 * n_items**2, -1)
+            at[numbers[::-1]] = np.arange(len(keys))[::-1]  # the last assignment is the first row
+            found = np.flatnonzero(at >= 0)
+            first, total = at[found], np.bincount(numbers, weights, len(at))[found]
+        else:
+            _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+            total = np.bincount(inverse, weights, len(first))
+        self.keys, self.lines = [keys[first]], [np.concatenate(self.lines)[first]]
+        self.weights = [total.astype(np.float64)]
         self.n_pending = 0
 
     def rows(self, failures: list[Failure]) -> Iterator[RawRows]:
@@ -143,10 +156,9 @@ class _Tally:
         order = np.lexsort((lines, persons))
         names = pa.array(list(self.items), pa.string())
         labels = whole_numbers_if_all(np.array([*self.persons, None], object)[:-1]) if self.has_persons else None
-        mask = (1 << _ITEM_BITS) - 1
         for start in range(0, max(1, len(order)), BATCH_ROWS):
             some = order[start : start + BATCH_ROWS]
-            pair = np.stack([keys[some] >> (_ITEM_BITS + 1) & mask, keys[some] >> 1 & mask], axis=1)
+            pair = np.stack([keys[some] >> (_ITEM_BITS + 1) & _ITEM_MASK, keys[some] >> 1 & _ITEM_MASK], axis=1)
             tied = np.zeros(pair.shape, np.bool_)
             tied[:, 1] = keys[some] & 1
             yield RawRows(
@@ -194,8 +206,9 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
     person = np.arange(batch.n_rows) if apart else np.zeros(batch.n_rows, np.int64)
     if tally.has_persons:
         group = columns["group"]
-        refuse(group.mapped(lambda text: not text, np.bool_), "its group is missing")
-        person = group.mapped(lambda text: tally.persons.setdefault(text, len(tally.persons)), np.int64)
+        known = tally.persons
+        person = np.array([known.setdefault(name, len(known)) for name in group.values], np.int64)[group.codes]
+        refuse(person == known.get("", -1), "its group is missing")
     if "first_wins" in columns:
         counts = {role: columns[role].numbers(MISSING) for role in COUNTS if role in columns}
         for role, found in counts.items():
