@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+_FIGHTERS = frozenset(names_in("model team player generator system fighter home visitor white"))
 # Where there is a third, the columns are not two sides.
 _THIRD = {"a": "c", "1": "3", "x": "z", "first": "third", "i": "k", "one": "three", "left": "middle"}
 _SCORES = {"score", "scores", "goals", "goal", "points", "runs"}
@@ -102,6 +103,8 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     result = _result(replace(table, roles=roles | sides), options, pairs)
     if not result and named:
         raise missing_columns(table, ["winner"])
+    if not result:
+        _refuse_sides_alone(table, sides)
     if not result:
         return None
     if "id" in options.columns:
@@ -232,6 +235,17 @@ def _winner_role(table: Table, winner: int) -> str | None:
             "words, or leave the rows out with --where"
         )
     return None
+
+
+def _refuse_sides_alone(table: Table, sides: dict[str, int]) -> None:
+    """An error if two columns are certainly the sides of battles, and nothing says who won: neither is a place."""
+    first, second = (table.columns[sides[role]] for role in ("first", "second"))
+    if {*words_of(first)} & _FIGHTERS and not {"first", "second"} & {first.lower(), second.lower()}:
+        raise IngestError(
+            f"{table.url}: {first!r} and {second!r} seem to be the two sides of battles, but no column says who won: "
+            f"name it with --column winner=NAME, or --column won=NAME if it holds 1 where {first!r} won and 0 where it "
+            f"lost; if {first!r} always won, say --format wide {column_option('places', first, second)}"
+        )
 
 
 def _refuse_results_alone(table: Table, roles: dict[str, int]) -> None:

@@ -198,6 +198,8 @@ def test_rows__where(tmp_path: Path) -> None:
     ("contents", "words"),
     [
         (by_words(("tie", "model_a", "model_b"), "this,that,winner"), "say --column first=NAME --column second=NAME"),
+        (table("home_team,away_team,city", ["x,y,R", "y,z,O", "z,x,R"]), "no column says who won"),
+        (table("player_a,player_b,a_won", ["x,y,1", "y,z,0", "z,x,1"]), "--column won=NAME"),
         (by_words(("x", "model_a", "perhaps")), "should say which of 'model_a' and 'model_b' won"),
         (
             table("prompt,chosen,rejected", [f"q{n},long answer {n},short answer {n}" for n in range(9)]),
