@@ -68,6 +68,7 @@ def _recognise_choices(table: Table, options: ReadOptions, named: bool) -> Table
     if case is None:
         case = next((place for place in cases if place != chosen and _is_slate(table, place)), None)
     if case is None:
+        _refuse_scattered(table, cases, chosen)
         if named:
             raise missing_columns(table, ["case"])
         return None
@@ -88,6 +89,17 @@ def _recognise_choices(table: Table, options: ReadOptions, named: bool) -> Table
             f"{names[1]!r} holds numbers: if these are positions, what stands there may differ by row"
         )
     return table
+
+
+def _refuse_scattered(table: Table, cases: Sequence[int], chosen: int) -> None:
+    """An error if rows with one case do not stand together."""
+    again = [place for place in cases if 2 * len(set(table.cells(place))) <= len(table.cells(place))]
+    if again:
+        name = table.columns[again[0]]
+        raise IngestError(
+            f"{table.url}: {table.columns[chosen]!r} marks what was chosen, but rows with one {name!r} do not stand "
+            f"together, or not one of them is chosen: sort the file by {name!r}, or say --column case=NAME"
+        )
 
 
 def _places(table: Table, names: Sequence[str]) -> list[int]:

@@ -101,6 +101,18 @@ def test_battles__winner_and_loser(tmp_path: Path) -> None:
     assert store.manifest.history[-1]["read_as"][0]["left_out"] == ["minutes"]
 
 
+def test_battles__counts_of_pairs_of_models(tmp_path: Path) -> None:
+    found = {
+        "models": ["tea", "mate", "milk"],
+        "X": [[0, 1], [2, 0], [1, 2]],
+        "Y": [[2, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0]],
+    }
+    store = ingest(write(tmp_path / "a.json", json.dumps(found)), tmp_path / "store")
+    assert merged(named_rows(store)) == ROWS
+    found["X"][0] = [0, 9]
+    assert "two numbers of models" in ingest_error(write(tmp_path / "b.json", json.dumps(found)), tmp_path / "other")
+
+
 # --- persons ------------------------------------------------------------------------------------------------
 
 

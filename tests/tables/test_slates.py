@@ -47,6 +47,12 @@ def test_choices__one_row_per_alternative(tmp_path: Path, header: str, rows: lis
     assert store.manifest.history[-1]["read_as"][0]["format"] == "choices"
 
 
+def test_choices__scattered_rows_are_refused(tmp_path: Path) -> None:
+    rows = sorted(LONG, key=lambda one: one[2])
+    source = write(tmp_path / "a.csv", table("person_id,case,alternative,chosen", rows))
+    assert "sort the file by 'case'" in ingest_error(source, tmp_path / "store")
+
+
 def test_choices__offered_in_one_column(tmp_path: Path) -> None:
     rows = [("tea", "tea|mate|milk"), ("mate", "tea|mate|milk"), ("milk", "tea|mate|milk"), ("tea", "tea|milk")]
     store = ingest(write(tmp_path / "a.csv", table("chosen,offered", rows)), tmp_path / "store")
