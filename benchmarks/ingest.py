@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
 import plmix_dist as pl
 from benchmarks.common import PeakMemory, best_of, save
@@ -48,7 +52,41 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
                     "rankings/s and core": _rate_per_core(format_name, min(n, ONE_CORE)),
                 }
             )
+    rows += [_battles(kind, persons, 5_000 if tiny else ONE_CORE) for kind in ("parquet", "csv", "jsonl")
+             for persons in (False, True)]  # fmt: skip
     return save("ingest", rows)
+
+
+def _battles(kind: str, persons: bool, n_battles: int) -> dict[str, Any]:
+    """Battles of a hundred models, of ten thousand persons or of nobody: votes per second of processor time."""
+    rng = np.random.default_rng(0)
+    names = np.array([f"model-{number}" for number in range(100)])
+    first = rng.integers(100, size=n_battles)
+    second = (first + 1 + rng.integers(99, size=n_battles)) % 100
+    columns = {"model_a": names[first], "model_b": names[second],
+               "winner": np.array(["model_a", "model_b", "tie"])[rng.integers(3, size=n_battles)]}  # fmt: skip
+    if persons:
+        columns["judge"] = rng.integers(10_000, size=n_battles)
+    table = pa.table(columns)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / f"battles.{kind}"
+        if kind == "parquet":
+            pq.write_table(table, source)
+        elif kind == "csv":
+            pa_csv.write_csv(table, source)
+        else:
+            source.write_text("\n".join(map(json.dumps, table.to_pylist())))
+        begun = time.process_time()
+        made = pl.ingest(source, Path(folder) / "store", executor=ThreadedExecutor(1))
+        seconds = time.process_time() - begun
+        assert made.total_weight == n_battles
+        return {
+            "format": f"battles ({kind}{', persons' if persons else ''})",
+            "rankings": n_battles,
+            "source MB": source.stat().st_size / 1e6,
+            "seconds": seconds,
+            "rankings/s and core": n_battles / seconds,
+        }
 
 
 def _write_source(source: Path, format_name: str, n_rankings: int) -> None:

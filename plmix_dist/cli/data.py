@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +85,16 @@ def _choices(contest: str | None, question: str | None, rules: tuple[str, ...]) 
 )
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=SOURCES)
 @click.argument("store", metavar="STORE", type=PATH)
-@_format_option("Format of the sources.", "scores", "ratings", *_ELECTIONS)
+@_format_option(
+    "Format of the sources; `plmix formats` shows each.",
+    "scores",
+    "battles",
+    "best-worst",
+    "choices",
+    "results",
+    "ratings",
+    *_ELECTIONS,
+)
 @unranked_option
 @click.option(
     "--on-error",
@@ -92,6 +103,16 @@ def _choices(contest: str | None, question: str | None, rules: tuple[str, ...]) 
     show_default=True,
     help="Bad rows: stop, leave them out and list them, or list them with their contents.",
 )
+@click.option(
+    "--most-dropped",
+    type=click.FloatRange(0, 1),
+    default=0.05,
+    show_default=True,
+    help="The largest share of bad rows that --on-error drop leaves out.",
+)
+@click.option("--where", multiple=True, metavar="NAME=VALUE", help="Read the rows with this value in a column, or !=.")
+@click.option("--trait", metavar="NAME", help="Of several comparisons of the same items, the one to read.")
+@click.option("--dry-run", is_flag=True, help="Show what would be read, and write nothing that stays.")
 @click.option("--merge", is_flag=True, help="Merge equal rows into one, with the sum of their weights.")
 @click.option("--append", is_flag=True, help="Add to an existing store.")
 @force_option
@@ -119,6 +140,10 @@ def ingest(
     format_name: str,
     unranked: Unranked | None,
     on_error: OnError,
+    most_dropped: float,
+    where: tuple[str, ...],
+    trait: str | None,
+    dry_run: bool,
     merge: bool,
     append: bool,
     force: bool,
@@ -142,9 +167,15 @@ def ingest(
     from plmix_dist.datasets.ingest import first_rankings
     from plmix_dist.datasets.ingest import ingest as run
 
-    begun, before = time.perf_counter(), _generation(store)
-    _set_message_of_store(store)
-    with progress_bar("ingest", output) as progress:
+    begun = time.perf_counter()
+    if dry_run and append:
+        raise SettingsError("--dry-run shows a store of its own; leave out --append")
+    with contextlib.ExitStack() as stack:
+        if dry_run:
+            store = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='plmix-dry-run-'))}/store"
+        before = _generation(store)
+        _set_message_of_store(store)
+        progress = stack.enter_context(progress_bar("ingest", output))
         common: dict[str, Any] = {
             "unranked": unranked,
             "on_error": on_error,
@@ -165,10 +196,28 @@ def ingest(
         else:
             refuse_ratings_options(ratings)
             names = None if items is None else _item_names(items)
-            made = run(list(sources), store, format=format_name, item_names=names, choices=choices, **common)
-    changed = force or made.manifest.generation != before
-    words = _COUNTED_ONCE if append else _NOTHING_NEW
-    _show_made(made, output, time.perf_counter() - begun, changed=changed, rows=first_rankings(made), nothing=words)
+            more: dict[str, Any] = {"most_dropped": most_dropped, "where": where, "trait": trait, "choices": choices}
+            more["item_names"] = names
+            made = run(list(sources), store, format=format_name, **more, **common)
+        changed = force or made.manifest.generation != before
+        rows, seconds = first_rankings(made), time.perf_counter() - begun
+        words = _COUNTED_ONCE if append else _NOTHING_NEW
+        _show_made(made, output, seconds, changed=changed, rows=rows, dry_run=dry_run, nothing=words)
+
+
+@plmix.command(epilog=examples("plmix formats", "plmix formats battles"))
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@output_options
+def formats(names: tuple[str, ...], *, output: Output) -> None:
+    """List the formats that ingest reads, each with two lines of a file."""
+    from plmix_dist.tables.registry import FORMATS, format_named
+
+    chosen = [format_named(name) for name in names] or list(FORMATS.values())
+    lines = []
+    for form in chosen:
+        lines += [(form.name, form.about), *(("", f"  {line}") for line in form.example.split("\n"))]
+    record = {form.name: {"about": form.about, "example": form.example.split("\n")} for form in chosen}
+    show(lines, {"formats": record}, output)
 
 
 @plmix.command(epilog=examples("plmix example drinks", "plmix example drinks people.csv"))
@@ -412,11 +461,12 @@ def _show_made(
     changed: bool,
     rows: list[str] | None = None,
     nothing: str = _NOTHING_NEW,
+    dry_run: bool = False,
 ) -> None:
     event = store.manifest.history[-1]
     rejected = sum(event["rejected"].values())
     record = {
-        "store": store.location.url,
+        "store": None if dry_run else store.location.url,
         "n_rankings": store.n_rankings,
         "n_items": store.n_items,
         "total_weight": store.total_weight,
@@ -428,7 +478,7 @@ def _show_made(
     if rows is not None:
         record |= {"first_rankings": rows, "read_as": event.get("read_as", [])}
     lines = [
-        ("store", store.location.url),
+        ("dry run", "nothing was written") if dry_run else ("store", store.location.url),
         ("rankings", f"{number(store.n_rankings)} of {number(store.n_items)} items"),
         ("weight", number(store.total_weight)),
     ]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # The verbs in the order in which people meet them. One that is not named here comes under "More".
 _HEADINGS = {
-    "Data": ("example", "simulate", "ingest", "info", "verify", "split", "export"),
+    "Data": ("example", "simulate", "formats", "ingest", "info", "verify", "split", "export"),
     "Fit": ("fit", "select", "bayes"),
     "Use": ("report", "leaderboard", "predict", "score"),
     "Jobs": ("run", "resume", "status"),

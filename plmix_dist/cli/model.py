@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import tempfile
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ from plmix_dist.cli.options import (
     executor_options,
     force_option,
     output_options,
+    unranked_option,
     work_options,
 )
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, fit_progress, number, progress_bar, show
@@ -29,7 +31,7 @@ from plmix_dist.errors import SettingsError, StoreError, StoreNotFoundError
 from plmix_dist.threads import time_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from plmix_dist.cluster.executor import LazyExecutor
     from plmix_dist.models.base import MixtureEstimator
     from plmix_dist.models.plackett_luce import PlackettLuceMixture
+    from plmix_dist.rankings import Unranked
     from plmix_dist.store import Location, RankingStore
     from plmix_dist.store.checkpoints import Checkpoint
 
@@ -182,8 +185,9 @@ def _best_items(log_worths: NDArray[np.float64]) -> list[int]:
         "plmix fit ballots --components 3 --out three --workers 2 --json",
     ),
 )
-@click.argument("store", type=STORE)
+@click.argument("store", metavar="STORE|FILE", type=STORE)
 @click.option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model.")
+@unranked_option
 @covariates_option
 @click.option(
     "--performance-report",
@@ -192,14 +196,49 @@ def _best_items(log_worths: NDArray[np.float64]) -> list[int]:
     help="Save Dask's performance report as HTML; with --workers or --scheduler.",
 )
 @work_options("fit")
-def fit(store: str, *, out: str, output: Output, force: bool, **options: Any) -> int:
+def fit(store: str, *, out: str, output: Output, force: bool, unranked: Unranked | None, **options: Any) -> int:
     """Fit a mixture to STORE and save it; exit code 4 if it did not converge.
+
+    A FILE of rankings is read as `plmix ingest` does, into a store that is removed after the fit.
 
     With --m-step stochastic-lsr the fit takes --max-iter iterations, and the exit code is 0.
 
     A second run with the same rankings, settings and version does nothing. With --checkpoint, one that was stopped goes
     on from its last state.
     """
+    with _store_of(store, unranked, out) as (opened, read):
+        return _fit_store(opened, read, store, out=out, output=output, force=force, **options)
+
+
+@contextlib.contextmanager
+def _store_of(source: str, unranked: Unranked | None, out: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The store to fit, and lines that say how a file was read into a temporary one."""
+    from pathlib import Path
+
+    if "://" in source or not Path(source).expanduser().is_file():
+        if unranked is not None:
+            raise SettingsError("a store says itself what unranked items mean; leave out --unranked")
+        yield source, []
+        return
+    from plmix_dist.datasets.ingest import first_rankings, ingest
+    from plmix_dist.store import Location, check_target
+
+    check_target(Location.of(out), "model", overwrite=True, sources=[source])
+    with tempfile.TemporaryDirectory(prefix="plmix-fit-") as folder:
+        store = ingest(source, f"{folder}/store", unranked=unranked)
+        said = store.manifest.history[-1]["read_as"]
+        kind = f" as {said[0]['format']}" if said else ""
+        sizes = f"{number(store.n_rankings)} rankings of {number(store.n_items)} items"
+        lines = [("read", f"{source}{kind} into a temporary store: {sizes}")]
+        lines += [("first" if not place else "", row) for place, row in enumerate(first_rankings(store))]
+        lines += [("guess", guess) for one in said for guess in one["guesses"]]
+        yield f"{folder}/store", lines
+
+
+def _fit_store(
+    store: str, read: list[tuple[str, str]], source: str, *, out: str, output: Output, force: bool, **options: Any
+) -> int:
+    """Fit a store, and show what was found after how its source was read."""
     done = run_work("fit", store, out, output=output, force=force, is_there=model_is_there(force=force), **options)
     if done is None:
         return _show_there_already(out, output)
@@ -207,10 +246,10 @@ def fit(store: str, *, out: str, output: Output, force: bool, **options: Any) ->
 
     model: PlackettLuceMixture = done.found
     # What people want to know of the data, for `plmix info MODEL`.
-    of = {"store": store, "n_rankings": done.store.n_rankings, "total_weight": done.store.total_weight}
+    of = {"store": source, "n_rankings": done.store.n_rankings, "total_weight": done.store.total_weight}
     model.save(done.folder, about={"job": done.made_from, "fitted_to": of})
     record = _fit_record(model, out, weight_of_memberships(done.store), done.seconds)
-    lines = [*_fit_lines(model, record, _unit(done.store)), *_truth_lines(model, store, record)]
+    lines = [*read, *_fit_lines(model, record, _unit(done.store)), *_truth_lines(model, store, record)]
     show(lines, record, output)
     return _exit_code(model)
 

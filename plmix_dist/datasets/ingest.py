@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +15,7 @@ from plmix_dist.errors import IngestError, RankingError, SettingsError, visible
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import n_without_information, without_information
 from plmix_dist.rankings.groups import default_leaf_rows, merge_equal_rows
-from plmix_dist.settings import one_of, shown, whole_number, yes_or_no
+from plmix_dist.settings import one_of, real_number, shown, whole_number, yes_or_no
 from plmix_dist.store import (
     Location,
     RejectedRows,
@@ -28,7 +29,7 @@ from plmix_dist.store.arrays import CHUNK_BYTES
 from plmix_dist.tables.encode import Encoder, shown_in_list
 from plmix_dist.tables.format import LISTS_OF_COLUMNS, ReadOptions, number_text
 from plmix_dist.tables.frames import frame_of
-from plmix_dist.tables.registry import FORMATS, column_role_names
+from plmix_dist.tables.registry import FORMATS, column_role_names, format_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,6 +93,7 @@ def ingest(
     format: str = "auto",  # noqa: A002 - the name users know
     unranked: Unranked | None = None,
     on_error: OnError = "raise",
+    most_dropped: float = 0.05,
     merge: bool = False,
     append: bool = False,
     overwrite: bool = False,
@@ -101,6 +103,8 @@ def ingest(
     columns: Mapping[str, str] | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
+    where: Sequence[str] = (),
+    trait: str | None = None,
     choices: Mapping[str, str] | None = None,
     leaf_rows: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
@@ -129,6 +133,8 @@ def ingest(
     on_error
         "raise" stops at the first bad row; "drop" leaves bad rows out and lists them in the store;
         "quarantine" lists them with their contents.
+    most_dropped
+        The largest share of bad rows that "drop" leaves out; more are an error.
     merge
         Merge equal rows of a partition into one, with the sum of their weights. Ranking ids are dropped.
     append
@@ -148,6 +154,10 @@ def ingest(
     header
         Whether the first line of text names the columns. By default the first lines show it; if they do not, this is an
         error. Columns without names are numbered from 1.
+    where
+        Conditions on columns, such as ``["language=English", "winner!=both_bad"]``: rows that meet all are read.
+    trait
+        Of files that compare the same items in several traits (best-worst), the trait that is read.
     choices
         What the file cannot say, by name: ``{"contest": "Mayor", "overvote": "skip"}``. The page of formats lists the
         choices of each.
@@ -178,7 +188,7 @@ def ingest(
     # Before the sources are read.
     check_output(location, append=append, overwrite=overwrite, sources=_paths_of(source))
     target = open_store(location) if append else None
-    options = replace(_read_options(delimiter, columns, header), choices=dict(choices or {}))
+    options = replace(_read_options(delimiter, columns, header, where), trait=trait, choices=dict(choices or {}))
     runner = executor_for(executor or client)
     known = known_names(item_names, target)
     if is_array(source):
@@ -188,6 +198,7 @@ def ingest(
         _refuse_unused("a file or a table, which names its own items and weights", weights=weights, n_items=n_items)
         work = _plan(source, format, options, known, runner, target)
     rules = Rules(unranked, on_error, merge)
+    real_number("most_dropped", most_dropped, at_least=0.0, at_most=1.0)
     if target is not None and not work.parts:
         return target  # it has the contents of all sources already
     if target is not None:
@@ -207,6 +218,7 @@ def ingest(
             return session.finalise()
         try:
             notes = _write_partitions(session, work, rules, runner, progress)
+            notes += _share_dropped(session.draft(), work, most_dropped if on_error == "drop" else 1.0)
         except (IngestError, RankingError):
             session.abandon()  # the source is wrong, so no second run can continue
             raise
@@ -278,7 +290,9 @@ def _check_choices(choices: Mapping[str, str] | None) -> None:
             one_of(name, value, known[name])
 
 
-def _read_options(delimiter: str | None, columns: Mapping[str, str] | None, header: bool | None) -> ReadOptions:
+def _read_options(
+    delimiter: str | None, columns: Mapping[str, str] | None, header: bool | None, where: Sequence[str] = ()
+) -> ReadOptions:
     """How to read text, after a check."""
     if delimiter == "\\t":  # as people type a tab on a command line
         delimiter = "\t"
@@ -288,7 +302,10 @@ def _read_options(delimiter: str | None, columns: Mapping[str, str] | None, head
         )
     if header is not None:
         yes_or_no("header", header)
-    return ReadOptions(delimiter, dict(columns or {}), None if header is None else bool(header))
+    if isinstance(where, str) or not all(isinstance(one, str) for one in where):
+        raise SettingsError(f"where takes a list of conditions such as ['language=English'], but is {shown(where)}")
+    named = dict(columns or {})
+    return ReadOptions(delimiter, named, None if header is None else bool(header), where=tuple(where))
 
 
 def _write_partitions(
@@ -310,6 +327,35 @@ def _write_partitions(
     notes = _check_counts(work, rules.on_error)
     check_groups(session.draft())
     return [*work.notes, *notes, *_without_information(session.draft())]
+
+
+def _share_dropped(store: RankingStore, work: IngestPlan, most: float) -> list[str]:
+    """A note of the share of bad rows that were left out, and why; an error if it is larger than allowed."""
+    event = store.manifest.history[-1]
+    added = range(*event["partitions"])
+    if not event["rejected"]:
+        return []
+    rows = list(store.rejected_rows(added))
+    wrong = [row for row in rows if row.get("wrong", True)]
+    right = {row["reason"] for row in rows if not row.get("wrong", True)}
+    times = {reason: count for reason, count in event["rejected"].items() if reason not in right}
+    n_wrong = sum(times.values())
+    merges = any(isinstance(part, FilePart) and format_named(part.format).merges for part in work.parts)
+    indexes = [store.index(number) for number in added]
+    # Where equal rows are merged, their weight counts them.
+    read = sum(index.total_weight if merges else index.n_rankings for index in indexes)
+    n_rows = round(read) + sum(event["rejected"].values())
+    share = n_wrong / max(1, n_rows)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in times.items())
+    said = f"{n_wrong:,} of {n_rows:,} rows ({share:.1%}) cannot be read: {reasons}"
+    if share > most:
+        first = wrong[0]
+        where = f"line {first['line']}" if "line" in first else f"row {first['row']}"
+        raise IngestError(
+            f"{said}; the first is {where}: {first['message']}. Correct the file or its options, or allow it with "
+            f"--most-dropped {math.ceil(share * 100) / 100:g} (most_dropped in Python)"
+        )
+    return [said] if n_wrong else []
 
 
 @dataclass(frozen=True)
@@ -375,7 +421,8 @@ def _encoder(part: FilePart | ArrayPart, rules: Rules, work: IngestPlan) -> Enco
         return Encoder("array", work.item_names, lookup, rules.unranked, False, rules.on_error, "row")
     header = part.slice.header
     if header.unranked == "absent" and rules.unranked == "below":
-        raise IngestError(f"{part.slice.file.url}: {header.guesses[-1]}; leave out --unranked below")
+        why = header.guesses[-1] if part.format == "wide" else f"{part.format} list all that was on offer in a row"
+        raise IngestError(f"{part.slice.file.url}: {why}; leave out --unranked below")
     if header.item_labels is not None and header.item_names is not None:
         named = zip(header.item_labels, header.item_names, strict=True)
         positions = {label: positions[name] for label, name in named if name in positions}

@@ -65,6 +65,21 @@ class FilePart:
         """Its rows, in batches."""
         return read_slice(format_named(self.format), self.slice)
 
+    def begin(self) -> Iterator[RawRows]:
+        """The rows of its first lines."""
+        return read_slice(format_named(self.format), self.slice, n_batches=1)
+
+
+@dataclass(frozen=True)
+class _MergedPart(FilePart):
+    """Rows that were merged while they were scanned, and are so few that they need not be read again."""
+
+    rows: list[RawRows]
+
+    def read(self) -> Iterator[RawRows]:
+        """Its rows, as they were scanned."""
+        return iter(self.rows)
+
 
 @dataclass(frozen=True)
 class _FramePart(FilePart):
@@ -75,6 +90,8 @@ class _FramePart(FilePart):
     def read(self) -> Iterator[RawRows]:
         """Its rows, in one batch."""
         return read_columns(format_named(self.format), self.slice.header, self.columns, self.slice.start)
+
+    begin = read
 
 
 @dataclass(frozen=True)
@@ -293,6 +310,7 @@ def _plan(
     named = known or _names_in_headers(headers) or _names_beside(files)
     scans = run_all(runner, partial(_scan, wants_labels=named is None), parts, "scan")
     _check_runs(parts, scans)
+    parts = _without_reading_again(parts, scans)
     if named is None:
         labels = set().union(*(found.labels for found in scans))
         named = checked_names(natural_order(label for label in labels if label_problem(label) is None), paths[0])
@@ -337,7 +355,7 @@ def _require_a_row(parts: list[FilePart], paths: list[str]) -> None:
     """An error if no source has a valid ranking. This needs no cluster."""
     first: str | None = None
     for part in parts:
-        for rows in part.read():
+        for rows in itertools.chain(part.begin() if format_named(part.format).merges else (), part.read()):
             rejected = RejectedRows()
             if _trial_encoder(part, rows).encode(rows, rejected).n_rankings:
                 return
@@ -397,6 +415,8 @@ def _names_beside(files: Sequence[SourceFile]) -> tuple[str, ...] | None:
 # A whole number as integers_if_all takes it. At most 19 digits fit into 64 bits.
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _BEGINS_NUMBERS = frozenset("-0123456789")
+# Rows with this many items in all are kept in memory between the scan and the writing, where equal rows are merged.
+_MOST_KEPT = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -409,6 +429,17 @@ class _Scan:
     ids: LabelKind
     groups: LabelKind
     run_ids: NDArray[np.int64]
+    merged: list[RawRows] | None = None  # all rows, if they are few
+
+
+def _without_reading_again(parts: list[FilePart], scans: list[_Scan]) -> list[FilePart]:
+    """The parts, with the rows of those that are few after a scan, because equal ones were merged."""
+    if sum(len(rows.labels) for scan in scans for rows in scan.merged or ()) > _MOST_KEPT:
+        return parts
+    return [
+        part if scan.merged is None else _MergedPart(part.slice, part.format, scan.merged)
+        for part, scan in zip(parts, scans, strict=True)
+    ]
 
 
 def _scan(part: FilePart, *, wants_labels: bool) -> _Scan:
@@ -418,6 +449,7 @@ def _scan(part: FilePart, *, wants_labels: bool) -> _Scan:
     ids: LabelKind = "unknown"
     groups: LabelKind = "unknown"
     run_ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+    kept: list[RawRows] | None = [] if format_named(part.format).merges else None
     for rows in part.read():
         check_stopped()
         n_rows += rows.n_rows + len(rows.failures)
@@ -425,9 +457,12 @@ def _scan(part: FilePart, *, wants_labels: bool) -> _Scan:
         ids, groups = _kind(ids, rows.ids, rows.n_rows), _kind(groups, rows.groups, rows.n_rows)
         if rows.run_ids is not None:
             run_ids.append(numbered(rows.run_ids))
+        if kept is not None:
+            kept.append(rows)
+            kept = kept if sum(len(some.labels) for some in kept) <= _MOST_KEPT else None
         if wants_labels:
             labels.update(str(label) for label in rows.labels.unique().to_pylist() if label is not None)
-    return _Scan(frozenset(labels), n_rows, total_weight, ids, groups, np.concatenate(run_ids))
+    return _Scan(frozenset(labels), n_rows, total_weight, ids, groups, np.concatenate(run_ids), kept)
 
 
 def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:

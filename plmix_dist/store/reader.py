@@ -213,8 +213,8 @@ class RankingStore:
             return "text"
         return "number" if name in columns else "none"
 
-    def rejected_rows(self) -> Iterator[dict[str, Any]]:
-        """Every row that was rejected when the store was made: reason, file, line, item, message.
+    def rejected_rows(self, partitions: Sequence[int] | None = None) -> Iterator[dict[str, Any]]:
+        """Every row that was rejected when the store, or some partitions, were made: reason, file, line, item, message.
 
         Examples
         --------
@@ -222,7 +222,7 @@ class RankingStore:
         >>> list(store.rejected_rows())
         []
         """
-        for number in range(self.n_partitions):
+        for number in range(self.n_partitions) if partitions is None else partitions:
             if "rejected.jsonl" in self.index(number).files:
                 data = self._open(number).store.read_whole("rejected.jsonl")
                 yield from (json.loads(line) for line in data.decode().split("\n") if line)

@@ -259,6 +259,8 @@ WIDE = Format(
     name="wide",
     recognise=_recognise_wide,
     read=by_rows(_listed_wide),
+    about="one column per place, best first",
+    example="id,first,second,third\n1,tea,mate,milk",
     wanted=lambda header: [*label_columns(header), *places_of(header.roles)],
     write=_write_wide,
 )
@@ -377,6 +379,8 @@ RANKS = Format(
     read=by_rows(listed_ranks),
     wanted=items_and_labels,
     choices={"zero": ("best", "none")},
+    about="one column per item, with its rank; equal ranks are ties",
+    example="id,tea,mate,milk\n1,1,3,2",
     write=_write_ranks,
 )
 
@@ -397,6 +401,8 @@ SCORES = Format(
     recognise=_recognise_scores,
     read=by_rows(partial(listed_ranks, highest_first=True)),
     wanted=items_and_labels,
+    about="one column per item, with its score; the highest is the best",
+    example="id,tea,mate,milk\n1,9,2,7",
 )
 
 
@@ -510,6 +516,8 @@ ORDERINGS = Format(
     name="orderings",
     recognise=_recognise_orderings,
     read=by_rows(_listed_orderings),
+    about="a whole ranking in one column",
+    example="count,ordering\n3,tea > mate = milk",
     wanted=label_columns,
     wanted_raw=lambda header: [header.roles["ordering"]],
     roles={"ordering": COLUMN_NAMES["ordering"]},

@@ -23,6 +23,7 @@ from plmix_dist.store import RejectedRows
 from plmix_dist.tables.encode import natural_order
 from plmix_dist.tables.format import places_of
 from plmix_dist.tables.frames import Cells, Frame, cells_of, frame_of
+from plmix_dist.tables.objects import Noted, block_of_notes, noted, with_groups
 from plmix_dist.tables.rows import Failure, RawRows
 
 if TYPE_CHECKING:
@@ -48,17 +49,39 @@ def block_of_table(
 
     `item_names` are those of a fitted model.
     """
-    frame = frame_of(source)
+    given = noted(source)
+    frame = None if given is not None else frame_of(source)
     labels: dict[str, Any] = {}
     if frame is not None and frame.rows is None and len(frame.columns) > 1:
         opened = _opened(frame)
         if opened.form.name != "wide":
-            return _of_other_formats(opened, n_items, unranked, item_names)
+            return _of_other_formats(opened, n_items, _unranked_of(opened.header, unranked), item_names)
         unranked = _unranked_of(opened.header, unranked)
         frame, labels = _places_of(opened), _labels_of(opened)
-    cells = cells_of(source, frame)
-    if not len(cells.lengths):
+    rows = source if frame is None else frame.rows
+    given = given or noted(rows)
+    cells = cells_of(source, frame) if given is None else None
+    if cells is not None and not len(cells.lengths):
         raise SettingsError("there are no rankings")
+    given = given or with_groups(rows, cells and cells.values)
+    if given is not None or cells is None:
+        return block_of_notes(given or Noted([]), n_items, unranked, item_names)
+    block, names = _block_of_cells(cells, frame, n_items, unranked, item_names)
+    if labels:
+        block = block.replace(**labels)
+        check_rows(block)
+        check_groups(block)
+    return block, names
+
+
+def _block_of_cells(
+    cells: Cells,
+    frame: Frame | None,
+    n_items: int | None,
+    unranked: Unranked | None,
+    item_names: tuple[str, ...] | None,
+) -> tuple[RankingBlock, tuple[str, ...] | None]:
+    """A block of cells that are names or numbers of items, and the names."""
     if isinstance(cells.values, list):
         numbers, names = _from_objects(cells.values, cells, item_names)
     else:
@@ -72,12 +95,7 @@ def block_of_table(
         _check_zero(numbers, cells)
         _refuse_zeros(numbers, cells)
     n_items = len(names) if names is not None else n_items
-    block = _block(numbers, cells, n_items, unranked, names)
-    if labels:
-        block = block.replace(**labels)
-        check_rows(block)
-        check_groups(block)
-    return block, names
+    return _block(numbers, cells, n_items, unranked, names), names
 
 
 def _opened(frame: Frame) -> OpenedFrame:
@@ -88,13 +106,15 @@ def _opened(frame: Frame) -> OpenedFrame:
     try:
         return open_frame(frame, "auto", ReadOptions())
     except IngestError as error:
-        raise RankingError(str(error)) from None
+        hint = "; here, rename the columns to their roles" if "--column" in str(error) else ""
+        raise RankingError(f"{error}{hint}") from None
 
 
 def _unranked_of(header: Header, unranked: Unranked | None) -> Unranked | None:
     """What unlisted items mean, by the names of the columns or as the user says."""
     if header.unranked == "absent" and unranked == "below":
-        raise RankingError(f"{header.guesses[-1]}; leave out unranked")
+        why = header.guesses[-1] if places_of(header.roles) else "the rows list all that was on offer"
+        raise RankingError(f"{why}; leave out unranked")
     return unranked or header.unranked
 
 

@@ -398,6 +398,8 @@ def _wanted(header: Header) -> list[int]:
 
 CVR = Format(
     name="cvr",
+    about="cast vote records: a column per rank or per candidate, with marks",
+    example="rank1,rank2,rank3\nTea,skipped,Mate",
     recognise=_recognise,
     read=_read,
     wanted=_wanted,

@@ -142,6 +142,7 @@ def dispose(
         raise IngestError(f"{url}, {unit} {first.line}: {first.message}{more}; {remedy}")
     for failure in in_order:
         record = {"file": url, unit: failure.line, "item": failure.item, "message": failure.message}
+        record |= {} if failure.wrong else {"wrong": False}
         rejected.add(failure.reason, record | ({"contents": failure.text} if on_error == "quarantine" else {}))
 
 

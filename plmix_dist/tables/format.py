@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -69,12 +69,19 @@ class ReadOptions:
     header: bool | None = None
     # What the file cannot say: a contest, a question, a rule; by the names in Format.choices.
     choices: Mapping[str, str] = field(default_factory=dict)
+    where: tuple[str, ...] = ()  # which rows are read: NAME=VALUE or NAME!=VALUE
+    trait: str | None = None  # which of several comparisons of the same items is read
 
     def as_settings(self) -> dict[str, object]:
         """The options as part of the settings of a run. What is not given is left out, as it always was."""
         settings: dict[str, object] = {"columns": dict(self.columns), "delimiter": self.delimiter}
-        settings |= {"choices": dict(self.choices)} if self.choices else {}
-        return settings if self.header is None else settings | {"header": self.header}
+        more = {
+            "choices": dict(self.choices) or None,
+            "header": self.header,
+            "where": list(self.where) or None,
+            "trait": self.trait,
+        }
+        return settings | {name: value for name, value in more.items() if value is not None}
 
     @property
     def column_names(self) -> list[str]:
@@ -96,6 +103,33 @@ class ReadOptions:
 def _names_in(text: str) -> list[str]:
     """Names of columns between commas; one with a comma stands in double quotes."""
     return [name.strip() for row in csv.reader([text], skipinitialspace=True) for name in row]
+
+
+class Condition(NamedTuple):
+    """A condition on the cell of a column: whether it is equal to a value or not, capitals aside."""
+
+    place: int
+    equal: bool
+    value: str
+
+    def holds(self, cell: str) -> bool:
+        """Whether a cell meets the condition."""
+        return (cell.strip().casefold() == self.value) == self.equal
+
+
+def conditions_of(options: ReadOptions, columns: Sequence[str], url: str) -> tuple[Condition, ...]:
+    """The conditions of the options for a table with these columns."""
+    found = []
+    for text in options.where:
+        name, sign, value = text.partition("=")
+        equal = not name.endswith("!")
+        name = name.removesuffix("!").strip()
+        if not sign:
+            raise IngestError(f"--where takes NAME=VALUE or NAME!=VALUE, but got {text!r}")
+        if name not in columns:
+            raise IngestError(f"{url}: there is no column {name!r} for --where; found: {', '.join(columns)}")
+        found.append(Condition(list(columns).index(name), equal, value.strip().casefold()))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -203,6 +237,8 @@ class Format:
     consecutive: Callable[[Header], bool] = lambda header: False  # noqa: ARG005
     # Whether rows that belong together may stand anywhere in a file, so that it is read as a whole.
     scattered: Callable[[Header], bool] = lambda header: False  # noqa: ARG005
+    # Whether equal rows are merged while they are read, so that few are left of many.
+    merges: bool = False
     # Of text: the signs that may divide its fields, into how many if it has no header, and whether a first line is a
     # row. None: the first lines show it.
     delimiters: tuple[str, ...] = DELIMITERS
@@ -212,6 +248,9 @@ class Format:
     suffixes: tuple[str, ...] = ()
     # What the user may choose: the values, of which the first is the default; none where any text may be given.
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # What it reads, in a few words, and two lines of a file, for `plmix formats`.
+    about: str = ""
+    example: str = ""
     syntax: Syntax | None = None
     also: tuple[Format, ...] = ()  # formats of files that are not tables, which go by this name too
     write: Callable[[RankingStore, str], None] | None = None
@@ -243,7 +282,7 @@ def missing_columns(table: Table, missing: Sequence[str]) -> IngestError:
 def usual_names(form: Format) -> Mapping[str, tuple[str, ...]]:
     """The names of columns that a format recognises, by role; a role is a name too."""
     own = {role: names if role in names else (role, *names) for role, names in form.roles.items()}
-    return {**own, **{role: (*names, *form.roles.get(role, ())) for role, names in _LABEL_NAMES.items()}}
+    return {**own, **{role: (*own.get(role, ()), *names) for role, names in _LABEL_NAMES.items()}}
 
 
 def column_roles(
@@ -406,6 +445,25 @@ class Batch:
     def n_rows(self) -> int:
         """The number of rows, bad ones included."""
         return len(self.lines)
+
+    def kept(self, conditions: Sequence[Condition]) -> Batch:
+        """The rows that meet conditions. A row that could not be divided into cells is kept."""
+        if not conditions:
+            return self
+        keep = np.ones(self.n_rows, np.bool_)
+        for condition in conditions:
+            keep &= self.columns[condition.place].mapped(condition.holds, np.bool_)
+        keep[list(self.bad)] = True
+        rows = np.flatnonzero(keep)
+        return Batch(
+            {
+                place: Column(column.array.filter(pa.array(keep)), column.clean)
+                for place, column in self.columns.items()
+            },
+            self.lines[keep],
+            lambda row: self.cells(int(rows[row])),
+            {int(np.searchsorted(rows, row)): why for row, why in self.bad.items()},
+        )
 
 
 def cell_text(value: Any, clean: bool = True) -> str:

@@ -37,6 +37,18 @@ def frame_of(source: Any) -> Frame | None:
         )
     if library == "pandas":
         return _of_pandas(source)
+    if library == "datasets":  # of Hugging Face, whose rows may be chosen and shuffled by indices
+        if hasattr(source, "keys"):
+            raise RankingError(f"hand in one part of the datasets, such as {next(iter(source), 'train')!r}")
+        return _of_arrow(source.with_format("arrow")[:])
+    if (
+        isinstance(source, dict)
+        and source
+        and all(isinstance(part, list | tuple | np.ndarray) for part in source.values())
+    ):
+        import pyarrow as pa
+
+        return _of_arrow(pa.table({str(name): list(part) for name, part in source.items()}))
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return _of_arrow(source)
     return None

@@ -63,7 +63,9 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
         extra = {name: table.columns.index(name) for name in _EXTRA if name in table.columns}
         kept = {role: roles[role] for role in ("items", "ranks", *LABEL_ROLES) if role in roles} | extra
         table = replace(table, roles=kept)
-        if "items" not in options.columns and "ranks" not in kept:
+        if "ranks" in kept:  # what a record lists was on offer, and nothing else
+            return replace(table, unranked="absent")
+        if "items" not in options.columns:
             _refuse_other_lists(table)
         refuse_unused_counts(table)
         return table
@@ -233,6 +235,8 @@ PARQUET = Format(
     name="parquet",
     recognise=_recognise,
     read=_read,
+    about="Parquet, JSON and frames: a list of items in each row, or of records with item and rank",
+    example='{"count": 3, "items": ["tea", "mate", "milk"]}\n{"count": 1, "items": ["mate", "tea"]}',
     wanted=_wanted,
     consecutive=lambda header: "items" not in header.roles,
     roles={role: COLUMN_NAMES[role] for role in ("items", "item", "rank")},

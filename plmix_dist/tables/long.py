@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, unranked_codes
@@ -27,9 +28,7 @@ from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.write import refuse, write_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Iterator, Mapping
 
     from plmix_dist.store import RankingStore
     from plmix_dist.tables.format import Batch, Column
@@ -68,7 +67,25 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
             "chosen or not: write one row per choice, such as `tea | mate milk` (chosen, then all others on offer), "
             "and say --format orderings; if these are ranks, 0 the best, say --format long"
         )
+    if not named:
+        _refuse_several_traits(table, roles)
     return replace(table, roles=roles)
+
+
+def _refuse_several_traits(table: Table, roles: Mapping[str, int]) -> None:
+    """An error if rankings list items several times, and another column divides them into rankings without this."""
+    pairs = list(zip(table.cells(roles["id"]), table.cells(roles["item"]), strict=True))
+    again = len(pairs) - len(set(pairs))
+    for place, name in enumerate(table.columns):
+        cells = table.cells(place)
+        if 2 * again <= len(pairs) or place in {*roles.values(), *table.ignored}:
+            continue
+        if len(set(zip(pairs, cells, strict=True))) == len(pairs) > 2 * len(set(cells)):
+            found = list(dict.fromkeys(cells))
+            raise IngestError(
+                f"{table.url}: rankings list the same item several times, once for each {name!r} "
+                f"({', '.join(found[:4])}): read one of these with --where {name}={found[0]}"
+            )
 
 
 @dataclass(frozen=True)
@@ -112,16 +129,24 @@ class LongLines:
         )
 
 
+# The rank of each line, NaN where an item was on offer but not ordered; reason and message for each bad line.
+Ranked = tuple[NDArray[np.float64], dict[int, tuple[str, str]]]
+
+
 def read_long(
-    batches: Iterator[Batch], header: Header, listed: Callable[[LongLines, NDArray[np.int64]], Listed] | None = None
+    batches: Iterator[Batch],
+    header: Header,
+    listed: Callable[[LongLines, NDArray[np.int64]], Listed] | None = None,
+    ranks: Callable[[Mapping[str, Column]], Ranked] | None = None,
 ) -> Iterator[RawRows]:
     """Rankings whose lines are consecutive. The lines of the last ranking of a batch wait for the next batch.
 
-    `listed` makes rows of lines, given the row of each line; by default in the order of their ranks.
+    `listed` makes rows of lines, given the row of each line; by default in the order of their ranks. `ranks` finds the
+    ranks of lines in columns by role; by default the column `rank` has them as numbers.
     """
     held: LongLines | None = None
     for batch in batches:
-        lines = _lines_of(batch, header)
+        lines = _lines_of(batch, header, ranks or _plain_ranks)
         lines = lines if held is None else held.followed_by(lines)
         starts = _starts(lines.ids)
         if len(starts):
@@ -137,8 +162,9 @@ def _starts(ids: NDArray[Any]) -> NDArray[np.int64]:
     return np.flatnonzero(np.append(True, ids[1:] != ids[:-1])) if len(ids) else np.empty(0, np.int64)
 
 
-def _lines_of(batch: Batch, header: Header) -> LongLines:
-    columns = {role: batch.columns[header.roles[role]] for role in (*REQUIRED, *_LABELS) if role in header.roles}
+def _lines_of(batch: Batch, header: Header, find_ranks: Callable[[Mapping[str, Column]], Ranked]) -> LongLines:
+    columns = {role: batch.columns[place] for role, place in header.roles.items() if place in batch.columns}
+    ranks, bad_ranks = find_ranks(columns)
     labels: dict[str, NDArray[Any]] = {}
     if "weight" in columns:
         labels["weight"] = columns["weight"].numbers()
@@ -149,18 +175,30 @@ def _lines_of(batch: Batch, header: Header) -> LongLines:
         labels["unranked"] = codes
     bad = {row: ("missing-label", why) for row, why in missing_labels(columns).items()}
     bad |= {row: ("syntax", why) for row, why in batch.bad.items()}
-    bad |= _bad_ranks(columns, bad) | {row: ("syntax", why) for row, why in odd.items()}
+    bad = bad_ranks | bad | {row: ("syntax", why) for row, why in odd.items()}
     return LongLines(
-        ids=columns["id"].by_runs().labels(),
+        ids=_ids(columns),
         items=columns["item"].items(),
-        ranks=columns["rank"].numbers(_NO_RANK),
+        ranks=ranks,
         numbers=batch.lines,
         labels=labels,
         bad=dict(sorted(bad.items())),
     )
 
 
-def _bad_ranks(columns: dict[str, Column], bad: dict[int, Any]) -> dict[int, tuple[str, str]]:
+def _ids(columns: Mapping[str, Column]) -> NDArray[Any]:
+    """(n_lines,): the id of the ranking of each line; where persons number their blocks, person and block."""
+    if "block" not in columns:
+        return columns["id"].by_runs().labels()
+    pairs = zip(columns["group"].labels().tolist(), columns["block"].labels().tolist(), strict=True)
+    return np.array([*(f"{person}/{block}" for person, block in pairs), None], object)[:-1]
+
+
+def _plain_ranks(columns: Mapping[str, Column]) -> Ranked:
+    return columns["rank"].numbers(_NO_RANK), _bad_ranks(columns)
+
+
+def _bad_ranks(columns: Mapping[str, Column]) -> dict[int, tuple[str, str]]:
     """Reason and message for each rank that is not a number."""
     ranks = columns["rank"]
     if not ranks.is_text:
@@ -172,7 +210,6 @@ def _bad_ranks(columns: dict[str, Column], bad: dict[int, Any]) -> dict[int, tup
             f"the rank {ranks[row]!r} of item {shown(columns['item'][row])} is not a number{decimal_hint(ranks[row])}",
         )
         for row in np.flatnonzero(odd).tolist()
-        if row not in bad
     }
 
 
@@ -299,6 +336,8 @@ LONG = Format(
     name="long",
     recognise=_recognise,
     read=read_long,
+    about="one row per item of each ranking",
+    example="ranking,item,rank\n1,tea,1",
     wanted=lambda header: _wanted(header)[1:],
     wanted_raw=lambda header: _wanted(header)[:1],
     roles={role: COLUMN_NAMES[role] for role in ("item", "rank")},

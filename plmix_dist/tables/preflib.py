@@ -239,6 +239,8 @@ def _header_to_write(store: RankingStore, kind: str) -> list[tuple[str, str]]:
 PREFLIB = Format(
     name="preflib",
     suffixes=tuple(f".{kind}" for kind in KINDS),
+    about="PrefLib's .soc, .soi, .toc and .toi",
+    example="# ALTERNATIVE NAME 1: tea\n3: 1,{2,3}",
     syntax=Syntax(_read_header, text_slices, _read),
     write=_write,
 )

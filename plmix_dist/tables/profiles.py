@@ -163,6 +163,8 @@ def _named(label: str, names: Mapping[str, str], where: str = "") -> str:
 
 BLT = Format(
     name="blt",
+    about="ballots of OpaVote and OpenSTV: candidates by number, 0 ends a ballot",
+    example="3 1\n12 2 1 0",
     suffixes=(".blt",),
     choices={"withdrawn": ("keep", "drop")},
     syntax=document_syntax(_parse_blt, lambda head: bool(_BLT_BEGINS.match(head)) and '"' in head),
@@ -230,7 +232,12 @@ def _csv_rows(url: str) -> list[list[str]]:
         raise IngestError(f"{url}: {error}") from None
 
 
-SCOTTISH = Format(name="scottish", syntax=document_syntax(_parse_scottish, _begins_scottish))
+SCOTTISH = Format(
+    name="scottish",
+    about="council elections of Scotland: counts and candidates by number",
+    example="3,1,Ward 1\n12,2,1,",
+    syntax=document_syntax(_parse_scottish, _begins_scottish),
+)
 
 
 # VoteKit: its name, candidates as (name:code) or (name:type:code), a line of =, a header, and cells such as {'A', 'B'}.
@@ -300,7 +307,12 @@ def _groups_by_score(scores: Mapping[str, float]) -> list[list[str]]:
     return [[name for name, score in scores.items() if score == best] for best in order]
 
 
-VOTEKIT = Format(name="votekit", syntax=document_syntax(_parse_votekit, lambda head: head.startswith(_VOTEKIT_BEGINS)))
+VOTEKIT = Format(
+    name="votekit",
+    about="profiles that VoteKit wrote",
+    example="VoteKit RankProfile,Weight\n(Tea),(Mate),12.0",
+    syntax=document_syntax(_parse_votekit, lambda head: head.startswith(_VOTEKIT_BEGINS)),
+)
 
 
 # ABIF: "count:A>B=C", scores as A/5, "=code:[Full name]", "{key: value}", "# comment".
@@ -388,4 +400,10 @@ def _by_scores(scores: Sequence[tuple[str, float | None]], signs: set[str]) -> l
     return _groups_by_score({name: float("-inf") if score is None else score for name, score in scores})
 
 
-ABIF = Format(name="abif", suffixes=(".abif",), syntax=document_syntax(_parse_abif, _begins_abif))
+ABIF = Format(
+    name="abif",
+    about="ballots with > and =, after their count",
+    example="12:Tea>Mate=Milk\n3:Milk>Tea",
+    suffixes=(".abif",),
+    syntax=document_syntax(_parse_abif, _begins_abif),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,8 @@ import pyarrow as pa
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
 from plmix_dist.tables import excel, records
+from plmix_dist.tables.battles import BATTLES
+from plmix_dist.tables.best_worst import BEST_WORST
 from plmix_dist.tables.by_row import ORDERINGS, RANKS, SCORES, WIDE
 from plmix_dist.tables.cvr import CVR
 from plmix_dist.tables.format import (
@@ -24,6 +26,7 @@ from plmix_dist.tables.format import (
     cell_text,
     column_of,
     column_roles,
+    conditions_of,
     usual_names,
 )
 from plmix_dist.tables.frames import Frame, is_row
@@ -32,6 +35,7 @@ from plmix_dist.tables.long import LONG
 from plmix_dist.tables.parquet import batch_of, cut_parquet, parquet_batches, sample_parquet
 from plmix_dist.tables.preflib import PREFLIB
 from plmix_dist.tables.profiles import ABIF, BLT, HEAD_CHARACTERS, SCOTTISH, VOTEKIT
+from plmix_dist.tables.slates import CHOICES, RESULTS
 from plmix_dist.tables.sniff import sample_text, without_unnamed
 from plmix_dist.tables.sources import Header, Slice, SourceFile, reading
 from plmix_dist.tables.surveys import QUALTRICS
@@ -41,12 +45,12 @@ from plmix_dist.tables.voting_systems import DOMINION, HART, NIST
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plmix_dist.tables.format import Batch, Container
+    from plmix_dist.tables.format import Batch, Condition, Container
 
 
 # A new format is added here.
 _CVR = replace(CVR, also=(DOMINION, NIST, HART))
-_TABLES = (ORDERINGS, WIDE, RANKS, SCORES, LONG, _CVR, QUALTRICS, PARQUET)
+_TABLES = (ORDERINGS, WIDE, RANKS, SCORES, LONG, BATTLES, BEST_WORST, CHOICES, RESULTS, _CVR, QUALTRICS, PARQUET)
 _ALL = (PREFLIB, *_TABLES, BLT, SCOTTISH, VOTEKIT, ABIF, DOMINION, NIST, HART)
 FORMATS: dict[str, Format] = {form.name: form for form in _ALL}
 # Tables of no special format are tried in this order; the last takes what is left.
@@ -173,8 +177,21 @@ def open_table(file: SourceFile, options: ReadOptions, form: Format | None) -> t
     if source not in ("text", "excel"):
         _refuse_text_options(options, file.url)
     table, header = _SOURCES[source].sample(file, options, forms)
+    table, where = _rows_where(table, options)
     found, table = recognise(table, options, forms, named=form is not None)
-    return found, _header_of(found, table, header)
+    return found, replace(_header_of(found, table, header), where=where)
+
+
+def _rows_where(table: Table, options: ReadOptions) -> tuple[Table, tuple[Condition, ...]]:
+    """The table with the rows that meet the conditions of the user, and these."""
+    where = conditions_of(options, table.columns, table.url)
+    if not where:
+        return table, where
+    body = [row for row in table.body if len(row) != len(table.columns) or all(c.holds(row[c.place]) for c in where)]
+    if not body:
+        raise IngestError(f"{table.url}: of its first {len(table.body)} rows none has {' and '.join(options.where)}")
+    kept = replace(table, body=body, ignored=(*table.ignored, *(c.place for c in where if c.equal)))
+    return kept.with_guess(f"rows with {' and '.join(options.where)} alone are read"), where
 
 
 def _source_of(file: SourceFile, form: Format | None) -> str:
@@ -225,7 +242,7 @@ def recognise(
 
     An error if it is of no format, or may be of several; it names the option that decides.
     """
-    ignored = tuple(table.columns.index(_known(name, table)) for name in options.ignored)
+    ignored = (*table.ignored, *(table.columns.index(_known(name, table)) for name in options.ignored))
     for form in forms or _table_formats():
         roles = column_roles(table.columns, options, table.url, usual_names(form))
         found = form.recognise(without_unnamed(replace(table, roles=roles, ignored=ignored)), options, named)
@@ -237,7 +254,7 @@ def recognise(
             column = found.columns[found.roles["group"]]
             found = found.with_guess(
                 f"the column {column!r} names persons, and all rankings of one person share one membership (if each "
-                f"row is a person of its own, say --column id={column})"
+                f"row is a person of its own, say --column {'ignore' if form.merges else 'id'}={column})"
             )
         return form, found
     raise IngestError(f"{table.url}: no format was recognised; name it with --format")
@@ -271,13 +288,13 @@ def slices_of(form: Format, file: SourceFile, header: Header) -> list[Slice]:
     return _SOURCES[header.container].cut(file, header, _together(form, header), whole)
 
 
-def read_slice(form: Format, part: Slice) -> Iterator[Any]:
-    """The rows of a slice, in batches. Errors name the file."""
+def read_slice(form: Format, part: Slice, n_batches: int | None = None) -> Iterator[Any]:
+    """The rows of a slice, in batches, or those of its first batches of lines. Errors name the file."""
     try:
         if form.syntax is not None:
             yield from form.syntax.read(part)
         elif form.read is not None:
-            yield from form.read(_batches(form, part), part.header)
+            yield from form.read(islice(_batches(form, part), n_batches), part.header)
     except IngestError as error:
         if part.file.url in str(error):
             raise
@@ -287,9 +304,11 @@ def read_slice(form: Format, part: Slice) -> Iterator[Any]:
 def _batches(form: Format, part: Slice) -> Iterator[Batch]:
     header = part.header
     raw = form.wanted_raw(header)
-    coded = [place for place in form.wanted(header) if place not in raw]
+    wanted = dict.fromkeys([*form.wanted(header), *(condition.place for condition in header.where)])
+    coded = [place for place in wanted if place not in raw]
     together = _together(form, header) if form.consecutive(header) else None
-    return _SOURCES[header.container].batches(part, coded, raw, together)
+    batches = _SOURCES[header.container].batches(part, coded, raw, together)
+    return (batch.kept(header.where) for batch in batches) if header.where else batches
 
 
 def _together(form: Format, header: Header) -> int | None:
@@ -369,12 +388,13 @@ def open_frame(frame: Frame, name: str, options: ReadOptions, container: Contain
     frame = _flat_frame(frame)
     forms = None if name == "auto" else [format_named(name)]
     table = replace(_table_of_frame(frame), container=container)
+    table, where = _rows_where(table, options)
     form, table = recognise(table, options, forms, named=forms is not None)
     columns = {place: column_of(column.tolist()) for place, column in enumerate(frame.cells.T)}
-    return OpenedFrame(form, _header_of(form, table, Header()), columns, frame)
+    return OpenedFrame(form, replace(_header_of(form, table, Header()), where=where), columns, frame)
 
 
 def read_columns(form: Format, header: Header, columns: dict[int, pa.Array], first_row: int) -> Iterator[Any]:
     """The rows of columns in memory, in one batch."""
     assert form.read is not None, "a format that recognises tables reads them"
-    return form.read(iter([batch_of(columns, first_row)]), header)
+    return form.read(iter([batch_of(columns, first_row).kept(header.where)]), header)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import Unranked
-    from plmix_dist.tables.format import Container
+    from plmix_dist.tables.format import Condition, Container
 
 
 # Bytes of text per slice, and so per partition: about a hundred thousand rankings, so that a large file has enough
@@ -92,6 +92,7 @@ class Header:
     container: Container = "text"
     first_rank: int = 1  # of a table of ranks, the number of the best
     left_out: tuple[str, ...] = ()  # columns that the format does not use
+    where: tuple[Condition, ...] = ()  # the rows that are read
 
     @property
     def unit(self) -> str:

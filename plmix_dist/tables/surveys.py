@@ -149,6 +149,8 @@ def _without(batch: Batch, kept: np.ndarray[tuple[int], np.dtype[np.int64]]) -> 
 
 QUALTRICS = Format(
     name="qualtrics",
+    about="surveys: one column per item, with its rank, below three lines of headers",
+    example="Q1_1,Q1_2\nRank these - Tea,Rank these - Mate",
     recognise=_recognise,
     read=_read,
     wanted=items_and_labels,

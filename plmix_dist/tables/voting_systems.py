@@ -223,6 +223,8 @@ def _known(mark: Mapping[str, Any], names: Mapping[str, str], url: str) -> str:
 
 DOMINION = Format(
     name="dominion",
+    about="folders of Dominion JSON, with their manifests",
+    example="CandidateManifest.json\nCvrExport.json",
     choices=CONTEST_AND_RULES,
     syntax=_syntax(
         _dominion_contests, _dominion_ballots, lambda head: '"Sessions"' in head and '"TabulatorId"' in head
@@ -312,6 +314,8 @@ def _nist_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[_Mar
 
 NIST = Format(
     name="nist",
+    about="NIST SP 1500-103 as JSON or XML",
+    example='{"@type": "CVR.CastVoteRecordReport", ...}\n',
     choices=CONTEST_AND_RULES,
     syntax=_syntax(
         _nist_contests, _nist_ballots, lambda head: "CastVoteRecordReport" in head or '"CVRSnapshot"' in head
@@ -354,6 +358,8 @@ def _hart_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[_Mar
 
 HART = Format(
     name="hart",
+    about="folders of Hart XML, one file per ballot",
+    example="<Cvr><Contests><Contest>\n<Name>Mayor</Name>",
     choices=CONTEST_AND_RULES,
     syntax=_syntax(_hart_contests, _hart_ballots, lambda head: "CVRDesign.xsd" in head),
 )

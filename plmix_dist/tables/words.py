@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """Names between blanks, in their order."""
+    return tuple(text.split())
+
+
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 

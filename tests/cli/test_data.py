@@ -77,7 +77,7 @@ def test_ingest__every_option(tmp_path: Path, plmix: Callable[..., Said]) -> Non
 def test_ingest__append_and_notes(tmp_path: Path, plmix: Callable[..., Said]) -> None:
     soc = "# DATA TYPE: soc\n# NUMBER ALTERNATIVES: 2\n# NUMBER VOTERS: 9\n# NUMBER UNIQUE ORDERS: 1\n3: 2,1\n"
     source = write(tmp_path / "a.soc", soc)
-    said = plmix("ingest", source, tmp_path / "store", "--on-error", "drop")
+    said = plmix("ingest", source, tmp_path / "store", "--on-error", "drop", "--most-dropped", "1")
     note = f"{source}: the header says 9 voters, but there are 3"
     assert f"note      {note}" in said.out
     more = write(tmp_path / "b.csv", "ordering\n1 2\n")
@@ -256,7 +256,7 @@ def test_info__items_that_stand_apart(tmp_path: Path, plmix: Callable[..., Said]
 @pytest.mark.promise(19)
 def test_info__rejected_rows(tmp_path: Path, plmix: Callable[..., Said]) -> None:
     source = write(tmp_path / "a.csv", "ordering\ntea mate\ntea tea\n")
-    plmix("ingest", source, tmp_path / "store", "--on-error", "drop")
+    plmix("ingest", source, tmp_path / "store", "--on-error", "drop", "--most-dropped", "1")
     said = plmix("info", tmp_path / "store", "--rejected")
     assert f"{source}, line 3: item tea is listed twice" in said.out
     assert "1 rows rejected" in said.out
@@ -271,7 +271,7 @@ def test_info__rejected_rows_of_parquet(tmp_path: Path, plmix: Callable[..., Sai
 
     source = tmp_path / "a.parquet"
     pq.write_table(pa.table({"items": [["tea", "mate"], ["tea", "tea"]]}), source)
-    plmix("ingest", source, tmp_path / "store", "--on-error", policy)
+    plmix("ingest", source, tmp_path / "store", "--on-error", policy, "--most-dropped", "1")
     said = plmix("info", tmp_path / "store", "--rejected")
     assert f"{source}, row 2: item tea is listed twice" in said.out
 
@@ -318,3 +318,53 @@ def test_scheduler__does_the_work(
         return [str(entry[0]) for entry in dask_scheduler.transition_log]
 
     assert any(key.startswith("verify-") for key in client.run_on_scheduler(keys))
+
+
+# --- formats, dry runs, rows that are left out ---------------------------------------------------------------
+
+
+def test_formats__each_with_two_lines(plmix: Callable[..., Said]) -> None:
+    found = printed_json(plmix("formats", "--json").out)["formats"]
+    assert {"battles", "wide", "long", "parquet"} <= found.keys()
+    assert all(len(form["example"]) == 2 and form["about"] for form in found.values())
+    assert "model_a,model_b,winner" in plmix("formats", "battles").out
+
+
+@pytest.mark.parametrize("name", ["battles", "wide", "ranks", "scores", "orderings", "long"])
+def test_formats__examples_are_read(tmp_path: Path, plmix: Callable[..., Said], name: str) -> None:
+    head, line = printed_json(plmix("formats", name, "--json").out)["formats"][name]["example"]
+    rest = f"{line.replace('tea', 'mate', 1) if name == 'long' else ''}\n"
+    source = write(tmp_path / "a.csv", f"{head}\n{line}\n{rest}")
+    said = plmix("ingest", source, tmp_path / "store", "--format", name)
+    assert said.code == 0, said.err
+
+
+def test_dry_run__writes_nothing(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    source = write(tmp_path / "a.csv", "first,second\ntea,mate\nmate,tea\n")
+    said = plmix("ingest", source, tmp_path / "store", "--dry-run")
+    assert "nothing was written" in said.out
+    assert "tea > mate" in said.out
+    assert not (tmp_path / "store").exists()
+    assert printed_json(plmix("ingest", source, tmp_path / "store", "--dry-run", "--json").out)["store"] is None
+
+
+def test_dropped__above_a_share_only_if_it_is_named(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    rows = ["tea,mate"] * 17 + ["tea,tea"] * 3
+    source = write(tmp_path / "a.csv", "\n".join(["first,second", *rows]))
+    said = plmix("ingest", source, tmp_path / "store", "--on-error", "drop")
+    assert said.code == 1
+    assert "3 of 20 rows (15.0%) cannot be read: 3 duplicate-item; the first is line 19" in said.err
+    assert "--most-dropped 0.15" in said.err
+    allowed = plmix("ingest", source, tmp_path / "store", "--on-error", "drop", "--most-dropped", "0.15")
+    assert "3 of 20 rows (15.0%) cannot be read" in allowed.out
+
+
+def test_fit__a_file(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    source = write(
+        tmp_path / "a.csv",
+        "model_a,model_b,winner\ntea,mate,model_a\nmate,tea,model_a\nmate,milk,model_a\nmilk,tea,model_a\n",
+    )
+    said = plmix("fit", source, "--components", "1", "--out", tmp_path / "model")
+    assert said.code == 0, said.err
+    assert "as battles into a temporary store: 4 rankings of 3 items" in said.out
+    assert (tmp_path / "model" / "model.json").exists()

@@ -38,6 +38,7 @@ shell = cli_helpers.shell
 WITH_EXAMPLES = (
     "example",
     "simulate",
+    "formats",
     "ingest",
     "verify",
     "info",
@@ -132,7 +133,7 @@ def test_nothing_there__is_said_before_anything_heavy_is_imported(tmp_path: Path
     ("line", "words"),
     [
         ("fit ballots --components two --out m", "--components must be a whole number from 1 on, but is 'two'\n"),
-        ("fit --components 2 --out m", "Missing argument 'STORE'. Name a store; make one with `plmix ingest` or"),
+        ("fit --components 2 --out m", "Missing argument 'STORE|FILE'. Name a store; make one with `plmix ingest` or"),
         ("report", "Missing argument 'DIR'. Name a model; make one with `plmix fit`."),
         ("ingest ballots.csv", "Name the files first, then the store to make: `plmix ingest ballots.csv ballots`."),
     ],
@@ -337,7 +338,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("fit balots --components 2 --out m", "there is no store at .*balots; did you mean 'ballots'?"),
         (
-            "fit votes.csv --components 2 --out m",
+            "score model votes.csv",
             r"it is a file; read it into a store with `plmix ingest \S*votes\.csv STORE`$",
         ),
         ("fit model --components 2 --out m", "it holds a model; name the store of its rankings instead"),

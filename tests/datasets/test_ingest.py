@@ -93,7 +93,7 @@ def test_bad_rows__left_out_and_listed(
     tmp_path: Path, bad_file: Path, monkeypatch: pytest.MonkeyPatch, policy: Any, size: int
 ) -> None:
     cut_small(monkeypatch, size)
-    store = ingest(bad_file, tmp_path / "store", on_error=policy, **READ_SO)
+    store = ingest(bad_file, tmp_path / "store", on_error=policy, most_dropped=1.0, **READ_SO)
     assert named_rows(store) == GOOD_ROWS
     listed = rejected(store)
     assert [(bad["reason"], bad["line"], bad["item"], bad["message"]) for bad in listed] == BAD_ROWS
@@ -131,7 +131,7 @@ def test_bad_rows__raise_says_how_many_more(tmp_path: Path, bad_file: Path) -> N
 
 def test_bad_rows__in_an_appended_file(tmp_path: Path, bad_file: Path) -> None:
     ingest(write(tmp_path / "a.csv", "p1,p2,p3\nmate,milk,tea\n"), tmp_path / "store", item_names=MENU)
-    store = ingest(bad_file, tmp_path / "store", append=True, on_error="drop", unranked="absent")
+    store = ingest(bad_file, tmp_path / "store", append=True, on_error="drop", most_dropped=1.0, unranked="absent")
     assert named_rows(store) == [row("mate", "milk", "tea"), *GOOD_ROWS]
     assert [event["rejected"] for event in store.manifest.history] == [
         {},
@@ -418,7 +418,7 @@ def test_append__unknown_items_are_bad_rows(tmp_path: Path, begun: Path) -> None
         ingest(source, begun, append=True)
     assert f"{source}, line 3: item 'beer' is not one of the 3 items" in str(caught.value)
     assert snapshot(begun) == before
-    store = ingest(source, begun, append=True, on_error="drop")
+    store = ingest(source, begun, append=True, on_error="drop", most_dropped=1.0)
     assert store.n_rankings == 3
     assert [(bad["reason"], bad["line"], bad["item"]) for bad in rejected(store)] == [("unknown-item", 3, "beer")]
 
@@ -693,7 +693,7 @@ def test_weight__too_large_to_be_summed(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", "count,ordering\n1.7e308,tea mate\n1.7e308,mate tea\n2,tea mate\n")
     said = ingest_error(source, tmp_path / "store")
     assert "line 2: weight 1.7e+308 is too large to be summed: at most 1e+100; divide all weights" in said
-    store = ingest(source, tmp_path / "store", on_error="drop")
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert (store.n_rankings, store.total_weight, len(rejected(store))) == (1, 2.0, 2)
 
 

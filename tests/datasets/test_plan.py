@@ -94,7 +94,7 @@ def test_array__bad_row_is_named(
     options: dict[str, Any] = {"unranked": "below", "n_items": 3, "weights": weights}
     message = ingest_error(table, tmp_path / "store", **options)
     assert f"array, row 2: {what}" in message
-    store = ingest(table, tmp_path / "store", on_error="drop", **options)
+    store = ingest(table, tmp_path / "store", on_error="drop", most_dropped=1.0, **options)
     assert store.total_weight == 11.0
     assert [(bad["reason"], bad["file"], bad["row"]) for bad in rejected(store)] == [(reason, "array", 2)]
 

@@ -39,7 +39,7 @@ def test_wide__item_after_a_missing_place(tmp_path: Path) -> None:
 def test_wide__all_places_missing(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", "first,second\ntea,mate\n,\n")
     assert f"{source}, line 3: no item is ranked" in ingest_error(source, tmp_path / "store")
-    store = ingest(source, tmp_path / "store", on_error="drop")
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert [(bad["reason"], bad["line"]) for bad in rejected(store)] == [("empty", 3)]
 
 
@@ -93,7 +93,7 @@ def test_ranks__bad_rank(tmp_path: Path, cell: str, what: str, quoted: bool) -> 
     lines = ["tea,mate,milk", *["1,2,3"] * 20, f"1,{cell},3", *["2,1,3"] * 20]
     source = write(tmp_path / "a.csv", "\n".join(lines) + "\n")
     assert f"{source}, line 22: {what}" in ingest_error(source, tmp_path / "store")
-    store = ingest(source, tmp_path / "store", on_error="drop")
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert store.n_rankings == 40
     assert [(bad["reason"], bad["line"]) for bad in rejected(store)] == [("syntax", 22)]
 
@@ -189,6 +189,6 @@ def test_weight__no_positive_number(tmp_path: Path, text: str, weight: str) -> N
     message = ingest_error(source, tmp_path / "store")
     assert f"{source}, line {number}: weight " in message
     assert "is not a positive finite number" in message
-    store = ingest(source, tmp_path / "store", on_error="drop")
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert store.total_weight == 1.0
     assert store.manifest.history[-1]["rejected"] == {"bad-weight": 1}

@@ -48,7 +48,7 @@ def test_excel__numbers_dates_and_empty_cells(tmp_path: Path) -> None:
 
 def test_excel__bad_rows_have_the_numbers_of_the_sheet(tmp_path: Path) -> None:
     rows = [("first", "second"), *[("tea", "mate")] * 40, (None, None), ("tea", "tea")]
-    store = ingest(workbook(tmp_path / "a.xlsx", rows), tmp_path / "store", on_error="drop")
+    store = ingest(workbook(tmp_path / "a.xlsx", rows), tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert [one["row"] for one in rejected(store)] == [43]
 
 

@@ -80,7 +80,7 @@ def test_long__bad_line_spoils_its_ranking_alone(
     text = f"ranking,item,rank\n7,tea,1\n7,mate,2\n8,mate,1\n{line}\n9,tea,1\n9,mate,2\n"
     source = write(tmp_path / "a.csv", text)
     assert f"{source}, line {number}: {what}" in ingest_error(source, tmp_path / "store")
-    store = ingest(source, tmp_path / "store", on_error="drop")
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert labels_of(store, "ids") == [7, 9]
     assert [(bad["reason"], bad["line"], bad["item"]) for bad in rejected(store)] == [(reason, number, item)]
 

@@ -144,7 +144,7 @@ def test_lists__bad_row_is_named(
     source = write_table(tmp_path / "a.parquet", columns, row_group_size=1)
     message = ingest_error(source, tmp_path / "store", unranked="below")
     assert f"{source}, row 3: {what}" in message
-    store = ingest(source, tmp_path / "store", unranked="below", on_error="drop")
+    store = ingest(source, tmp_path / "store", unranked="below", on_error="drop", most_dropped=1.0)
     assert store.n_rankings == 3
     [bad] = rejected(store)
     assert (bad["reason"], bad["file"], bad["row"], bad["item"]) == (reason, str(source), 3, item)
@@ -294,7 +294,7 @@ def test_long__bad_ranking_is_named_by_its_row(tmp_path: Path, monkeypatch: pyte
     columns["item"][5 * 6 : 5 * 6 + 5] = ["tea", "tea", "milk", "water", "juice"]
     source = write_table(tmp_path / "a.parquet", columns, row_group_size=4)
     assert f"{source}, row 31: item tea is listed twice" in ingest_error(source, tmp_path / "store")
-    store = ingest(source, tmp_path / "store", on_error="drop")
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert labels_of(store, "ids") == [0, 1, 2, 3, 4, 5, 7]
     assert [(bad["reason"], bad["item"]) for bad in rejected(store)] == [("duplicate-item", "tea")]
 
@@ -307,7 +307,7 @@ def test_long__label_that_is_missing(tmp_path: Path, name: str) -> None:
     columns[name] = [1, 1, None, None]
     source = write_table(tmp_path / "a.parquet", columns)
     assert f"{source}, row 3: " in ingest_error(source, tmp_path / "store")
-    store = ingest(source, tmp_path / "store", on_error="drop")
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert labels_of(store, "groups" if name == "group" else "ids") == [1]
 
 

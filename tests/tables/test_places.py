@@ -85,9 +85,6 @@ REFUSED: dict[str, tuple[str, list[Ranking], str, str | None]] = {
     "one place twice": (
         table("first second 2nd", "tea mate milk", "milk tea mate", "mate milk tea"), THREE,
         "do not say which place", "--column places=first,second,2nd"),
-    "a battle": (
-        table("model_a model_b winner", "tea mate model_a", "mate milk model_a", "milk tea model_a"), PAIRS,
-        "", None),
     "sex": (
         ranks(MENU, FOUR, sex=SEX), FOUR, "column 'sex' (1, 2) seems not to hold ranks", "--column ignore=sex"),
     "a covariate without a known name": (

@@ -181,7 +181,7 @@ def test_counts__wrong_in_the_header(tmp_path: Path, text: str, what: str) -> No
     message = ingest_error(source, tmp_path / "store")
     assert f"{source}: {what}" in message
     assert "--on-error" in message
-    store = ingest(source, tmp_path / "store", on_error="drop")
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert named_rows(store) == ROWS
     assert store.manifest.history[-1]["notes"] == [f"{source}: {what}"]
 
@@ -409,7 +409,7 @@ def test_bad_row__named_and_left_out(tmp_path: Path, line: str, reason: str, ite
     number = HEADER_LINES + 2
     message = ingest_error(source, tmp_path / "store")
     assert f"{source}, line {number}: {what}" in message
-    store = ingest(source, tmp_path / "store", on_error="drop")
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert [ranking.weight for ranking in named_rows(store)] == [5.0, 3.0]
     [bad] = rejected(store)
     assert (bad["reason"], bad["file"], bad["line"], bad["item"]) == (reason, str(source), number, item)
@@ -430,7 +430,7 @@ def test_bad_row__place_without_an_item(tmp_path: Path, order: str) -> None:
 def test_bad_row__tie_where_strict_orders_are_promised(tmp_path: Path, kind: str) -> None:
     source = write(tmp_path / f"drinks.{kind}", present("5: 1,2,3,4\n5: 1,{2,3},4\n", kind=kind, orders=2))
     assert f"{source}, line {HEADER_LINES + 2}: " in ingest_error(source, tmp_path / "store")
-    assert ingest(source, tmp_path / "store", on_error="drop").total_weight == 5.0
+    assert ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0).total_weight == 5.0
 
 
 def test_bad_row__not_utf8(tmp_path: Path) -> None:
@@ -478,7 +478,7 @@ def test_export__old_header_becomes_a_present_one(tmp_path: Path) -> None:
 
 def test_export__counts_follow_the_rows_that_were_kept(tmp_path: Path) -> None:
     text = present("5: 1,2,3\n3: 4,9\n2: {1,3},4\n")
-    store = ingest(write(tmp_path / "drinks.toi", text), tmp_path / "store", on_error="drop")
+    store = ingest(write(tmp_path / "drinks.toi", text), tmp_path / "store", on_error="drop", most_dropped=1.0)
     export(store, tmp_path / "again.toi")
     assert (tmp_path / "again.toi").read_text() == present("5: 1,2,3\n2: {1,3},4\n", voters=7, orders=2)
 

@@ -97,7 +97,7 @@ def test_new_format__into_a_store(tmp_path: Path, kind: str) -> None:
     assert "tea cannot lose against itself; correct the file" in ingest_error(
         source, tmp_path / "store", unranked="absent"
     )
-    store = ingest(source, tmp_path / "store", unranked="absent", on_error="drop")
+    store = ingest(source, tmp_path / "store", unranked="absent", on_error="drop", most_dropped=1.0)
     assert named_rows(store) == [
         row("mate", "tea", weight=2.0),
         row("milk", "mate"),

@@ -89,7 +89,7 @@ def test_table__header_again_where_files_were_joined(tmp_path: Path, text: str, 
     message = ingest_error(source, tmp_path / "store", **options)
     assert f"line {4 if ids else 3}: " in message
     assert "the line repeats the header" in message
-    store = ingest(source, tmp_path / "store", on_error="drop", **options)
+    store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0, **options)
     assert [ranking.ordered for ranking in named_rows(store)] == [ranking.ordered for ranking in PAIR]
     assert len(rejected(store)) == 1
     assert ids is None or sorted(map(str, labels_of(store, "ids") or [])) == ["7", "8"]

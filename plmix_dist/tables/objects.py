@@ -1,0 +1,207 @@
+"""Rows as Python has them: ties as groups in a row, text such as `a > b = c`, choices from slates, counts, profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.errors import IngestError, RankingError, SettingsError
+from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings.checks import check_numbered_from_zero, check_rows
+from plmix_dist.rankings.columns import below_flags, item_dtype, narrowest
+from plmix_dist.settings import shown
+from plmix_dist.tables.encode import natural_order
+from plmix_dist.tables.notation import divider_of, parse_ordering
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plmix_dist.rankings import Unranked
+
+_SIGNS = frozenset(">=|{")
+_GROUPS = (list, tuple, set, frozenset, np.ndarray)
+
+
+class Noted(NamedTuple):
+    """Rows of any notation, and how often each occurs; None if each does once."""
+
+    rows: Sequence[Any]
+    weights: Sequence[float] | None = None
+
+
+class _Row(NamedTuple):
+    """The items of a row, how many of them are ordered, and which are tied with the item before."""
+
+    items: list[Any]
+    n_ordered: int
+    tied: list[bool]
+
+
+def noted(source: Any) -> Noted | None:
+    """The rows of a dict of counts, a profile of VoteKit or pref_voting, or texts in notation; None of all else."""
+    if isinstance(source, Mapping):
+        return Noted(list(source), list(source.values())) if all(map(_is_key, source)) else None
+    if hasattr(source, "ballots") and hasattr(source, "candidates"):
+        return _of_ballots(source.ballots)
+    if hasattr(source, "rankings_counts"):
+        rows, counts = source.rankings_counts
+        names = getattr(source, "cmap", None) or {}
+        return Noted([_of_ranking(row, names) for row in rows], [float(count) for count in counts])
+    texts = isinstance(source, list | tuple) and source and all(isinstance(row, str) for row in source)
+    return Noted(source) if texts and any(_SIGNS & {*row} for row in source) else None
+
+
+def with_groups(rows: Any, cells: Any) -> Noted | None:
+    """The rows of a list if some of their cells are groups of items; None if all are items."""
+    grouped = isinstance(cells, list) and any(isinstance(cell, _GROUPS) for cell in cells)
+    return Noted(list(rows)) if grouped and rows is not None else None
+
+
+def _is_key(key: Any) -> bool:
+    return isinstance(key, tuple | frozenset) or (isinstance(key, str) and bool(_SIGNS & {*key}))
+
+
+def _of_ballots(ballots: Any) -> Noted:
+    """The ballots of a profile: places of one or several candidates, of which empty ones were left blank."""
+    rows, weights = [], []
+    for number, ballot in enumerate(ballots):
+        ranking = getattr(ballot, "ranking", None)
+        if not ranking:
+            raise RankingError(f"ballot {number} has no ranking (scores are not ranked here); leave it out")
+        rows.append([set(place) for place in ranking if place and set(place) != {"~"}])
+        weights.append(float(ballot.weight))
+    return Noted(rows, weights)
+
+
+def _of_ranking(row: Any, names: Mapping[Any, Any]) -> list[Any]:
+    """A ranking of pref_voting: candidates in order, or their ranks."""
+    if not hasattr(row, "rmap"):
+        return [str(names.get(one, one)) for one in row]
+    ranked = sorted(row.rmap.items(), key=lambda pair: pair[1])
+    return [[str(names.get(one, one)) for one, _ in tied] for _, tied in groupby(ranked, key=lambda pair: pair[1])]
+
+
+def block_of_notes(
+    given: Noted, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
+) -> tuple[RankingBlock, tuple[str, ...] | None]:
+    """A block of the rows, and the names of the items; None if they are numbers. `item_names` are those of a model."""
+    if not len(given.rows):
+        raise SettingsError("there are no rankings")
+    divider = divider_of([row for row in given.rows if isinstance(row, str)])
+    rows = [_row(row, number, divider) for number, row in enumerate(given.rows)]
+    found = [item for row in rows for item in row.items]
+    numbers, names = _numbered(found, rows, item_names)
+    if names is not None and n_items not in (None, len(names)):
+        raise SettingsError(f"n_items is {n_items}, but the rows name {len(names)} items; leave out n_items")
+    if names is None:
+        if n_items is None and item_names is None and numbers.size:
+            check_numbered_from_zero(int(numbers.min()), int(numbers.max()))
+        names = item_names
+        n_items = n_items or (len(names) if names is not None else int(numbers.max(initial=-1)) + 1)
+    n_items = len(names) if names is not None else n_items or 0
+    n_listed = np.array([len(row.items) for row in rows], np.int64)
+    n_ordered = np.array([row.n_ordered for row in rows], np.int64)
+    tied = np.array([flag for row in rows for flag in row.tied], np.bool_)
+    below = np.zeros(len(rows), np.bool_)
+    plain = np.flatnonzero(n_ordered == n_listed)  # the others say themselves what was on offer
+    below[plain] = below_flags(n_listed[plain], n_items, unranked)
+    block = RankingBlock(
+        items=numbers.astype(item_dtype(max(n_items, int(numbers.max(initial=0)) + 1))),
+        n_listed=narrowest(n_listed),
+        n_ordered=narrowest(n_ordered),
+        below=below,
+        n_items=n_items,
+        tied=tied if tied.any() else None,
+        weights=None if given.weights is None else _weights(given.weights),
+    )
+    check_rows(block, item_names=names)
+    return block, names
+
+
+def _weights(weights: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    try:
+        return np.array([float(weight) for weight in weights], np.float64)
+    except (TypeError, ValueError):
+        raise RankingError(
+            "a dict gives the number of each ranking, such as {('tea', 'mate'): 12}, but a value is not a number"
+        ) from None
+
+
+def _row(row: Any, number: int, divider: str | None) -> _Row:
+    """One row in any notation; an error that names it."""
+    if isinstance(row, str):
+        try:
+            labels, n_ordered, ties = parse_ordering(row, divider)
+        except IngestError as error:
+            raise RankingError(f"row {number}: {error}") from None
+        return _Row(list(labels), n_ordered, list(ties or [False] * len(labels)))
+    if not isinstance(row, list | tuple | np.ndarray):
+        raise RankingError(f"row {number} must be a list of items, best first, but is {shown(row)}")
+    if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], _GROUPS):
+        return _choice(row[0], list(row[1]), number)
+    return _places(row)
+
+
+def _places(row: Any) -> _Row:
+    """A row of items and of groups of tied items."""
+    items: list[Any] = []
+    tied: list[bool] = []
+    for place in row:
+        group = _in_order(place) if isinstance(place, _GROUPS) else [place]
+        items += group
+        tied += [position > 0 for position in range(len(group))]
+    return _Row(items, len(items), tied)
+
+
+def _in_order(place: Any) -> list[Any]:
+    """The items of a group; those of a set in an order that does not change."""
+    return sorted(place, key=str) if isinstance(place, set | frozenset) else list(place)
+
+
+def _choice(chosen: Any, offered: list[Any], number: int) -> _Row:
+    """What was chosen, one item or several, best first, before all others on offer."""
+    best = _places(chosen if isinstance(chosen, list | tuple) else [chosen])
+    missing = next((item for item in best.items if item not in offered), None)
+    if missing is not None:
+        raise RankingError(
+            f"row {number}: a tuple of two is a choice (chosen, offered), but {shown(missing)} is not on offer; write "
+            "a ranking with ties as a list"
+        )
+    rest = [item for item in offered if item not in best.items]
+    return _Row([*best.items, *rest], len(best.items), [*best.tied, *[False] * len(rest)])
+
+
+def _numbered(
+    found: list[Any], rows: list[_Row], item_names: tuple[str, ...] | None
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], tuple[str, ...] | None]:
+    """The number of each item, and the names if the items are names."""
+    try:
+        kinds = {item: isinstance(item, str) for item in dict.fromkeys(found)}
+    except TypeError:
+        raise RankingError(f"{_place_of(rows, None)}: a group of tied items holds items, not groups") from None
+    for item, is_name in kinds.items():
+        whole = isinstance(item, int | np.integer) and not isinstance(item, bool) and item >= 0
+        if item == "" or not (is_name or whole) or is_name != next(iter(kinds.values())):
+            raise RankingError(
+                f"{_place_of(rows, item)}: expected an item's name, or its number from 0, and one of the two in all "
+                f"rows, but got {shown(item)}"
+            )
+    if not next(iter(kinds.values()), False):
+        return np.array(found, np.int64), None
+    names = item_names or tuple(natural_order(kinds))
+    numbers = {name: number for number, name in enumerate(names)}
+    unknown = next((item for item in kinds if item not in numbers), None)
+    if unknown is not None:
+        raise RankingError(f"{_place_of(rows, unknown)}: there is no item {shown(unknown)} among the known items")
+    return np.fromiter(map(numbers.__getitem__, found), np.int64, len(found)), names
+
+
+def _place_of(rows: list[_Row], item: Any) -> str:
+    """The row with an item, for messages; with a group if it is None."""
+    for number, row in enumerate(rows):
+        if any(isinstance(one, _GROUPS) if item is None else one is item for one in row.items):
+            return f"row {number}"
+    return "a row"

@@ -1,0 +1,283 @@
+"""Battles counted: what words say about the winner, and who won against whom how often, by person."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from plmix_dist.errors import IngestError
+from plmix_dist.tables.encode import shown
+from plmix_dist.tables.format import MISSING, NO_SCORE, whole_numbers_if_all
+from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows
+from plmix_dist.tables.words import names_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from plmix_dist.tables.format import Batch, Column
+    from plmix_dist.tables.sources import Header
+
+# Words of the first side, each with that of the second.
+SIDES = {"a": "b", "1": "2", "x": "y", "left": "right", "home": "away", "first": "second", "i": "j", "white": "black"}
+SIDES |= {"one": "two", "red": "blue", "visitor": "opponent"}
+_SECOND = {second: first for first, second in SIDES.items()}
+# What columns with the names of the two sides, their scores and their wins are called beside the word of the side.
+ITEMS = {"model", "item", "player", "team", "generator", "option", "system", "name", "competitor", "candidate", "side"}
+ITEMS |= {"contestant", "alternative", "product", "brand", "object", "fighter", "id", "variant", "image"}
+TIES = frozenset(names_in("both d draw drawn draws equal n_ties same tie tied ties win_tie winner_tie"))
+BAD = {"both_bad", "bothbad", "n_both_bad", "tie_bothbad", "tie_both_bad", "neither"}
+_NEUTRAL = {"wins", "win", "won", "is", "better", "response", "assistant", "answer", "the", "n", *ITEMS}
+FIRST_WON, SECOND_WON, TIE, _UNKNOWN, _NONE = 1, 2, 0, -1, -2
+_OTHER_WORDS = {"1-0": FIRST_WON, "0-1": SECOND_WON, "1/2-1/2": TIE, "0": TIE, "1.5": TIE, "0.5-0.5": TIE}
+ROLES = ("winner", "winner_name", "won", "sign", "first_won", "second_won", "first_score", "second_score")
+COUNTS = ("first_wins", "second_wins", "ties", "both_bad")
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name: `model_a`, `Item1` and `HomeTeam` have two."""
+    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
+    return [word.lower() for word in re.findall(r"[A-Za-z]+|\d+", spaced)]
+
+
+def plain_name(name: str) -> str:
+    """A name in small letters, with underscores for all other signs."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def flag(cell: str) -> bool | None:
+    """What a cell of a column of 0 and 1 says; None if it is none of these."""
+    return {"0": False, "1": True, "false": False, "true": True, "0.0": False, "1.0": True}.get(cell.lower())
+
+
+def vocabulary(first: str) -> Callable[[str], int]:
+    """What a word says about the winner, where `first` is the name of the column of the first side."""
+    own, side = plain_name(first), next((word for word in words_of(first) if word in SIDES), "")
+    letters = {side[:1]: FIRST_WON, SIDES[side][:1]: SECOND_WON} if len(side) > 1 else {}
+
+    def meaning(text: str) -> int:
+        plain = plain_name(text)
+        if text in MISSING or plain in ("", "na", "null", "none"):
+            return _NONE
+        if text in _OTHER_WORDS:
+            return _OTHER_WORDS[text]
+        if plain in TIES | BAD or "tie" in words_of(text):
+            return TIE
+        if plain == own:
+            return FIRST_WON
+        if plain in letters:
+            return letters[plain]
+        words = words_of(text.removesuffix(".0"))
+        left = [word for word in words if word not in _NEUTRAL] or words
+        if len(left) != 1:
+            return _UNKNOWN
+        return FIRST_WON if left[0] in SIDES else SECOND_WON if left[0] in _SECOND else _UNKNOWN
+
+    return meaning
+
+
+# Reading: who won against whom, counted.
+
+_ITEM_BITS, _PERSON_BITS = 20, 22
+_ITEM_MASK = (1 << _ITEM_BITS) - 1
+_MOST_PENDING = 1 << 21
+
+
+@dataclass
+class _Tally:
+    """Battles by person, winner, loser and whether they tied: how many, and the line of the first."""
+
+    has_persons: bool
+    items: dict[str, int] = field(default_factory=dict)
+    persons: dict[object, int] = field(default_factory=dict)
+    keys: list[NDArray[np.int64]] = field(default_factory=list)
+    weights: list[NDArray[np.float64]] = field(default_factory=list)
+    lines: list[NDArray[np.int64]] = field(default_factory=list)
+    n_pending: int = 0
+
+    def add(
+        self,
+        person: NDArray[np.int64],
+        pair: tuple[NDArray[np.int64], NDArray[np.int64]],
+        tied: NDArray[np.bool_],
+        weight: NDArray[np.float64],
+        line: NDArray[np.int64],
+    ) -> None:
+        """Count battles, all of shape (n,). Tied items come in the order of their numbers."""
+        if len(self.items) > 1 << _ITEM_BITS or len(self.persons) > 1 << _PERSON_BITS:
+            raise IngestError(
+                f"more than {1 << _ITEM_BITS:,} items or {1 << _PERSON_BITS:,} persons in one file of battles; divide "
+                "it by persons, and append"
+            )
+        low, high = np.minimum(*pair), np.maximum(*pair)
+        winner, loser = np.where(tied, low, pair[0]), np.where(tied, high, pair[1])
+        key = (((person << _ITEM_BITS) | winner) << _ITEM_BITS | loser) << 1 | tied
+        self.keys.append(key)
+        self.weights.append(weight)
+        self.lines.append(line)
+        self.n_pending += len(key)
+        if self.n_pending > _MOST_PENDING:
+            self.merge()
+
+    def merge(self) -> None:
+        """Add up equal battles."""
+        if not self.keys:
+            return
+        keys, weights = np.concatenate(self.keys), np.concatenate(self.weights)
+        n_items = max(1, len(self.items))
+        few = 2 * n_items**2 <= 4 * len(keys)
+        if few and not (keys >> (2 * _ITEM_BITS + 1)).any():  # no persons: counted without sorting
+            pair = (keys >> (_ITEM_BITS + 1)) * n_items + (keys >> 1 & _ITEM_MASK)
+            numbers = 2 * pair + (keys & 1)
+            at = np.full(2 * n_items**2, -1)
+            at[numbers[::-1]] = np.arange(len(keys))[::-1]  # the last assignment is the first row
+            found = np.flatnonzero(at >= 0)
+            first, total = at[found], np.bincount(numbers, weights, len(at))[found]
+        else:
+            _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+            total = np.bincount(inverse, weights, len(first))
+        self.keys, self.lines = [keys[first]], [np.concatenate(self.lines)[first]]
+        self.weights = [total.astype(np.float64)]
+        self.n_pending = 0
+
+    def rows(self, failures: list[Failure]) -> Iterator[RawRows]:
+        """All battles, those of a person one after the other, in the order of their first lines."""
+        self.merge()
+        empty = np.empty(0, np.int64)
+        keys, lines = (self.keys[0], self.lines[0]) if self.keys else (empty, empty)
+        weights = self.weights[0] if self.keys else np.empty(0)
+        persons = keys >> (2 * _ITEM_BITS + 1)
+        order = np.lexsort((lines, persons))
+        names = pa.array(list(self.items), pa.string())
+        labels = whole_numbers_if_all(np.array([*self.persons, None], object)[:-1]) if self.has_persons else None
+        for start in range(0, max(1, len(order)), BATCH_ROWS):
+            some = order[start : start + BATCH_ROWS]
+            pair = np.stack([keys[some] >> (_ITEM_BITS + 1) & _ITEM_MASK, keys[some] >> 1 & _ITEM_MASK], axis=1)
+            tied = np.zeros(pair.shape, np.bool_)
+            tied[:, 1] = keys[some] & 1
+            yield RawRows(
+                labels=pa.DictionaryArray.from_arrays(pa.array(pair.ravel().astype(np.int32)), names),
+                n_listed=np.full(len(some), 2),
+                n_ordered=np.full(len(some), 2),
+                tied=tied.ravel(),
+                weights=weights[some],
+                groups=None if labels is None else labels[persons[some]],
+                lines=lines[some],
+                failures=failures if start == 0 else [],
+            )
+
+
+def read_battles(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
+    """All battles of a slice, merged."""
+    tally = _Tally("group" in header.roles)
+    failures: list[Failure] = []
+    for batch in batches:
+        _count(batch, header, tally, failures)
+    yield from tally.rows(failures)
+
+
+def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure]) -> None:
+    """Count the battles of a batch; bad rows, and those without a result, become failures."""
+    columns = {role: batch.columns[place] for role, place in header.roles.items()}
+    why = {row: (message, True) for row, message in batch.bad.items()}
+
+    def refuse(mask: NDArray[np.bool_], message: str | Callable[[int], str], wrong: bool = True) -> None:
+        for row in np.flatnonzero(mask).tolist():
+            why.setdefault(row, (message if isinstance(message, str) else message(row), wrong))
+
+    def number(name: str) -> int:
+        return -1 if name in MISSING else tally.items.setdefault(name, len(tally.items))
+
+    ends = ("winner_name", "loser") if "loser" in columns else ("first", "second")
+    pair = columns[ends[0]].mapped(number, np.int64), columns[ends[1]].mapped(number, np.int64)
+    refuse((pair[0] < 0) | (pair[1] < 0), "an item is missing")
+    refuse(pair[0] == pair[1], lambda row: f"item {shown(columns[ends[0]][row])} stands on both sides")
+    weight = columns["weight"].numbers() if "weight" in columns else np.ones(batch.n_rows)
+    with np.errstate(invalid="ignore"):
+        refuse(~((weight > 0) & np.isfinite(weight)), lambda row: f"the weight {weight[row]:g} is not positive")
+    # Rows of a table in memory that have no persons stay apart, so that each has its weight, and its prediction.
+    apart = header.container == "memory" and batch.n_rows < 1 << _PERSON_BITS
+    person = np.arange(batch.n_rows) if apart else np.zeros(batch.n_rows, np.int64)
+    if tally.has_persons:
+        group = columns["group"]
+        known = tally.persons
+        person = np.array([known.setdefault(name, len(known)) for name in group.values], np.int64)[group.codes]
+        refuse(person == known.get("", -1), "its group is missing")
+    if "first_wins" in columns:
+        counts = {role: columns[role].numbers(MISSING) for role in COUNTS if role in columns}
+        for role, found in counts.items():
+            odd = ~(found >= 0) & np.isfinite(weight)
+            refuse(odd, partial(_bad_count, columns[role]))
+        codes = {"first_wins": FIRST_WON, "second_wins": SECOND_WON}
+        results = [(np.full(batch.n_rows, codes.get(role, TIE)), found) for role, found in counts.items()]
+    else:
+        result = _results(columns, batch.n_rows, header)
+        refuse(result == _UNKNOWN, lambda row: _not_understood(columns, row))
+        refuse(result == _NONE, "there is no result", wrong=False)
+        results = [(result, np.ones(batch.n_rows))]
+    good = np.ones(batch.n_rows, np.bool_)
+    good[list(why)] = False
+    for row, (message, wrong) in why.items():
+        reason = "syntax" if wrong else "no-result"
+        failures.append(Failure(int(batch.lines[row]), reason, message, text=" ".join(batch.cells(row)), wrong=wrong))
+    for result, times in results:
+        use = good & (times > 0)
+        won = result[use] != SECOND_WON
+        ordered = np.where(won, pair[0][use], pair[1][use]), np.where(won, pair[1][use], pair[0][use])
+        tally.add(person[use], ordered, result[use] == TIE, weight[use] * times[use], batch.lines[use])
+
+
+def _bad_count(column: Column, row: int) -> str:
+    return f"the count {column[row]!r} is not a number"
+
+
+def _results(columns: Mapping[str, Column], n_rows: int, header: Header) -> NDArray[np.int64]:
+    """(n_rows,): which side won."""
+    if "loser" in columns:
+        return np.full(n_rows, FIRST_WON)
+    if "winner" in columns:
+        found: NDArray[np.int64] = columns["winner"].mapped(vocabulary(header.columns[header.roles["first"]]), np.int64)
+        return found
+    if "winner_name" in columns:
+        words = columns["winner_name"].mapped(vocabulary(""), np.int64)
+        names = {name: code for code, name in enumerate(dict.fromkeys(columns["winner_name"].values))}
+        winner, first, second = (
+            columns[role].mapped(lambda text: names.get(text, -1), np.int64)
+            for role in ("winner_name", "first", "second")
+        )
+        rest = np.where(words == TIE, TIE, np.where(words == _NONE, _NONE, _UNKNOWN))
+        return np.where(winner == first, FIRST_WON, np.where(winner == second, SECOND_WON, rest))
+    if "won" in columns:
+        return _of_numbers(columns["won"].numbers(MISSING), 0.0, 0.5)
+    if "sign" in columns:
+        return _of_numbers(columns["sign"].numbers(NO_SCORE), -1.0, 0.0)
+    if "first_score" in columns:
+        ahead = columns["first_score"].numbers(MISSING) - columns["second_score"].numbers(MISSING)
+        return np.select([ahead > 0, ahead < 0, ahead == 0], [FIRST_WON, SECOND_WON, TIE], _NONE)
+    flags = [
+        columns[role].mapped(lambda text: -1 if flag(text) is None else int(bool(flag(text))), np.int64)
+        for role in ("first_won", "second_won", "ties", "both_bad")
+        if role in columns
+    ]
+    table = np.stack(flags)
+    one = np.where(table.sum(axis=0) == 1, np.argmax(table, axis=0) + 1, _UNKNOWN)
+    none = (table.sum(axis=0) == 0) & (len(flags) == 2)
+    return np.where((table < 0).any(axis=0), _UNKNOWN, np.where(none, TIE, np.where(one > 2, TIE, one)))
+
+
+def _of_numbers(said: NDArray[np.float64], lost: float, tie: float) -> NDArray[np.int64]:
+    """(n_rows,): which side won, where 1 says that it is the first."""
+    known = np.select([said == 1, said == lost, said == tie], [FIRST_WON, SECOND_WON, TIE], _UNKNOWN)
+    return np.where(np.isnan(said), _NONE, known)
+
+
+def _not_understood(columns: Mapping[str, Column], row: int) -> str:
+    """The message for a row whose result is not understood."""
+    said = ", ".join(f"{role} {columns[role][row]!r}" for role in (*ROLES, "ties") if role in columns)
+    return f"the result is not understood: {said}"
