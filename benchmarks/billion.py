@@ -32,10 +32,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
         store = Path(folder) / "store"
 
         def stage(name: str, work: Callable[[], Any]) -> Any:
-            with (
-                PeakMemory(iter(worker_pids(client))) as workers,
-                PeakMemory(iter([os.getpid()])) as driver,
-            ):
+            with PeakMemory(iter(worker_pids(client))) as workers, PeakMemory(iter([os.getpid()])) as driver:
                 begun = time.perf_counter()
                 result = work()
                 seconds = time.perf_counter() - begun

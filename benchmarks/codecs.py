@@ -38,11 +38,7 @@ def measure(items: np.ndarray[Any, Any], n_items: int, chunk_bytes: int, codec: 
     with tempfile.TemporaryDirectory() as folder:
         chunk = min(chunk_bytes // items.itemsize, len(items))
         array = zarr.create_array(
-            folder,
-            shape=items.shape,
-            dtype=items.dtype,
-            chunks=(chunk,),
-            compressors=[CODECS[codec](items.itemsize)],
+            folder, shape=items.shape, dtype=items.dtype, chunks=(chunk,), compressors=[CODECS[codec](items.itemsize)]
         )
         write_seconds, _ = best_of(1, lambda: array.__setitem__(slice(None), items))
 

@@ -65,11 +65,7 @@ def write_answers(path: Path, n_people: int) -> None:
 def _measured(command: tuple[str, ...], folder: Path) -> dict[str, Any]:
     begun, before = time.perf_counter(), _cpu()
     subprocess.run([sys.executable, "-m", "plmix_dist", *command], cwd=folder, check=True, capture_output=True)
-    return {
-        "command": " ".join(["plmix", *command]),
-        "seconds": time.perf_counter() - begun,
-        "cpu": _cpu() - before,
-    }
+    return {"command": " ".join(["plmix", *command]), "seconds": time.perf_counter() - begun, "cpu": _cpu() - before}
 
 
 def _cpu() -> float:

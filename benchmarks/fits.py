@@ -137,12 +137,7 @@ def large(tiny: bool = False) -> list[dict[str, Any]]:
     for n_rankings, n_items, n_components in LARGE:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "store"
-            pl.simulate(
-                path,
-                n_rankings=5_000 if tiny else n_rankings,
-                n_items=n_items,
-                n_components=n_components,
-            )
+            pl.simulate(path, n_rankings=5_000 if tiny else n_rankings, n_items=n_items, n_components=n_components)
             fitted, peak = in_fresh_process(_fit_store, str(path), n_components, 1e-4 if tiny else 1e-8)
             a_pass = one_pass_seconds(path, n_components, 1 if tiny else 3)
         rows.append(

@@ -21,15 +21,7 @@ from plmix_dist.rankings.simulate import draw_rankings
 ROWS = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 COMPONENTS = tuple(range(1, 9))
 # Items, and rankings of about as many entries in all.
-ITEMS = (
-    (10, 200_000),
-    (20, 100_000),
-    (50, 40_000),
-    (100, 20_000),
-    (200, 10_000),
-    (500, 4_000),
-    (1_000, 2_000),
-)
+ITEMS = ((10, 200_000), (20, 100_000), (50, 40_000), (100, 20_000), (200, 10_000), (500, 4_000), (1_000, 2_000))
 CORES_ROWS = 2_000_000
 MEMORY_ROWS = (1_000_000, 10_000_000)
 
@@ -79,10 +71,7 @@ def components(tiny: bool, rounds: int) -> list[dict[str, Any]]:
         "growth-components",
         [
             {"K": k, "pass, s": seconds[str(k)], "ns an entry": seconds[str(k)] / unit}
-            | {
-                "ns an entry and component": seconds[str(k)] / unit / k,
-                "of K = 1": seconds[str(k)] / seconds["1"],
-            }
+            | {"ns an entry and component": seconds[str(k)] / unit / k, "of K = 1": seconds[str(k)] / seconds["1"]}
             for k in COMPONENTS
         ],
     )
@@ -110,10 +99,7 @@ def cores(tiny: bool, rounds: int) -> list[dict[str, Any]]:
         LazyExecutor(ClusterOptions(workers=2)) as two,
     ):
         store = pl.simulate(
-            Path(folder) / "store",
-            n_rankings=20_000 if tiny else CORES_ROWS,
-            n_items=20,
-            n_components=4,
+            Path(folder) / "store", n_rankings=20_000 if tiny else CORES_ROWS, n_items=20, n_components=4
         )
         state, rankings = some_point(4, 20), as_rankings(store)
         ways = {
@@ -122,19 +108,11 @@ def cores(tiny: bool, rounds: int) -> list[dict[str, Any]]:
             "1 worker": DistributedPasses(rankings, one.client(), residency="memory"),
             "2 workers": DistributedPasses(rankings, two.client(), residency="memory"),
         }
-        seconds = _shortest(
-            {name: partial(mm_iteration, passes, state) for name, passes in ways.items()},
-            rounds,
-        )
+        seconds = _shortest({name: partial(mm_iteration, passes, state) for name, passes in ways.items()}, rounds)
     return save(
         "growth-cores",
         [
-            {
-                "where": name,
-                "m": store.n_rankings,
-                "pass, s": taken,
-                "times faster": seconds["1 thread"] / taken,
-            }
+            {"where": name, "m": store.n_rankings, "pass, s": taken, "times faster": seconds["1 thread"] / taken}
             for name, taken in seconds.items()
         ],
     )
@@ -151,11 +129,7 @@ def worker_memory(tiny: bool) -> list[dict[str, Any]]:
                 for _ in range(3):
                     mm_iteration(passes, some_point(4, 10))
             table.append(
-                {
-                    "m": n_rankings,
-                    "decoded MB": store.decoded_bytes / 1e6,
-                    "highest worker MB": peak.peak / 1e6,
-                }
+                {"m": n_rankings, "decoded MB": store.decoded_bytes / 1e6, "highest worker MB": peak.peak / 1e6}
             )
     return save("growth-memory", table)
 

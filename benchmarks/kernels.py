@@ -57,11 +57,7 @@ def _measure(n_items: int, n_components: int, n_rankings: int, rounds: int) -> d
             # The ratio of the shortest times, and the middle half of the ratios of single rounds.
             ratios = np.divide(seconds[name], seconds[f"c {name}"])
             low, high = np.quantile(ratios, [0.25, 0.75]).tolist()
-            row |= {
-                f"{name} / C": best[name] / best[f"c {name}"],
-                f"{name} / C from": low,
-                f"{name} / C to": high,
-            }
+            row |= {f"{name} / C": best[name] / best[f"c {name}"], f"{name} / C from": low, f"{name} / C to": high}
     return row
 
 

@@ -30,8 +30,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
         by_length = mixed.take(np.argsort(mixed.n_listed, kind="stable"))
         padded = n_rows * n_items * mixed.items.itemsize
         times = in_turn(
-            [lambda block=block: em_statistics(block, params) for block in (mixed, by_length)],
-            n_turns=3 if tiny else 7,
+            [lambda block=block: em_statistics(block, params) for block in (mixed, by_length)], n_turns=3 if tiny else 7
         )
         rows.append(
             {

@@ -98,12 +98,7 @@ def _mixle(orders: NDArray[np.int64], n_components: int, seconds: float) -> Ende
         warnings.simplefilter("ignore")
         try:
             optimize(
-                orders.tolist(),
-                estimator,
-                max_its=MOST_ITERATIONS,
-                delta=GAIN * n_rankings,
-                seed=0,
-                on_step=stepped,
+                orders.tolist(), estimator, max_its=MOST_ITERATIONS, delta=GAIN * n_rankings, seed=0, on_step=stepped
             )
         except _TimeIsUpError:
             is_over = False

@@ -87,25 +87,9 @@ SIMULATED = (
     Case("10 items, m=5,000, K=3", 3, n_items=10, n_rankings=5_000),
     Case("50 items, 10 differ, K=5", 5, n_items=50, n_rankings=10_000, differing=10),
     Case("100 items, 5 differ, K=3", 3, n_items=100, n_rankings=10_000, differing=5),
-    Case(
-        "2 of slates of 5 of 20, K=3",
-        3,
-        n_items=20,
-        n_rankings=3_000,
-        length=5,
-        unranked="absent",
-        kind="slates",
-    ),
+    Case("2 of slates of 5 of 20, K=3", 3, n_items=20, n_rankings=3_000, length=5, unranked="absent", kind="slates"),
     Case("10 items with ties, K=4", 4, n_items=10, n_rankings=1_000, kind="ties"),
-    Case(
-        "3 per person, top 3 of 12, K=4",
-        4,
-        n_items=12,
-        n_rankings=1_500,
-        length=3,
-        unranked="below",
-        kind="persons",
-    ),
+    Case("3 per person, top 3 of 12, K=4", 4, n_items=12, n_rankings=1_500, length=3, unranked="below", kind="persons"),
     Case("top 4 of 12, m=200,000, K=6", 6, n_items=12, n_rankings=200_000, length=4, unranked="below"),
 )
 SEEDS = (0, 1, 2, 3, 4, 5)

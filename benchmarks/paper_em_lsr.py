@@ -64,11 +64,7 @@ def simulated(n_items: int, n_components: int, n_rankings: int) -> np.ndarray[An
 
 
 def fit(
-    rankings: np.ndarray[Any, Any],
-    n_components: int,
-    *,
-    seed: int = 0,
-    start: tuple[Array, Array] | None = None,
+    rankings: np.ndarray[Any, Any], n_components: int, *, seed: int = 0, start: tuple[Array, Array] | None = None
 ) -> Published:
     """The whole algorithm on full rankings (m, n): spectral start, then EM with each M-step solved by LSR.
 
@@ -147,11 +143,7 @@ def _sums_on_offer(rankings: np.ndarray[Any, Any], worths: Array) -> list[Array]
 
 
 def _m_step(
-    rankings: np.ndarray[Any, Any],
-    places: np.ndarray[Any, Any],
-    below: Array,
-    posterior: Array,
-    worths: Array,
+    rankings: np.ndarray[Any, Any], places: np.ndarray[Any, Any], below: Array, posterior: Array, worths: Array
 ) -> tuple[Array, int]:
     """The weighted maximum-likelihood estimate at these posteriors: LSR repeated until worths stand still."""
     n_steps, change = 0, np.inf
@@ -169,11 +161,7 @@ def _below(places: np.ndarray[Any, Any]) -> Array:
 
 
 def _lsr_step(
-    rankings: np.ndarray[Any, Any],
-    places: np.ndarray[Any, Any],
-    below: Array,
-    posterior: Array,
-    worths: Array,
+    rankings: np.ndarray[Any, Any], places: np.ndarray[Any, Any], below: Array, posterior: Array, worths: Array
 ) -> Array:
     """The stationary distributions of the chains that lead from every beaten item to its winner."""
     flows = []

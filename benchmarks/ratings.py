@@ -72,8 +72,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
             )
         report = completed.manifest.history[0]["ratings"]["completion"]
         stages.run(
-            "fit",
-            lambda: pl.PlackettLuceMixture(N_COMPONENTS, random_state=0).fit(completed, client=cluster.client()),
+            "fit", lambda: pl.PlackettLuceMixture(N_COMPONENTS, random_state=0).fit(completed, client=cluster.client())
         )
     shape = {"ratings": n_ratings, "users": n_users, "items": n_items, "CSV MB": size}
     rows = [{"stage": name, **values} for name, values in stages.rows.items()]

@@ -38,11 +38,7 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
 
 
 def _compared(store: pl.RankingStore, n_components: int, tiny: bool) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "random_state": 0,
-        "tol": 1e-3 if tiny else 1e-7,
-        "max_iter": 50 if tiny else 500,
-    }
+    options: dict[str, Any] = {"random_state": 0, "tol": 1e-3 if tiny else 1e-7, "max_iter": 50 if tiny else 500}
     # Of random starts it is enough to know to which optimum they go.
     roughly = options | {"tol": 1e-3 if tiny else 1e-5, "max_iter": 50 if tiny else 200}
     begun = time.perf_counter()

@@ -93,10 +93,7 @@ def simulated_table(n_items: int, length: int, m: int, spread: float, repeat: in
     partial: dict[str, Any] = {} if length == n_items else {"length": length, "unranked": "below"}
     block, _ = draw_rankings(truth, SHARES, m, rng, **partial)
     selection = pl.MixtureSelection(
-        range(1, 6),
-        also=("held-out", "paper"),
-        estimator=pl.PlackettLuceMixture(tol=1e-5),
-        random_state=repeat,
+        range(1, 6), also=("held-out", "paper"), estimator=pl.PlackettLuceMixture(tol=1e-5), random_state=repeat
     )
     with mock.patch.object(all_rows, "_SHARE_OF_BUDGET", 0.0):
         return selection.fit(block).table_

@@ -230,12 +230,7 @@ def _places(n_rankings: int, n_more: int) -> Iterator[tuple[Path, Callable[[int]
 
         def begin(seed: int) -> None:
             simulate(
-                folder / "store",
-                n_rankings=n_rankings,
-                n_items=8,
-                n_components=3,
-                random_state=seed,
-                overwrite=True,
+                folder / "store", n_rankings=n_rankings, n_items=8, n_components=3, random_state=seed, overwrite=True
             )
 
         def append(number: int) -> None:

@@ -47,13 +47,7 @@ def _compared(block: pl.RankingBlock, truth: np.ndarray, tiny: bool) -> dict[str
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some of them collapse, or do not end
         best = pl.PlackettLuceMixture(
-            n_components,
-            init="random",
-            n_init=2 if tiny else 5,
-            random_state=0,
-            tol=tol,
-            max_iter=200,
-            progress=note,
+            n_components, init="random", n_init=2 if tiny else 5, random_state=0, tol=tol, max_iter=200, progress=note
         ).fit(block)
     passes = sum(stage["passes"] for stage in fitted.init_["stages"])
     return {

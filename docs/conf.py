@@ -20,14 +20,7 @@ author = "the plmix_dist maintainers"
 copyright = f"2026, {author}"  # noqa: A001 - Sphinx's name
 version = release = plmix_dist.__version__
 
-extensions = [
-    "myst_nb",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-    "sphinx_click",
-    "promise_tests",
-    "settings_table",
-]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "promise_tests", "settings_table"]
 exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
 # Pages of parts that may not be built in yet: they have a place in a toctree, and are left out while they are missing.
 _PREPARED = (

@@ -200,10 +200,7 @@ def calibration(
     if not ((table >= -1e-9) & (table <= 1 + 1e-9)).all():
         raise SettingsError("probabilities must be numbers from 0 to 1; leave out rows that have NaN")
     return binned(
-        np.clip(table, 0.0, 1.0),
-        happened.astype(np.int64),
-        weights=_weights(weights, len(table)),
-        n_bins=int(n_bins),
+        np.clip(table, 0.0, 1.0), happened.astype(np.int64), weights=_weights(weights, len(table)), n_bins=int(n_bins)
     )
 
 
@@ -251,12 +248,7 @@ def compare_models(first: Any, second: Any, *, table: str = "auto") -> Any:
 
 
 def _compared(
-    one: MixtureParams,
-    other: MixtureParams,
-    mine: Floats,
-    theirs: Floats,
-    first: int | None,
-    second: int | None,
+    one: MixtureParams, other: MixtureParams, mine: Floats, theirs: Floats, first: int | None, second: int | None
 ) -> dict[str, Any]:
     """A row of the comparison; None for a component that has no match."""
     nothing = float("nan")

@@ -211,15 +211,7 @@ def _measure_table(cell: Row) -> Row:
 
 
 def _table_summary(rows: list[Row]) -> list[Row]:
-    shown = (
-        "data",
-        "method",
-        "K",
-        "K without estimate",
-        "test log-likelihood",
-        "seconds at K",
-        "seconds of all K",
-    )
+    shown = ("data", "method", "K", "K without estimate", "test log-likelihood", "seconds at K", "seconds of all K")
     return [{name: row.get(name, "") for name in shown} | _published(row) for row in rows]
 
 

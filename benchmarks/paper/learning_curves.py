@@ -78,14 +78,7 @@ def _summary(rows: list[Row]) -> list[Row]:
 
 def _panels(table: list[Row]) -> list[Curves]:
     return [
-        Curves(
-            f"n = {n}",
-            [row for row in table if row["n"] == n],
-            "m",
-            "test log-likelihood",
-            "method",
-            log=False,
-        )
+        Curves(f"n = {n}", [row for row in table if row["n"] == n], "m", "test log-likelihood", "method", log=False)
         for n in dict.fromkeys(row["n"] for row in table)
     ]
 

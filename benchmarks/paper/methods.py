@@ -43,11 +43,7 @@ FOUR = ("EM-LSR", "EM-CML", "EM-GMM", "EMM")
 
 
 def spectral_start(
-    block: RankingBlock,
-    n_components: int,
-    seed: int,
-    method: Literal["paper"] | None = "paper",
-    **fields: Any,
+    block: RankingBlock, n_components: int, seed: int, method: Literal["paper"] | None = "paper", **fields: Any
 ) -> Any:
     """The published start with rank K."""
     init = pl.Spectral(**{"rank": n_components} | fields)

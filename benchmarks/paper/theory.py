@@ -81,13 +81,7 @@ def _start_summary(rows: list[Row]) -> list[Row]:
 
 def _start_panels(table: list[Row]) -> list[Curves]:
     return [
-        Curves(
-            f"sweep of {name}",
-            [row for row in table if row["sweep"] == name],
-            name,
-            "error of the start",
-            "sweep",
-        )
+        Curves(f"sweep of {name}", [row for row in table if row["sweep"] == name], name, "error of the start", "sweep")
         for name in dict.fromkeys(row["sweep"] for row in table)
     ]
 

@@ -35,7 +35,6 @@ def plackett_luce_model(context: dagster.AssetExecutionContext) -> dagster.Mater
 
 
 nightly = dagster.ScheduleDefinition(
-    job=dagster.define_asset_job("plackett_luce_nightly", selection=[plackett_luce_model]),
-    cron_schedule="30 2 * * *",
+    job=dagster.define_asset_job("plackett_luce_nightly", selection=[plackett_luce_model]), cron_schedule="30 2 * * *"
 )
 definitions = dagster.Definitions(assets=[plackett_luce_model], schedules=[nightly])

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 @plmix.command(
-    epilog=examples(
-        "plmix leaderboard model --data ballots",
-        "plmix leaderboard model --scale log --format markdown",
-    )
+    epilog=examples("plmix leaderboard model --data ballots", "plmix leaderboard model --scale log --format markdown")
 )
 @click.argument("model", metavar="DIR", type=MODEL)
 @click.option("--data", metavar="STORE", type=PATH, help="The rankings of the fit: intervals, votes and win rates.")

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import plmix_dist
-from plmix_dist.cluster.lost_workers import (
-    Watch,
-    ask,
-    check_connected,
-    client_closed,
-    scheduler_gone,
-    tasks_of_workers,
-)
+from plmix_dist.cluster.lost_workers import Watch, ask, check_connected, client_closed, scheduler_gone, tasks_of_workers
 from plmix_dist.errors import ClusterError
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ _EXAMPLES = {
         ),
         n_people=600,
         most=5,
-    ),
+    )
 }
 # Between an item and the next one of a taste, in log-worth: 1 beats 2 with probability 0.67.
 _STEP = 0.7

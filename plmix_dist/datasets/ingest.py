@@ -16,15 +16,7 @@ from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import n_without_information, without_information
 from plmix_dist.rankings.groups import default_leaf_rows, merge_equal_rows
 from plmix_dist.settings import one_of, real_number, shown, whole_number, yes_or_no
-from plmix_dist.store import (
-    Location,
-    RejectedRows,
-    WritePlan,
-    WriteSession,
-    check_output,
-    open_store,
-    write_partition,
-)
+from plmix_dist.store import Location, RejectedRows, WritePlan, WriteSession, check_output, open_store, write_partition
 from plmix_dist.store.arrays import CHUNK_BYTES
 from plmix_dist.tables.encode import Encoder, shown_in_list
 from plmix_dist.tables.format import LISTS_OF_COLUMNS, ReadOptions, number_text
@@ -258,11 +250,7 @@ def _paths_of(source: Any) -> list[str]:
     return [os.fspath(one) for one in several if isinstance(one, str | os.PathLike)]
 
 
-def _check_settings(
-    on_error: OnError,
-    unranked: Unranked | None,
-    columns: Mapping[str, str] | None,
-) -> None:
+def _check_settings(on_error: OnError, unranked: Unranked | None, columns: Mapping[str, str] | None) -> None:
     """An error for settings that are not allowed."""
     one_of("on_error", on_error, ("raise", "drop", "quarantine"))
     if unranked is not None:
@@ -309,11 +297,7 @@ def _read_options(
 
 
 def _write_partitions(
-    session: WriteSession,
-    work: IngestPlan,
-    rules: Rules,
-    runner: Executor,
-    progress: Callable[[int, int], None] | None,
+    session: WriteSession, work: IngestPlan, rules: Rules, runner: Executor, progress: Callable[[int, int], None] | None
 ) -> list[str]:
     """Write all partitions that are missing, and check the whole; gives notes for the history."""
     pending = session.pending()

@@ -150,11 +150,7 @@ def known_names(item_names: Sequence[str] | None, target: RankingStore | None) -
 
 
 def plan_array(
-    source: Any,
-    weights: ArrayLike | None,
-    n_items: int | None,
-    known: tuple[str, ...] | None,
-    runner: Executor,
+    source: Any, weights: ArrayLike | None, n_items: int | None, known: tuple[str, ...] | None, runner: Executor
 ) -> IngestPlan:
     """The plan for an array: parts of a few megabytes, or the chunks of a Dask array."""
     check_array(source)

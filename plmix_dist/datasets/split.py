@@ -144,11 +144,7 @@ def _selected(task: _SplitTask) -> Iterator[RankingBlock | tuple[RankingBlock, N
 
 
 def _write_store(
-    part: _SplitPart,
-    path: str,
-    overwrite: bool,
-    runner: Executor,
-    progress: Callable[[int, int], None] | None,
+    part: _SplitPart, path: str, overwrite: bool, runner: Executor, progress: Callable[[int, int], None] | None
 ) -> RankingStore:
     source = part.store.manifest
     plan = WritePlan(
@@ -157,13 +153,7 @@ def _write_store(
         source.leaf_rows,
         n_partitions=len(source.partitions),
         settings={"shares": list(part.shares), "part": part.number, "seed": part.seed},
-        sources=[
-            {
-                "name": "store",
-                "metadata": {},
-                "indexes": [summary.index_sha256 for summary in source.partitions],
-            }
-        ],
+        sources=[{"name": "store", "metadata": {}, "indexes": [summary.index_sha256 for summary in source.partitions]}],
     )
     with WriteSession.begin(Location.of(path), plan, overwrite=overwrite) as session:
         tasks = [_SplitTask(task, part) for task in session.pending()]

@@ -337,12 +337,7 @@ class _CovariateEm:
     def _rules(self) -> Rules:
         return Rules(self.em.tol, self.em.max_iter, self.em.weight, self.em.accelerate)
 
-    def evaluation(
-        self,
-        shares: _ShareStep,
-        steps: Sequence[ComponentStep],
-        timing: dict[str, float],
-    ) -> Evaluation:
+    def evaluation(self, shares: _ShareStep, steps: Sequence[ComponentStep], timing: dict[str, float]) -> Evaluation:
         """The evaluation of a point, from the results of a pass."""
         values = np.array([step.gradient.values for step in steps if step.gradient is not None])
         gradient = np.concatenate([values[:, :-1].ravel(), values[:, -1], shares.gradient.ravel()])

@@ -80,17 +80,7 @@ _DIGEST = Aggregation("digest", leaf=_leaf_digest, combine=_combine)
 # What a fit leaves behind for those who read about it later: the data, the seed, the versions, the time.
 
 # Those that take part in the numbers of a fit.
-_PACKAGES = (
-    "plmix-dist",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "numba",
-    "dask",
-    "dask-ml",
-    "distributed",
-    "zarr",
-)
+_PACKAGES = ("plmix-dist", "numpy", "scipy", "scikit-learn", "numba", "dask", "dask-ml", "distributed", "zarr")
 
 
 def data_record(rankings: Rankings, overview: Overview) -> dict[str, Any]:
@@ -110,11 +100,7 @@ def data_record(rankings: Rankings, overview: Overview) -> dict[str, Any]:
         **({"n_half": int(extent.half)} if extent.half else {}),
         "by_person": by_person,
         "unranked": _unranked(sample),
-        "identifiability": {
-            "certain": found.certain,
-            "generic": found.generic,
-            "described": found.described,
-        },
+        "identifiability": {"certain": found.certain, "generic": found.generic, "described": found.described},
     }
 
 

@@ -235,8 +235,7 @@ def compile_first(m_step: MStep, stages: Stages) -> None:
     if kernels_are_compiled(with_rates=with_rates):
         return
     logger.warning(
-        "compiling kernels, once per machine and version: about %d s (`plmix compile` does it ahead)",
-        FIRST_FIT_SECONDS,
+        "compiling kernels, once per machine and version: about %d s (`plmix compile` does it ahead)", FIRST_FIT_SECONDS
     )
     stages.report("begun", stage="compile")
     threads = StoppableThreads(1, "compile")  # an interruption does not wait for the compiler
@@ -253,12 +252,7 @@ def best_of(ends: Ends) -> int:
 
 
 def starts_for(
-    passes: Passes,
-    rankings: Rankings,
-    overview: Overview,
-    settings: FitSettings,
-    stages: Stages,
-    client: Client | None,
+    passes: Passes, rankings: Rankings, overview: Overview, settings: FitSettings, stages: Stages, client: Client | None
 ) -> Starts:
     """Starts from a sample, or from all rows."""
     if settings.start.from_all_rows:

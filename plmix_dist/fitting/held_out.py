@@ -272,8 +272,7 @@ def _check_identified(task: Task, parts: Sequence[RowPart], words: str) -> None:
     """
     requests = [
         Request(
-            replace(COMPARISONS, leaf=partial(_leaf_comparisons, part)),
-            finish=(Finish("graph", comparison_graph),),
+            replace(COMPARISONS, leaf=partial(_leaf_comparisons, part)), finish=(Finish("graph", comparison_graph),)
         )
         for part in parts
     ]

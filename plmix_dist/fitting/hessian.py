@@ -180,11 +180,7 @@ class _NewtonStep(NamedTuple):
 
 
 def _newton_step(
-    hessian: Hessian,
-    point: Point,
-    gradient: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    damping: float,
+    hessian: Hessian, point: Point, gradient: NDArray[np.float64], scale: NDArray[np.float64], damping: float
 ) -> _NewtonStep | None:
     """A step from a point with this gradient (n_parameters,), divided by weight.
 

@@ -48,10 +48,7 @@ class Journal:
     """
 
     def __init__(
-        self,
-        folder: CheckpointFolder | None = None,
-        every: float = 0.0,
-        fingerprint: Mapping[str, Any] | None = None,
+        self, folder: CheckpointFolder | None = None, every: float = 0.0, fingerprint: Mapping[str, Any] | None = None
     ) -> None:
         self.fingerprint = dict(fingerprint or {})
         self.resumed_from: int | None = None
@@ -172,10 +169,7 @@ NO_JOURNAL = Journal()
 
 @contextlib.contextmanager
 def open_journal(
-    checkpoint: Checkpoint | None,
-    made_from: Callable[[], Mapping[str, Any]],
-    *,
-    free: Collection[str] = (),
+    checkpoint: Checkpoint | None, made_from: Callable[[], Mapping[str, Any]], *, free: Collection[str] = ()
 ) -> Iterator[Journal]:
     """The journal of a computation, with what an earlier process saved; saved again at the end, also after an error.
 

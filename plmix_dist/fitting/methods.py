@@ -69,10 +69,7 @@ class FitSettings:
     def start(self) -> StartSettings:
         """What of it concerns the start."""
         shared = {field.name for field in fields(StartSettings)} & {field.name for field in fields(self)}
-        return StartSettings(
-            **{name: getattr(self, name) for name in sorted(shared)},
-            rows=self.start_rows,
-        )
+        return StartSettings(**{name: getattr(self, name) for name in sorted(shared)}, rows=self.start_rows)
 
 
 # Methods: bundles of settings that go by one name. Each is one value; a fit knows settings alone.

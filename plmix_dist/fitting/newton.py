@@ -159,11 +159,7 @@ class Newton:
             return self._step(state._replace(damping=damping), point, evaluation)
         damping = max(_DAMPING_AFTER_FAILURE, state.damping * _DAMPING_FACTOR**2)
         state = state._replace(
-            is_new=True,
-            was_refused=True,
-            n_failures=n_failures,
-            damping=damping,
-            n_troubles=state.n_troubles + 1,
+            is_new=True, was_refused=True, n_failures=n_failures, damping=damping, n_troubles=state.n_troubles + 1
         )
         return (self.rest(state) if n_failures >= _MOST_FAILURES else state), None
 

@@ -32,10 +32,7 @@ class Point(NamedTuple):
 
     @classmethod
     def start(
-        cls,
-        log_worths: NDArray[np.float64],
-        shares: NDArray[np.float64],
-        ghosts: NDArray[np.float64] | None = None,
+        cls, log_worths: NDArray[np.float64], shares: NDArray[np.float64], ghosts: NDArray[np.float64] | None = None
     ) -> Point:
         """The point that a fit begins with; unknown ghosts are placed at the mean of the items."""
         centred = log_worths - log_worths.mean(axis=1, keepdims=True)

@@ -256,10 +256,7 @@ def _summed(
 
 
 def pass_sums(
-    probabilities: Probabilities,
-    given: NDArray[np.float64] | None,
-    params: Prepared,
-    workspace: Workspace,
+    probabilities: Probabilities, given: NDArray[np.float64] | None, params: Prepared, workspace: Workspace
 ) -> PassSums:
     """Room for the sums of a pass, all zero; one after the other in one room, in the order of `PassSums`."""
     per_item = params.n_items * params.width
@@ -278,10 +275,7 @@ def pass_sums(
 
 
 def statistics_of(
-    log_likelihood: NDArray[np.float64],
-    sums: NDArray[np.float64],
-    rates: NDArray[np.float64],
-    params: Prepared,
+    log_likelihood: NDArray[np.float64], sums: NDArray[np.float64], rates: NDArray[np.float64], params: Prepared
 ) -> EmStatistics:
     """The statistics from the sums of a pass, which lie in a workspace and are copied."""
     n_items, width, n_components = params.n_items, params.width, params.n_components

@@ -276,8 +276,7 @@ def inference_data(
         if error.name is None or not error.name.startswith("arviz"):
             raise
         raise ModuleNotFoundError(
-            "to_arviz needs ArviZ, which is not installed; install it with `pip install arviz`",
-            name=error.name,
+            "to_arviz needs ArviZ, which is not installed; install it with `pip install arviz`", name=error.name
         ) from None
     from_dict: Any = arviz.from_dict
     groups = {"posterior": dict(posterior), "sample_stats": dict(sample_stats)}

@@ -55,10 +55,7 @@ class RowMaker:
     dtype = np.dtype(np.float64)
 
     def __init__(
-        self,
-        make: Callable[[int, int], NDArray[np.float64]],
-        shape: tuple[int, int],
-        transposed: bool = False,
+        self, make: Callable[[int, int], NDArray[np.float64]], shape: tuple[int, int], transposed: bool = False
     ) -> None:
         self.make = make
         self.shape = shape

@@ -204,11 +204,7 @@ def sum_leaves(
 
 
 def _sum_run(
-    read: Reader,
-    work: Sequence[Work],
-    prepared: Sequence[Any],
-    beat: Callable[[], None] | None,
-    leaves: Sequence[int],
+    read: Reader, work: Sequence[Work], prepared: Sequence[Any], beat: Callable[[], None] | None, leaves: Sequence[int]
 ) -> Summed:
     begun = time.perf_counter()
     trees = [_tree(one.aggregation.combine, one.places.size) for one in work]

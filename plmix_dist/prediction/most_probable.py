@@ -55,11 +55,7 @@ class MostProbable(NamedTuple):
 
 
 def most_probable(
-    log_worths: Floats,
-    log_weights: Floats,
-    places: NDArray[np.int64] | None = None,
-    *,
-    most_steps: int = MOST_STEPS,
+    log_worths: Floats, log_weights: Floats, places: NDArray[np.int64] | None = None, *, most_steps: int = MOST_STEPS
 ) -> MostProbable:
     """The order with the largest sum over components of weight times probability.
 

@@ -10,12 +10,4 @@ from plmix_dist.rankings.block import Ranking, RankingBlock, concatenate
 from plmix_dist.rankings.checks import RowProblem, check_rows, row_problems
 from plmix_dist.rankings.columns import Unranked
 
-__all__ = [
-    "Ranking",
-    "RankingBlock",
-    "RowProblem",
-    "Unranked",
-    "check_rows",
-    "concatenate",
-    "row_problems",
-]
+__all__ = ["Ranking", "RankingBlock", "RowProblem", "Unranked", "check_rows", "concatenate", "row_problems"]

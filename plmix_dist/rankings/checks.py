@@ -111,11 +111,7 @@ def _wrong_types(block: RankingBlock) -> Iterator[str]:
             yield f"{name} must be an array of uint8, uint16 or uint32, but is {_kind(column)}"
         elif column.ndim != 1 or not column.flags.aligned or not column.dtype.isnative:
             yield f"{name} must be an aligned array of one dimension in native byte order, but is {_kind(column)}"
-    for name, kind, optional in (
-        ("below", np.bool_, False),
-        ("tied", np.bool_, True),
-        ("weights", np.float64, True),
-    ):
+    for name, kind, optional in (("below", np.bool_, False), ("tied", np.bool_, True), ("weights", np.float64, True)):
         column = getattr(block, name)
         if optional and column is None:
             continue

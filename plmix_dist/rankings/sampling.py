@@ -45,10 +45,7 @@ def draw_portions(block: RankingBlock, shares: NDArray[np.float64], rng: np.rand
 
 
 def _undivided(
-    weights: NDArray[np.float64],
-    unit: NDArray[np.int64],
-    shares: NDArray[np.float64],
-    rng: np.random.Generator,
+    weights: NDArray[np.float64], unit: NDArray[np.int64], shares: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """(n_parts, n_rows): each unit of rows goes to one part. `unit` has the number of each row's unit."""
     n_units = int(unit.max(initial=-1)) + 1

@@ -37,10 +37,7 @@ class _Checked(NamedTuple):
 
 
 def cautions_of(
-    model: Any,
-    memberships: MembershipSums | None,
-    errors: StandardErrors | None,
-    groups: Sequence[str] | None = None,
+    model: Any, memberships: MembershipSums | None, errors: StandardErrors | None, groups: Sequence[str] | None = None
 ) -> list[_Caution]:
     """Everything that a reader should know first; an empty list if there is nothing."""
     names = list(groups or group_names(len(model.shares_)))

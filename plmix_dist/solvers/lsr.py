@@ -140,12 +140,7 @@ def _by_iteration(rates: NDArray[np.float64] | csr_array) -> NDArray[np.float64]
     from_last = np.asarray((inflow @ np.append(np.zeros(n), 1.0))[:n]) / out[:n]
     with single_thread():
         first, failed = gmres(
-            LinearOperator((n, n), balance),
-            from_last,
-            np.ones(n),
-            rtol=_ITERATION_TOLERANCE,
-            restart=50,
-            maxiter=40,
+            LinearOperator((n, n), balance), from_last, np.ones(n), rtol=_ITERATION_TOLERANCE, restart=50, maxiter=40
         )
     if failed or not (first > 0).all():
         dense: NDArray[np.float64] = rates.toarray() if isinstance(rates, csr_array) else rates

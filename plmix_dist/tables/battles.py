@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import (
-    MISSING,
-    NO_SCORE,
-    Format,
-    ReadOptions,
-    Table,
-    missing_columns,
-)
+from plmix_dist.tables.format import MISSING, NO_SCORE, Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.sniff import is_number, kind_of
 from plmix_dist.tables.tally import (

@@ -167,13 +167,6 @@ BEST_WORST = Format(
     read=_read,
     about="of the items shown the best and the worst, by name or letter; or 1, 0 and -1, one row per item",
     example="person,item_1,item_2,item_3,best,worst\nann,tea,mate,milk,milk,tea",
-    roles={
-        "best": (),
-        "worst": (),
-        "block": _BLOCKS,
-        "item": _LABELS,
-        "value": _VALUES,
-        "group": _PERSONS,
-    },
+    roles={"best": (), "worst": (), "block": _BLOCKS, "item": _LABELS, "value": _VALUES, "group": _PERSONS},
     consecutive=lambda header: "best" not in header.roles,
 )

@@ -76,9 +76,7 @@ def label_columns(header: Header) -> list[int]:
     return [header.roles[role] for role in LABEL_ROLES if role in header.roles]
 
 
-def by_rows(
-    listed: Callable[[Batch, Header], Listed],
-) -> Callable[[Iterator[Batch], Header], Iterator[RawRows]]:
+def by_rows(listed: Callable[[Batch, Header], Listed]) -> Callable[[Iterator[Batch], Header], Iterator[RawRows]]:
     """The reader of a format that finds the items of all rows of a batch at once."""
 
     def read(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
@@ -243,11 +241,7 @@ def _write_wide(store: RankingStore, target: str) -> None:
 
     def values(row: LabelledRow) -> list[list[str]]:
         if row.tied is not None or row.n_ordered < len(row.labels):
-            refuse(
-                target,
-                "ties and slates do not fit into one column per place",
-                "orderings, long or Parquet",
-            )
+            refuse(target, "ties and slates do not fit into one column per place", "orderings, long or Parquet")
         if any(label in MISSING for label in row.labels):
             refuse(target, f"an item is called {next(x for x in row.labels if x in MISSING)!r}", "orderings")
         return [[*row.labels, *[""] * (longest - len(row.labels))]]
@@ -339,10 +333,7 @@ def listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -
         what, wanted = ("score", "number") if highest_first else ("rank", "positive number")
         if not highest_first and rank_in(cell):
             wanted += f" up to {len(header.columns)}, the number of columns"
-        bad.setdefault(
-            row,
-            f"the {what} {cell!r} of item {shown(names[number])} is not a {wanted}{decimal_hint(cell)}",
-        )
+        bad.setdefault(row, f"the {what} {cell!r} of item {shown(names[number])} is not a {wanted}{decimal_hint(cell)}")
     order = np.argsort(ranks, axis=1, kind="stable")  # NaN comes last
     ranked = np.take_along_axis(ranks, order, axis=1)
     listed = ~np.isnan(ranked)

@@ -185,11 +185,7 @@ def _check_runs(ids: list[NDArray[Any]]) -> None:
 
 
 def _block(
-    numbers: NDArray[Any],
-    cells: Cells,
-    n_items: int | None,
-    unranked: Unranked | None,
-    names: tuple[str, ...] | None,
+    numbers: NDArray[Any], cells: Cells, n_items: int | None, unranked: Unranked | None, names: tuple[str, ...] | None
 ) -> RankingBlock:
     """A block of item numbers, -1 where a cell is missing. Every row is checked."""
     listed = numbers >= 0

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 # Column names that are recognised for each role of any table, in this order. Export writes the first.
 _LABEL_NAMES: dict[str, tuple[str, ...]] = {
-    "id": (
-        *("ranking", "ranking_id", "id", "ballot", "ballot_id"),
-        *("respondent", "respondent_id", "participant_id"),
-    ),
+    "id": (*("ranking", "ranking_id", "id", "ballot", "ballot_id"), *("respondent", "respondent_id", "participant_id")),
     "weight": ("count", "weight", "counts", "weights", "freq", "frequency", "votes", "n_votes", "voters", "wt"),
     "group": ("group", "person", "voter", "user", "person_id", "voter_id", "user_id", "userid"),
     "unranked": ("unranked",),
@@ -286,10 +283,7 @@ def usual_names(form: Format) -> Mapping[str, tuple[str, ...]]:
 
 
 def column_roles(
-    columns: Sequence[str],
-    options: ReadOptions,
-    url: str,
-    names: Mapping[str, tuple[str, ...]] = COLUMN_NAMES,
+    columns: Sequence[str], options: ReadOptions, url: str, names: Mapping[str, tuple[str, ...]] = COLUMN_NAMES
 ) -> dict[str, int]:
     """The number of the column of each role, by the names in the options or by usual names.
 

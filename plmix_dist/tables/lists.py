@@ -170,8 +170,7 @@ def _ties(
     ordered = n_listed if n_ordered is None else n_ordered
     impossible = table & ((place == 0) | (place >= ordered[owner]))
     why |= dict.fromkeys(
-        np.unique(owner[impossible]).tolist(),
-        "an item is tied but is the first of its row, or is not ordered",
+        np.unique(owner[impossible]).tolist(), "an item is tied but is the first of its row, or is not ordered"
     )
     return table, why
 

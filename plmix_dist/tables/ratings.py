@@ -65,8 +65,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
         return None
     if not table.has_names and not set(COLUMN_NAMES) & set(table.roles):
         return replace(
-            table,
-            roles={role: place for place, role in enumerate(COLUMN_NAMES) if place < len(table.columns)},
+            table, roles={role: place for place, role in enumerate(COLUMN_NAMES) if place < len(table.columns)}
         )
     by_names("user", "item", "rating")(table, options, named)  # or an error
     return replace(table, roles={role: table.roles[role] for role in COLUMN_NAMES if role in table.roles})
@@ -91,11 +90,7 @@ def _rows(batch: Batch, header: Header) -> RatingRows:
     bad = []
     for row in np.flatnonzero(~good).tolist():
         cells = {role: column[row] for role, column in columns.items()}
-        found = {
-            "user": users[row].is_valid,
-            "item": items[row].is_valid,
-            "rating": math.isfinite(ratings[row]),
-        }
+        found = {"user": users[row].is_valid, "item": items[row].is_valid, "rating": math.isfinite(ratings[row])}
         reason, message = ("syntax", batch.bad[row]) if row in batch.bad else _problem(cells, found)
         text = header.delimiter.join(batch.cells(row))
         bad.append(Failure(int(batch.lines[row]), reason, message, text=text))

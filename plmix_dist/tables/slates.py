@@ -234,13 +234,7 @@ CHOICES = Format(
     read=_read_choices,
     about="one row per alternative of a choice, with a column that marks the chosen; or all that was on offer in one",
     example="case,alternative,chosen\n1,tea,1",
-    roles={
-        "case": (),
-        "item": (),
-        "chosen": _CHOSEN,
-        "considered": _CONSIDERED,
-        "offered": _OFFERED,
-    },
+    roles={"case": (), "item": (), "chosen": _CHOSEN, "considered": _CONSIDERED, "offered": _OFFERED},
     consecutive=lambda header: "offered" not in header.roles,
 )
 

@@ -186,10 +186,7 @@ _MOST_NOVEL = 0.1
 
 
 def _has_header(
-    first: Sequence[str],
-    body: Sequence[Sequence[str]],
-    url: str,
-    role_words: Collection[str] = frozenset(_ROLE_WORDS),
+    first: Sequence[str], body: Sequence[Sequence[str]], url: str, role_words: Collection[str] = frozenset(_ROLE_WORDS)
 ) -> tuple[bool, bool]:
     """Whether the first line names the columns, and whether this is a guess; an error if it may be either."""
     cells = [cell for cell in first if cell not in MISSING]

@@ -226,10 +226,7 @@ def read_line(stream: IO[bytes], url: str) -> bytes:
 
 
 def text_slices(
-    file: SourceFile,
-    header: Header,
-    key: Callable[[str], object] | None = None,
-    slice_bytes: int | None = None,
+    file: SourceFile, header: Header, key: Callable[[str], object] | None = None, slice_bytes: int | None = None
 ) -> list[Slice]:
     """Cut a text file at line ends into slices of about _SLICE_BYTES, never between lines of one `key`."""
     target = slice_bytes or _SLICE_BYTES

@@ -310,12 +310,7 @@ def _before(old: Any, mixture: MixtureParams, shown: list[int], how: tuple[str, 
     return [np.array([rated.get((key, name), np.nan) for name in mixture.item_names], np.float64) for key in keys]
 
 
-def pair_weights(
-    X: Any,
-    *,
-    min_count: float = 50,
-    unranked: Unranked | None = None,
-) -> Floats:
+def pair_weights(X: Any, *, min_count: float = 50, unranked: Unranked | None = None) -> Floats:
     """Weights of battles against uneven pairing, for `sample_weight`: every pair of items counts about the same.
 
     A battle of a pair that met N times has weight 1 / max(N, min_count), as in arena-rank; a row of weight w has w

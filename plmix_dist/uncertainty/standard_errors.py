@@ -24,13 +24,7 @@ from plmix_dist.settings import one_of
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.threads import single_thread
-from plmix_dist.uncertainty.information import (
-    InformationTotals,
-    Layout,
-    information_pass,
-    invert,
-    squared_prior_scores,
-)
+from plmix_dist.uncertainty.information import InformationTotals, Layout, information_pass, invert, squared_prior_scores
 from plmix_dist.uncertainty.results import StandardErrors, Unidentified
 
 if TYPE_CHECKING:

@@ -126,20 +126,7 @@ def test_export__format_it_cannot_tell(tmp_path: Path, store: Path, plmix: Calla
 
 
 def test_simulate__plain_and_json(tmp_path: Path, plmix: Callable[..., Said]) -> None:
-    options = (
-        "--rankings",
-        50,
-        "--items",
-        6,
-        "--components",
-        2,
-        "--length",
-        3,
-        "--unranked",
-        "below",
-        "--seed",
-        7,
-    )
+    options = ("--rankings", 50, "--items", 6, "--components", 2, "--length", 3, "--unranked", "below", "--seed", 7)
     said = plmix("simulate", tmp_path / "a", *options)
     assert said.code == 0
     assert "rankings  50 of 6 items" in said.out
@@ -161,8 +148,7 @@ def test_split__plain_and_json(tmp_path: Path, plmix: Callable[..., Said]) -> No
 
 
 @pytest.mark.parametrize(
-    ("shares", "what"),
-    [("0.5,x", "--shares takes numbers such as 0.8,0.2, but got 'x'"), ("0.5,0.6", "sum to 1")],
+    ("shares", "what"), [("0.5,x", "--shares takes numbers such as 0.8,0.2, but got 'x'"), ("0.5,0.6", "sum to 1")]
 )
 def test_split__shares_that_are_none(
     tmp_path: Path, store: Path, plmix: Callable[..., Said], shares: str, what: str
@@ -175,11 +161,7 @@ def test_split__shares_that_are_none(
 def test_verify__whole(store: Path, plmix: Callable[..., Said]) -> None:
     said = plmix("verify", store)
     assert said == Said(0, "whole  3 rankings in 1 partitions: every byte is as written\n", "")
-    assert printed_json(plmix("verify", store, "--json").out) == {
-        "store": str(store),
-        "whole": True,
-        "damage": [],
-    }
+    assert printed_json(plmix("verify", store, "--json").out) == {"store": str(store), "whole": True, "damage": []}
 
 
 def test_verify__damaged_ends_with_3(
@@ -215,15 +197,7 @@ def test_info__json(store: Path, plmix: Callable[..., Said]) -> None:
     found = printed_json(plmix("info", store, "--json").out)
     assert found["item_names"] == ["mate", "milk", "tea"]
     assert (found["n_rankings"], found["total_weight"], found["generation"]) == (3, 6.0, 1)
-    assert found["kinds"] == {
-        "full": 1,
-        "top-k": 2,
-        "subset": 0,
-        "slate": 0,
-        "tied": 0,
-        "weighted": 2,
-        "grouped": 0,
-    }
+    assert found["kinds"] == {"full": 1, "top-k": 2, "subset": 0, "slate": 0, "tied": 0, "weighted": 2, "grouped": 0}
     assert found["comparison_graph"]["n_groups"] == 1
     assert "rejected_rows" not in found
     assert "kinds" not in printed_json(plmix("info", store, "--json", "--no-graph").out)

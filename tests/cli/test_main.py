@@ -98,13 +98,7 @@ HEAVY = ["dask", "distributed", "numba", "zarr", "scipy", "pyarrow"]
 
 
 @pytest.mark.parametrize(
-    "what",
-    [
-        "import plmix_dist",
-        "from plmix_dist.cli import main",
-        "main(['--help'])",
-        "main(['ingest', '--help'])",
-    ],
+    "what", ["import plmix_dist", "from plmix_dist.cli import main", "main(['--help'])", "main(['ingest', '--help'])"]
 )
 def test_start__loads_nothing_heavy(python_says: Callable[..., str], what: str) -> None:
     script = f"""

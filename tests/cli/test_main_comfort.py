@@ -337,10 +337,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("line", "words"),
     [
         ("fit balots --components 2 --out m", "there is no store at .*balots; did you mean 'ballots'?"),
-        (
-            "score model votes.csv",
-            r"it is a file; read it into a store with `plmix ingest \S*votes\.csv STORE`$",
-        ),
+        ("score model votes.csv", r"it is a file; read it into a store with `plmix ingest \S*votes\.csv STORE`$"),
         ("fit model --components 2 --out m", "it holds a model; name the store of its rankings instead"),
         ("fit ballots --components 61 --out m", r"choose --components <= \d+$"),
         ("fit ballots --components 2 --out m --scheduler 127.0.0.1", "one looks like tcp://HOST:8786"),

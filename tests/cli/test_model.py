@@ -35,9 +35,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     path = tmp_path_factory.mktemp("cli") / "rankings"
     truth = MixtureParams.of(
-        np.random.default_rng(6).normal(0, 2, (2, 6)),
-        [0.7, 0.3],
-        ["tea", "coffee", "mate", "water", "milk", "juice"],
+        np.random.default_rng(6).normal(0, 2, (2, 6)), [0.7, 0.3], ["tea", "coffee", "mate", "water", "milk", "juice"]
     )
     simulate(path, n_rankings=1_500, mixture=truth, random_state=1, length=3, unranked="below")
     return path
@@ -211,16 +209,7 @@ def test_fit__model_that_is_there(tmp_path: Path, simulated: Path, fitted: Path,
 
 def test_fit__from_a_saved_model(tmp_path: Path, simulated: Path, fitted: Path, plmix: Callable[..., Said]) -> None:
     said = plmix(
-        "fit",
-        simulated,
-        "--components",
-        2,
-        "--init",
-        fitted,
-        "--out",
-        tmp_path / "again",
-        "--no-accelerate",
-        "--json",
+        "fit", simulated, "--components", 2, "--init", fitted, "--out", tmp_path / "again", "--no-accelerate", "--json"
     )
     assert said.code == 0
     first = PlackettLuceMixture.load(fitted)

@@ -47,11 +47,7 @@ def test_score__json_of_weighted_rows(tmp_path: Path, weighted: Path, plmix: Cal
     [
         (KeyboardInterrupt(), 130, "plmix: error: interrupted; "),
         (StoreError("wrong"), 1, "plmix: error: wrong\n"),
-        (
-            LookupError("odd"),
-            1,
-            "plmix: error: LookupError: odd (an error of plmix itself; --debug shows where)\n",
-        ),
+        (LookupError("odd"), 1, "plmix: error: LookupError: odd (an error of plmix itself; --debug shows where)\n"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -35,8 +35,7 @@ def test_printable__control_characters_are_made_visible(text: str, shown: str) -
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (1234567, "1,234,567"), (2.0, "2"), (1234.5, "1,234.5"), (0.125, "0.125")],
+    ("value", "text"), [(0, "0"), (1234567, "1,234,567"), (2.0, "2"), (1234.5, "1,234.5"), (0.125, "0.125")]
 )
 def test_number__thousands_apart(value: float, text: str) -> None:
     assert number(value) == text
@@ -44,14 +43,7 @@ def test_number__thousands_apart(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (1000, "1 kB"),
-        (1_234_567, "1.23 MB"),
-        (5e9, "5 GB"),
-        (2e13, "20 TB"),
-    ],
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (1_234_567, "1.23 MB"), (5e9, "5 GB"), (2e13, "20 TB")],
 )
 def test_size__in_units_people_read(n_bytes: float, text: str) -> None:
     assert size(n_bytes) == text
@@ -66,8 +58,4 @@ def test_few__says_how_many_there_are() -> None:
 def test_json__names_of_any_script(tmp_path: Path, plmix: Callable[..., Said]) -> None:
     source = write(tmp_path / "a.csv", 'p1,p2,p3\n茶,"quo""ted",<b>\n')
     plmix("ingest", source, tmp_path / "store")
-    assert printed_json(plmix("info", tmp_path / "store", "--json").out)["item_names"] == [
-        "<b>",
-        'quo"ted',
-        "茶",
-    ]
+    assert printed_json(plmix("info", tmp_path / "store", "--json").out)["item_names"] == ["<b>", 'quo"ted', "茶"]

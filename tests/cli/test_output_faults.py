@@ -124,11 +124,7 @@ class _Metered:
 @pytest.mark.promise(45)
 @pytest.mark.parametrize("verb", WRITING)
 def test_full__every_verb(
-    tmp_path: Path,
-    source: Path,
-    plmix: Callable[..., Said],
-    monkeypatch: pytest.MonkeyPatch,
-    verb: str,
+    tmp_path: Path, source: Path, plmix: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     prepare(verb, source, tmp_path / "whole")
     assert plmix(*command_of(verb, source, tmp_path / "whole")).code == 0
@@ -209,12 +205,7 @@ def resize(disk: Path, size: str) -> None:
 @pytest.mark.parametrize("verb", [verb for verb in WRITING if verb != "append"])
 @pytest.mark.parametrize("where", ["above", "itself"])
 def test_output__a_file_where_a_folder_should_be(
-    tmp_path: Path,
-    source: Path,
-    plmix: Callable[..., Said],
-    monkeypatch: pytest.MonkeyPatch,
-    verb: str,
-    where: str,
+    tmp_path: Path, source: Path, plmix: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, verb: str, where: str
 ) -> None:
     root = tmp_path / "root"
     if where == "above":
@@ -345,16 +336,11 @@ def test_stderr__that_cannot_be_written_ends_no_fit(
 ) -> None:
     command = f"{sys.executable} -m plmix_dist fit {source / 'store'} --components 2 --out {tmp_path / 'model'}"
     done = subprocess.run(
-        ["bash", "-c", f"{command} {talk or ''} {stderr}"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        ["bash", "-c", f"{command} {talk or ''} {stderr}"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done
     assert np.array_equal(
-        PlackettLuceMixture.load(tmp_path / "model").log_worths_,
-        PlackettLuceMixture.load(source / "model").log_worths_,
+        PlackettLuceMixture.load(tmp_path / "model").log_worths_, PlackettLuceMixture.load(source / "model").log_worths_
     )
     if talk == "--json" and ">&- <" not in stderr:
         assert json.loads(done.stdout)["converged"] is True
@@ -363,11 +349,7 @@ def test_stderr__that_cannot_be_written_ends_no_fit(
 def test_stdout__that_nobody_reads(tmp_path: Path, source: Path) -> None:
     command = f"{sys.executable} -m plmix_dist fit {source / 'store'} --components 2 --out {tmp_path / 'model'}"
     done = subprocess.run(
-        ["bash", "-c", f"{command} > >(exit); echo $?"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        ["bash", "-c", f"{command} > >(exit); echo $?"], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.stdout, done.stderr) == ("0\n", "")
     assert PlackettLuceMixture.load(tmp_path / "model").converged_
@@ -442,12 +424,7 @@ def test_streams__any_line_on_a_terminal_that_is_gone(monkeypatch: pytest.Monkey
 )
 @pytest.mark.promise(45)
 def test_interrupted__says_what_is_true(
-    tmp_path: Path,
-    source: Path,
-    plmix: Callable[..., Said],
-    monkeypatch: pytest.MonkeyPatch,
-    verb: str,
-    what: str,
+    tmp_path: Path, source: Path, plmix: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, verb: str, what: str
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -68,12 +68,7 @@ def test_select__leaves_other_files_alone(shell: Shell) -> None:
     Path("models/model").mkdir(parents=True)
     pl.PlackettLuceMixture(1).fit("s", client=False).save("models/model")
     before = Path("models/model/model.json").read_bytes()
-    for out, found in (
-        ("mine", "notes.txt"),
-        ("models", "model"),
-        ("models/model", "model"),
-        ("s", "made from"),
-    ):
+    for out, found in (("mine", "notes.txt"), ("models", "model"), ("models/model", "model"), ("s", "made from")):
         for force in ((), ("--force",)):
             assert found in shell(*SELECT, out, *force, code=1).err
     assert Path("models/model/model.json").read_bytes() == before

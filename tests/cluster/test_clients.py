@@ -278,10 +278,7 @@ def test_client__closed(cluster: LocalCluster) -> None:
     with Client(cluster, set_as_default=False) as client:
         address = cluster.scheduler_address
     message = rf"the client at {address} is closed; make a new one, or use client=False to compute in this process"
-    for call in (
-        lambda: pl.PlackettLuceMixture(1).fit(ROWS, client=client),
-        lambda: run_all(client, abs, [1], "abs"),
-    ):
+    for call in (lambda: pl.PlackettLuceMixture(1).fit(ROWS, client=client), lambda: run_all(client, abs, [1], "abs")):
         with pytest.raises(ClusterError, match=message):
             call()
 

@@ -158,18 +158,7 @@ def described(task: object) -> str:
 
 
 def test_run_all__tasks_arrive_as_they_were_given(executor: Executor) -> None:
-    tasks = [
-        (1, "a"),
-        [1, (2,)],
-        {"a": [1]},
-        {1},
-        "text",
-        b"bytes",
-        None,
-        1.5,
-        Order(1, ([2], [3])),
-        range(3),
-    ]
+    tasks = [(1, "a"), [1, (2,)], {"a": [1]}, {1}, "text", b"bytes", None, 1.5, Order(1, ([2], [3])), range(3)]
     assert run_all(executor, described, tasks, "describe") == [described(task) for task in tasks]
 
 
@@ -252,12 +241,7 @@ def test_distributed__after_an_error_tasks_that_have_begun_are_waited_for(
     monkeypatch.setattr(submission, "_wait_a_while", let_go_and_wait)
     try:
         with pytest.raises(LookupError, match="the first found nothing"):
-            run_all(
-                _DistributedExecutor(client),
-                fails_beside_another,
-                [(str(tmp_path), 0), (str(tmp_path), 1)],
-                "f",
-            )
+            run_all(_DistributedExecutor(client), fails_beside_another, [(str(tmp_path), 0), (str(tmp_path), 1)], "f")
         assert (tmp_path / "ended").exists(), "a task may still write after its run has failed"
     finally:
         (tmp_path / "go").touch()
@@ -305,10 +289,7 @@ def test_lazy__starts_a_cluster_for_large_work_and_closes_it() -> None:
     assert not any(psutil.pid_exists(worker) for worker in workers)
 
 
-@pytest.mark.parametrize(
-    "options",
-    ["ClusterOptions()", "ClusterOptions(workers=0)", "ClusterOptions(threads=2)"],
-)
+@pytest.mark.parametrize("options", ["ClusterOptions()", "ClusterOptions(workers=0)", "ClusterOptions(threads=2)"])
 def test_lazy__small_work_does_not_even_import_dask(python_says: Callable[..., str], options: str) -> None:
     said = python_says(
         f"""

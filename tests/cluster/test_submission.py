@@ -38,10 +38,7 @@ if TYPE_CHECKING:
     from plmix_dist.rankings import RankingBlock
 
 # Faults make Dask's own logs loud, and leave connections that end when they are collected.
-pytestmark = [
-    pytest.mark.promise(49),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.promise(49), pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 N_LEAVES = 4
 # Seconds that a busy machine may take to start workers and to begin with a task.
@@ -336,14 +333,7 @@ def test_workers_and_scheduler_killed(start: Callable[..., subprocess.Popen[byte
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     scheduler = start("scheduler", "--host", address, "--dashboard-address", "127.0.0.1:0")
-    worker_options = (
-        "--no-nanny",
-        "--nthreads",
-        "1",
-        "--no-dashboard",
-        "--local-directory",
-        str(tmp_path / "w"),
-    )
+    worker_options = ("--no-nanny", "--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path / "w"))
     worker = start("worker", address, *worker_options)
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()

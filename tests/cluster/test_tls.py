@@ -375,12 +375,7 @@ def test_plain_connection__to_another_machine_warns() -> None:
     for address in (f"tcp://{ELSEWHERE}:8786", f"{ELSEWHERE}:8786"):
         with pytest.warns(InsecureClusterWarning, match=rf"the connection to {address} is not encrypted"):
             warn_if_plain(address)
-    for address in (
-        "tcp://127.0.0.1:8786",
-        "tcp://localhost:8786",
-        "tls://192.0.2.1:8786",
-        "tcp://[::1]:8786",
-    ):
+    for address in ("tcp://127.0.0.1:8786", "tcp://localhost:8786", "tls://192.0.2.1:8786", "tcp://[::1]:8786"):
         warn_if_plain(address)  # warnings are errors in tests
 
 

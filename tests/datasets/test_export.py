@@ -18,13 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-SUFFIXES = {
-    "preflib": ".toi",
-    "orderings": ".csv",
-    "wide": ".tsv",
-    "long": ".csv.gz",
-    "parquet": ".parquet",
-}
+SUFFIXES = {"preflib": ".toi", "orderings": ".csv", "wide": ".tsv", "long": ".csv.gz", "parquet": ".parquet"}
 
 # Text without control characters and surrounding spaces, which only Parquet can keep.
 WORDS = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=6).filter(

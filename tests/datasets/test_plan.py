@@ -10,10 +10,7 @@ import pytest
 
 from plmix_dist import RankingBlock, ingest
 from plmix_dist.datasets import plan as ingest_plan
-from plmix_dist.errors import (
-    SettingsError,
-    StoreExistsError,
-)
+from plmix_dist.errors import SettingsError, StoreExistsError
 from tests.helpers.ingest_helpers import ingest_error, named_rows, rejected, row
 
 if TYPE_CHECKING:
@@ -23,12 +20,7 @@ if TYPE_CHECKING:
 # --- arrays ----------------------------------------------------------------------------------------------
 
 TABLE = np.array([[2, 0, 1], [1, 2, -1], [0, -1, -1], [1, 0, 2]])
-TABLE_ROWS = [
-    row("2", "0", "1"),
-    row("1", "2", unranked="below"),
-    row("0", unranked="below"),
-    row("1", "0", "2"),
-]
+TABLE_ROWS = [row("2", "0", "1"), row("1", "2", unranked="below"), row("0", unranked="below"), row("1", "0", "2")]
 
 
 @pytest.mark.parametrize("kind", ["i1", "i8", ">i4", "u1", "u8"])
@@ -111,11 +103,7 @@ def test_array__bad_weight_is_named(tmp_path: Path, weight: float) -> None:
     ("table", "options", "what"),
     [
         (TABLE.astype(float), {}, "expected an integer array of shape (rankings, places), but got float64"),
-        (
-            np.array([[0, 1, np.nan]]),
-            {},
-            "expected an integer array of shape (rankings, places), but got float64",
-        ),
+        (np.array([[0, 1, np.nan]]), {}, "expected an integer array of shape (rankings, places), but got float64"),
         (np.array([["tea", "mate"]]), {}, "expected an integer array"),
         (TABLE[0], {}, "shape (3,)"),
         (TABLE, {"weights": [1, 2]}, "expected 4 weights, one per row, but got shape (2,)"),

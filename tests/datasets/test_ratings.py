@@ -172,13 +172,7 @@ def test_rank_variance__of_observed_ranks_as_in_plain_python(tmp_path: Path) -> 
 
 
 def test_duplicates__last_by_time_then_by_line(tmp_path: Path) -> None:
-    rows = [
-        ("1", "a", 5.0, 30),
-        ("1", "b", 3.0, 5),
-        ("1", "a", 1.0, 20),
-        ("1", "b", 4.0, 5),
-        ("1", "c", 2.0, 1),
-    ]
+    rows = [("1", "a", 5.0, 30), ("1", "b", 3.0, 5), ("1", "a", 1.0, 20), ("1", "b", 4.0, 5), ("1", "c", 2.0, 1)]
     store = pl.ingest_ratings(write_csv(tmp_path / "r.csv", rows), tmp_path / "s", client=False)
     assert rankings_of(store) == {"1": (("a",), ("b",), ("c",))} == oracle(rows)
     assert counts_of(store)["left_out"]["duplicates"] == 2
@@ -298,13 +292,7 @@ def test_layouts__no_column_for_ratings(tmp_path: Path) -> None:
 
 
 def test_users_without_order__left_out_and_counted(tmp_path: Path) -> None:
-    rows = [
-        ("1", "a", 5.0, 0),
-        ("2", "a", 3.0, 0),
-        ("2", "b", 3.0, 0),
-        ("3", "a", 1.0, 0),
-        ("3", "b", 2.0, 0),
-    ]
+    rows = [("1", "a", 5.0, 0), ("2", "a", 3.0, 0), ("2", "b", 3.0, 0), ("3", "a", 1.0, 0), ("3", "b", 2.0, 0)]
     store = pl.ingest_ratings(write_csv(tmp_path / "r.csv", rows), tmp_path / "s", client=False)
     assert rankings_of(store) == {"3": (("b",), ("a",))}
     left_out = counts_of(store)["left_out"]

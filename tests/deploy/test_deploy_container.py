@@ -112,18 +112,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_image__built_and_a_job_run_in_it(buildah: Callable[..., str], wheels: Path, tmp_path: Path) -> None:
     options: list[Any] = ["--build-arg", "BASE=localhost/base", "--volume", f"{wheels}:/wheels:ro"]
     options += ["--build-arg", "PIP_OPTIONS=--no-index --find-links /wheels"]
-    buildah(
-        "build",
-        "--quiet",
-        "--network",
-        "host",
-        *options,
-        "-t",
-        "plmix",
-        "-f",
-        CONTAINER / "Containerfile",
-        ".",
-    )
+    buildah("build", "--quiet", "--network", "host", *options, "-t", "plmix", "-f", CONTAINER / "Containerfile", ".")
     container = buildah("from", "localhost/plmix")
     work = tmp_path / "work"
     work.mkdir()

@@ -97,12 +97,7 @@ def test_airflow__runs_the_dag(tmp_path: Path, variables: dict[str, str]) -> Non
 
     def airflow(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [programs / "airflow", *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=home,
+            [programs / "airflow", *words], env=environment, capture_output=True, text=True, check=False, cwd=home
         )
 
     made = airflow("db", "migrate")

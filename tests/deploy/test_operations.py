@@ -32,16 +32,8 @@ TWO = {"workers": 2}
 SECONDS = {
     "4,000,000 rankings of 20 items": ((4_000_000, 20, 20, 4), TWO, 0.222),
     "| 20,000,000 (kept in memory) | 0.09 GB | 11 | 5.5 | 1.5 | 1.4 |": ((20_000_000, 10, 10, 4), TWO, 1.4),
-    "| 200,000,000 | 0.90 GB | 104 | 33 | 16 | 27 |": (
-        (200_000_000, 10, 10, 4),
-        {**TWO, "in_memory": False},
-        27,
-    ),
-    "a whole MM iteration that reads it 34.8 s": (
-        (70_000_640, 100, 100, 4),
-        {**TWO, "in_memory": False},
-        34.8,
-    ),
+    "| 200,000,000 | 0.90 GB | 104 | 33 | 16 | 27 |": ((200_000_000, 10, 10, 4), {**TWO, "in_memory": False}, 27),
+    "a whole MM iteration that reads it 34.8 s": ((70_000_640, 100, 100, 4), {**TWO, "in_memory": False}, 34.8),
     "| 1,000,000, 100, 5 | 2.5 | 5 | 6.5 |": ((1_000_000, 100, 100, 5), {"threads": 2}, 2.5 / 6.5),
 }
 MEMORY = {
@@ -93,20 +85,11 @@ def test_figures_of_the_page__are_those_of_its_function(sizing: Any) -> None:
     for line, value in (
         ("2 workers: a pass | 0.24 s", sizing(4_000_000, 20, 20, 4, workers=2)["pass_seconds"]),
         ("2 workers: a pass | 0.72 s", sizing(20_000_000, 10, 10, 4, workers=2)["pass_seconds"]),
-        (
-            "in every pass | 18 s",
-            sizing(200_000_000, 10, 10, 4, workers=2, in_memory=False)["pass_seconds"],
-        ),
-        (
-            "in every pass | 36 s",
-            sizing(70_000_640, 100, 100, 4, workers=2, in_memory=False)["pass_seconds"],
-        ),
+        ("in every pass | 18 s", sizing(200_000_000, 10, 10, 4, workers=2, in_memory=False)["pass_seconds"]),
+        ("in every pass | 36 s", sizing(70_000_640, 100, 100, 4, workers=2, in_memory=False)["pass_seconds"]),
         ("whole fit | 0.43 s", sizing(1_000_000, 100, 100, 5, threads=2)["pass_seconds"]),
         ("rows of 10 | 430 MB", sizing(20_000_000, 10, 10, 4, workers=2)["worker_memory"] / 1e6),
-        (
-            "in every pass | 270 MB",
-            sizing(70_000_640, 100, 100, 4, workers=2, in_memory=False)["worker_memory"] / 1e6,
-        ),
+        ("in every pass | 270 MB", sizing(70_000_640, 100, 100, 4, workers=2, in_memory=False)["worker_memory"] / 1e6),
     ):
         assert line in PAGE
         said = float(line.split("| ")[1].split()[0])

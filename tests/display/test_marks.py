@@ -42,8 +42,7 @@ def test_label__cannot_steer_a_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
-    [(12345.0, "12,345"), (0.5, "0.5"), (math.nan, "unknown"), (math.inf, "unknown"), (0.0, "0")],
+    ("value", "words"), [(12345.0, "12,345"), (0.5, "0.5"), (math.nan, "unknown"), (math.inf, "unknown"), (0.0, "0")]
 )
 def test_count(value: float, words: str) -> None:
     assert count(value) == words
@@ -101,12 +100,7 @@ def test_seconds_in_words(seconds: float, words: str) -> None:
 def test_colours() -> None:
     assert component_colour(0) == component_colour(8) == "#0072b2"
     assert len({component_colour(number) for number in range(8)}) == 8
-    assert [heat_colour(share) for share in (-1.0, 0.0, 0.5, 1.0)] == [
-        "#b35806",
-        "#b35806",
-        "#f5f5f5",
-        "#08519c",
-    ]
+    assert [heat_colour(share) for share in (-1.0, 0.0, 0.5, 1.0)] == ["#b35806", "#b35806", "#f5f5f5", "#08519c"]
     assert (_luminance("#000000"), _luminance("#ffffff")) == (0.0, 1.0)
     assert _contrast("#000000", "#ffffff") == _contrast("#ffffff", "#000000") == 21.0
     assert (text_on("#08519c"), text_on("#f5f5f5")) == ("#ffffff", "#000000")

@@ -13,11 +13,7 @@ from numpy.typing import NDArray
 
 from plmix_dist import RankingBlock
 from plmix_dist.datasets.given import as_rankings
-from plmix_dist.errors import (
-    FitError,
-    NonFiniteError,
-    SettingsError,
-)
+from plmix_dist.errors import FitError, NonFiniteError, SettingsError
 from plmix_dist.fitting.algorithm import Together, leading, run
 from plmix_dist.fitting.em import Em
 from plmix_dist.fitting.point import Point

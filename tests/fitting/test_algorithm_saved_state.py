@@ -156,8 +156,7 @@ def test_saved_state__numbers_that_json_has_no_word_for() -> None:
     point = Point(np.zeros((1, 2)), np.zeros(1), np.array([-np.inf]))
     em = Em(MM, 0.1, 1.0, 1)
     state = em.start(point)._replace(
-        history=({"a": 1.5e-320, "e": float("-inf"), "b": None, "c": True, "d": "x"},),
-        error=NonFiniteError("why"),
+        history=({"a": 1.5e-320, "e": float("-inf"), "b": None, "c": True, "d": "x"},), error=NonFiniteError("why")
     )
     back = through_files(state)
     assert isinstance(back, EmState)

@@ -55,13 +55,7 @@ class Drawn(NamedTuple):
 
 
 def draw(
-    n: int,
-    n_items: int,
-    coefficients: Table,
-    rng: np.random.Generator,
-    *,
-    centre: float = 0.0,
-    spread: float = 1.5,
+    n: int, n_items: int, coefficients: Table, rng: np.random.Generator, *, centre: float = 0.0, spread: float = 1.5
 ) -> Drawn:
     """Full rankings of persons whose shares follow a multinomial logit."""
     n_components, n_columns = coefficients.shape
@@ -239,10 +233,7 @@ def test_fit__lsr_and_exact_em_end_at_the_same_estimate(small: Drawn, small_fit:
 
 def standard_errors(covariates: Table, coefficients: Table) -> Table:
     """(n_components - 1, n_columns + 1): of an estimate that knew the component of every person, which is the least."""
-    shares, design = (
-        plain_shares(covariates, coefficients),
-        np.column_stack([np.ones(len(covariates)), covariates]),
-    )
+    shares, design = (plain_shares(covariates, coefficients), np.column_stack([np.ones(len(covariates)), covariates]))
     n_free = len(coefficients) - 1
     information = [
         [
@@ -553,10 +544,7 @@ def test_state__through_arrays_and_json_after_every_step(small: Drawn) -> None:
         (np.r_[np.arange(149.0), np.nan], r"membership_covariates\[149, 0\] is nan, but must be finite"),
         (np.r_[np.inf, np.arange(149.0)], r"membership_covariates\[0, 0\] is inf, but must be finite"),
         (np.column_stack([np.arange(150), np.full(150, 0.1)]), r"column 1 .* is constant \(0.1\)"),
-        (
-            np.column_stack([np.arange(150), np.arange(150) % 7, 3 - np.arange(150)]),
-            "column 2 .* linear combination",
-        ),
+        (np.column_stack([np.arange(150), np.arange(150) % 7, 3 - np.arange(150)]), "column 2 .* linear combination"),
         (np.eye(3)[np.arange(150) % 3], "column 2 .* linear combination .* leave one out"),
     ],
 )

@@ -10,10 +10,7 @@ from plmix_dist.fitting import e_step
 from plmix_dist.fitting.e_step import component_step
 from plmix_dist.kernels import prepare
 from plmix_dist.solvers import LSR, MM, MStep, Worths
-from tests.helpers.fit_oracle import (
-    block_of,
-    drawn_rows,
-)
+from tests.helpers.fit_oracle import block_of, drawn_rows
 
 
 @pytest.mark.parametrize(

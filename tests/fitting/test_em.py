@@ -18,17 +18,10 @@ from scipy.optimize import minimize
 
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.datasets.given import as_rankings
-from plmix_dist.errors import (
-    NonFiniteError,
-    NotConvergedWarning,
-    NotIdentifiedError,
-    RankingError,
-)
+from plmix_dist.errors import NonFiniteError, NotConvergedWarning, NotIdentifiedError, RankingError
 from plmix_dist.fitting.e_step import em_request
 from plmix_dist.fitting.em import Candidate, Em
-from plmix_dist.fitting.fixed_point import (
-    Evaluation,
-)
+from plmix_dist.fitting.fixed_point import Evaluation
 from plmix_dist.fitting.point import Point
 from plmix_dist.metrics import matched_distance
 from plmix_dist.passes import ThreadedPasses
@@ -54,9 +47,7 @@ WAYS = list(itertools.product(["lsr", "mm"], ["fused", "exact"], [True, False]))
 
 
 ALL_WAYS = pytest.mark.parametrize(
-    ("m_step", "em_kind", "accelerate"),
-    WAYS,
-    ids=[f"{m}-{e}-{'anderson' if a else 'plain'}" for m, e, a in WAYS],
+    ("m_step", "em_kind", "accelerate"), WAYS, ids=[f"{m}-{e}-{'anderson' if a else 'plain'}" for m, e, a in WAYS]
 )
 
 

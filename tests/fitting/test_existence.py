@@ -13,9 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from plmix_dist import PlackettLuceMixture, RankingBlock
 from plmix_dist.datasets.given import as_rankings
-from plmix_dist.errors import (
-    NotIdentifiedError,
-)
+from plmix_dist.errors import NotIdentifiedError
 from plmix_dist.fitting import fit as fit_module
 from plmix_dist.fitting.em import Candidate, Em, run_to_ends
 from plmix_dist.fitting.existence import check_maximum
@@ -25,13 +23,7 @@ from plmix_dist.rankings import Ranking
 from plmix_dist.rankings.comparison import add_comparisons, comparison_graph, comparisons
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers import MM
-from tests.helpers.fit_oracle import (
-    block_of,
-    log_likelihood,
-    random_rows,
-    slate,
-    top,
-)
+from tests.helpers.fit_oracle import block_of, log_likelihood, random_rows, slate, top
 from tests.helpers.marks import examples
 from tests.helpers.oracle import rankings, write_store
 
@@ -114,10 +106,7 @@ NO_ESTIMATE = {
         [slate([2, 0, 1, 3], []), slate([2, 3, 1, 0], []), slate([2, 1, 0, 3], [])],
         r"never below another item: mate",
     ),
-    "never on offer": (
-        [slate([0, 1, 3], []), slate([3, 1, 0], [])],
-        r"never on offer: mate",
-    ),
+    "never on offer": ([slate([0, 1, 3], []), slate([3, 1, 0], [])], r"never on offer: mate"),
     "one way only": (
         [slate([0, 1], []), slate([1, 0], []), slate([2, 3], []), slate([3, 2], []), slate([0, 2], [])],
         r"not compared both ways with the rest: mate, water",

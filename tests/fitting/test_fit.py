@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 from plmix_dist import PlackettLuceMixture
-from plmix_dist.errors import (
-    NotIdentifiedError,
-    PlmixError,
-    SettingsError,
-)
+from plmix_dist.errors import NotIdentifiedError, PlmixError, SettingsError
 from plmix_dist.fitting.em import Ends
 from plmix_dist.fitting.fit import best_of, choose_m_step
 from plmix_dist.fitting.methods import FitSettings

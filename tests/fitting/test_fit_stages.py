@@ -112,14 +112,7 @@ def test_random_starts__share_each_pass(
     reads = LeavesRead(monkeypatch)
     records: list[dict[str, Any]] = []
     model = PlackettLuceMixture(
-        3,
-        init="random",
-        m_step=m_step,
-        n_init=4,
-        tol=1e-3,
-        residency="store",
-        random_state=3,
-        progress=records.append,
+        3, init="random", m_step=m_step, n_init=4, tol=1e-3, residency="store", random_state=3, progress=records.append
     ).fit(small_store)
     iterations = lengths(records)
     assert sorted(iterations) == [0, 1, 2, 3]
@@ -472,12 +465,7 @@ CASES = [
 @UNFINISHED
 @pytest.mark.parametrize(("n_components", "n_rows", "options", "stages"), CASES)
 def test_init_report__stages(
-    n_components: int,
-    n_rows: int,
-    options: dict[str, Any],
-    stages: list[str],
-    large: RankingBlock,
-    tmp_path: Any,
+    n_components: int, n_rows: int, options: dict[str, Any], stages: list[str], large: RankingBlock, tmp_path: Any
 ) -> None:
     model = PlackettLuceMixture(n_components, random_state=0, max_iter=20, **options).fit(large[:n_rows])
     report = model.init_

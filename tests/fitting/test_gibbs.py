@@ -37,13 +37,7 @@ def prior_of(n_items: int, shape: float = 1.0, concentration: float = 1.0) -> Ga
 
 
 def sampled(
-    block: RankingBlock,
-    n_components: int,
-    n_draws: int,
-    *,
-    shape: float = 1.0,
-    seed: int = 0,
-    n_chains: int = 2,
+    block: RankingBlock, n_components: int, n_draws: int, *, shape: float = 1.0, seed: int = 0, n_chains: int = 2
 ) -> tuple[Table, Table]:
     """Log-worths (n_chains, n_draws, K, n) and log-shares, from chains that begin at draws from the prior."""
     prior = prior_of(block.n_items, shape)
@@ -134,10 +128,7 @@ def test_posterior__two_items_is_a_beta(shape: float) -> None:
     assert stats.kstest(ranks, "uniform").pvalue > 1e-3
 
 
-KINDS = {
-    "full and top-k": ["full"] * 4 + ["top-2"] * 3,
-    "slates and ties": ["slate"] * 3 + ["tied"] * 4 + ["full"],
-}
+KINDS = {"full and top-k": ["full"] * 4 + ["top-2"] * 3, "slates and ties": ["slate"] * 3 + ["tied"] * 4 + ["full"]}
 
 
 @pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)
@@ -180,10 +171,7 @@ def test_posterior__groups_by_quadrature() -> None:
     weights /= weights.sum()
     exact = 1 / (1 + np.exp(-2 * worths[..., 0]))
     # Labels mean nothing, so functions that do not depend on them are compared.
-    assert_mean(
-        np.abs(chance[..., 0] - chance[..., 1]),
-        float((weights * np.abs(exact[..., 0] - exact[..., 1])).sum()),
-    )
+    assert_mean(np.abs(chance[..., 0] - chance[..., 1]), float((weights * np.abs(exact[..., 0] - exact[..., 1])).sum()))
     mixed = (np.exp(log_shares) * chance).sum(axis=-1)
     assert_mean(mixed, float((weights * (np.exp(shares) * exact).sum(axis=-1)).sum()))
     assert_mean((np.exp(log_shares) ** 2).sum(axis=-1), float((weights * (np.exp(shares) ** 2).sum(axis=-1)).sum()))

@@ -24,12 +24,7 @@ from plmix_dist.passes import ThreadedPasses
 from plmix_dist.rankings import Ranking, RankingBlock
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers import MM
-from tests.helpers.fit_oracle import (
-    block_of,
-    drawn_rows,
-    objective,
-    random_rows,
-)
+from tests.helpers.fit_oracle import block_of, drawn_rows, objective, random_rows
 
 Vector = NDArray[np.float64]
 
@@ -174,10 +169,7 @@ def test_step__does_not_move_what_is_not_defined(alpha: float) -> None:
 def two_groups_in_one_place() -> tuple[RankingBlock, Point]:
     """Rankings of two opposite groups, and a state between them, from where the objective rises to both sides."""
     block, _ = draw_rankings(
-        np.array([[2.0, 1.0, -1.0, -2.0], [-2.0, -1.0, 1.0, 2.0]]),
-        np.array([0.5, 0.5]),
-        400,
-        np.random.default_rng(3),
+        np.array([[2.0, 1.0, -1.0, -2.0], [-2.0, -1.0, 1.0, 2.0]]), np.array([0.5, 0.5]), 400, np.random.default_rng(3)
     )
     slight = 0.05 * np.array([[1.0, 0.5, -0.5, -1.0]])
     return block, Point.start(np.concatenate([slight, -slight]), np.array([0.5, 0.5]))
@@ -345,8 +337,7 @@ def test_step__what_the_sample_hardly_knows_goes_by_the_scale(known: float, move
 
 
 @pytest.mark.parametrize(
-    ("least", "damping"),
-    [(0.5, 0.0), (-0.01, 0.02), (-0.03, 0.06), (-0.5, 0.54), (-4.5, 4.86), (-5.0, None)],
+    ("least", "damping"), [(0.5, 0.0), (-0.01, 0.02), (-0.03, 0.06), (-0.5, 0.54), (-4.5, 4.86), (-5.0, None)]
 )
 def test_step__damping_is_trebled_up_to_ten(least: float, damping: float | None) -> None:
     found = step_by([1.0, 1.0, least, 1.0], [1.0, 1.0, 1.0, 1.0])

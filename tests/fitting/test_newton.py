@@ -30,10 +30,7 @@ from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers import LSR, MM
 from plmix_dist.store import RankingStore
 from plmix_dist.store.mixture import MixtureParams
-from tests.helpers.fit_oracle import (
-    block_of,
-    drawn_rows,
-)
+from tests.helpers.fit_oracle import block_of, drawn_rows
 from tests.helpers.oracle import write_store
 
 Matrix = NDArray[np.float64]
@@ -290,9 +287,7 @@ def test_fit__component_dropped_while_newton_steps(monkeypatch: pytest.MonkeyPat
     block, truth = overlapping("full")
     # A component so small and so wrong that it vanishes within a few steps.
     start = MixtureParams.of(
-        np.concatenate([truth, -truth[:1]]),
-        np.array([0.6, 0.4 - 1e-5, 1e-5]),
-        [str(item) for item in range(6)],
+        np.concatenate([truth, -truth[:1]]), np.array([0.6, 0.4 - 1e-5, 1e-5]), [str(item) for item in range(6)]
     )
     model = PlackettLuceMixture(3, init=start, max_iter=2_000)
     with pytest.warns(CollapsedComponentWarning, match="dropped"):

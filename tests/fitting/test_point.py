@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.datasets.given import as_rankings
-from plmix_dist.errors import (
-    CollapsedComponentWarning,
-)
+from plmix_dist.errors import CollapsedComponentWarning
 from plmix_dist.fitting import point as points
 from plmix_dist.fitting.algorithm import run
 from plmix_dist.fitting.em import Em
@@ -24,12 +22,7 @@ from plmix_dist.passes import ThreadedPasses
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers import LSR
-from tests.helpers.fit_oracle import (
-    block_of,
-    drawn_rows,
-    objective,
-    slate,
-)
+from tests.helpers.fit_oracle import block_of, drawn_rows, objective, slate
 
 UNFINISHED = pytest.mark.filterwarnings("ignore::plmix_dist.errors.NotConvergedWarning")
 

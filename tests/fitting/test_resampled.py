@@ -10,13 +10,9 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from plmix_dist import PlackettLuceMixture, RankingBlock
-from plmix_dist.errors import (
-    NotIdentifiedError,
-)
+from plmix_dist.errors import NotIdentifiedError
 from plmix_dist.rankings import Ranking
-from tests.helpers.fit_oracle import (
-    block_of,
-)
+from tests.helpers.fit_oracle import block_of
 from tests.helpers.oracle import write_store
 
 

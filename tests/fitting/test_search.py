@@ -14,10 +14,7 @@ import pytest
 from plmix_dist import PlackettLuceMixture, RankingBlock
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.display.progress import Stages
-from plmix_dist.errors import (
-    FitError,
-    OptimumFoundOnceWarning,
-)
+from plmix_dist.errors import FitError, OptimumFoundOnceWarning
 from plmix_dist.fitting import search as sample_fits
 from plmix_dist.fitting import search as search_module
 from plmix_dist.fitting.em import Candidate, Em, run_to_ends
@@ -28,10 +25,7 @@ from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.passes import ThreadedPasses
 from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
 from plmix_dist.solvers import LSR, MM
-from tests.helpers.fit_oracle import (
-    block_of,
-    drawn_rows,
-)
+from tests.helpers.fit_oracle import block_of, drawn_rows
 
 
 def simulated(seed, *, n_items=10, n_components=4, m=400, length=None, unranked=None, spread=1.0):
@@ -51,8 +45,7 @@ def ends_of_random_starts(block, n_components, n_starts):
     rng = np.random.default_rng(99)
     candidates = [
         Candidate(
-            Point.start(rng.standard_normal((n_components, block.n_items)), np.full(n_components, 1 / n_components)),
-            {},
+            Point.start(rng.standard_normal((n_components, block.n_items)), np.full(n_components, 1 / n_components)), {}
         )
         for _ in range(n_starts)
     ]

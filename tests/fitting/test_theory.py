@@ -42,10 +42,7 @@ def connected_rows(seed: int, n_items: int) -> list[Any]:
     """Rows of all kinds with weights, and rankings in both directions, so that an estimate exists."""
     rows = random_rows(seed, n_items, 25)
     order = tuple((item,) for item in range(n_items))
-    return [
-        *rows,
-        *(rows[0]._replace(ordered=way, offered=(), unranked="absent") for way in (order, order[::-1])),
-    ]
+    return [*rows, *(rows[0]._replace(ordered=way, offered=(), unranked="absent") for way in (order, order[::-1]))]
 
 
 # --- the least-squares estimate --------------------------------------------------------------------------

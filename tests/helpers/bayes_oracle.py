@@ -120,11 +120,7 @@ def metropolis(
 
 
 def drawn_rows(
-    log_worths: Table,
-    log_shares: Table,
-    kinds: Sequence[str],
-    persons: Sequence[int],
-    rng: np.random.Generator,
+    log_worths: Table, log_shares: Table, kinds: Sequence[str], persons: Sequence[int], rng: np.random.Generator
 ) -> list[Ranking]:
     """One row of each kind, drawn from a mixture; rows of a person come from one component."""
     n_items = log_worths.shape[1]

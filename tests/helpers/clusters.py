@@ -41,12 +41,7 @@ def small_cluster(n_workers: int = 2, **options: Any) -> Iterator[Client]:
     """
     from distributed import Client, LocalCluster
 
-    settings = {
-        "threads_per_worker": 1,
-        "processes": True,
-        "dashboard_address": "127.0.0.1:0",
-        "host": "127.0.0.1",
-    }
+    settings = {"threads_per_worker": 1, "processes": True, "dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
     if not options.get("processes", True):
         del settings["host"]  # workers in this process need no sockets
     with (

@@ -230,13 +230,7 @@ def random_rows(seed: int, n_items: int, n_rows: int, *, weighted: bool = True) 
     rng = random.Random(seed)
     longest = min(n_items, 12)
     return [
-        random_row(
-            rng,
-            n_items,
-            rng.choice(KINDS),
-            rng.randint(2, longest),
-            rng.uniform(0.1, 5.0) if weighted else 1.0,
-        )
+        random_row(rng, n_items, rng.choice(KINDS), rng.randint(2, longest), rng.uniform(0.1, 5.0) if weighted else 1.0)
         for _ in range(n_rows)
     ]
 

@@ -27,11 +27,7 @@ from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
 # Libraries that start threads when they are imported, unless they are told not to.
-_NO_THREADS = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
-}
+_NO_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 # In front of a request: its length. A report: first a process id, then the status that `os.waitpid` gave.
 _LENGTH, _REPORT = struct.Struct("=Q"), struct.Struct("=q")
 
@@ -164,16 +160,7 @@ def _import_everything() -> None:
 
     import plmix_dist
 
-    others = (
-        "dask.array",
-        "dask_ml",
-        "distributed",
-        "numba",
-        "pandas",
-        "pyarrow.parquet",
-        "sklearn.cluster",
-        "zarr",
-    )
+    others = ("dask.array", "dask_ml", "distributed", "numba", "pandas", "pyarrow.parquet", "sklearn.cluster", "zarr")
     ours = [module.name for module in pkgutil.walk_packages(plmix_dist.__path__, "plmix_dist.")]
     for name in (*others, *ours):
         if not name.endswith("__main__"):

@@ -48,10 +48,7 @@ def _drawn(n_rankings: int, n_items: int, seed: int, spread: float = 1.5) -> Any
 def _tied() -> plm.RankingBlock:
     rows = [
         plm.Ranking(
-            (*tuple((int(item),) for item in row[:2]), tuple(int(item) for item in row[2:4])),
-            (),
-            "absent",
-            1.0,
+            (*tuple((int(item),) for item in row[:2]), tuple(int(item) for item in row[2:4])), (), "absent", 1.0
         )
         for row in _drawn(150, 6, 3)
     ]

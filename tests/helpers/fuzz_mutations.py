@@ -91,20 +91,7 @@ def mutate_folder(rng: random.Random, folder: Path) -> str:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = rng.choice(files)
     change = rng.choice(
-        (
-            "bytes",
-            "bytes",
-            "bytes",
-            "delete",
-            "folder",
-            "pipe",
-            "link",
-            "empty",
-            "other",
-            "swap",
-            "move",
-            "extra",
-        )
+        ("bytes", "bytes", "bytes", "delete", "folder", "pipe", "link", "empty", "other", "swap", "move", "extra")
     )
     other = rng.choice(files)
     if change == "bytes":

@@ -27,14 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.linalg import LinAlgWarning
 
-from plmix_dist import (
-    KernelStart,
-    PlackettLuceMixture,
-    Spectral,
-    SpectralPlackettLuce,
-    ingest,
-    open_store,
-)
+from plmix_dist import KernelStart, PlackettLuceMixture, Spectral, SpectralPlackettLuce, ingest, open_store
 from plmix_dist.cli import main
 from plmix_dist.datasets.export import export
 from plmix_dist.errors import (
@@ -195,15 +188,7 @@ def models(rng: random.Random, folder: Path) -> str:
         code = quiet(["score", str(folder / "model"), str(base() / "full"), "--quiet"])
         expect(code in (0, 1, 2, 3), f"score ended with {code}")
     found, was = PlackettLuceMixture.load(folder / "model"), PlackettLuceMixture.load(base() / "model")
-    for name in (
-        "log_worths_",
-        "shares_",
-        "item_names_",
-        "log_likelihood_",
-        "history_",
-        "events_",
-        "n_iter_",
-    ):
+    for name in ("log_worths_", "shares_", "item_names_", "log_likelihood_", "history_", "events_", "n_iter_"):
         expect(np.array_equal(getattr(found, name), getattr(was, name)), f"another {name} after {done}")
     return "same"
 
@@ -385,29 +370,10 @@ def values() -> tuple[Any, ...]:
         10**30,
         10**400,
     )
-    words = [
-        "2",
-        "auto",
-        "spectal",
-        "random",
-        "kernel",
-        "paper",
-        "pairwise",
-        "rank",
-        "lsr",
-        "mm",
-        "exact",
-        "store",
-    ]
+    words = ["2", "auto", "spectal", "random", "kernel", "paper", "pairwise", "rank", "lsr", "mm", "exact", "store"]
     words += ["memory", "probit", "mallows"]
     lists: tuple[Any, ...] = ([], [1], [0.5, 0.5], [0.6, 0.5], [np.nan, 1.0], (0.5, 0.5), {}, {"a": 1})
-    of_numpy: tuple[Any, ...] = (
-        np.int64(2),
-        np.float32(0.5),
-        np.bool_(True),
-        np.array(2),
-        np.array([0.5, 0.5]),
-    )
+    of_numpy: tuple[Any, ...] = (np.int64(2), np.float32(0.5), np.bool_(True), np.array(2), np.array([0.5, 0.5]))
     tables = (np.zeros((2, 3)), np.full((2, 3), np.nan), np.array([["a"]]))
     seeds = (np.random.RandomState(0), np.random.default_rng(0))
     others: tuple[Any, ...] = (None, "", b"x", 1j, object(), lambda record: None, Path("nowhere"))

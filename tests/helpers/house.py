@@ -37,14 +37,7 @@ def size_of(path: Path) -> Size:
             imports.update(_lines_of(node))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstrings.update(_lines_of(node.body[0]) if ast.get_docstring(node, clean=False) is not None else ())
-    skipped = (
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-    )
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in skipped:
             code.update(range(token.start[0], token.end[0] + 1))

@@ -50,10 +50,7 @@ class Started:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._readers = [
             threading.Thread(target=self._read, args=(stream, keep), daemon=True)
-            for stream, keep in (
-                (self.process.stdout, self._lines.put),
-                (self.process.stderr, self.errors.append),
-            )
+            for stream, keep in ((self.process.stdout, self._lines.put), (self.process.stderr, self.errors.append))
         ]
         for reader in self._readers:
             reader.start()
@@ -86,10 +83,7 @@ class Started:
 
     def listens_at(self) -> set[str]:
         """The addresses, without ports, at which the process and its children listen."""
-        family = [
-            psutil.Process(self.process.pid),
-            *psutil.Process(self.process.pid).children(recursive=True),
-        ]
+        family = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
         return {
             connection.laddr.ip
             for each in family

@@ -69,11 +69,7 @@ def test_run__writes_everything_once(place: Path, shell: Shell) -> None:
     assert shell("status", "out").line("state") == "converged"
 
 
-def test_run__sources_are_read_appended_and_fitted_from_the_last_model(
-    place: Path,
-    drawn: Path,
-    shell: Shell,
-) -> None:
+def test_run__sources_are_read_appended_and_fitted_from_the_last_model(place: Path, drawn: Path, shell: Shell) -> None:
     (place / "votes").mkdir()
     (place / "votes/1.csv").write_bytes((drawn / "ballots.csv").read_bytes())
     write_job(place, data={"store": "gathered", "sources": ["votes/*.csv"]}, outputs={"memberships": True})
@@ -198,17 +194,11 @@ def test_run__killed_is_resumed(place: Path, run_python: Callable[..., subproces
 @pytest.mark.promise(38)
 @pytest.mark.promise(39)
 def test_run__limit_of_seconds_then_status_then_new_sources_wait(
-    place: Path,
-    drawn: Path,
-    shell: Shell,
-    run_python: Callable[..., subprocess.Popen[str]],
+    place: Path, drawn: Path, shell: Shell, run_python: Callable[..., subprocess.Popen[str]]
 ) -> None:
     (place / "votes").mkdir()
     (place / "votes/1.csv").write_bytes((drawn / "ballots.csv").read_bytes())
-    tables: dict[str, Any] = {
-        "data": {"store": "gathered", "sources": "votes/*.csv"},
-        "start": {"init": "random"},
-    }
+    tables: dict[str, Any] = {"data": {"store": "gathered", "sources": "votes/*.csv"}, "start": {"init": "random"}}
     write_job(place, limits={"seconds": 12.0}, **tables)
     # Every iteration takes a minute, so that the limit is reached in one of them.
     process = run_python(SLOW_FIT.format(wait="time.sleep(60)"), 4, "run", place / "job.toml")
@@ -216,11 +206,7 @@ def test_run__limit_of_seconds_then_status_then_new_sources_wait(
     assert process.returncode == 75, errors
     assert "out of time; its state is saved" in errors
     summary = summary_of(place)
-    assert (summary["state"], summary["exit_code"], summary["error"]) == (
-        "out of time",
-        75,
-        "OutOfTime: SIGALRM",
-    )
+    assert (summary["state"], summary["exit_code"], summary["error"]) == ("out of time", 75, "OutOfTime: SIGALRM")
     said = shell("status", "out")
     assert said.line("state") == "out of time"
     assert said.line("checkpoint").startswith("number ")

@@ -28,12 +28,7 @@ def test_job__all_faults_at_once_with_the_nearest_known_name(tmp_path: Path) -> 
         "data": {"stores": "ballots"},
         "modell": {"components": 2},
         "model": {"components": 0, "alhpa": 1.0, "m_step": "lsrr", "tol": "small"},
-        "cluster": {
-            "scheduler": "tcp://127.0.0.1:8786",
-            "workers": 2,
-            "memory": "lots",
-            "tls_ca": "none.pem",
-        },
+        "cluster": {"scheduler": "tcp://127.0.0.1:8786", "workers": 2, "memory": "lots", "tls_ca": "none.pem"},
         "start": {"init": "spectal"},
         "limits": 3,
         "hooks": {"url": "ftp://example.org"},

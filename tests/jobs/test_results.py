@@ -194,16 +194,8 @@ def test_task__another_one_is_refused_and_forced(place: Path, shell: Shell) -> N
             'model.alpha belongs to task = "fit" or "select", and this is a job with "bayes"; leave it out',
         ),
         ("select", {"components": "5:2"}, "model.components: '5:2' begins above its end; did you mean 2:5?"),
-        (
-            "select",
-            {"components": [2, 0]},
-            "model.components must be a whole number from 1 on, but is 0",
-        ),
-        (
-            "fit",
-            {"components": "2:3"},
-            "model.components must be a whole number from 1 on, but is '2:3' (str)",
-        ),
+        ("select", {"components": [2, 0]}, "model.components must be a whole number from 1 on, but is 0"),
+        ("fit", {"components": "2:3"}, "model.components must be a whole number from 1 on, but is '2:3' (str)"),
         (
             "select",
             {"components": "2:3", "m_step": "cml"},

@@ -180,11 +180,7 @@ def test_metrics__file_of_any_name(tmp_path: Path) -> None:
     ],
 )
 def test_job__places_and_times_are_checked_with_all_else(tables: dict[str, Any], expected: str, place: Path) -> None:
-    given = {
-        "data": {"store": "ballots"},
-        "model": {"components": 2, "alhpa": 1},
-        "outputs": {"folder": "out"},
-    }
+    given = {"data": {"store": "ballots"}, "model": {"components": 2, "alhpa": 1}, "outputs": {"folder": "out"}}
     with pytest.raises(JobError) as caught:
         _job_of(given | tables, place)
     assert expected in str(caught.value)

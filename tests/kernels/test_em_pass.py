@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.kernels import (
-    EmStatistics,
-    em_statistics,
-    prepare,
-    row_posteriors,
-)
+from plmix_dist.kernels import EmStatistics, em_statistics, prepare, row_posteriors
 from plmix_dist.kernels.em_pass import BY_LINE, BY_PAIR, QUEUED, SIDE_BY_SIDE, _rate_sums
 from plmix_dist.kernels.prepared import _WIDEST_LOG_RANGE, Workspace
 from plmix_dist.rankings import Ranking
@@ -93,11 +88,7 @@ def test_row_posteriors__by_definition(case: tuple[int, list[Ranking], Parameter
 @pytest.mark.parametrize(("n_items", "dtype"), [(256, np.uint8), (257, np.uint16), (65_537, np.uint32)])
 def test_em_statistics__items_of_every_type(n_items: int, dtype: type) -> None:
     # The last item is the one that a narrower type would not hold.
-    rows = [
-        slate([n_items - 1, 0], [3]),
-        slate([1, n_items - 1, 2], [], weight=2.0),
-        slate([0], [n_items - 1]),
-    ]
+    rows = [slate([n_items - 1, 0], [3]), slate([1, n_items - 1, 2], [], weight=2.0), slate([0], [n_items - 1])]
     block = block_of(rows, n_items)
     assert block.items.dtype == dtype
     worths = np.random.default_rng(0).normal(size=(2, n_items))

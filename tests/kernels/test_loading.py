@@ -18,11 +18,7 @@ import pytest
 from numba import types
 
 from plmix_dist.cli import main
-from plmix_dist.kernels import (
-    compile_kernels,
-    kernels_are_compiled,
-    kernels_of_fit,
-)
+from plmix_dist.kernels import compile_kernels, kernels_are_compiled, kernels_of_fit
 from plmix_dist.kernels import loading as native
 from plmix_dist.kernels.compiled import jit
 from plmix_dist.kernels.loading import Kernel, MachineCode, _read, _write, cache_folder

@@ -12,15 +12,7 @@ from numpy.testing import assert_allclose
 from plmix_dist.kernels import pairwise_wins
 from plmix_dist.kernels.pairs import place_surprises
 from plmix_dist.rankings import Ranking
-from tests.helpers.fit_oracle import (
-    Parameters,
-    block_of,
-    choices,
-    mixed_rows,
-    mixtures,
-    slate,
-    top,
-)
+from tests.helpers.fit_oracle import Parameters, block_of, choices, mixed_rows, mixtures, slate, top
 from tests.helpers.marks import examples
 
 # Both narrow and wide item numbers, and numbers of items on either side of whole vectors of four.

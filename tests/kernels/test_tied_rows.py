@@ -134,10 +134,7 @@ def test_em_statistics__gradient_by_differences_with_groups() -> None:
 @pytest.mark.parametrize("n_tied", [1, 2, 5, 8])
 def test_tie_by_integral__equals_the_recursion(n_tied: int, spread: float) -> None:
     draw = np.random.default_rng(n_tied)
-    worths, rest = (
-        np.exp(spread * draw.standard_normal((n_tied, 40))),
-        np.exp(spread * draw.standard_normal(40)),
-    )
+    worths, rest = (np.exp(spread * draw.standard_normal((n_tied, 40))), np.exp(spread * draw.standard_normal(40)))
     by_subsets, by_integral = tie_by_subsets(worths, rest), tie_by_integral(worths, rest)
     assert_allclose(by_integral.logs, by_subsets.logs, rtol=1e-12, atol=1e-12)
     assert_allclose(by_integral.expected, by_subsets.expected, rtol=1e-11)
@@ -215,10 +212,7 @@ def test_posteriors__expand_is_the_mean_over_extensions() -> None:
     rng, n_items = random.Random(2), 6
     rows = [tied_row(rng, n_items, largest=3) for _ in range(20)]
     model = PlackettLuceMixture(2, random_state=0).fit(block_of(rows, n_items))
-    probabilities, logs = (
-        model.predict_proba(block_of(rows, n_items)),
-        model.score_samples(block_of(rows, n_items)),
-    )
+    probabilities, logs = (model.predict_proba(block_of(rows, n_items)), model.score_samples(block_of(rows, n_items)))
     assert probabilities.shape == (20, 2)
     for row, found, log in zip(rows, probabilities, logs, strict=True):
         orders = list(extensions(unordered_at_the_end(row, n_items)))

@@ -61,16 +61,7 @@ def numbers_of_every_size() -> list[float]:
     rng = np.random.default_rng(0)
     exponents = np.concatenate([rng.uniform(-1074, 1024, 1000), rng.uniform(-2, 2, 500)])
     near_one = 1.0 + rng.choice([-1, 1], 500) * 10.0 ** rng.uniform(-16, -1, 500)
-    edges = [
-        SMALLEST,
-        3 * SMALLEST,
-        SMALLEST_NORMAL,
-        np.nextafter(SMALLEST_NORMAL, 0),
-        LARGEST,
-        1.0,
-        0.5,
-        2.0,
-    ]
+    edges = [SMALLEST, 3 * SMALLEST, SMALLEST_NORMAL, np.nextafter(SMALLEST_NORMAL, 0), LARGEST, 1.0, 0.5, 2.0]
     root = math.sqrt(2.0)
     edges += [root, np.nextafter(root, 0), np.nextafter(root, 2), np.nextafter(1.0, 0), np.nextafter(1.0, 2)]
     return [float(number) for number in (*np.exp2(exponents), *near_one, *edges) if number > 0]

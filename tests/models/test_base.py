@@ -105,30 +105,15 @@ WARNED: list[tuple[str, Any]] = [
     (
         "select",
         lambda: pl.MixtureSelection(
-            [1, 2],
-            criterion="held-out",
-            n_folds=2,
-            estimator=pl.PlackettLuceMixture(max_iter=2),
-            random_state=0,
+            [1, 2], criterion="held-out", n_folds=2, estimator=pl.PlackettLuceMixture(max_iter=2), random_state=0
         ).fit(SMALL),
     ),
-    (
-        "bayes",
-        lambda: pl.BayesianPlackettLuceMixture(2, n_warmup=1, n_draws=2, random_state=0).fit(SMALL),
-    ),
-    (
-        "standard_errors",
-        lambda: pl.PlackettLuceMixture.from_arrays([[3.0, 1.0, 0.0, -4.0]]).standard_errors(SMALL),
-    ),
+    ("bayes", lambda: pl.BayesianPlackettLuceMixture(2, n_warmup=1, n_draws=2, random_state=0).fit(SMALL)),
+    ("standard_errors", lambda: pl.PlackettLuceMixture.from_arrays([[3.0, 1.0, 0.0, -4.0]]).standard_errors(SMALL)),
     (
         "bootstrap",
         lambda: pl.bootstrap(
-            pl.PlackettLuceMixture(2, random_state=0).fit(SMALL),
-            SMALL,
-            8,
-            max_iter=2,
-            tol=1e-9,
-            random_state=0,
+            pl.PlackettLuceMixture(2, random_state=0).fit(SMALL), SMALL, 8, max_iter=2, tol=1e-9, random_state=0
         ),
     ),
 ]

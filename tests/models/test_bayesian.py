@@ -319,10 +319,7 @@ def test_fit__warns_of_chains_that_disagree() -> None:
         ({"share_concentration": 0}, "share_concentration must be a finite number from 0.001 on"),
         ({"init": "priors"}, "did you mean 'prior'?"),
         ({"init": 3}, "init must be fit, prior, a fitted model"),
-        (
-            {"init": np.zeros((2, 4))},
-            r"init has shape \(2, 4\), but 2 components of 3 items are to be fitted",
-        ),
+        ({"init": np.zeros((2, 4))}, r"init has shape \(2, 4\), but 2 components of 3 items are to be fitted"),
         ({"n_draws": 10**9}, r"GB, more than 2.1 GB; choose a smaller n_draws"),
         ({"progress": 3}, "progress must be True, a function or None, but is 3"),
     ],
@@ -651,10 +648,7 @@ def test_fit__refuses_counts_that_cannot_be_drawn() -> None:
     model = pl.BayesianPlackettLuceMixture(1, init="prior", **SHORT)
     with pytest.raises(SettingsError, match=r"counts of at most 2\*\*53, but the largest is 1e\+19"):
         model.fit([[0, 1, 2], [2, 1, 0]], sample_weight=[1e19, 2])
-    rows = [
-        Ranking(((0, 1), (2,), (3,)), (), "absent", 1e9),
-        Ranking(((3,), (1,), (0,), (2,)), (), "absent", 1e9),
-    ]
+    rows = [Ranking(((0, 1), (2,), (3,)), (), "absent", 1e9), Ranking(((3,), (1,), (0,), (2,)), (), "absent", 1e9)]
     with pytest.raises(SettingsError, match="4e\\+09 items of such copies"):
         model.fit(RankingBlock.from_rows(rows, n_items=4))
 

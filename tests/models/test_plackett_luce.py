@@ -296,10 +296,7 @@ def test_sample_weight__zero_for_whole_leaves(store: RankingStore, mixed: list[R
     [
         ([1.0, 2.0], r"expected 3 sample weights, one per ranking, but got shape \(2,\)"),
         ([1.0, -2.0, 1.0], r"sample_weight\[1\] is -2.0, but must be finite, not negative, and at most 1e"),
-        (
-            [1.0, 1.0, math.nan],
-            r"sample_weight\[2\] is nan, but must be finite, not negative, and at most 1e",
-        ),
+        ([1.0, 1.0, math.nan], r"sample_weight\[2\] is nan, but must be finite, not negative, and at most 1e"),
         ([0.0, 0.0, 0.0], "all weights are zero"),
     ],
 )
@@ -322,10 +319,7 @@ def test_predict__by_definition(model: PlackettLuceMixture, mixed: list[Ranking]
 
 
 def test_predict__store_in_lazy_out(
-    model: PlackettLuceMixture,
-    store: RankingStore,
-    mixed: list[Ranking],
-    monkeypatch: pytest.MonkeyPatch,
+    model: PlackettLuceMixture, store: RankingStore, mixed: list[Ranking], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Few leaves a chunk, so that results are put together from many.
     monkeypatch.setattr(by_row, "_LEAVES_PER_RUN", 4)

@@ -28,10 +28,7 @@ def model_of_drinks() -> pl.PlackettLuceMixture:
 # --- arrays ----------------------------------------------------------------------------------------------
 
 
-@given(
-    arrays.arrays(np.float64, (2, 3), elements=st.floats(-50, 50)),
-    st.floats(0.01, 0.99),
-)
+@given(arrays.arrays(np.float64, (2, 3), elements=st.floats(-50, 50)), st.floats(0.01, 0.99))
 def test_arrays__a_model_of_given_parameters_has_the_probabilities_of_the_formula(log_worths, share):
     model = pl.PlackettLuceMixture.from_arrays(log_worths, [share, 1 - share])
     expected = 0.0

@@ -53,11 +53,7 @@ def fold_weights(data: Any, n_folds: int, seed: int) -> NDArray[np.float64]:
 
 
 def held_out_by_hand(
-    block: RankingBlock,
-    found: MixtureSelection,
-    n_components: int,
-    weights: NDArray[np.float64],
-    **settings: Any,
+    block: RankingBlock, found: MixtureSelection, n_components: int, weights: NDArray[np.float64], **settings: Any
 ) -> float:
     """Fit the rows outside each fold as a data set of their own, and score the rows inside; a fit knows no folds."""
     total, weight = 0.0, 0.0
@@ -274,11 +270,7 @@ def test_unseen_item__without_a_prior_is_an_error_that_names_it() -> None:
 
 def test_finds_the_number_of_components() -> None:
     worths = np.array(
-        [
-            [3.0, 2.0, 0.5, -0.5, -2.0, -3.0],
-            [-3.0, 0.5, 3.0, -2.0, 2.0, -0.5],
-            [-0.5, -3.0, -2.0, 3.0, 0.5, 2.0],
-        ]
+        [[3.0, 2.0, 0.5, -0.5, -2.0, -3.0], [-3.0, 0.5, 3.0, -2.0, 2.0, -0.5], [-0.5, -3.0, -2.0, 3.0, 0.5, 2.0]]
     )
     block, _ = draw_rankings(worths, np.array([0.5, 0.3, 0.2]), 800, np.random.default_rng(0))
     found = selected(block, range(1, 5), also=["held-out"], settings={"tol": 1e-6})
@@ -326,13 +318,7 @@ def test_words__say_what_speaks_against_the_choice() -> None:
     choice = choose(rows, CRITERIA["bic"])
     assert choice is not None
     words = in_words(rows, CRITERIA["bic"], choice)
-    for said in (
-        "1 below 2 components",
-        "3 are left",
-        "may not be identifiable",
-        "One of 9 starts",
-        "not converge",
-    ):
+    for said in ("1 below 2 components", "3 are left", "may not be identifiable", "One of 9 starts", "not converge"):
         assert said in words
 
 
@@ -368,16 +354,7 @@ def test_split_component__keeps_the_mixture_but_for_one_component() -> None:
 
 
 def columns(found: MixtureSelection) -> list[Any]:
-    keys = (
-        "log_likelihood",
-        "bic",
-        "icl",
-        "held_out",
-        "held_out_error",
-        "validation_bic",
-        "test_score",
-        "n_iter",
-    )
+    keys = ("log_likelihood", "bic", "icl", "held_out", "held_out_error", "validation_bic", "test_score", "n_iter")
     return [[row[key] for key in keys] for row in found.table_]
 
 
@@ -528,11 +505,7 @@ def test_choose__a_fit_that_lost_components_is_that_of_fewer() -> None:
     rows: list[dict[str, Any]] = [
         {"n_components": 1, "n_left": 1, "bic": 970.0},
         {"n_components": 2, "n_left": 2, "bic": 784.69143775},
-        {
-            "n_components": 3,
-            "n_left": 2,
-            "bic": 784.69143772,
-        },  # the same maximum, reached a little more nearly
+        {"n_components": 3, "n_left": 2, "bic": 784.69143772},  # the same maximum, reached a little more nearly
     ]
     choice = choose(rows, CRITERIA["bic"])
     assert choice is not None

@@ -21,33 +21,16 @@ from distributed import Client, LocalCluster
 from numpy.testing import assert_allclose
 
 from plmix_dist.datasets.given import as_rankings
-from plmix_dist.errors import (
-    ClusterError,
-    FitError,
-    NonFiniteError,
-    SettingsError,
-)
+from plmix_dist.errors import ClusterError, FitError, NonFiniteError, SettingsError
 from plmix_dist.kernels import EmStatistics, Prepared, em_statistics, prepare
-from plmix_dist.passes import (
-    Aggregation,
-    DistributedPasses,
-    Finish,
-    Passes,
-    Request,
-    ThreadedPasses,
-    make_passes,
-)
+from plmix_dist.passes import Aggregation, DistributedPasses, Finish, Passes, Request, ThreadedPasses, make_passes
 from plmix_dist.passes import dask as distributed_passes
 from plmix_dist.passes.dask import _cut_into_parts, _Graph
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.store import open_store
-from tests.helpers.fit_oracle import (
-    block_of,
-    exact_statistics,
-    random_rows,
-)
+from tests.helpers.fit_oracle import block_of, exact_statistics, random_rows
 from tests.helpers.oracle import write_store
 
 

@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 
-from plmix_dist.errors import (
-    SettingsError,
-)
+from plmix_dist.errors import SettingsError
 from plmix_dist.passes import memory as memory_needed
 from plmix_dist.passes.dask import _cut_into_parts
 from plmix_dist.passes.memory import fits_every_worker, stays_in_memory
 from plmix_dist.rankings import RankingBlock
-from tests.helpers.fit_oracle import (
-    block_of,
-    random_rows,
-)
+from tests.helpers.fit_oracle import block_of, random_rows
 
 N_ITEMS, N_ROWS, LEAF_ROWS, N_COMPONENTS = 6, 150, 4, 3
 
@@ -43,8 +38,7 @@ class CountingLeaves:
 
 
 @pytest.mark.parametrize(
-    ("limits", "stays"),
-    [((1e9, 1e9), True), ((1e9, 1.2e8), False), ((1.2e8, 1e9), False), ((1.4e8, 1.4e8), True)],
+    ("limits", "stays"), [((1e9, 1e9), True), ((1e9, 1.2e8), False), ((1.2e8, 1e9), False), ((1.4e8, 1.4e8), True)]
 )
 def test_residency__holds_for_every_worker(limits: tuple[float, float], stays: bool) -> None:
     # 100 MB, half of them for each worker, which may take 40 % of its memory.

@@ -37,9 +37,7 @@ class Model(MixtureEstimator):
 def mixture_of(n_items: int, n_components: int, seed: int, spread: float = 1.0) -> MixtureParams:
     rng = np.random.default_rng(seed)
     return MixtureParams.of(
-        spread * rng.normal(size=(n_components, n_items)),
-        rng.dirichlet([2.0] * n_components),
-        NAMES[:n_items],
+        spread * rng.normal(size=(n_components, n_items)), rng.dirichlet([2.0] * n_components), NAMES[:n_items]
     )
 
 
@@ -190,11 +188,7 @@ def test_top_k__many_items_sum_to_k_and_equal_draws():
 
 @examples(60)
 @given(
-    data=st.data(),
-    n_items=st.integers(2, 5),
-    seed=st.integers(0, 99),
-    ties=st.sampled_from(TIES),
-    k=st.integers(1, 5),
+    data=st.data(), n_items=st.integers(2, 5), seed=st.integers(0, 99), ties=st.sampled_from(TIES), k=st.integers(1, 5)
 )
 def test_predictions_given_a_row_equal_sums_over_its_orders(data, n_items, seed, ties, k):
     row = data.draw(any_ranking(n_items))._replace(weight=1.0)

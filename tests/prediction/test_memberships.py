@@ -317,11 +317,7 @@ def test_predict__behind_a_url(
 
 @pytest.mark.promise(10)
 def test_predict__on_workers_the_same_bytes(
-    tmp_path: Path,
-    mixture: MixtureParams,
-    store: RankingStore,
-    undisturbed: dict[str, bytes],
-    client: Client,
+    tmp_path: Path, mixture: MixtureParams, store: RankingStore, undisturbed: dict[str, bytes], client: Client
 ) -> None:
     write_predictions(mixture, store, tmp_path / "out", executor=_DistributedExecutor(client))
     assert contents(tmp_path / "out") == undisturbed
@@ -375,10 +371,7 @@ def test_predict__files_of_someone_else(tmp_path: Path, mixture: MixtureParams, 
 
 @pytest.mark.promise(17)
 def test_predict__two_at_once(tmp_path: Path, mixture: MixtureParams, store: RankingStore) -> None:
-    with (
-        write_lock(Location.of(tmp_path / "out")),
-        pytest.raises(StoreLockedError, match="another process is writing"),
-    ):
+    with write_lock(Location.of(tmp_path / "out")), pytest.raises(StoreLockedError, match="another process is writing"):
         write_predictions(mixture, store, tmp_path / "out")
 
 
@@ -439,11 +432,7 @@ def test_predict__disk_full(
 
 @pytest.mark.parametrize("where", ["out", "out/below"])
 def test_predict__a_file_where_a_folder_should_be(
-    tmp_path: Path,
-    mixture: MixtureParams,
-    store: RankingStore,
-    monkeypatch: pytest.MonkeyPatch,
-    where: str,
+    tmp_path: Path, mixture: MixtureParams, store: RankingStore, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     (tmp_path / "out").write_text("my notes")
     monkeypatch.setattr("plmix_dist.prediction.memberships.run_all", lambda *_: pytest.fail("it computed first"))

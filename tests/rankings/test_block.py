@@ -306,10 +306,7 @@ def test_row_problems__items_by_name() -> None:
     # Item 8 has no name.
     rows = [full(1, 1), full(2), full(8, 8)]
     messages = [problem.message for problem in row_problems(unchecked(rows), names)]
-    assert messages[:2] == [
-        "item coffee is listed twice",
-        "item mate alone was on offer, so nothing was chosen",
-    ]
+    assert messages[:2] == ["item coffee is listed twice", "item mate alone was on offer, so nothing was chosen"]
     assert "item 8 is out of range" in messages[2]
 
 

@@ -286,8 +286,7 @@ def test_pickle__leaves_out_what_can_be_computed(block: RankingBlock) -> None:
 
 
 @given(
-    st.lists(st.lists(st.integers(0, 90), min_size=1, max_size=6), min_size=1, max_size=9),
-    st.sampled_from([3, 60, 90]),
+    st.lists(st.lists(st.integers(0, 90), min_size=1, max_size=6), min_size=1, max_size=9), st.sampled_from([3, 60, 90])
 )
 def test_duplicates__found_as_python_finds_them(rows: list[list[int]], largest: int) -> None:
     # Up to 64 items by bits, up to 32 cells per entry by a table, beyond by sorting.

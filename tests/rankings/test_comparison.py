@@ -113,23 +113,10 @@ def test_graph__of_sparse_rows_of_many_items(seed: int) -> None:
         ([Ranking(((0,),), (), "below", 1.0), Ranking(((1,),), (), "below", 1.0)], 2, [2], [], []),
         ([Ranking(((0,),), (1,), "absent", 1.0), Ranking(((1,),), (0,), "absent", 1.0)], 2, [], [], [2]),
     ],
-    ids=[
-        "never wins",
-        "never loses",
-        "never on offer",
-        "all tied",
-        "tied first",
-        "tied last",
-        "best of all",
-        "slates",
-    ],
+    ids=["never wins", "never loses", "never on offer", "all tied", "tied first", "tied last", "best of all", "slates"],
 )
 def test_graph__known_cases(
-    rows: list[Ranking],
-    n_groups: int,
-    never_above: list[int],
-    never_below: list[int],
-    never_offered: list[int],
+    rows: list[Ranking], n_groups: int, never_above: list[int], never_below: list[int], never_offered: list[int]
 ) -> None:
     graph = comparison_graph(comparisons(RankingBlock.from_rows(rows, n_items=3)))
     assert graph.n_groups == n_groups

@@ -25,14 +25,7 @@ from plmix_dist.kernels import em_statistics, information, memberships_at, prepa
 from plmix_dist.metrics import match_components, matched_distance
 from plmix_dist.rankings import Ranking, RankingBlock
 from plmix_dist.rankings.groups import cut_leaves, default_leaf_rows, merge_equal_rows
-from tests.helpers.fit_oracle import (
-    EXACT,
-    block_of,
-    exact_exp,
-    exact_probability,
-    exact_statistics,
-    random_rows,
-)
+from tests.helpers.fit_oracle import EXACT, block_of, exact_exp, exact_probability, exact_statistics, random_rows
 from tests.helpers.oracle import PlainRankings, full, plain, plain_rankings, write_store
 
 if TYPE_CHECKING:
@@ -109,9 +102,7 @@ def test_em_statistics__groups_at_frozen_posteriors() -> None:
     frozen = given._replace(log_worths=given.log_worths[::-1].copy())
     logs, posteriors = exact_persons(frozen)
     got = em_statistics(
-        given.block,
-        prepare(given.log_worths, given.log_shares),
-        prepare(frozen.log_worths, frozen.log_shares),
+        given.block, prepare(given.log_worths, given.log_shares), prepare(frozen.log_worths, frozen.log_shares)
     )
     exact = exact_statistics(given.rows, given.n_items, given.log_worths, given.log_shares, by_row(given, posteriors))
     assert_allclose(got.log_likelihood, math.fsum(logs), rtol=1e-12)

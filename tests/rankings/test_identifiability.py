@@ -53,18 +53,7 @@ def orders(length: int, n_items: int) -> _Identifiability:
 @pytest.mark.parametrize(
     ("n_items", "certain", "generic"),
     # K <= floor((n - 2) / 2)! from n = 6 on, and two components from n = 4 on
-    [
-        (2, 1, 1),
-        (3, 1, 1),
-        (4, 2, 2),
-        (5, 2, 2),
-        (6, 2, 2),
-        (7, 2, 2),
-        (8, 2, 6),
-        (9, 2, 6),
-        (10, 2, 24),
-        (12, 2, 120),
-    ],
+    [(2, 1, 1), (3, 1, 1), (4, 2, 2), (5, 2, 2), (6, 2, 2), (7, 2, 2), (8, 2, 6), (9, 2, 6), (10, 2, 24), (12, 2, 120)],
 )
 def test_full_rankings(n_items: int, certain: int, generic: int) -> None:
     found = full(n_items)
@@ -162,8 +151,7 @@ def jacobian_rank(n_items: int, n_components: int, length: int, seed: int) -> tu
 
 @pytest.mark.parametrize("n_components", [2, 3, 4])
 @pytest.mark.parametrize(
-    ("n_items", "length"),
-    [(n, length) for n in (3, 4, 5, 6) for length in range(1, n) if (n, length) != (6, 4)],
+    ("n_items", "length"), [(n, length) for n in (3, 4, 5, 6) for length in range(1, n) if (n, length) != (6, 4)]
 )
 def test_jacobian__full_rank_wherever_a_guarantee_is_claimed(n_items: int, length: int, n_components: int) -> None:
     rank, n_parameters = jacobian_rank(n_items, n_components, length, seed=n_items * 10 + length)

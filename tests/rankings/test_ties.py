@@ -16,14 +16,8 @@ from tests.helpers.oracle import Ranking, rankings
 TIES = {
     "last of all": (Ranking(((0,), (1, 2)), (), "absent", 2.0), Ranking(((0,),), (1, 2), "absent", 2.0)),
     "last of a subset": (Ranking(((3,), (1, 4)), (), "absent", 1.0), Ranking(((3,),), (1, 4), "absent", 1.0)),
-    "everything": (
-        Ranking(((0, 1, 2, 3, 4),), (), "absent", 1.0),
-        Ranking((), (0, 1, 2, 3, 4), "absent", 1.0),
-    ),
-    "two ties": (
-        Ranking(((0, 1), (2, 3)), (), "absent", 1.0),
-        Ranking(((0, 1),), (2, 3), "absent", 1.0),
-    ),
+    "everything": (Ranking(((0, 1, 2, 3, 4),), (), "absent", 1.0), Ranking((), (0, 1, 2, 3, 4), "absent", 1.0)),
+    "two ties": (Ranking(((0, 1), (2, 3)), (), "absent", 1.0), Ranking(((0, 1),), (2, 3), "absent", 1.0)),
     "first": (Ranking(((0, 1), (2,)), (), "absent", 1.0), None),
     "others below": (Ranking(((0,), (1, 2)), (), "below", 1.0), None),
     "others offered": (Ranking(((0,), (1, 2)), (3,), "absent", 1.0), None),

@@ -38,18 +38,12 @@ def test_convergence__a_flat_end_is_told() -> None:
     ("search", "words"),
     [
         (None, "without a search"),
-        (
-            {"n_starts": 8, "n_best": 8, "n_ends": 1},
-            "All 8 starts, from different places, ended at this same",
-        ),
+        ({"n_starts": 8, "n_best": 8, "n_ends": 1}, "All 8 starts, from different places, ended at this same"),
         (
             {"n_starts": 7, "n_best": 7, "n_ends": 1, "n_varied": 2},
             "7 of 7 starts ended at the best solution found, but",
         ),
-        (
-            {"n_starts": 8, "n_best": 1, "n_ends": 5},
-            "1 of 8 starts ended at the best solution found (5 different",
-        ),
+        ({"n_starts": 8, "n_best": 1, "n_ends": 5}, "1 of 8 starts ended at the best solution found (5 different"),
         ({"n_starts": 8, "n_best": 1, "n_ends": 5}, "Found only once, it may not be the best one"),
         ({"n_starts": 8, "n_best": 2, "n_ends": 5}, "which is not often; another seed is worth a try."),
         ({"n_starts": 8, "n_best": 3, "n_ends": 5}, "often enough to trust it."),
@@ -69,11 +63,7 @@ def test_search(search: Any, words: str) -> None:
     [
         ({}, 3, "does not say what it was fitted to"),
         ({"identifiability": KNOWN, "by_person": True}, 3, "for almost all worths; the most is 6."),
-        (
-            {"identifiability": KNOWN},
-            2,
-            "Enough rankings order all 10 items. That suffices to tell 2 groups",
-        ),
+        ({"identifiability": KNOWN}, 2, "Enough rankings order all 10 items. That suffices to tell 2 groups"),
         ({"identifiability": KNOWN}, 2, "whatever the worths are"),
         ({"identifiability": KNOWN}, 3, "for almost all worths; the most is 6."),
         ({"identifiability": KNOWN | {"generic": 5000}}, 3, "the most is over 1,000."),
@@ -87,16 +77,10 @@ def test_support(data: Any, n_components: int, words: str) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (
-            {},
-            "100 different rankings with a total weight of 250, of 9 items. A ranking lists 4 items on average.",
-        ),
+        ({}, "100 different rankings with a total weight of 250, of 9 items. A ranking lists 4 items on average."),
         ({"weight": 100.0}, "100 rankings, of 9 items."),
         ({"by_person": True, "weight": 40.0}, "100 rankings by 40 persons, of 9 items."),
-        (
-            {"n_top_k": 25, "mean_listed": 4.25},
-            "lists 4.2 items on average; 25\xa0% give the first places only.",
-        ),
+        ({"n_top_k": 25, "mean_listed": 4.25}, "lists 4.2 items on average; 25\xa0% give the first places only."),
         ({"n_tied_items": 3}, "on average; some have ties."),
     ],
 )
@@ -105,10 +89,7 @@ def test_data(more: dict[str, Any], words: str) -> None:
 
 
 def test_stages__of_the_same_name_are_added_up() -> None:
-    records = [
-        {"stage": "k-means", "seconds": 1.0, "passes": 0},
-        {"stage": "k-means", "seconds": 2.0, "passes": 1},
-    ]
+    records = [{"stage": "k-means", "seconds": 1.0, "passes": 0}, {"stage": "k-means", "seconds": 2.0, "passes": 1}]
     assert [tuple(one) for one in stages_of(records)] == [("start: k-means", 3.0, 1.0)]
 
 

@@ -19,12 +19,7 @@ from plmix_dist.cli import main
 from plmix_dist.display.marks import COMPONENTS, _contrast, heat_colour, label, percent, plain_label, text_on
 from plmix_dist.errors import SettingsError, StoreExistsError, WeightWarning
 from plmix_dist.report.cautions import _of_errors, cautions_of
-from plmix_dist.report.components import (
-    _most_probable_beginnings,
-    component_views,
-    membership_sums,
-    scale_of,
-)
+from plmix_dist.report.components import _most_probable_beginnings, component_views, membership_sums, scale_of
 from plmix_dist.report.history import selection_table
 
 DRINKS = ["tea", "mate", "milk", "water", "coffee"]

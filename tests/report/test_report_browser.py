@@ -79,14 +79,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     pl.simulate(folder / "s", n_rankings=400, n_items=7, n_components=3, random_state=1)
     small = pl.PlackettLuceMixture(3, random_state=0).fit(folder / "s")
     table = [{"n_components": 2, "bic": 3.0}, {"n_components": 3, "bic": 2.0}]
-    names = [
-        "<script>fail()</script>",
-        '"><img src=x onerror=fail()>',
-        "x" * 400,
-        "שלום עולם",
-        "\u202etea",
-        "mate",
-    ]
+    names = ["<script>fail()</script>", '"><img src=x onerror=fail()>', "x" * 400, "שלום עולם", "\u202etea", "mate"]
     rng = np.random.default_rng(0)
     rows = [[names[item] for item in rng.permutation(6)] for _ in range(60)]
     nasty = pl.PlackettLuceMixture(5, alpha=0.1, random_state=0).fit(rows)

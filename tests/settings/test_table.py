@@ -31,12 +31,7 @@ ESTIMATORS: dict[str, Any] = {
     "select": pl.MixtureSelection,
     "bayes": pl.BayesianPlackettLuceMixture,
 }
-STARTS: dict[str, Any] = {
-    "spectral": pl.Spectral,
-    "kernel": pl.KernelStart,
-    "moments": pl.Moments,
-    "random": pl.Random,
-}
+STARTS: dict[str, Any] = {"spectral": pl.Spectral, "kernel": pl.KernelStart, "moments": pl.Moments, "random": pl.Random}
 ROWS = [[0, 1, 2, 3]] * 6 + [[3, 2, 1, 0]] * 3
 OF_TEXT = [(task, setting) for task in TASKS for setting in settings_of(task).values() if setting.text is not None]
 EVERY = pytest.mark.parametrize(

@@ -15,26 +15,8 @@ from scipy.optimize import minimize
 
 from plmix_dist.kernels import em_statistics, prepare
 from plmix_dist.rankings import Ranking
-from plmix_dist.solvers import (
-    LSR,
-    M_STEPS,
-    MM,
-    ComponentStatistics,
-    MStep,
-    Worths,
-    gradient,
-    log_prior,
-    mm_step,
-)
-from tests.helpers.fit_oracle import (
-    block_of,
-    log_likelihood,
-    objective,
-    random_rows,
-    slate,
-    top,
-    with_ghost_rows,
-)
+from plmix_dist.solvers import LSR, M_STEPS, MM, ComponentStatistics, MStep, Worths, gradient, log_prior, mm_step
+from tests.helpers.fit_oracle import block_of, log_likelihood, objective, random_rows, slate, top, with_ghost_rows
 from tests.helpers.marks import examples
 
 BOTH = pytest.mark.parametrize("solver", [LSR, MM], ids=lambda solver: solver.name)

@@ -16,20 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
 from plmix_dist.kernels import em_statistics, prepare
-from plmix_dist.solvers import (
-    LSR,
-    ComponentStatistics,
-    MStep,
-    Worths,
-    gradient,
-    lsr,
-    mm_step,
-    stationary_distribution,
-)
-from tests.helpers.fit_oracle import (
-    block_of,
-    slate,
-)
+from plmix_dist.solvers import LSR, ComponentStatistics, MStep, Worths, gradient, lsr, mm_step, stationary_distribution
+from tests.helpers.fit_oracle import block_of, slate
 from tests.helpers.marks import examples
 
 
@@ -147,19 +135,12 @@ def test_stationary__shares_that_are_not_positive_are_not_believed(
 
 @pytest.mark.parametrize(
     ("n", "way"),
-    [
-        (300, "_by_elimination"),
-        (301, "_by_factorisation"),
-        (2000, "_by_factorisation"),
-        (2001, "_by_iteration"),
-    ],
+    [(300, "_by_elimination"), (301, "_by_factorisation"), (2000, "_by_factorisation"), (2001, "_by_iteration")],
 )
 def test_stationary__which_way(monkeypatch: pytest.MonkeyPatch, n: int, way: str) -> None:
     for name in ("_by_elimination", "_by_factorisation", "_by_iteration"):
         monkeypatch.setattr(
-            lsr,
-            name,
-            lambda rates, name=name: np.arange(1.0, n + 1) * (1.0 if name == way else np.nan),
+            lsr, name, lambda rates, name=name: np.arange(1.0, n + 1) * (1.0 if name == way else np.nan)
         )
     rates = np.broadcast_to(np.ones(1), (n, n))
     assert stationary_distribution(rates)[-1] == pytest.approx(2 * n / (n + 1))

@@ -119,12 +119,7 @@ def test_fit__takes_exactly_max_iter_iterations_and_does_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = PlackettLuceMixture(2, m_step="stochastic-lsr", max_iter=30, init=TRUTH / 2, random_state=1).fit(block)
-    assert (model.n_iter_, model.converged_, model.objective_, model.gradient_norm_) == (
-        30,
-        False,
-        None,
-        None,
-    )
+    assert (model.n_iter_, model.converged_, model.objective_, model.gradient_norm_) == (30, False, None, None)
     assert {record["step"] for record in model.history_} == {"start", "plain"}
     assert_allclose(model.log_worths_, TRUTH, atol=0.4)
 

@@ -293,10 +293,7 @@ def test_fit__no_estimate_without_a_prior(m_step: Any) -> None:
 @pytest.mark.parametrize("name", ["cml", "gmm", "stochastic-lsr"])
 def test_fit__every_kind_of_row(name: Any) -> None:
     rows = random_rows(8, N_ITEMS, 300)
-    for block in (
-        block_of(rows, N_ITEMS),
-        block_of(rows, N_ITEMS).replace(groups=np.arange(300) // 2),
-    ):
+    for block in (block_of(rows, N_ITEMS), block_of(rows, N_ITEMS).replace(groups=np.arange(300) // 2)):
         model = PlackettLuceMixture(2, m_step=name, init="random", max_iter=60, random_state=0, tol=1e-2)
         assert np.isfinite(model.fit(block).log_worths_).all()
         assert model.m_step_ == name

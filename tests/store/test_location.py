@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from plmix_dist.errors import (
-    SettingsError,
-    StoreAccessError,
-)
+from plmix_dist.errors import SettingsError, StoreAccessError
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.store import (
-    Location,
-)
-from tests.helpers.oracle import (
-    write_store,
-)
+from plmix_dist.store import Location
+from tests.helpers.oracle import write_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,22 +42,7 @@ def test_listing__a_folder_that_may_not_be_read_is_not_empty(tmp_path: Path, mon
 
 @pytest.mark.promise(33)
 @pytest.mark.parametrize(
-    "key",
-    [
-        "..",
-        "../x",
-        "a/../../x",
-        "/etc/passwd",
-        "a//b",
-        "a/",
-        "",
-        "a\\b",
-        "a b",
-        "a\n",
-        "~",
-        "a/..",
-        "%2e%2e/x",
-    ],
+    "key", ["..", "../x", "a/../../x", "/etc/passwd", "a//b", "a/", "", "a\\b", "a b", "a\n", "~", "a/..", "%2e%2e/x"]
 )
 def test_location__keys_never_leave_the_root(tmp_path: Path, key: str) -> None:
     (tmp_path / "x").write_text("outside")

@@ -16,13 +16,7 @@ from plmix_dist import open_store
 from plmix_dist.errors import StoreError, StoreLockedError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.store import Location, WriteSession, lock, write_partition
-from tests.helpers.oracle import (
-    PlainRankings,
-    all_damage,
-    full,
-    plan_for,
-    write_store,
-)
+from tests.helpers.oracle import PlainRankings, all_damage, full, plan_for, write_store
 
 N_PARTITIONS = 5
 

@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 import zarr
 
-from plmix_dist.errors import (
-    StoreExistsError,
-)
-from plmix_dist.store import (
-    Location,
-    MembershipPlan,
-    MembershipSession,
-    write_memberships,
-)
+from plmix_dist.errors import StoreExistsError
+from plmix_dist.store import Location, MembershipPlan, MembershipSession, write_memberships
 
 if TYPE_CHECKING:
     from pathlib import Path

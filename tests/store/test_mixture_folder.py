@@ -99,11 +99,7 @@ def same(one: PlackettLuceMixture, other: PlackettLuceMixture) -> bool:
 
 @pytest.mark.parametrize("kind", ["local", "memory", "s3"])
 def test_save__over_another_model(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    fitted: PlackettLuceMixture,
-    another: PlackettLuceMixture,
-    kind: str,
+    request: pytest.FixtureRequest, tmp_path: Path, fitted: PlackettLuceMixture, another: PlackettLuceMixture, kind: str
 ) -> None:
     place = Location.of(tmp_path / "model") if kind == "local" else request.getfixturevalue(f"{kind}_place")
     for model in (fitted, another, fitted, another):
@@ -475,10 +471,7 @@ def test_save__two_at_once(folder: Path, another: PlackettLuceMixture, fitted: P
 
 @pytest.mark.promise(17)
 def test_save__a_writer_that_lost_its_lease_publishes_nothing(
-    memory_place: Location,
-    another: PlackettLuceMixture,
-    fitted: PlackettLuceMixture,
-    monkeypatch: pytest.MonkeyPatch,
+    memory_place: Location, another: PlackettLuceMixture, fitted: PlackettLuceMixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitted.save(memory_place)
     write = Location.write_bytes
@@ -543,13 +536,6 @@ def test_score__shares_of_no_mixture_are_an_error(
     resealed(folder, "shares", npy_bytes(np.array([-1.0, 2.0])))
     for verb in (["score"], ["predict"]):
         with pytest.raises(SystemExit) as stopped, contextlib.suppress(StoreError):
-            main(
-                [
-                    *verb,
-                    str(folder),
-                    str(tmp_path / "store"),
-                    *([str(tmp_path / "out")] * (verb == ["predict"])),
-                ]
-            )
+            main([*verb, str(folder), str(tmp_path / "store"), *([str(tmp_path / "out")] * (verb == ["predict"]))])
         assert stopped.value.code == 1
         assert "shares must be 2 non-negative numbers that sum to 1" in capsys.readouterr().err

@@ -142,10 +142,7 @@ def test_two_writers__one_that_leaves_takes_only_its_own_lock(
                 second.enter_context(WriteSession.begin(location, plan_for(3, 1, name="second"), append=True))
             except StoreLockedError:
                 return
-        with (
-            pytest.raises(StoreLockedError),
-            WriteSession.begin(location, plan_for(3, 1, name="second"), append=True),
-        ):
+        with pytest.raises(StoreLockedError), WriteSession.begin(location, plan_for(3, 1, name="second"), append=True):
             pytest.fail("two writers hold the lock at once")
 
 

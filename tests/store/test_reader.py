@@ -15,20 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plmix_dist import open_store
-from plmix_dist.errors import (
-    IngestError,
-    PlmixError,
-    StoreNotFoundError,
-    UnsupportedFormatError,
-)
+from plmix_dist.errors import IngestError, PlmixError, StoreNotFoundError, UnsupportedFormatError
 from plmix_dist.rankings import RankingBlock, concatenate
 from plmix_dist.rankings.sampling import draw_portions
-from plmix_dist.store import (
-    Location,
-    RejectedRows,
-    WriteSession,
-    write_partition,
-)
+from plmix_dist.store import Location, RejectedRows, WriteSession, write_partition
 from plmix_dist.store.arrays import _unpacked_size
 from tests.helpers.oracle import (
     Forger,

@@ -21,15 +21,7 @@ from plmix_dist.errors import DamagedStoreError, StoreError, StoreNotFoundError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.store import Location, RankingStore, WriteSession, verify_partition, verify_top
 from plmix_dist.store.manifest import Manifest
-from tests.helpers.oracle import (
-    Forger,
-    PlainRankings,
-    all_damage,
-    full,
-    plan_for,
-    single_bit_flips,
-    write_store,
-)
+from tests.helpers.oracle import Forger, PlainRankings, all_damage, full, plan_for, single_bit_flips, write_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -318,10 +310,7 @@ def little_memory() -> Iterator[None]:
 
 def refused(root: Path, column: str) -> None:
     """Reading is an error that names the array and takes no memory; and checking finds it."""
-    with (
-        little_memory(),
-        pytest.raises(DamagedStoreError, match=rf"partitions/p000000/.*{re.escape(column)}"),
-    ):
+    with little_memory(), pytest.raises(DamagedStoreError, match=rf"partitions/p000000/.*{re.escape(column)}"):
         contents(open_store(root), 0)
     assert any(column in found.key + found.message for found in verify_partition(open_store(root), 0))
 
@@ -417,10 +406,7 @@ def test_claim__codec_that_is_not_ours(root: Path, forger: Forger, column: str) 
     # A gzip header has its time where our codecs have the size, so a forged time could pass the check.
     bomb = bytearray(gzip.compress(bytes(64 * MEGABYTE), 9))
     bomb[4:8] = struct.pack("<I", size)
-    codecs = [
-        {"name": "bytes", "configuration": {"endian": "little"}},
-        {"name": "gzip", "configuration": {"level": 9}},
-    ]
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "gzip", "configuration": {"level": 9}}]
     forger.change_array(0, column, lambda array: array.update(codecs=codecs))
     forger.replace_file(0, f"{column}/c/0", bytes(bomb))
     refused(root, column)

@@ -10,28 +10,12 @@ import numpy as np
 import pytest
 
 from plmix_dist import ingest, open_store
-from plmix_dist.errors import (
-    StoreAccessError,
-    StoreError,
-    StoreExistsError,
-    UnfinishedStoreError,
-)
+from plmix_dist.errors import StoreAccessError, StoreError, StoreExistsError, UnfinishedStoreError
 from plmix_dist.rankings import RankingBlock, concatenate
-from plmix_dist.store import (
-    Location,
-    RejectedRows,
-    WriteSession,
-    write_partition,
-)
+from plmix_dist.store import Location, RejectedRows, WriteSession, write_partition
 from plmix_dist.store.manifest import PLAN
 from tests.helpers.ingest_helpers import labels_of, write
-from tests.helpers.oracle import (
-    all_damage,
-    index_digests,
-    plan_for,
-    snapshot,
-    write_store,
-)
+from tests.helpers.oracle import all_damage, index_digests, plan_for, snapshot, write_store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -74,11 +74,7 @@ def test_ranks__what_is_not_ranked_is_asked_about(tmp_path: Path) -> None:
     assert "--unranked below" in ingest_error(source, tmp_path / "store")
     store = ingest(source, tmp_path / "store", unranked="absent")
     assert store.item_names == MENU
-    assert named_rows(store) == [
-        row("tea", "milk", weight=3.0),
-        row(("mate", "milk"), weight=2.0),
-        row("milk", "tea"),
-    ]
+    assert named_rows(store) == [row("tea", "milk", weight=3.0), row(("mate", "milk"), weight=2.0), row("milk", "tea")]
 
 
 @pytest.mark.promise(20)
@@ -135,13 +131,7 @@ def test_orderings__notation(tmp_path: Path, text: str, expected: Ranking) -> No
 
 @pytest.mark.parametrize(
     ("label", "written"),
-    [
-        ("green tea", '"green tea"'),
-        ('the "best"', '"the ""best"""'),
-        ("a>b", '"a>b"'),
-        ("", '""'),
-        ("{", '"{"'),
-    ],
+    [("green tea", '"green tea"'), ('the "best"', '"the ""best"""'), ("a>b", '"a>b"'), ("", '""'), ("{", '"{"')],
 )
 def test_notation__names_that_need_quotes(label: str, written: str) -> None:
     assert format_ordering([label, "mate"], 2, None) == f"{written} mate"

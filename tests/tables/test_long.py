@@ -56,13 +56,7 @@ def test_long__labels_of_rankings(tmp_path: Path) -> None:
 
 
 LONG_BAD = {
-    "no number": (
-        "8,tea,first",
-        5,
-        "bad-rank",
-        "tea",
-        "ranking 8: the rank 'first' of item 'tea' is not a number",
-    ),
+    "no number": ("8,tea,first", 5, "bad-rank", "tea", "ranking 8: the rank 'first' of item 'tea' is not a number"),
     "nan": ("8,tea,nan", 5, "bad-rank", "tea", "ranking 8: the rank 'nan' of item 'tea' is not a number"),
     "too few": ("8,tea", 5, "syntax", "tea", "ranking 8: expected 3 fields, but got 2"),
     "too many": ("8,tea,2,2", 5, "syntax", "tea", "ranking 8: expected 3 fields, but got 4"),
@@ -93,8 +87,7 @@ def test_long__no_line_has_a_rank(tmp_path: Path) -> None:
 
 @pytest.mark.promise(20)
 @pytest.mark.parametrize(
-    ("name", "values"),
-    [("count", ("2", "3")), ("group", ("ann", "bob")), ("unranked", ("below", "absent"))],
+    ("name", "values"), [("count", ("2", "3")), ("group", ("ann", "bob")), ("unranked", ("below", "absent"))]
 )
 def test_long__lines_that_disagree(tmp_path: Path, name: str, values: tuple[str, str]) -> None:
     first, second = values

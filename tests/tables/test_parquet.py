@@ -27,11 +27,7 @@ def write_table(path: Path, columns: dict[str, Any], **options: Any) -> Path:
 
 
 LISTS = [["tea", "mate", "milk"], ["milk", "tea"], ["mate"]]
-LIST_ROWS = [
-    row("tea", "mate", "milk"),
-    row("milk", "tea", unranked="below"),
-    row("mate", unranked="below"),
-]
+LIST_ROWS = [row("tea", "mate", "milk"), row("milk", "tea", unranked="below"), row("mate", unranked="below")]
 
 # --- a list of items in each row -------------------------------------------------------------------------
 
@@ -111,12 +107,7 @@ LIST_BAD = {
     "empty": ({"items": []}, "empty", "", "no item is ranked"),
     "twice": ({"items": ["tea", "mate", "tea"]}, "duplicate-item", "tea", "item tea is listed twice"),
     "no name": ({"items": ["tea", ""]}, "unknown-item", "", "an item has an empty name"),
-    "line break": (
-        {"items": ["tea", "a\n"]},
-        "unknown-item",
-        "a\n",
-        "item name 'a\\n' has a line break",
-    ),
+    "line break": ({"items": ["tea", "a\n"]}, "unknown-item", "a\n", "item name 'a\\n' has a line break"),
     "weight nan": ({"count": float("nan")}, "bad-weight", "", "weight nan is not a positive finite number"),
     "weight null": ({"count": None}, "bad-weight", "", "weight nan is not a positive finite number"),
     "weight zero": ({"count": 0.0}, "bad-weight", "", "weight 0 is not a positive finite number"),
@@ -127,12 +118,7 @@ LIST_BAD = {
 @pytest.mark.promise(20)
 @pytest.mark.parametrize(("spoilt", "reason", "item", "what"), LIST_BAD.values(), ids=LIST_BAD)
 def test_lists__bad_row_is_named(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    spoilt: dict[str, Any],
-    reason: str,
-    item: str,
-    what: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoilt: dict[str, Any], reason: str, item: str, what: str
 ) -> None:
     cut_small(monkeypatch, 1)
     good = {"items": ["tea", "mate", "milk"], "count": 1.0}
@@ -170,15 +156,7 @@ def test_lists__quarantine_keeps_number_and_contents(tmp_path: Path) -> None:
         {"tied": [[False, False], None]},
         {"n_ordered": [2, 1], "tied": [[False, False], [False, True]]},
     ],
-    ids=[
-        "more ordered than listed",
-        "negative",
-        "null",
-        "tied with nothing",
-        "too short",
-        "no ties",
-        "tied unordered",
-    ],
+    ids=["more ordered than listed", "negative", "null", "tied with nothing", "too short", "no ties", "tied unordered"],
 )
 def test_lists__order_and_ties_that_cannot_be(tmp_path: Path, spoilt: dict[str, Any]) -> None:
     columns = {"items": [["tea", "mate"], ["mate", "tea"]], **spoilt}
@@ -334,11 +312,7 @@ def test_long__rows_of_a_ranking_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_size: int, merge: bool
 ) -> None:
     cut_small(monkeypatch, 1)
-    columns = {
-        "id": [7, 7, 8, 8, 7],
-        "item": ["tea", "mate", "tea", "milk", "milk"],
-        "rank": [1, 2, 1, 2, 3],
-    }
+    columns = {"id": [7, 7, 8, 8, 7], "item": ["tea", "mate", "tea", "milk", "milk"], "rank": [1, 2, 1, 2, 3]}
     source = write_table(tmp_path / "a.parquet", columns, row_group_size=group_size)
     message = ingest_error(source, tmp_path / "store", unranked="below", merge=merge)
     assert f"{source}: the lines of ranking 7 are not consecutive" in message
@@ -348,10 +322,7 @@ def test_long__rows_of_a_ranking_apart(
 @pytest.mark.parametrize(
     ("columns", "what"),
     [
-        (
-            {"id": [1, 1], "item": ["a", "b"], "rank": [True, False]},
-            "must be numbers, but a column holds bool",
-        ),
+        ({"id": [1, 1], "item": ["a", "b"], "rank": [True, False]}, "must be numbers, but a column holds bool"),
         ({"items": [["a", "b"]], "count": [True]}, "must be numbers, but a column holds bool"),
         ({"items": [["a", "b"]], "unranked": ["sideways"]}, "unranked is 'sideways'"),
     ],

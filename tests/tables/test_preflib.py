@@ -13,10 +13,7 @@ from plmix_dist.errors import IngestError
 from plmix_dist.tables import preflib
 from plmix_dist.tables.preflib import _names
 from plmix_dist.tables.sources import SourceFile
-from tests.helpers.fit_oracle import (
-    block_of,
-    slate,
-)
+from tests.helpers.fit_oracle import block_of, slate
 from tests.helpers.ingest_helpers import cut_small, ingest_error, labels_of, named_rows, rejected, row, write
 from tests.helpers.oracle import write_store
 
@@ -202,10 +199,7 @@ def test_counts__add_up_over_all_slices(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        (
-            present(alternatives="four"),
-            "NUMBER ALTERNATIVES should be a whole number, but is 'four'",
-        ),
+        (present(alternatives="four"), "NUMBER ALTERNATIVES should be a whole number, but is 'four'"),
         (present(alternatives="-4"), "NUMBER ALTERNATIVES should be a whole number, but is '-4'"),
         (present(voters="many"), "number of voters should be a whole number, but is 'many'"),
         (present(orders="3.5"), "number of unique orders should be a whole number, but is '3.5'"),
@@ -244,9 +238,7 @@ def test_header__without_rows(tmp_path: Path) -> None:
 
 @pytest.mark.promise(34)
 @pytest.mark.parametrize(
-    "text",
-    [present(alternatives=10**15), old(OLD_BODY, candidates=10**15)],
-    ids=["present", "old"],
+    "text", [present(alternatives=10**15), old(OLD_BODY, candidates=10**15)], ids=["present", "old"]
 )
 def test_alternatives__absurd_claim_takes_no_memory(tmp_path: Path, text: str) -> None:
     source = write(tmp_path / "drinks.toi", text)

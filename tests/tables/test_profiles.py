@@ -96,8 +96,7 @@ VOTEKIT = (
 
 
 @pytest.mark.parametrize(
-    ("version", "names"),
-    [("", "(Ann (A):x),(Annie:y),(C:z)"), (",v2", '(Ann (A):str:x),(Annie:str:y),"(C:str:z)"')],
+    ("version", "names"), [("", "(Ann (A):x),(Annie:y),(C:z)"), (",v2", '(Ann (A):str:x),(Annie:str:y),"(C:str:z)"')]
 )
 def test_votekit__both_versions(tmp_path: Path, version: str, names: str) -> None:
     store = ingest(write(tmp_path / "v.csv", VOTEKIT.format(v=version, names=names)), tmp_path / "s")

@@ -98,11 +98,7 @@ def test_new_format__into_a_store(tmp_path: Path, kind: str) -> None:
         source, tmp_path / "store", unranked="absent"
     )
     store = ingest(source, tmp_path / "store", unranked="absent", on_error="drop", most_dropped=1.0)
-    assert named_rows(store) == [
-        row("mate", "tea", weight=2.0),
-        row("milk", "mate"),
-        row("tea", "milk", weight=1.5),
-    ]
+    assert named_rows(store) == [row("mate", "tea", weight=2.0), row("milk", "mate"), row("tea", "milk", weight=1.5)]
     assert labels_of(store, "groups") == [7, 7, 8]
     assert rejected(store)[0]["message"] == "tea cannot lose against itself"
     assert store.manifest.history[0]["sources"][0]["format"] == "won-and-lost"
@@ -129,12 +125,7 @@ def test_new_format__its_columns_by_name(tmp_path: Path) -> None:
 
 TABLES = {
     "orderings": {"ordering": ["tea > mate", "mate > tea"], "count": [2, 1]},
-    "long": {
-        "id": [1, 1, 2, 2],
-        "item": ["tea", "mate", "mate", "tea"],
-        "rank": [1, 2, 1, 2],
-        "count": [2, 2, 1, 1],
-    },
+    "long": {"id": [1, 1, 2, 2], "item": ["tea", "mate", "mate", "tea"], "rank": [1, 2, 1, 2], "count": [2, 2, 1, 1]},
     "lists": {"items": [["tea", "mate"], ["mate", "tea"]], "count": [2, 1]},
 }
 
@@ -231,15 +222,7 @@ def test_long_text__rankings_that_span_batches(tmp_path: Path) -> None:
     assert labels_of(store, "ids") == ["a", "b", "c", "d"]
 
 
-ORDERS = [
-    "tea mate milk",
-    "mate tea milk",
-    "tea mate milk",
-    "milk tea mate",
-    "tea mate milk",
-    "mate tea milk",
-    "tea",
-]
+ORDERS = ["tea mate milk", "mate tea milk", "tea mate milk", "milk tea mate", "tea mate milk", "mate tea milk", "tea"]
 
 
 def rows_of(name: str) -> tuple[str, str]:

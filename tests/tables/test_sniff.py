@@ -265,10 +265,7 @@ def _settings(option: str) -> dict[str, Any]:
     context = INGEST.make_context("ingest", ["a.csv", "store", *shlex.split(option)])
     chosen = context.params
     columns = dict(column.split("=", 1) for column in chosen["columns"])
-    return {key: chosen[key] for key in ("delimiter", "header")} | {
-        "format": chosen["format_name"],
-        "columns": columns,
-    }
+    return {key: chosen[key] for key in ("delimiter", "header")} | {"format": chosen["format_name"], "columns": columns}
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plmix_dist import ingest
-from tests.helpers.ingest_helpers import (
-    cut_small,
-    ingest_error,
-    labels_of,
-    named_rows,
-    rejected,
-    row,
-    text_of,
-    write,
-)
+from tests.helpers.ingest_helpers import cut_small, ingest_error, labels_of, named_rows, rejected, row, text_of, write
 
 if TYPE_CHECKING:
     from pathlib import Path

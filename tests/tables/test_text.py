@@ -242,10 +242,7 @@ def _read(path: Path, form: str, divider: str | None, text: str, roles: dict[str
     if form in ("wide", "ranks"):
         width = max(width, text.split("\n")[0].count(delimiter) + 1)
     header = sources.Header(
-        columns=tuple(f"c{place}" for place in range(width)),
-        delimiter=delimiter,
-        roles=roles,
-        divider=divider,
+        columns=tuple(f"c{place}" for place in range(width)), delimiter=delimiter, roles=roles, divider=divider
     )
     part = Slice(find(str(path)), header, 0, None, 1)
     try:

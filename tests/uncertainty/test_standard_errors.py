@@ -104,8 +104,7 @@ def oracle_covariance(model: PlackettLuceMixture, rows: Sequence[Ranking], perso
     n_components, n_items = model.log_worths_.shape
     n_worths = n_components * n_items
     hessian = -second_derivatives(
-        lambda theta: log_posterior(rows, persons, model.alpha, (n_components, n_items), theta),
-        flat_point(model),
+        lambda theta: log_posterior(rows, persons, model.alpha, (n_components, n_items), theta), flat_point(model)
     )
     columns = []
     for k in range(n_components):
@@ -434,8 +433,7 @@ def test_delta_method(two_components: RankingBlock) -> None:
         of_component = found.pairwise_probabilities(k)
         assert of_component.standard_errors[1, 3] == pytest.approx(wanted[k], rel=1e-6)
         assert found.differences(k).standard_errors[1, 3] == pytest.approx(
-            numerical_error(lambda at, k=k: float(at[5 * k + 1] - at[5 * k + 3]), model, found.covariance),
-            rel=1e-6,
+            numerical_error(lambda at, k=k: float(at[5 * k + 1] - at[5 * k + 3]), model, found.covariance), rel=1e-6
         )
     mixed = found.pairwise_probabilities()
     wanted_mixed = numerical_error(
@@ -476,10 +474,7 @@ def test_quasi_variances__least_squares_on_logs() -> None:
     first, second = np.triu_indices(6, 1)
     logs = np.log(np.diag(covariance)[first] + np.diag(covariance)[second] - 2 * covariance[first, second])
     wanted = least_squares(
-        lambda log_q: np.log(np.exp(log_q[first]) + np.exp(log_q[second])) - logs,
-        np.zeros(6),
-        xtol=1e-15,
-        ftol=1e-15,
+        lambda log_q: np.log(np.exp(log_q[first]) + np.exp(log_q[second])) - logs, np.zeros(6), xtol=1e-15, ftol=1e-15
     )
     assert_allclose(found.values, np.exp(wanted.x), rtol=1e-5)
     errors = np.sqrt((found.values[first] + found.values[second]) / np.exp(logs)) - 1
@@ -505,9 +500,7 @@ def test_items_never_compared__prior() -> None:
 def at_point(worths: Any, shares: Any, ghosts: Any = None) -> PlackettLuceMixture:
     """A model at given parameters without a prior, as if it were fitted."""
     mixture = MixtureParams(
-        np.asarray(worths, float),
-        np.asarray(shares, float),
-        tuple(str(item) for item in range(len(worths[0]))),
+        np.asarray(worths, float), np.asarray(shares, float), tuple(str(item) for item in range(len(worths[0])))
     )
     model = PlackettLuceMixture(len(worths), alpha=0)
     model._set_mixture(mixture)

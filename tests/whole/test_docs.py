@@ -31,13 +31,7 @@ PAGES = sorted(
     ]
 )
 # Pages that `make test` runs; the others are run by `make test-full`.
-QUICK = (
-    "README.md",
-    "docs/start/tutorial.md",
-    "docs/fitting.md",
-    "docs/prediction.md",
-    "docs/uncertainty.md",
-)
+QUICK = ("README.md", "docs/start/tutorial.md", "docs/fitting.md", "docs/prediction.md", "docs/uncertainty.md")
 # Pages that make their own stores.
 FROM_AN_EMPTY_FOLDER = ("README.md", "ratings.md", "tutorial.md", "to-a-fit.md")
 # Pages whose Python is run by another test, which removes again what they add.

@@ -224,13 +224,7 @@ def test_bootstrap__another_one_does_not_go_on(tmp_path: Path, change: dict[str,
     ids=str,
 )  # fmt: skip
 def test_bayes__another_chain_does_not_go_on(tmp_path: Path, change: dict[str, Any]) -> None:
-    settings: dict[str, Any] = {
-        "n_components": 2,
-        "n_chains": 2,
-        "n_warmup": 3,
-        "n_draws": 6,
-        "random_state": 1,
-    }
+    settings: dict[str, Any] = {"n_components": 2, "n_chains": 2, "n_warmup": 3, "n_draws": 6, "random_state": 1}
     plm.BayesianPlackettLuceMixture(**settings, checkpoint=tmp_path / "c").fit(ROWS, client=False)
     with pytest.raises(StoreExistsError, match="of another computation"):
         plm.BayesianPlackettLuceMixture(**(settings | change), checkpoint=tmp_path / "c").fit(ROWS, client=False)

@@ -167,10 +167,7 @@ def test_ratings__are_refused_and_the_option_helps(tmp_path: Path, shell: Callab
     store = pl.open_store("rated")
     place = store.block().ids.tolist().index("last")
     ranking = list(store.block().rows())[place]
-    assert [{NAMES[item] for item in items} for items in ranking.ordered] == [
-        {"Zoë", "O'Brien"},
-        {"Smith John"},
-    ]
+    assert [{NAMES[item] for item in items} for items in ranking.ordered] == [{"Zoë", "O'Brien"}, {"Smith John"}]
 
 
 def test_ids_and_weights__several_ballots_of_one_person(tmp_path: Path, shell: Callable[..., Said]) -> None:
@@ -179,11 +176,7 @@ def test_ids_and_weights__several_ballots_of_one_person(tmp_path: Path, shell: C
     said = shell("ingest", "weighted.csv", "weighted")
     assert said.line("weight") == str(len(FULL) + 1)
     assert said.rankings()[0] == f"{FIRST[0]}, weight 2"
-    save(
-        tmp_path / "panel.csv",
-        [[f"p{n // 2}", *ballot] for n, ballot in enumerate(FULL)],
-        ("person", *PLACES),
-    )
+    save(tmp_path / "panel.csv", [[f"p{n // 2}", *ballot] for n, ballot in enumerate(FULL)], ("person", *PLACES))
     said = shell("ingest", "panel.csv", "panel")
     assert said.rankings()[0] == FIRST[0]
     assert "'person' names persons" in said.line("guess")
@@ -197,16 +190,8 @@ def test_ids_and_weights__several_ballots_of_one_person(tmp_path: Path, shell: C
         (("ingest", "votes.csv", ".", "--unranked", "below"), 1, "a store needs a folder of its own"),
         (("fit", "votes.csv", "--components", "2", "--out", "m"), 1, "it is a file; read it into a store"),
         (("fit", "none", "--components", "2", "--out", "m"), 1, "there is no store at"),
-        (
-            ("fit", "votes", "--components", "299", "--out", "m"),
-            1,
-            "distinct rankings: choose --components <=",
-        ),
-        (
-            ("fit", "votes", "--components", "0", "--out", "m"),
-            2,
-            "must be a whole number from 1 on, but is 0",
-        ),
+        (("fit", "votes", "--components", "299", "--out", "m"), 1, "distinct rankings: choose --components <="),
+        (("fit", "votes", "--components", "0", "--out", "m"), 2, "must be a whole number from 1 on, but is 0"),
         (("fit", "votes", "--out", "m"), 2, "Missing option '--components'"),
         (("score", "votes", "votes"), 1, "there is no model at"),
     ],

@@ -114,8 +114,7 @@ PEOPLE = pd.DataFrame(
 
 
 @pytest.mark.parametrize(
-    ("name", "cells"),
-    [("who", [f"r{number}" for number in range(15)]), ("town", ["Riga", "Oslo", "Oslo"] * 5)],
+    ("name", "cells"), [("who", [f"r{number}" for number in range(15)]), ("town", ["Riga", "Oslo", "Oslo"] * 5)]
 )
 @pytest.mark.parametrize("place", [0, 3])
 def test_table__a_column_that_is_no_place_is_refused(name: str, cells: list[str], place: int) -> None:

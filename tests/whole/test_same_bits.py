@@ -119,11 +119,7 @@ def test_digest__tells_fits_apart(store: RankingStore, reference: dict[str, str]
 @SOLVERS
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 def test_same_bits__threads(
-    store: RankingStore,
-    reference: dict[str, str],
-    m_step: str,
-    n_threads: int,
-    passes_made_by: Callable[..., None],
+    store: RankingStore, reference: dict[str, str], m_step: str, n_threads: int, passes_made_by: Callable[..., None]
 ) -> None:
     passes_made_by(lambda source, _, residency: ThreadedPasses(source, residency=residency, n_threads=n_threads))
     assert digest(m_step, store) == reference[m_step]
@@ -197,11 +193,7 @@ def test_same_bits__array_block_and_dask_array(
 @pytest.mark.promise(10)
 @pytest.mark.parametrize("m_step", OTHER_SOLVERS)
 def test_same_bits__m_steps_without_a_likelihood(
-    store: RankingStore,
-    table: np.ndarray[Any, Any],
-    m_step: str,
-    client: Client,
-    passes_made_by: Callable[..., None],
+    store: RankingStore, table: np.ndarray[Any, Any], m_step: str, client: Client, passes_made_by: Callable[..., None]
 ) -> None:
     expected = digest(m_step, store)
     assert digest(m_step, da.from_array(table, chunks=(7_001, 3)), client=client) == expected

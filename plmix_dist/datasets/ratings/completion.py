@@ -72,10 +72,7 @@ def groups(
             there = np.arange(length) < counts[rows][:, None]
             entries = np.where(there, bounds[rows][:, None] + np.arange(length), 0)
             yield _Group(
-                rows,
-                np.where(there, columns[entries], n_columns),
-                np.where(there, ratings[entries], 0.0),
-                counts[rows],
+                rows, np.where(there, columns[entries], n_columns), np.where(there, ratings[entries], 0.0), counts[rows]
             )
 
 

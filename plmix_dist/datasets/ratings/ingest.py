@@ -21,15 +21,7 @@ from plmix_dist.datasets.ratings.shuffle import (
 from plmix_dist.errors import IngestError, SettingsError, StoreExistsError
 from plmix_dist.rankings.groups import default_leaf_rows
 from plmix_dist.settings import one_of, real_number, seed_of, shown, whole_number, yes_or_no
-from plmix_dist.store import (
-    Location,
-    RejectedRows,
-    WritePlan,
-    WriteSession,
-    check_output,
-    open_store,
-    write_partition,
-)
+from plmix_dist.store import Location, RejectedRows, WritePlan, WriteSession, check_output, open_store, write_partition
 from plmix_dist.store.arrays import CHUNK_BYTES
 from plmix_dist.store.manifest import MANIFEST
 from plmix_dist.store.targets import HOW_TO_REPLACE

@@ -192,9 +192,7 @@ def rated_rankings(
     spread = _spread(rest)
     useful = rest.only_users(spread)
     left_out = LeftOut(
-        len(leaf.items) - len(some.items),
-        int((some.counts == 1).sum()),
-        len(rest.items) - len(useful.items),
+        len(leaf.items) - len(some.items), int((some.counts == 1).sum()), len(rest.items) - len(useful.items)
     )
     users = useful.user_of_rating
     items = numbers[useful.items]
@@ -234,11 +232,7 @@ def _spread(leaf: RatingLeaf) -> NDArray[np.bool_]:
 
 
 def _block(
-    items: NDArray[np.integer],
-    lengths: NDArray[np.int64],
-    tied: NDArray[np.bool_],
-    ids: NDArray[Any],
-    n_items: int,
+    items: NDArray[np.integer], lengths: NDArray[np.int64], tied: NDArray[np.bool_], ids: NDArray[Any], n_items: int
 ) -> RankingBlock:
     n_listed = narrowest(lengths)
     return RankingBlock(

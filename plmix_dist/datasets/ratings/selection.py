@@ -237,10 +237,7 @@ class Leaves:
 
 
 def select(
-    executor: Executor,
-    leaves: Leaves,
-    settings: RatingSettings,
-    progress: Callable[[int, int], None] | None = None,
+    executor: Executor, leaves: Leaves, settings: RatingSettings, progress: Callable[[int, int], None] | None = None
 ) -> Selection:
     """Filter the ratings, complete them where asked, and choose the items."""
     keep, counts = _enough_ratings(executor, leaves, settings)
@@ -249,22 +246,14 @@ def select(
     completion = None
     if settings.complete is not None:
         completion = complete(
-            executor,
-            task,
-            counts.per_item[keep],
-            tol=settings.tol,
-            max_sweeps=settings.max_sweeps,
-            progress=progress,
+            executor, task, counts.per_item[keep], tol=settings.tol, max_sweeps=settings.max_sweeps, progress=progress
         )
     chosen = _choose(executor, task, settings, counts.per_item[keep], completion)
     if completion is not None:
         leaves.scratch.save(_FACTORS, factors=completion.item_factors[chosen])
     sweep = None if completion is None else completion.sweep
     ranked = RankedLeaf(leaves.scratch, keep, settings.min_user_ratings, chosen, leaves.numbers, sweep)
-    report = {
-        "items_with_few_ratings": counts.n_of_dropped_items,
-        "users_with_few_ratings": counts.n_of_dropped_users,
-    }
+    report = {"items_with_few_ratings": counts.n_of_dropped_items, "users_with_few_ratings": counts.n_of_dropped_users}
     notes: list[str] = []
     if completion is None:
         report |= _rated_report(executor, ranked, leaves.n_leaves)

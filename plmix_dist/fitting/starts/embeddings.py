@@ -51,8 +51,7 @@ class PlaceRows:
         if not self.offers_all.all():
             entries = np.where(self.offers_all[row], entries, place_surprises(block, fit_one_model(block)[0]))
         self._listed = sparse.csr_array(
-            (entries, block.items.astype(np.int32), block.offsets.astype(np.int32)),
-            shape=(block.n_rankings, n_items),
+            (entries, block.items.astype(np.int32), block.offsets.astype(np.int32)), shape=(block.n_rankings, n_items)
         )
         self.scale = np.ones(n_items)
         if np.average(n_ordered, weights=self.weights) < _SHORT_SHARE * n_items:

@@ -50,11 +50,7 @@ class _Signs(NamedTuple):
 
 
 def _kendall_similarity(
-    left: RankingBlock,
-    right: RankingBlock,
-    *,
-    over: _Over = "known",
-    centre: ArrayLike | None = None,
+    left: RankingBlock, right: RankingBlock, *, over: _Over = "known", centre: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     """(n_left, n_right): Kendall's tau between rankings, 1 for the same order and -1 for the opposite order.
 

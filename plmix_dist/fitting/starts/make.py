@@ -75,12 +75,7 @@ def _spectral_starts(starter: SpectralStarter) -> Starts:
 
 
 def starts_of_all_rows(
-    passes: Passes,
-    source: LeafSource,
-    n_items: int,
-    settings: StartSettings,
-    stages: Stages,
-    client: Client | None,
+    passes: Passes, source: LeafSource, n_items: int, settings: StartSettings, stages: Stages, client: Client | None
 ) -> Starts:
     """The published spectral start, from all rows. No search follows it."""
     found, about_rank = whole_start(passes, source, n_items, settings, stages, client)
@@ -110,10 +105,7 @@ def _with_random(starts: list[Start], n_starts: int, settings: StartSettings, n_
 
 
 def _clustered(
-    log_worths: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    settings: StartSettings,
-    about: dict[str, Any],
+    log_worths: NDArray[np.float64], shares: NDArray[np.float64], settings: StartSettings, about: dict[str, Any]
 ) -> Start:
     """A start from the log-worths of clusters. They are shrunk."""
     spread = log_worths.std(axis=1, keepdims=True)
@@ -122,10 +114,7 @@ def _clustered(
 
 
 def _with_shares(
-    log_worths: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    settings: StartSettings,
-    about: dict[str, Any],
+    log_worths: NDArray[np.float64], shares: NDArray[np.float64], settings: StartSettings, about: dict[str, Any]
 ) -> Start:
     """A start with its own shares, or with fixed shares: the largest cluster gets the largest share, and so on."""
     if settings.shares is None:

@@ -72,12 +72,7 @@ class _Problem(NamedTuple):
 
 
 def peng_wei(
-    affinity: ArrayLike,
-    n_clusters: int,
-    weights: ArrayLike | None = None,
-    *,
-    tol: float = 1e-5,
-    max_iter: int = 3000,
+    affinity: ArrayLike, n_clusters: int, weights: ArrayLike | None = None, *, tol: float = 1e-5, max_iter: int = 3000
 ) -> _SdpSolution:
     """Solve the semidefinite relaxation of kernel k-means: maximise sum w_i w_j A_ij Z_ij (see the top of this file).
 
@@ -106,10 +101,7 @@ def peng_wei(
 
 
 def clusters_of(
-    matrix: NDArray[np.float64],
-    n_clusters: int,
-    rng: np.random.Generator,
-    weights: ArrayLike | None = None,
+    matrix: NDArray[np.float64], n_clusters: int, rng: np.random.Generator, weights: ArrayLike | None = None
 ) -> NDArray[np.int64]:
     """(n,): the cluster of each row, from the matrix of a solution; numbered in order of first appearance.
 

@@ -134,11 +134,7 @@ def test_cluster_rows__weights_are_copies() -> None:
 def test_cluster_rows__weights_decide() -> None:
     # Two clusters of three points on a line: the heavy ones are torn from the light one between them.
     points = np.array([[0.0], [4.0], [10.0]])
-    for weights, together in (
-        ([1.0, 1.0, 100.0], {0, 1}),
-        ([100.0, 1.0, 1.0], {0, 1}),
-        ([9.0, 100.0, 0.1], {1, 2}),
-    ):
+    for weights, together in (([1.0, 1.0, 100.0], {0, 1}), ([100.0, 1.0, 1.0], {0, 1}), ([9.0, 100.0, 0.1], {1, 2})):
         labels = cluster_rows(points, np.array(weights), 2, np.random.default_rng(0))
         if together == {1, 2}:
             # 36 to 1 against 100 * 36 * 0.1 / 100.1: moving the last point is cheaper than the first.

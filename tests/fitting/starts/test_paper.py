@@ -310,12 +310,7 @@ def test_shares__free_ones_are_those_of_the_posteriors(model: PlackettLuceMixtur
 def test_rows__weights_are_copies(table: Table) -> None:
     few = table[:600]
     weights = 1 + np.arange(600) % 3
-    settings: dict[str, Any] = {
-        "method": "paper",
-        "init": Spectral(rank=2),
-        "random_state": 0,
-        "tol": 1e-10,
-    }
+    settings: dict[str, Any] = {"method": "paper", "init": Spectral(rank=2), "random_state": 0, "tol": 1e-10}
     weighted = PlackettLuceMixture(2, **settings).fit(few, sample_weight=weights, client=False)
     copied = PlackettLuceMixture(2, **settings).fit(np.repeat(few, weights, axis=0), client=False)
     assert_allclose(weighted.init_["singular_values"], copied.init_["singular_values"], rtol=1e-3)
@@ -364,10 +359,7 @@ def test_rows__zero_weights_and_ties() -> None:
     ("settings", "words"),
     [
         ({"alpha": 0.1}, "method='paper' has alpha=0.0, but alpha is 0.1 (float); leave alpha out"),
-        (
-            {"init": Spectral(embedding="rank")},
-            "method='paper' has embedding='pairwise', but embedding is 'rank'",
-        ),
+        ({"init": Spectral(embedding="rank")}, "method='paper' has embedding='pairwise', but embedding is 'rank'"),
         ({"ties": "marginal"}, "method='paper' has ties='expand', but ties is 'marginal'"),
         ({"n_init": 3}, "method='paper' has n_init=1, but n_init is 3"),
         ({"method": "papr"}, "method must be paper, but is 'papr'; did you mean 'paper'?"),
@@ -485,11 +477,7 @@ def bits_of(model: PlackettLuceMixture) -> tuple[bytes, ...]:
 
 def fitted_bits(rows: Any, where: Any) -> tuple[bytes, ...]:
     # One iteration of EM: a bit that differs in the start differs in all that follows.
-    settings: dict[str, Any] = {
-        "method": "paper",
-        "init": Spectral(rank=3, cluster_worths="lsr"),
-        "tol": 10.0,
-    }
+    settings: dict[str, Any] = {"method": "paper", "init": Spectral(rank=3, cluster_worths="lsr"), "tol": 10.0}
     return bits_of(PlackettLuceMixture(3, random_state=0, **settings).fit(rows, client=where))
 
 

@@ -159,11 +159,7 @@ def test_spectral__few_rows_with_weight() -> None:
 SEPARATED = np.array([[5.0, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5, 0], [-5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 0]]) / 2.5
 
 
-DATA = {
-    "full": {},
-    "top-k": {"length": 5, "unranked": "below"},
-    "subset": {"length": 5, "unranked": "absent"},
-}
+DATA = {"full": {}, "top-k": {"length": 5, "unranked": "below"}, "subset": {"length": 5, "unranked": "absent"}}
 
 
 def separated(kind: str) -> RankingBlock:
@@ -255,14 +251,7 @@ def test_spectral__refuses_no_components(n_components: int) -> None:
 def test_spectral__scikit_learn_conventions() -> None:
     model = SpectralPlackettLuce(3, init=Spectral(embedding="pairwise", rank=2, link="probit"), random_state=4)
     params = model.get_params()
-    assert set(params) == {
-        "n_components",
-        "method",
-        "init",
-        "residency",
-        "random_state",
-        "unranked",
-    }
+    assert set(params) == {"n_components", "method", "init", "residency", "random_state", "unranked"}
     copy = clone(model)
     assert copy.get_params() == params
     assert copy.set_params(init="spectral").init == "spectral"
@@ -356,9 +345,4 @@ def test_mixture__saved_over_another(tmp_path: Any) -> None:
     data = separated("full")
     PlackettLuceMixture(2, random_state=0).fit(data).save(tmp_path / "model")
     PlackettLuceMixture(2, init="random", random_state=0).fit(data).save(tmp_path / "model")
-    assert set(PlackettLuceMixture.load(tmp_path / "model").init_) == {
-        "method",
-        "number",
-        "stages",
-        "failed_starts",
-    }
+    assert set(PlackettLuceMixture.load(tmp_path / "model").init_) == {"method", "number", "stages", "failed_starts"}

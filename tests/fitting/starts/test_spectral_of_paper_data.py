@@ -74,9 +74,7 @@ def test_paper_model__start_is_near_the_truth() -> None:
 
 
 SIZES = pytest.mark.parametrize(
-    "size",
-    [(100, 5, 3, 10_000), (50, 10, 5, 10_000), (100, 20, 8, 20_000)],
-    ids=lambda size: "-".join(map(str, size)),
+    "size", [(100, 5, 3, 10_000), (50, 10, 5, 10_000), (100, 20, 8, 20_000)], ids=lambda size: "-".join(map(str, size))
 )
 
 
