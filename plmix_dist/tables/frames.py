@@ -41,11 +41,7 @@ def frame_of(source: Any) -> Frame | None:
         if hasattr(source, "keys"):
             raise RankingError(f"hand in one part of the datasets, such as {next(iter(source), 'train')!r}")
         return _of_arrow(source.with_format("arrow")[:])
-    if (
-        isinstance(source, dict)
-        and source
-        and all(isinstance(part, list | tuple | np.ndarray) for part in source.values())
-    ):
+    if type(source) is dict and source and all(isinstance(part, list | tuple | np.ndarray) for part in source.values()):
         import pyarrow as pa
 
         return _of_arrow(pa.table({str(name): list(part) for name, part in source.items()}))

@@ -136,20 +136,27 @@ def _all_that_tie(rows: _Ranks) -> list[int]:
 
 
 def refuse_unused_counts(table: Table) -> None:
-    """An error if a column without a role may count the rows like each: their weight would be lost."""
+    """An error if a column without a role may count the rows like each: their weight would be lost.
+
+    Three or more such columns describe the rankings, as those of a survey do.
+    """
     unused = [place for place in table.values if place not in table.roles.values() and place not in table.lists]
-    for place in unused if "weight" not in table.roles else ():
-        cells = table.cells(place)
-        if kind_of(cells) != "whole" or not all(cell.isdigit() for cell in cells):
-            continue
-        if any(int(after) <= int(before) for before, after in itertools.pairwise(cells)) or len(cells) == 1:
-            name = table.columns[place]
-            if table.container == "memory":
-                raise IngestError(
-                    f"column {name!r} of the table may count the rankings of each row: rename it to 'count', or leave "
-                    "it out"
-                )
-            raise IngestError(
-                f"{table.url}: the column {name!r} may count the rankings of each row: say "
-                f"{column_option('weight', name)}, or {column_option('ignore', name)} to leave it out"
-            )
+    found = [place for place in unused if "weight" not in table.roles and _may_count(table.cells(place))]
+    if not found or len(found) > 2:
+        return
+    name = table.columns[found[0]]
+    if table.container == "memory":
+        raise IngestError(
+            f"column {name!r} of the table may count the rankings of each row: rename it to 'count', or leave it out"
+        )
+    raise IngestError(
+        f"{table.url}: the column {name!r} may count the rankings of each row: say {column_option('weight', name)}, or "
+        f"{column_option('ignore', *(table.columns[place] for place in found))} to leave it out"
+    )
+
+
+def _may_count(cells: list[str]) -> bool:
+    """Whether cells are whole numbers that do not number the rows."""
+    if kind_of(cells) != "whole" or not all(cell.isdigit() for cell in cells):
+        return False
+    return len(cells) == 1 or any(int(after) <= int(before) for before, after in itertools.pairwise(cells))

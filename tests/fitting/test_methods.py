@@ -286,7 +286,7 @@ def test_seed__fits_and_samples_from_generators(make: Callable[[int], Any]) -> N
         ({"X": None}, "expected an array of shape (rankings, places), best first, but got NoneType; hand in"),
         ({"X": 5}, "but got int; hand in a store, its path, a list of lists, an array or a table"),
         ({"X": [0, 1]}, "but got shape (2,)"),
-        ({"X": [[["a"]]]}, "a whole number, but got ['a'] (list)"),
+        ({"X": [[["a"]]]}, "item a alone was on offer, so nothing was chosen"),
         ({"X": [[0, 1], [0.5, 1]]}, "row 1, column 0: 0.5 is not an item number; items are whole numbers from 0"),
         ({"X": [[10**400, 0]]}, "row 0, column 0: expected an item's name or its number, a whole number, but got 1000"),
         ({"X": [[True, False]]}, "expected item names or integer item numbers, but got bool"),

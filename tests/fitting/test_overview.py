@@ -63,7 +63,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Asked]:
 def test_look__size_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     rankings = as_rankings(np.tile([[0, 1, 2], [2, 1, 0]], (125_000, 1)))
     found = take_overview(ThreadedPasses(rankings, n_threads=1), rankings, seed=1)
-    assert found.extent == (250_000.0, 250_000, 750_000, 0, 0, 0)
+    assert found.extent == (250_000.0, 250_000, 750_000, 0, 0, 0, 0)
     assert found.sample.total_weight == pytest.approx(100_000, rel=0.02)
     assert found.small_sample.total_weight == pytest.approx(20_000, rel=0.05)
     assert found.share == found.sample.n_rankings / 250_000
@@ -188,7 +188,7 @@ def test_take_look__same_sample(
         found = take_overview(passes, rankings, 3)
         assert found.sample.equals(expected.sample)
         assert (found.extent, found.share) == (expected.extent, expected.share)
-    assert expected.extent == (50_000, 50_000, 250_000, 0, 0, 0)
+    assert expected.extent == (50_000, 50_000, 250_000, 0, 0, 0, 0)
     assert expected.sample.n_rankings == pytest.approx(20_000, abs=13)  # a row more or less a leaf
     assert not take_overview(ways[0], rankings, 4).sample.equals(expected.sample)
 

@@ -211,7 +211,7 @@ def test_extend_ties__draws_depend_on_the_ranking_alone() -> None:
 def test_posteriors__expand_is_the_mean_over_extensions() -> None:
     rng, n_items = random.Random(2), 6
     rows = [tied_row(rng, n_items, largest=3) for _ in range(20)]
-    model = PlackettLuceMixture(2, random_state=0).fit(block_of(rows, n_items))
+    model = PlackettLuceMixture(2, ties="expand", random_state=0).fit(block_of(rows, n_items))
     probabilities, logs = (model.predict_proba(block_of(rows, n_items)), model.score_samples(block_of(rows, n_items)))
     assert probabilities.shape == (20, 2)
     for row, found, log in zip(rows, probabilities, logs, strict=True):

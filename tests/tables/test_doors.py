@@ -33,9 +33,7 @@ READ: dict[str, dict[str, Any]] = {
     "races/nascar_orderings.csv": {"unranked": "absent"},
     "tricot/breadwheat.csv": {"trait": "overall"},
     "long/nicabean_60.csv": {"where": ["trait=Yield"], "unranked": "absent"},
-    "best_worst/apollo_drug_400.csv": {
-        "columns": {"places": "best,second_pref,third_pref,worst", "group": "ID", "ignore": "task"}
-    },
+    "best_worst/apollo_drug_400.csv": {"columns": {"places": "best,second_pref,third_pref,worst", "group": "ID"}},
 }
 REFUSED = {
     "preference_jsonl/dpo_nested_12.json": "what occurs once cannot be ranked",

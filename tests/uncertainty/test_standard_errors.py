@@ -568,7 +568,7 @@ def test_settings(two_components: RankingBlock, monkeypatch: pytest.MonkeyPatch)
         _quasi_variances(np.eye(2))
     with pytest.raises(NotFittedError):
         PlackettLuceMixture(1).standard_errors(two_components)
-    with pytest.raises(SettingsError, match="SpectralPlackettLuce is none"):
+    with pytest.raises(SettingsError, match="SpectralPlackettLuce is not one"):
         module_function(SpectralPlackettLuce(1, random_state=0).fit(two_components), two_components)
     monkeypatch.setattr("plmix_dist.uncertainty.standard_errors._MOST_ITEMS", 4)
     with pytest.raises(SettingsError, match="at most 4 items"):
