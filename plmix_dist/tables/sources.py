@@ -19,6 +19,7 @@ import numpy as np
 from plmix_dist.errors import IngestError, PlmixError, SettingsError
 from plmix_dist.settings import shown
 from plmix_dist.settings.checks import near_path
+from plmix_dist.store.access import RemoteFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -139,7 +140,7 @@ def find(url: str) -> SourceFile:
         import fsspec
 
         filesystem, path = fsspec.core.url_to_fs(url)
-        return SourceFile(url, int(filesystem.size(path)))
+        return SourceFile(url, int(RemoteFiles(filesystem, "").call("info", path)["size"]))
     except (OSError, ImportError, ValueError, TypeError) as error:
         raise IngestError(f"{url} cannot be read: {error}") from error
 
@@ -279,9 +280,14 @@ def _expand(text: str) -> list[str]:
         import fsspec
 
         filesystem, path = fsspec.core.url_to_fs(text)
+        files = RemoteFiles(filesystem, "")
         if any(mark in text for mark in "*?["):
-            return [filesystem.unstrip_protocol(match) for match in sorted(filesystem.glob(path))]
-        return [text] if filesystem.exists(path) else []
+            return [filesystem.unstrip_protocol(match) for match in sorted(files.call("glob", path))]
+        try:
+            files.call("info", path)
+        except FileNotFoundError:
+            return []
+        return [text]
     expanded = str(Path(text).expanduser())
     if Path(expanded).is_file():
         return [expanded]

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from plmix_dist.errors import IngestError
-from plmix_dist.store.access import check_file, whole_file, writing_explained
+from plmix_dist.store.access import RemoteFiles, check_file, whole_file, writing_explained
 from plmix_dist.tables.encode import natural_order, shown
 from plmix_dist.tables.format import number_text, written_name
 from plmix_dist.tables.notation import spreadsheet_safe
@@ -165,6 +165,8 @@ def _published_at_the_end(url: str) -> Iterator[IO[bytes]]:
     # A file system of its own: a transaction concerns every file that is opened meanwhile.
     filesystem, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
     with writing_explained(url, lambda: "size unknown"), filesystem.transaction:
+        with contextlib.suppress(FileNotFoundError):  # storage that does not answer is an error here, not a long wait
+            RemoteFiles(filesystem, "").call("info", path)
         file = filesystem.open(path, "wb")
         try:
             yield file

@@ -10,9 +10,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from s3fs import S3FileSystem
 
-from plmix_dist import MixtureParams, open_store
-from plmix_dist.errors import SettingsError, StoreAccessError, StoreError, StoreLockedError
+from plmix_dist import MixtureParams, ingest, open_store
+from plmix_dist.errors import IngestError, SettingsError, StoreAccessError, StoreError, StoreLockedError
 from plmix_dist.store import Location, lock
 from plmix_dist.store.access import _VARIABLE, RemoteFiles, storage_seconds
 from plmix_dist.store.lock import write_lock
@@ -20,6 +21,7 @@ from tests.helpers.oracle import PlainRankings, full, write_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 PLAIN = PlainRankings(3, [full(0, 1, 2), full(2, 1, 0)])
@@ -94,6 +96,25 @@ def test_silent_endpoint__every_request_ends_with_the_url(proxy: Proxy, monkeypa
     ):
         with pytest.raises(StoreAccessError, match=rf"{place.url}.* cannot be reached: no answer within"):
             request()
+
+
+@pytest.mark.promise(49)
+@pytest.mark.parametrize("name", ["a.csv", "*.csv", "a.parquet"])
+def test_silent_endpoint__sources_of_an_ingest(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    for variable, value in {
+        _VARIABLE: "0.5",
+        "AWS_ENDPOINT_URL": proxy.endpoint,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    S3FileSystem.clear_instance_cache()
+    proxy.silent = True
+    with pytest.raises(IngestError, match=r"s3://rankings/.* cannot be found: no answer within 0 s"):
+        ingest(f"s3://rankings/{name}", tmp_path / "store")
+    S3FileSystem.clear_instance_cache()
 
 
 @pytest.mark.promise(49)
