@@ -9,8 +9,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import fsspec.config
 import pytest
-from s3fs import S3FileSystem
 
 from plmix_dist import MixtureParams, ingest, open_store
 from plmix_dist.errors import IngestError, SettingsError, StoreAccessError, StoreError, StoreLockedError
@@ -103,18 +103,12 @@ def test_silent_endpoint__every_request_ends_with_the_url(proxy: Proxy, monkeypa
 def test_silent_endpoint__sources_of_an_ingest(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    for variable, value in {
-        _VARIABLE: "0.5",
-        "AWS_ENDPOINT_URL": proxy.endpoint,
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-    }.items():
-        monkeypatch.setenv(variable, value)
-    S3FileSystem.clear_instance_cache()
+    monkeypatch.setenv(_VARIABLE, "0.5")
+    options = {"key": "key", "secret": "secret", "endpoint_url": proxy.endpoint}
+    monkeypatch.setitem(fsspec.config.conf, "s3", options)
     proxy.silent = True
     with pytest.raises(IngestError, match=r"s3://rankings/.* cannot be found: no answer within 0 s"):
         ingest(f"s3://rankings/{name}", tmp_path / "store")
-    S3FileSystem.clear_instance_cache()
 
 
 @pytest.mark.promise(49)
