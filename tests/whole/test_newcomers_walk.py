@@ -188,7 +188,7 @@ def test_ids_and_weights__several_ballots_of_one_person(tmp_path: Path, shell: C
     [
         (("ingest", "none.csv", "out"), 1, "no file matches 'none.csv'"),
         (("ingest", "votes.csv", ".", "--unranked", "below"), 1, "a store needs a folder of its own"),
-        (("fit", "votes.csv", "--components", "2", "--out", "m"), 1, "it is a file; read it into a store"),
+        (("fit", "votes.csv", "--components", "2", "--out", "m"), 1, "say --unranked below (they rank below)"),
         (("fit", "none", "--components", "2", "--out", "m"), 1, "there is no store at"),
         (("fit", "votes", "--components", "299", "--out", "m"), 1, "distinct rankings: choose --components <="),
         (("fit", "votes", "--components", "0", "--out", "m"), 2, "must be a whole number from 1 on, but is 0"),
