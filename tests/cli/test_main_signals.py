@@ -82,7 +82,7 @@ def interrupted(process: subprocess.Popen[str], line: str = "now") -> str:
         ("plmix_dist.fitting.starts.spectral._place_directions", 1),
         ("plmix_dist.fitting.starts.spectral.cluster_rows", 1),
         ("plmix_dist.fitting.em.advance", 1),
-        ("plmix_dist.fitting.batch.batch_statistics", 3),
+        ("plmix_dist.fitting.search._ends_of", 1),
         ("plmix_dist.fitting.em.advance", 3),
         ("plmix_dist.fitting.fit.best_of", 1),
     ],
