@@ -61,6 +61,7 @@ napoleon_use_ivar = True
 nitpicky = True
 # Docstrings write shapes and words where numpydoc has types; these are no references.
 nitpick_ignore_regex = [("py:class", r".*")]
+suppress_warnings = ["ref.python"]  # words such as `n_items` are attributes of several classes
 
 html_theme = "pydata_sphinx_theme"
 html_title = "plmix_dist"

@@ -52,7 +52,10 @@ def page_of(name: str, cls: type) -> str:
         lines.append("")
     lines += ["```{eval-rst}", f".. autoclass:: {name}"]
     if own:
+        # What scikit-learn adds refers to its own pages.
+        others = [each for each in dir(cls) if not each.startswith("_") and each not in own]
         lines += [f"   :members: {', '.join(own)}", "   :inherited-members:"]
+        lines += [f"   :exclude-members: {', '.join(others)}"] if others else []
     return "\n".join([*lines, "```", ""])
 
 
