@@ -31,8 +31,8 @@ _LONGEST_GHOST_STEP = 100.0
 # How a start stands: it runs, or has ended: at an optimum, after the most iterations, as one with another start, or
 # where the objective is not finite.
 RUNNING, CONVERGED, EXHAUSTED, MERGED, FAILED = range(5)
-# Starts that are nearer to each other than this are on their way to the same optimum. Looked for every 4 iterations,
-# from the eighth on: of 83 searches none lost its best end by it.
+# Starts that are nearer to each other than this are taken to be on their way to the same optimum. Looked for every 4
+# iterations, from the eighth on.
 _SAME_WAY = 0.05
 _LEG = 4
 _FIRST_LOOK = 8
