@@ -12,87 +12,70 @@ if TYPE_CHECKING:
     from plmix_dist import errors as errors
     from plmix_dist import metrics as metrics
     from plmix_dist import plots as plots
-    from plmix_dist.datasets.examples import example
-    from plmix_dist.datasets.export import as_xarray, export
-    from plmix_dist.datasets.ingest import ingest
-    from plmix_dist.datasets.inspect import info, verify
-    from plmix_dist.datasets.ratings.ingest import ingest_ratings
-    from plmix_dist.datasets.simulate import simulate
-    from plmix_dist.datasets.split import split
-    from plmix_dist.fitting.starts.settings import KernelStart, Moments, Random, Spectral
-    from plmix_dist.models.bayesian import BayesianPlackettLuceMixture
-    from plmix_dist.models.plackett_luce import PlackettLuceMixture
-    from plmix_dist.models.selection import MixtureSelection
-    from plmix_dist.models.spectral import SpectralPlackettLuce
-    from plmix_dist.rankings import Ranking, RankingBlock
-    from plmix_dist.rankings.ties import Half
-    from plmix_dist.store import RankingStore, open_store
-    from plmix_dist.store.checkpoints import Checkpoint
-    from plmix_dist.store.mixture import MixtureParams
-    from plmix_dist.uncertainty.bootstrap import bootstrap
-    from plmix_dist.uncertainty.leaderboard import pair_weights
+    from plmix_dist.datasets.examples import example as example
+    from plmix_dist.datasets.export import as_xarray as as_xarray
+    from plmix_dist.datasets.export import export as export
+    from plmix_dist.datasets.ingest import ingest as ingest
+    from plmix_dist.datasets.inspect import info as info
+    from plmix_dist.datasets.inspect import verify as verify
+    from plmix_dist.datasets.ratings.ingest import ingest_ratings as ingest_ratings
+    from plmix_dist.datasets.simulate import simulate as simulate
+    from plmix_dist.datasets.split import split as split
+    from plmix_dist.fitting.starts.settings import KernelStart as KernelStart
+    from plmix_dist.fitting.starts.settings import Moments as Moments
+    from plmix_dist.fitting.starts.settings import Random as Random
+    from plmix_dist.fitting.starts.settings import Spectral as Spectral
+    from plmix_dist.models.bayesian import BayesianPlackettLuceMixture as BayesianPlackettLuceMixture
+    from plmix_dist.models.plackett_luce import PlackettLuceMixture as PlackettLuceMixture
+    from plmix_dist.models.selection import MixtureSelection as MixtureSelection
+    from plmix_dist.models.spectral import SpectralPlackettLuce as SpectralPlackettLuce
+    from plmix_dist.rankings import Ranking as Ranking
+    from plmix_dist.rankings import RankingBlock as RankingBlock
+    from plmix_dist.rankings.ties import Davidson as Davidson
+    from plmix_dist.rankings.ties import Half as Half
+    from plmix_dist.store import RankingStore as RankingStore
+    from plmix_dist.store import open_store as open_store
+    from plmix_dist.store.checkpoints import Checkpoint as Checkpoint
+    from plmix_dist.store.mixture import MixtureParams as MixtureParams
+    from plmix_dist.uncertainty.bootstrap import bootstrap as bootstrap
+    from plmix_dist.uncertainty.leaderboard import pair_weights as pair_weights
 
 __version__ = "0.1.0"
 
+# In the order in which people meet them.
 _HOME = {
-    "Checkpoint": "plmix_dist.store.checkpoints",
     "PlackettLuceMixture": "plmix_dist.models.plackett_luce",
-    "BayesianPlackettLuceMixture": "plmix_dist.models.bayesian",
-    "Spectral": "plmix_dist.fitting.starts.settings",
     "SpectralPlackettLuce": "plmix_dist.models.spectral",
-    "Half": "plmix_dist.rankings.ties",
-    "KernelStart": "plmix_dist.fitting.starts.settings",
-    "MixtureParams": "plmix_dist.store.mixture",
+    "BayesianPlackettLuceMixture": "plmix_dist.models.bayesian",
     "MixtureSelection": "plmix_dist.models.selection",
+    "Spectral": "plmix_dist.fitting.starts.settings",
+    "KernelStart": "plmix_dist.fitting.starts.settings",
     "Moments": "plmix_dist.fitting.starts.settings",
     "Random": "plmix_dist.fitting.starts.settings",
-    "Ranking": "plmix_dist.rankings",
-    "RankingBlock": "plmix_dist.rankings",
-    "RankingStore": "plmix_dist.store",
-    "as_xarray": "plmix_dist.datasets.export",
+    "Half": "plmix_dist.rankings.ties",
+    "Davidson": "plmix_dist.rankings.ties",
     "bootstrap": "plmix_dist.uncertainty.bootstrap",
+    "pair_weights": "plmix_dist.uncertainty.leaderboard",
     "example": "plmix_dist.datasets.examples",
-    "export": "plmix_dist.datasets.export",
-    "info": "plmix_dist.datasets.inspect",
     "ingest": "plmix_dist.datasets.ingest",
     "ingest_ratings": "plmix_dist.datasets.ratings.ingest",
-    "open_store": "plmix_dist.store",
-    "pair_weights": "plmix_dist.uncertainty.leaderboard",
+    "export": "plmix_dist.datasets.export",
     "simulate": "plmix_dist.datasets.simulate",
     "split": "plmix_dist.datasets.split",
     "verify": "plmix_dist.datasets.inspect",
+    "info": "plmix_dist.datasets.inspect",
+    "open_store": "plmix_dist.store",
+    "as_xarray": "plmix_dist.datasets.export",
+    "RankingStore": "plmix_dist.store",
+    "RankingBlock": "plmix_dist.rankings",
+    "Ranking": "plmix_dist.rankings",
+    "MixtureParams": "plmix_dist.store.mixture",
+    "Checkpoint": "plmix_dist.store.checkpoints",
 }
 # Modules of functions and errors that users call by the name of the module.
 _MODULES = ("errors", "metrics", "plots")
 
-__all__ = [  # noqa: RUF022 - in the order in which people meet them
-    "PlackettLuceMixture",
-    "SpectralPlackettLuce",
-    "BayesianPlackettLuceMixture",
-    "MixtureSelection",
-    "Spectral",
-    "KernelStart",
-    "Moments",
-    "Random",
-    "Half",
-    "bootstrap",
-    "pair_weights",
-    "example",
-    "ingest",
-    "ingest_ratings",
-    "export",
-    "simulate",
-    "split",
-    "verify",
-    "info",
-    "open_store",
-    "as_xarray",
-    "RankingStore",
-    "RankingBlock",
-    "Ranking",
-    "MixtureParams",
-    "Checkpoint",
-]
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> object:

@@ -379,6 +379,17 @@ def one_sidedness(left: ArrayLike, persons: ArrayLike) -> NDArray[np.float64]:
     size = int(person.max(initial=-1)) + 1
     total = np.bincount(person[counted], minlength=size)
     lefts = np.bincount(person[counted], chosen[counted], minlength=size)
-    fewer = np.minimum(lefts, total - lefts)
+    return log_p_of_sides(lefts, total - lefts)
+
+
+def log_p_of_sides(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
+    """(n_persons,): the same from how often each person chose the left and the right, both (n_persons,).
+
+    Examples
+    --------
+    >>> log_p_of_sides(np.array([20.0, 10.0]), np.array([0.0, 10.0])).round(1).tolist()
+    [5.7, 0.0]
+    """
+    fewer, total = np.minimum(left, right), left + right
     found: NDArray[np.float64] = np.maximum(0.0, -(np.log10(2.0) + binom.logcdf(fewer, total, 0.5) / np.log(10)))
     return found

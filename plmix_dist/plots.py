@@ -21,6 +21,7 @@ from plmix_dist.settings import whole_number
 from plmix_dist.uncertainty.results import StandardErrors
 
 __all__ = [
+    "plot_check",
     "plot_comparison_graph",
     "plot_components",
     "plot_convergence",
@@ -80,14 +81,10 @@ def plot_worths(
         chosen = item_numbers("items", items, mixture.item_names)
         chosen = chosen[np.argsort(-logs[chosen], kind="stable")]
     axes = _axes(ax, height=0.6 + 0.28 * len(chosen))
-    places, colour = np.arange(len(chosen)), component_colour(number)
-    if standard_errors is not None:
-        low, high = (end[number][chosen] for end in standard_errors.intervals(level).log_worths)
-        axes.hlines(places, low, high, color=colour, alpha=0.45, linewidth=3)
+    found = None if standard_errors is None else standard_errors.intervals(level).log_worths
+    ends = None if found is None else [end[number][chosen] for end in found]
     axes.axvline(0.0, color="0.7", linewidth=1, zorder=0)
-    axes.plot(logs[chosen], places, "o", color=colour)
-    axes.set_yticks(places, _names(mixture.item_names, chosen))
-    axes.invert_yaxis()
+    _dots(axes, logs[chosen], ends, _names(mixture.item_names, chosen), component_colour(number))
     axes.set_xlabel("log-worth; 0 is the average item")
     few = (
         ""
@@ -126,15 +123,47 @@ def plot_leaderboard(board: Any, component: int | str = 0, *, most_items: int = 
     shown = own[: int(whole_number("most_items", most_items, at_least=1))]
     column = {name: np.asarray(board[name])[shown] for name in dict.fromkeys(board)}
     axes = _axes(ax, height=0.6 + 0.28 * len(shown))
-    places, colour = np.arange(len(shown)), "0.3" if component == "all" else component_colour(int(component))
-    if "lower" in column:
-        axes.hlines(places, column["lower"], column["upper"], color=colour, alpha=0.45, linewidth=3)
-    axes.plot(column["rating"], places, "o", color=colour)
-    axes.set_yticks(places, _names(tuple(map(str, column["item"])), places))
-    axes.invert_yaxis()
+    ends = [column["lower"], column["upper"]] if "lower" in column else None
+    names = _names(tuple(map(str, column["item"])), np.arange(len(shown)))
+    _dots(axes, column["rating"], ends, names, "0.3" if component == "all" else component_colour(int(component)))
     axes.set_xlabel("rating, with 95 % intervals" if "lower" in column else "rating")
     few = "" if len(shown) == len(own) else f"; {len(shown)} of {len(own)} items"
     axes.set_title(f"{'all components' if component == 'all' else f'component {component}'}{few}")
+    return axes
+
+
+def plot_check(check: Any, *, most_names: int = 5, ax: Any = None) -> Any:
+    """Observed against expected shares of first places and pairs; those that differ most have names.
+
+    Parameters
+    ----------
+    check
+        What `model.check_fit(X)` gave.
+    most_names
+        How many of the largest residuals are named.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> rankings = [["tea", "mate", "milk"]] * 40 + [["milk", "mate", "tea"]] * 40
+    >>> plot_check(plm.PlackettLuceMixture(1).fit(rankings).check_fit(rankings)).get_title()
+    '1 component does not explain these rankings'
+    """
+    axes = _axes(ax, height=6.0)
+    axes.axline((0, 0), slope=1, color="0.7", linewidth=1, zorder=0)
+    for number, words in enumerate(("first places", "pairs")):
+        some = [one for one in check.residuals if len(one.items) == number + 1 and one.out_of > 0]
+        places = np.array([(100 * one.expected / one.out_of, 100 * one.observed / one.out_of) for one in some])
+        if len(some):
+            axes.plot(*places.T, "os"[number], color=component_colour(number), alpha=0.6, markersize=5, label=words)
+    for one in check.worst(int(whole_number("most_names", most_names))):
+        name = " before ".join(_names(one.items, np.arange(len(one.items))))
+        axes.annotate(name, (100 * one.expected / one.out_of, 100 * one.observed / one.out_of))
+    axes.set_xlabel("expected, in % of rankings that offer the item or decide the pair")
+    axes.set_ylabel("observed, in %")
+    axes.set_title(check.verdict)
+    axes.legend()
     return axes
 
 
@@ -274,7 +303,7 @@ def plot_memberships(
     unit = "rankings"
     if X is not None:
         rankings = memberships._rankings(X, None, sample_weight)
-        sums = memberships._total(MEMBERSHIPS, rankings, None, memberships._ties)
+        sums = memberships._total(MEMBERSHIPS, rankings, memberships._ties)
         unit = "persons" if next(iter(rankings.iter_leaves(0, 1))).groups is not None else unit
     else:
         table = _probabilities(memberships)
@@ -432,6 +461,16 @@ def _component(model: Any, component: int) -> int:
 def _names(names: tuple[str, ...], items: NDArray[Any]) -> list[str]:
     # A dollar sign would begin a formula.
     return [plain_label(names[item], _LONGEST_NAME).replace("$", r"\$") for item in items]
+
+
+def _dots(axes: Any, values: Any, ends: Any, names: list[str], colour: str) -> None:
+    """A dot per item, the first on top, with lines between the ends of intervals."""
+    places = np.arange(len(names))
+    if ends is not None:
+        axes.hlines(places, *ends, color=colour, alpha=0.45, linewidth=3)
+    axes.plot(values, places, "o", color=colour)
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
 
 
 def _axes(ax: Any, height: float = 4.0) -> Any:

@@ -4,13 +4,13 @@ main       the group, errors and exit codes; Ctrl-C: what is left, and how to go
 options    options that verbs share; those of fit, select and bayes are made from the table of settings
 output     text, JSON and progress
 data       example, ingest, export, simulate, split, verify, info; ratings has the options of ratings
-model      fit, score, predict; select and bayes are files of their own; report: report, and what info shows of a model
-leaderboard  ratings with intervals
+model      fit, score, predict; select: select, bayes
+report     report, leaderboard, check; what info shows of a model
 jobs       run, resume, status
 cluster    scheduler, worker, certificates, doctor, compile, completion
 """
 
-from plmix_dist.cli import bayes, cluster, data, jobs, leaderboard, model, report, select
+from plmix_dist.cli import cluster, data, jobs, model, report, select
 from plmix_dist.cli.main import main, plmix
 
-__all__ = ["bayes", "cluster", "data", "jobs", "leaderboard", "main", "model", "plmix", "report", "select"]
+__all__ = ["cluster", "data", "jobs", "main", "model", "plmix", "report", "select"]

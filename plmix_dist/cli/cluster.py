@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from plmix_dist.cli.options import Output
     from plmix_dist.cluster.executor import LazyExecutor
-    from plmix_dist.cluster.tls import TlsFiles
 
 
 _TLS = "--tls-ca tls/ca.pem --tls-cert tls/cert.pem --tls-key tls/key.pem"
@@ -40,15 +39,7 @@ _without_tls = click.option(
 @_without_tls
 @output_options
 def scheduler(
-    host: str,
-    all_interfaces: bool,
-    port: int,
-    dashboard: str,
-    no_dashboard: bool,
-    tls: TlsFiles,
-    without_tls: bool,
-    *,
-    output: Output,
+    *, host: str, all_interfaces: bool, dashboard: str, no_dashboard: bool, output: Output, **options: Any
 ) -> None:
     """Run a Dask scheduler until it is stopped.
 
@@ -58,14 +49,8 @@ def scheduler(
     from plmix_dist.cluster.services import SchedulerOptions, serve_scheduler
 
     on_interruption(lambda: "the scheduler has ended; work that it had is lost")
-    options = SchedulerOptions(
-        host="" if all_interfaces else host,
-        port=port,
-        dashboard=None if no_dashboard else dashboard,
-        tls=tls,
-        without_tls=without_tls,
-    )
-    serve_scheduler(options, _shown("scheduler", output))
+    options |= {"host": "" if all_interfaces else host, "dashboard": None if no_dashboard else dashboard}
+    serve_scheduler(SchedulerOptions(**options), _shown("scheduler", output))
 
 
 @plmix.command(

@@ -19,6 +19,7 @@ from plmix_dist.cli.options import (
     examples,
     executor_options,
     force_option,
+    gathered,
     output_options,
     seed_option,
     unranked_option,
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from plmix_dist.cluster.executor import Executor
-    from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
-    from plmix_dist.tables.encode import OnError
 
 _MOST_SOURCES = 3
 
@@ -52,28 +51,27 @@ def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Cal
 
 # Formats of elections and surveys, and what their files cannot say.
 
+_RULE = "NAME=VALUE, such as overvote=skip,"
 _ELECTIONS = ("cvr", "blt", "scottish", "votekit", "abif", "dominion", "nist", "hart", "qualtrics")
-
-
-def _choices_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--rule", "rules", multiple=True, metavar="NAME=VALUE", help="A rule of elections, such as overvote=skip."
-        ),
-        click.option("--question", metavar="PREFIX", help="The question of a survey."),
-        click.option("--contest", metavar="NAME", help="The contest of cast vote records."),
-    ):
-        function = option(function)
-    return function
 
 
 def _choices(contest: str | None, question: str | None, rules: tuple[str, ...]) -> dict[str, str]:
     """What the user chose, by name."""
-    for rule in rules:
-        if "=" not in rule:
-            raise SettingsError(f"--rule takes NAME=VALUE, such as overvote=skip, but got {rule!r}")
     named = {"contest": contest, "question": question}
-    return {name: value for name, value in named.items() if value} | dict(rule.split("=", 1) for rule in rules)
+    return {name: value for name, value in named.items() if value} | dict(
+        _pair(rule, "--rule", _RULE) for rule in rules
+    )
+
+
+_choices_options = gathered(
+    "choices",
+    _choices,
+    click.option("--contest", metavar="NAME", help="The contest of cast vote records."),
+    click.option("--question", metavar="PREFIX", help="The question of a survey."),
+    click.option(
+        "--rule", "rules", multiple=True, metavar="NAME=VALUE", help="A rule of elections, such as overvote=skip."
+    ),
+)
 
 
 @plmix.command(
@@ -138,25 +136,14 @@ def ingest(
     store: str,
     *,
     format_name: str,
-    unranked: Unranked | None,
-    on_error: OnError,
-    most_dropped: float,
-    where: tuple[str, ...],
-    trait: str | None,
     dry_run: bool,
-    merge: bool,
-    append: bool,
     force: bool,
     items: str | None,
     columns: tuple[str, ...],
-    delimiter: str | None,
-    header: bool | None,
-    contest: str | None,
-    question: str | None,
-    rules: tuple[str, ...],
-    executor: Executor,
+    choices: dict[str, str],
+    ratings: dict[str, Any],
     output: Output,
-    **ratings: Any,
+    **common: Any,
 ) -> None:
     """Read rankings from files, globs or URLs into STORE.
 
@@ -168,27 +155,15 @@ def ingest(
     from plmix_dist.datasets.ingest import ingest as run
 
     begun = time.perf_counter()
-    if dry_run and append:
+    if dry_run and common["append"]:
         raise SettingsError("--dry-run shows a store of its own; leave out --append")
     with contextlib.ExitStack() as stack:
         if dry_run:
             store = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='plmix-dry-run-'))}/store"
         before = _generation(store)
         _set_message_of_store(store)
-        progress = stack.enter_context(progress_bar("ingest", output))
-        common: dict[str, Any] = {
-            "unranked": unranked,
-            "on_error": on_error,
-            "merge": merge,
-            "append": append,
-            "overwrite": force,
-            "columns": dict(_role(column) for column in columns),
-            "delimiter": delimiter,
-            "header": header,
-            "executor": executor,
-            "progress": progress,
-        }
-        choices = _choices(contest, question, rules)
+        common |= {"overwrite": force, "columns": dict(_pair(column, "--column", "ROLE=NAME,") for column in columns)}
+        common["progress"] = stack.enter_context(progress_bar("ingest", output))
         if format_name == "ratings":
             if choices:
                 raise SettingsError(f"--format ratings does not use {next(iter(choices))}; leave it out")
@@ -196,12 +171,10 @@ def ingest(
         else:
             refuse_ratings_options(ratings)
             names = None if items is None else _item_names(items)
-            more: dict[str, Any] = {"most_dropped": most_dropped, "where": where, "trait": trait, "choices": choices}
-            more["item_names"] = names
-            made = run(list(sources), store, format=format_name, **more, **common)
+            made = run(list(sources), store, format=format_name, item_names=names, choices=choices, **common)
         changed = force or made.manifest.generation != before
         rows, seconds = first_rankings(made), time.perf_counter() - begun
-        words = _COUNTED_ONCE if append else _NOTHING_NEW
+        words = _COUNTED_ONCE if common["append"] else _NOTHING_NEW
         _show_made(made, output, seconds, changed=changed, rows=rows, dry_run=dry_run, nothing=words)
 
 
@@ -556,11 +529,11 @@ def _identified_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [*lines, ("", f"no more: {found['why_no_more']}")]
 
 
-def _role(column: str) -> tuple[str, str]:
-    role, equals, name = column.partition("=")
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
     if not equals:
-        raise SettingsError(f"--column takes ROLE=NAME, but got {column!r}")
-    return role, name
+        raise SettingsError(f"{option} takes {form} but got {text!r}")
+    return name, value
 
 
 def _share(text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,16 +99,10 @@ def _run(job: Job, force: bool, output: Output) -> int:
     from plmix_dist.jobs.driver import run_job
     from plmix_dist.jobs.steps import Display
 
-    class Shown(Display):
-        def bar(self, label: str) -> Any:
-            return progress_bar(label, output)
-
-        def fit(self, tol: float, max_iter: int) -> Any:
-            return fit_progress(output, tol, max_iter)
-
+    display = Display(partial(progress_bar, output=output), partial(fit_progress, output))
     left = f"its state is saved in {job.folder}; `plmix resume {job.folder}` continues"
     on_interruption(lambda: left)
-    summary = run_job(job, force=force, display=Shown())
+    summary = run_job(job, force=force, display=display)
     show(_summary_lines(job, summary), summary, output)
     return int(summary["exit_code"])
 

@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from plmix_dist import __version__
-from plmix_dist.cli.output import (
-    EXIT_ERROR,
-    EXIT_INTERRUPTED,
-    EXIT_OUT_OF_TIME,
-    at_terminal,
-    in_shell_words,
-    open_closed_streams,
-    print_line,
-    report_error,
-    warnings_as_lines,
-    without_python,
-)
+from plmix_dist.cli import output
 from plmix_dist.errors import PlmixError
 from plmix_dist.threads import OutOfTime, save_before_the_end, threads_left_alone
 
@@ -37,7 +26,7 @@ if TYPE_CHECKING:
 _HEADINGS = {
     "Data": ("example", "simulate", "formats", "ingest", "info", "verify", "split", "export"),
     "Fit": ("fit", "select", "bayes"),
-    "Use": ("report", "leaderboard", "predict", "score"),
+    "Use": ("report", "leaderboard", "check", "predict", "score"),
     "Jobs": ("run", "resume", "status"),
     "Cluster and installation": ("scheduler", "worker", "certificates", "doctor", "compile", "completion"),
 }
@@ -66,10 +55,10 @@ def plmix() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a verb and exit. Errors are one line on stderr; exit codes are those of docs/command-line.md."""
-    open_closed_streams()
+    output.open_closed_streams()
     with _ended_soon():
         code = _run(arguments)
-        stopped = code in (EXIT_INTERRUPTED, EXIT_OUT_OF_TIME)
+        stopped = code in (output.EXIT_INTERRUPTED, output.EXIT_OUT_OF_TIME)
         if stopped and (_signalled.is_set() or threads_left_alone()):
             _end_now(code)
     sys.exit(code)
@@ -79,10 +68,12 @@ def _run(arguments: list[str] | None) -> int:
     """Run a verb; gives its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in given
-    in_words = without_python if given[:1] in (["run"], ["resume"]) else in_shell_words  # job files have Python's names
+    in_words = (
+        output.without_python if given[:1] in (["run"], ["resume"]) else output.in_shell_words
+    )  # job files have Python's names
     code: object
     try:
-        with warnings_as_lines(in_words, as_json="--json" in given, quiet="--quiet" in given):
+        with output.warnings_as_lines(in_words, as_json="--json" in given, quiet="--quiet" in given):
             code = plmix.main(arguments, prog_name="plmix", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
@@ -93,23 +84,23 @@ def _run(arguments: list[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt) as stop:
         late = isinstance(stop.__cause__ or stop, OutOfTime)  # click makes an Abort of it
         _report_interruption("out of time" if late else "interrupted")
-        code = EXIT_OUT_OF_TIME if late else EXIT_INTERRUPTED
+        code = output.EXIT_OUT_OF_TIME if late else output.EXIT_INTERRUPTED
     except PlmixError as error:
         if debug:
             raise
-        report_error(in_words(str(error)))
+        output.report_error(in_words(str(error)))
         code = error.exit_code
     except OSError as error:
         if debug:
             raise
         where = "" if error.filename is None else f"{error.filename}: "
-        report_error(f"{where}{error.strerror or error} (--debug shows where)")
-        code = EXIT_ERROR
+        output.report_error(f"{where}{error.strerror or error} (--debug shows where)")
+        code = output.EXIT_ERROR
     except Exception as error:
         if debug:
             raise
-        report_error(f"{type(error).__name__}: {error} (an error of plmix itself; --debug shows where)")
-        code = EXIT_ERROR
+        output.report_error(f"{type(error).__name__}: {error} (an error of plmix itself; --debug shows where)")
+        code = output.EXIT_ERROR
     return code if isinstance(code, int) else 0
 
 
@@ -173,7 +164,7 @@ def _report_interruption(what: str = "interrupted") -> None:
     words = NOTHING_WRITTEN
     with contextlib.suppress(PlmixError, OSError):
         words = _what_is_left[0]() if _what_is_left else NOTHING_WRITTEN
-    report_error(f"{what}; {words}")
+    output.report_error(f"{what}; {words}")
 
 
 @contextlib.contextmanager
@@ -204,7 +195,7 @@ def _ended_soon() -> Iterator[None]:
         os.close(writing)
 
 
-def _end_now(code: int = EXIT_INTERRUPTED) -> NoReturn:
+def _end_now(code: int = output.EXIT_INTERRUPTED) -> NoReturn:
     """End the process without waiting for threads that are inside compiled code, or for clusters.
 
     Processes of a local cluster end when this one does.
@@ -237,10 +228,10 @@ def _watch(reading: int, over: threading.Event) -> None:
         second.join(_LATE_SECONDS if late else 0)
         if over.is_set():
             return
-        if at_terminal():
-            print_line(_SHOW_CURSOR)  # a progress bar may have hidden it
+        if output.at_terminal():
+            output.print_line(_SHOW_CURSOR)  # a progress bar may have hidden it
         _report_interruption("out of time" if late else "interrupted")
-        _end_now(EXIT_OUT_OF_TIME if late else EXIT_INTERRUPTED)
+        _end_now(output.EXIT_OUT_OF_TIME if late else output.EXIT_INTERRUPTED)
 
 
 def _wait_for_second(signals: object, over: threading.Event) -> None:

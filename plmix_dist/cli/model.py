@@ -307,7 +307,6 @@ def predict(
             write_predictions,
         )
         from plmix_dist.store import Location
-        from plmix_dist.store.mixture import MixtureParams
         from plmix_dist.store.targets import MEMBERSHIPS_PLAN
 
         as_table = out.endswith(TABLE_SUFFIXES)
@@ -322,7 +321,7 @@ def predict(
         fitted = PlackettLuceMixture.load(model)
         write = write_membership_table if as_table else write_predictions
         written = write(
-            MixtureParams.load(model),
+            fitted._mixture(),
             store,
             out,
             overwrite=force,

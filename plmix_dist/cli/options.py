@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from plmix_dist.settings import Kind, Setting
+    from plmix_dist.store.checkpoints import Checkpoint
 
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -32,9 +33,17 @@ def examples(*commands: str) -> str:
 
 
 class _PathText(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no type arguments
-    """A path or a URL. Shells complete it with the names of files and folders."""
+    """A path or a URL. Shells complete it with the names of files and folders. `missing` says what to name."""
 
     name = "text"
+
+    def __init__(self, missing: str = "") -> None:
+        self._missing = missing
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """What is to be named, where it is missing."""
+        del param, ctx
+        return self._missing
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """What stands there, for the shell to complete itself."""
@@ -49,6 +58,7 @@ class _ResultPath(_PathText):
     """The path or URL of a result. A path where nothing is ends the verb before it imports what it computes with."""
 
     def __init__(self, kind: str, made_by: str) -> None:
+        super().__init__(f"Name a {kind}; {made_by}.")
         self._kind, self._made_by = kind, made_by
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -63,27 +73,10 @@ class _ResultPath(_PathText):
             raise StoreNotFoundError(f"there is no {self._kind} at {text}{near_path(text)}; {self._made_by}")
         return value
 
-    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """What is to be named."""
-        del param, ctx
-        return f"Name a {self._kind}; {self._made_by}."
-
-
-class _NewPath(_PathText):
-    """A path or a URL to write to, or what is read into it; an example shows the order where one is missing."""
-
-    def __init__(self, order: str) -> None:
-        self._order = order
-
-    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """What comes first, and what then."""
-        del param, ctx
-        return f"{self._order}."
-
 
 STORE = _ResultPath("store", "make one with `plmix ingest` or `plmix simulate`")
 MODEL = _ResultPath("model", "make one with `plmix fit`")
-SOURCES = _NewPath("Name the files first, then the store to make: `plmix ingest ballots.csv ballots`")
+SOURCES = _PathText("Name the files first, then the store to make: `plmix ingest ballots.csv ballots`.")
 
 
 @dataclass(frozen=True)
@@ -111,17 +104,32 @@ def output_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def tls_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name certificates to a verb, which receives them as `tls`."""
+def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Add options to a verb, which receives them as one value, `name`, that `make` makes of them."""
 
-    @click.option("--tls-ca", type=click.Path(exists=True), help="Certificate of the authority of the cluster.")
-    @click.option("--tls-cert", type=click.Path(exists=True), help="Certificate to show to the others.")
-    @click.option("--tls-key", type=click.Path(exists=True), help="Key of that certificate.")
-    @functools.wraps(verb)
-    def wrapped(*args: Any, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, **options: Any) -> Any:
-        return verb(*args, tls=TlsFiles(tls_ca, tls_cert, tls_key), **options)
+    def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **given: Any) -> Any:
+            return verb(*args, **{name: make(**{own: given.pop(own) for own in names})}, **given)
 
-    return wrapped
+        for option in reversed(options):
+            option(wrapped)
+        made: Any = wrapped
+        params = made.__click_params__
+        names = [param.name for param in params]
+        functools.update_wrapper(wrapped, verb)
+        made.__click_params__ = [*getattr(verb, "__click_params__", ()), *params]
+        return wrapped
+
+    return decorate
+
+
+tls_options = gathered(
+    "tls",
+    lambda tls_ca, tls_cert, tls_key: TlsFiles(tls_ca, tls_cert, tls_key),
+    click.option("--tls-ca", type=click.Path(exists=True), help="Certificate of the authority of the cluster."),
+    click.option("--tls-cert", type=click.Path(exists=True), help="Certificate to show to the others."),
+    click.option("--tls-key", type=click.Path(exists=True), help="Key of that certificate."),
+)
 
 
 def cluster_options(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,33 +162,24 @@ def executor_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _checkpoint_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --checkpoint, --checkpoint-every and --keep to a verb, which receives a Checkpoint or None."""
+def _checkpoint(checkpoint: str | None, checkpoint_every: float | None, keep: int | None) -> Checkpoint | None:
+    from plmix_dist.store.checkpoints import Checkpoint
 
-    @click.option("--checkpoint", metavar="DIR", help="Save the state here; the same command goes on from it.")
-    @click.option(
-        "--checkpoint-every",
-        type=click.FloatRange(0),
-        metavar="SECONDS",
-        help="Fewest seconds between two saves; 0 for every pass.  [default: 30]",
-    )
-    @click.option("--keep", type=click.IntRange(1), help="How many checkpoints are kept.  [default: 3]")
-    @functools.wraps(verb)
-    def wrapped(
-        *args: Any, checkpoint: str | None, checkpoint_every: float | None, keep: int | None, **options: Any
-    ) -> Any:
-        from plmix_dist.store.checkpoints import Checkpoint
-
-        given = {"every": checkpoint_every, "keep": keep}
-        how: Any = {name: value for name, value in given.items() if value is not None}
-        if checkpoint is None and how:
-            raise SettingsError("--checkpoint-every and --keep need --checkpoint DIR")
-        chosen = None if checkpoint is None else Checkpoint(checkpoint, **how)
-        return verb(*args, checkpoint=chosen, **options)
-
-    return wrapped
+    given = {"every": checkpoint_every, "keep": keep}
+    how: Any = {name: value for name, value in given.items() if value is not None}
+    if checkpoint is None and how:
+        raise SettingsError("--checkpoint-every and --keep need --checkpoint DIR")
+    return None if checkpoint is None else Checkpoint(checkpoint, **how)
 
 
+_EVERY = "Fewest seconds between two saves; 0 for every pass.  [default: 30]"
+_checkpoint_options = gathered(
+    "checkpoint",
+    _checkpoint,
+    click.option("--checkpoint", metavar="DIR", help="Save the state here; the same command goes on from it."),
+    click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help=_EVERY),
+    click.option("--keep", type=click.IntRange(1), help="How many checkpoints are kept.  [default: 3]"),
+)
 seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 force_option = click.option("--force", is_flag=True, help="Replace what is there, if it is a result of the same kind.")
 covariates_option = click.option(

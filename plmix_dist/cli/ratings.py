@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from plmix_dist.cli.options import gathered
 from plmix_dist.errors import NotConvergedWarning, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from plmix_dist.store import RankingStore
 
 # Options of the other formats that mean nothing for ratings, and what they are without a value.
-_OTHERS = {"unranked": None, "merge": False, "append": False, "header": None}
+_OTHERS = {
+    "unranked": None, "merge": False, "append": False, "header": None, "where": (), "trait": None, "most_dropped": 0.05
+}  # fmt: skip
 
-_OPTIONS = (
+ratings_options = gathered(
+    "ratings",
+    dict,
     click.option("--complete", type=click.IntRange(1), metavar="RANK", help="Ratings: complete them at this rank."),
     click.option(
         "--min-user-ratings", type=click.IntRange(1), metavar="N", help="Ratings: leave out users with fewer."
@@ -42,13 +45,6 @@ _OPTIONS = (
 )
 
 
-def ratings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of ratings to a command; those that are not given are None."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 def refuse_ratings_options(settings: dict[str, Any]) -> None:
     """An error if an option of ratings is given with another format."""
     given = next((name for name, value in settings.items() if value is not None), None)
@@ -65,7 +61,7 @@ def run_ratings(
 
     for name, unset in _OTHERS.items():
         if common.pop(name) != unset:
-            raise SettingsError(f"--{name} is not for ratings; leave it out")
+            raise SettingsError(f"--{name.replace('_', '-')} is not for ratings; leave it out")
     given = {name: value for name, value in settings.items() if value is not None}
     seed = given.pop("seed", 0)
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""The verb report: one HTML file about a model; and what `plmix info` shows of a model."""
+"""The verbs report, leaderboard and check: what a model found; and what `plmix info` shows of a model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import click
 
 from plmix_dist.cli.main import plmix
 from plmix_dist.cli.model import component_lines, component_records, given_covariates
-from plmix_dist.cli.options import MODEL, PATH, Output, covariates_option, examples, executor_options, output_options
-from plmix_dist.cli.output import number, progress_bar, show, size
+from plmix_dist.cli.options import (
+    MODEL,
+    PATH,
+    STORE,
+    Output,
+    covariates_option,
+    examples,
+    executor_options,
+    output_options,
+)
+from plmix_dist.cli.output import number, print_result, progress_bar, show, size
 from plmix_dist.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -54,13 +63,12 @@ def report(
     *,
     data: str | None,
     out: str | None,
-    title: str | None,
     names: str | None,
     selection: str | None,
-    standard_errors: bool | None,
     covariates: str | None,
     executor: LazyExecutor,
     output: Output,
+    **options: Any,
 ) -> None:
     """Write a report about the model in DIR: one HTML file that needs no network.
 
@@ -72,12 +80,11 @@ def report(
         written = saved_model(model).report(
             Path(out) if out is not None else _beside(model),
             data,
-            title=title,
             names=None if names is None else [name.strip() for name in names.split(",")],
-            standard_errors=standard_errors,
             selection=None if selection is None else _read_selection(selection),
             client=executor.client_if_asked(),
             membership_covariates=given_covariates(covariates),
+            **options,
         )
     n_bytes = written.stat().st_size
     record = {"report": str(written), "n_bytes": n_bytes, "with_data": data is not None}
@@ -98,6 +105,104 @@ def _read_selection(path: str) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise SettingsError(f"--selection {path} is not JSON: {error}") from None
+
+
+# --- ratings, and checks of fit ----------------------------------------------------------------------------
+
+
+@plmix.command(
+    epilog=examples("plmix leaderboard model --data ballots", "plmix leaderboard model --scale log --format markdown")
+)
+@click.argument("model", metavar="DIR", type=MODEL)
+@click.option("--data", metavar="STORE", type=PATH, help="The rankings of the fit: intervals, votes and win rates.")
+@click.option("--against", metavar="DIR", type=MODEL, help="Another model: how ratings have changed since.")
+@click.option("--scale", type=click.Choice(["elo", "log"]), default="elo", show_default=True, help="Scale of ratings.")
+@click.option(
+    "--interval",
+    type=click.Choice(["sandwich", "bootstrap"]),
+    default="sandwich",
+    show_default=True,
+    help="How intervals are made.",
+)
+@click.option("--anchor", metavar="ITEM", help="The item that has 1000 (or 0) in place of the average item.")
+@click.option("--without-noise", is_flag=True, help="Leave out the component of noise.")
+@click.option(
+    "--weigh-pairs", type=click.IntRange(1), metavar="N", help="The fit had pair_weights with this min_count."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "markdown", "csv"]),
+    default="table",
+    show_default=True,
+    help="How it is printed; --json for JSON.",
+)
+@executor_options
+@output_options
+def leaderboard(
+    model: str,
+    *,
+    data: str | None,
+    against: str | None,
+    weigh_pairs: int | None,
+    form: str,
+    executor: LazyExecutor,
+    output: Output,
+    **options: Any,
+) -> None:
+    """Print the leaderboard of the model in DIR: of each component, and of all."""
+    with progress_bar("leaderboard", output):
+        from plmix_dist.jobs.results import saved_model
+        from plmix_dist.uncertainty.leaderboard import board_lines, pair_weights
+
+        fitted = saved_model(model)
+        if not hasattr(fitted, "leaderboard"):
+            raise SettingsError(f"{model} holds draws of a posterior, which have no leaderboard; make a model with fit")
+        weights = None if weigh_pairs is None or data is None else pair_weights(data, min_count=weigh_pairs)
+        board = fitted.leaderboard(
+            data,
+            against=None if against is None else saved_model(against),
+            sample_weight=weights,
+            client=executor.client_if_asked(),
+            table="dict",
+            **options,
+        )
+    if output.as_json:
+        columns = {name: values.tolist() for name, values in board.items()}
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        show([], {"leaderboard": [_without_nan(row) for row in rows]}, output)
+        return
+    for line in board_lines(board, form):
+        print_result(line)
+
+
+def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for JSON, which has no NaN."""
+    return {name: None if value != value else value for name, value in row.items()}
+
+
+@plmix.command(epilog=examples("plmix check model ballots", "plmix check model ballots --pair 1 2 --pair 3 5"))
+@click.argument("model", metavar="DIR", type=MODEL)
+@click.argument("store", type=STORE)
+@click.option(
+    "--pair", "pairs", nargs=2, multiple=True, metavar="A B", help="A pair to check; by default all of up to 30 items."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the copy that is drawn.")
+@executor_options
+@output_options
+def check(model: str, store: str, *, pairs: tuple[Any, ...], seed: int, executor: LazyExecutor, output: Output) -> None:
+    """Check whether the model in DIR reproduces first places and pairs of STORE, the rankings of its fit."""
+    with progress_bar("check", output):
+        from plmix_dist.jobs.results import saved_model
+
+        fitted, client = saved_model(model), executor.client_if_asked()
+        if not hasattr(fitted, "check_fit"):
+            raise SettingsError(f"{model} holds draws of a posterior, which are not checked; make a model with fit")
+        found = fitted.check_fit(store, pairs=pairs or None, random_state=seed, client=client)
+    numbers = {name: getattr(found, name) for name in ("fits", "p_values", "discrepancies", "conservative", "notes")}
+    parts = {name: [one._asdict() for one in getattr(found, name)] for name in ("residuals", "lengths")}
+    parts["residuals"] = [_without_nan(one) for one in parts["residuals"]]
+    show([("check", found.verdict), *(("", line) for line in found.lines())], numbers | parts, output)
 
 
 # --- plmix info MODEL --------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from plmix_dist.cluster.lost_workers import address_of, scheduler_gone
@@ -12,14 +14,11 @@ from plmix_dist.errors import ClusterError, SettingsError
 from plmix_dist.settings import shown
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
-
     from distributed import Client as Client
     from distributed.deploy.cluster import Cluster
 
-    # What users may give as `client`.
-    ClientLike: TypeAlias = Client | Cluster | str | Literal[False] | None
+# What users may give as `client`.
+ClientLike: TypeAlias = "Client | Cluster | str | Literal[False] | None"
 
 _CONNECT_TIMEOUT = "10s"
 _HERE = "use client=False to compute in this process"
@@ -59,7 +58,7 @@ def chosen_place(given: ClientLike) -> Client | Cluster | str | None:
         return given
     if _is_client(place):
         _check_usable(place, "the client")
-    elif _is_cluster(place):
+    elif hasattr(place, "scheduler_address") and not hasattr(place, "compute"):
         _check_usable(place, "the cluster")
     else:
         raise SettingsError(
@@ -120,10 +119,6 @@ def _active_client() -> Client | None:
 
 def _is_client(place: Any) -> bool:
     return hasattr(place, "compute") and hasattr(place, "scheduler_info")
-
-
-def _is_cluster(place: Any) -> bool:
-    return hasattr(place, "scheduler_address") and not hasattr(place, "compute")
 
 
 def _check_usable(place: Any, what: str) -> None:

@@ -10,21 +10,18 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from plmix_dist import __version__
-from plmix_dist.cluster.executor import open_client
+from plmix_dist.cluster.executor import ClusterOptions, open_client
 from plmix_dist.cluster.lost_workers import address_of
 from plmix_dist.cluster.submission import version_here
 from plmix_dist.errors import PlmixError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from distributed import Client
-
-    from plmix_dist.cluster.executor import ClusterOptions
 
 State = Literal["ok", "note", "wrong"]
 

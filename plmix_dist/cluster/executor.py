@@ -6,28 +6,24 @@ import contextlib
 import os
 import signal
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed as threads_completed
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from plmix_dist.cluster.clients import chosen_place, connected
-from plmix_dist.cluster.submission import Job
+from plmix_dist.cluster import submission
+from plmix_dist.cluster.clients import ClientLike, chosen_place, connected
+from plmix_dist.cluster.lost_workers import workers_of
 from plmix_dist.cluster.tls import NO_TLS, TlsFiles, encrypted_address, security_for
 from plmix_dist.errors import ClusterError, SettingsError
 from plmix_dist.threads import STOP_SECONDS, StoppableThreads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from distributed import Client
     from distributed.deploy.cluster import Cluster
 
-    from plmix_dist.cluster.clients import ClientLike
-
-    Inputs = Sequence[Any] | None
-    from collections.abc import Sequence
-
+_Inputs = Sequence[Any] | None
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -37,7 +33,7 @@ class Executor(Protocol):
     """Runs tasks and gives results as they come, each with the number of its task."""
 
     def map(
-        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
+        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: _Inputs = None
     ) -> Iterator[tuple[int, Result]]:
         """Run `function` on every task; `name` is what people see on the dashboard.
 
@@ -54,7 +50,7 @@ class ThreadedExecutor:
         self.n_threads = n_threads or os.cpu_count() or 1
 
     def map(
-        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
+        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: _Inputs = None
     ) -> Iterator[tuple[int, Result]]:
         """Run in threads; the first error stops what has not begun."""
         calls = [partial(_call, function, *arguments) for arguments in _arguments(tasks, inputs)]
@@ -75,49 +71,40 @@ class ThreadedExecutor:
 
 
 class _DistributedExecutor:
-    """Workers of a Dask cluster."""
+    """Workers of a Dask cluster: a client's, or those behind an address; then every run of tasks has its own client."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, place: Client | Cluster | str) -> None:
+        self.place = place
 
     def map(
-        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
+        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: _Inputs = None
     ) -> Iterator[tuple[int, Result]]:
         """Run on the cluster; the first error cancels what has not begun."""
         from dask.delayed import delayed
         from distributed import KilledWorker
 
-        from plmix_dist.cluster.lost_workers import workers_of
-        from plmix_dist.cluster.submission import (
-            as_they_come,
-            cancel,
-            check_versions,
-            same_version,
-            settle,
-            submit,
-            version_here,
-        )
-
-        check_versions(self.client, workers_of(self.client))
-        run = uuid.uuid4().hex[:8]
-        # Delayed rather than submitted: a Dask input then lives only until its task has used it.
-        call = delayed(same_version, pure=False, traverse=False)
-        lazy = [
-            call(version_here(), function, *arguments, dask_key_name=f"{name}-{run}-{number}")
-            for number, arguments in enumerate(_arguments(tasks, inputs))
-        ]
-        futures = submit(self.client, lazy)
-        try:
-            yield from as_they_come(self.client, futures, Job(name))
-        except Exception as error:
-            if not isinstance(error, ClusterError) or isinstance(error.__cause__, KilledWorker):
-                settle(self.client, futures)
-            raise
-        finally:
-            cancel(self.client, futures)
+        place: Any = self.place
+        with contextlib.nullcontext(place) if hasattr(place, "compute") else connected(place) as client:
+            submission.check_versions(client, workers_of(client))
+            run = uuid.uuid4().hex[:8]
+            # Delayed rather than submitted: a Dask input then lives only until its task has used it.
+            call = delayed(submission.same_version, pure=False, traverse=False)
+            lazy = [
+                call(submission.version_here(), function, *arguments, dask_key_name=f"{name}-{run}-{number}")
+                for number, arguments in enumerate(_arguments(tasks, inputs))
+            ]
+            futures = submission.submit(client, lazy)
+            try:
+                yield from submission.as_they_come(client, futures, submission.Job(name))
+            except Exception as error:
+                if not isinstance(error, ClusterError) or isinstance(error.__cause__, KilledWorker):
+                    submission.settle(client, futures)
+                raise
+            finally:
+                submission.cancel(client, futures)
 
 
-def _arguments(tasks: Sequence[Task], inputs: Inputs) -> list[tuple[Any, ...]]:
+def _arguments(tasks: Sequence[Task], inputs: _Inputs) -> list[tuple[Any, ...]]:
     return [(task,) for task in tasks] if inputs is None else list(zip(tasks, inputs, strict=True))
 
 
@@ -127,29 +114,12 @@ def _call(function: Callable[..., Result], task: Any, *inputs: Any) -> Result:
     return function(task, *ready)
 
 
-class _ConnectingExecutor:
-    """A cluster, or the scheduler at an address: every run of tasks has a client that is closed when the run ends."""
-
-    def __init__(self, place: Cluster | str) -> None:
-        self.place = place
-
-    def map(
-        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
-    ) -> Iterator[tuple[int, Result]]:
-        """Connect, run on the cluster, and disconnect."""
-        with connected(self.place) as client:
-            yield from _DistributedExecutor(client).map(function, tasks, name, inputs)
-
-
 def executor_for(where: Executor | ClientLike) -> Executor:
     """What runs tasks at a place: an executor itself, or what `clients.py` chooses for a client."""
     if hasattr(where, "map") and not hasattr(where, "compute"):
-        executor: Executor = where  # type: ignore[assignment]
-        return executor
-    place: Any = chosen_place(where)  # type: ignore[arg-type]
-    if place is None:
-        return ThreadedExecutor()
-    return _DistributedExecutor(place) if hasattr(place, "compute") else _ConnectingExecutor(place)
+        return where  # type: ignore[return-value]
+    place = chosen_place(where)  # type: ignore[arg-type]
+    return ThreadedExecutor() if place is None else _DistributedExecutor(place)
 
 
 def run_all(
@@ -158,7 +128,7 @@ def run_all(
     tasks: Sequence[Task],
     name: str,
     progress: Callable[[int, int], None] | None = None,
-    inputs: Inputs = None,
+    inputs: _Inputs = None,
 ) -> list[Any]:
     """Results in the order of the tasks; `progress` is called with how many are done, and how many there are."""
     results: list[Any] = [None] * len(tasks)
@@ -210,7 +180,7 @@ class LazyExecutor:
         self._stack.close()
 
     def map(
-        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: Inputs = None
+        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: _Inputs = None
     ) -> Iterator[tuple[int, Result]]:
         """Run tasks where the options ask for."""
         if self._wants_cluster(len(tasks)):

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,8 +21,6 @@ from plmix_dist.settings import whole_number
 from plmix_dist.threads import Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-
     from distributed import Client, Future, Worker
 
     from plmix_dist.cluster.submission import Job
@@ -164,6 +163,8 @@ class Watch:
 
     def _dump(self) -> str:
         """The path of a file with what the scheduler knows of workers and tasks; or why there is none."""
+        from plmix_dist.store.sealed import plain_json  # the room loads zarr, which `plmix --help` does without
+
         known = {
             "job": self.job.name,
             "not finished": [str(future.key) for future in self.futures if not future.done()],
@@ -173,7 +174,7 @@ class Watch:
         try:
             descriptor, path = tempfile.mkstemp(prefix="plmix-cluster-", suffix=".json")
             with open(descriptor, "w") as file:
-                json.dump(_plain(known), file, indent=1)
+                json.dump(plain_json(known), file, indent=1, default=str)
         except OSError as error:
             return f"no file: {error}"
         return path
@@ -186,15 +187,6 @@ class Watch:
             states = [_worker_words(worker, seen["workers"]) for worker in sorted(seen["workers"])]
             return f"tasks that no worker has taken up ({_some(states) or 'there are no workers'})"
         return _some([f"{self.job.task(key)} on {_worker_words(one, seen['workers'])}" for key, one in held])
-
-
-def _plain(known: Any) -> Any:
-    """What JSON can hold; everything else as text, keys of tasks included."""
-    if isinstance(known, dict):
-        return {str(key): _plain(value) for key, value in known.items()}
-    if isinstance(known, list | tuple | set):
-        return [_plain(value) for value in known]
-    return known if known is None or isinstance(known, bool | int | float | str) else str(known)
 
 
 def address_of(client: Client) -> str:
@@ -236,8 +228,7 @@ def workers_of(client: Client) -> dict[str, Any]:
     if found is None:
         check_connected(client)
         raise ClusterError(f"the Dask scheduler at {address_of(client)} does not answer; restart it")
-    workers: dict[str, Any] = found["workers"]
-    return workers
+    return dict(found["workers"])
 
 
 def tasks_of_workers(client: Client) -> dict[str, list[str]]:

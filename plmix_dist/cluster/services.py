@@ -7,6 +7,7 @@ import contextlib
 import signal
 import socket
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from plmix_dist.cluster.tls import NO_TLS, TlsFiles, check_exposure, encrypted_a
 from plmix_dist.errors import ClusterError, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from distributed import Scheduler
     from distributed.spans import Span, SpansSchedulerExtension
 

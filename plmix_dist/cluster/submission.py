@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import queue
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future as LocalFuture
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -16,9 +18,6 @@ from plmix_dist.cluster.lost_workers import Watch, ask, check_connected, client_
 from plmix_dist.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from concurrent.futures import Future as LocalFuture
-
     from distributed import Client, Future, KilledWorker
 
 
@@ -157,7 +156,7 @@ def _killed(error: KilledWorker, futures: Sequence[Future[Any]], job: Job) -> st
 # and each task looks again, because workers may join at any moment. That costs a comparison of texts.
 
 # Rooms whose code decides what a sum over rows is.
-_ROOMS_THAT_SUM = ("rankings", "kernels", "solvers", "passes", "fitting")
+_ROOMS_THAT_SUM = ("rankings", "kernels", "solvers", "passes", "fitting", "prediction", "uncertainty")
 
 
 @cache
@@ -212,24 +211,18 @@ def _other_version(worker: str, there: str, here: str) -> str:
 # What is known of work that a cluster was given: for messages when something goes wrong.
 
 
-def _no_details(key: str) -> str:
-    """No more than the name of a task is known."""
-    del key
-    return ""
-
-
 @dataclass(frozen=True)
 class Job:
     """Work that a cluster was given."""
 
     name: str  # as people know it: "the pass 'e-step'"
-    details: Callable[[str], str] = _no_details  # what a task works on, by its key: "leaves 0 to 12, rows 0 to 49,151"
+    details: Callable[[str], str] | None = None  # what a task works on, by its key: "leaves 0 to 12, rows 0 to 49,151"
     rows_kept: bool = False  # whether workers keep rows in memory for it, which they need not do
     homes: frozenset[str] = frozenset()  # the addresses of workers that tasks prefer
 
     def task(self, key: object) -> str:
         """A task for a message, with what it works on."""
-        details = self.details(str(key))
+        details = "" if self.details is None else self.details(str(key))
         return f"task {key} ({details})" if details else f"task {key}"
 
     @property

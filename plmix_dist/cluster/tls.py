@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.util
 import ipaddress
-import os
 import re
 import shutil
 import socket
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from plmix_dist.errors import InsecureClusterWarning, SettingsError, StoreExistsError, give_warnings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from distributed import Security
 
 _ADVICE = "give --tls-ca, --tls-cert and --tls-key (`plmix certificates DIR` makes a set for trials)"
@@ -107,7 +106,9 @@ def encrypted_address(address: str, files: TlsFiles) -> str:
 
 def warn_if_plain(address: str) -> None:
     """A warning if an address leads to another machine without encryption."""
-    if address.startswith(("tls://", "inproc://")) or is_loopback(_host_of(address)):
+    from distributed.comm.addressing import get_address_host
+
+    if address.startswith(("tls://", "inproc://")) or is_loopback(str(get_address_host(address))):
         return
     words = (
         f"the connection to {address} is not encrypted: whoever can read or change what travels there can read the "
@@ -131,21 +132,13 @@ def is_loopback(host: str) -> bool:
     """Whether a host is this machine and cannot be reached from others; names are looked up."""
     if not host:
         return False  # all interfaces
-    try:
+    with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        pass
     try:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
         return False
     return all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found)
-
-
-def _host_of(address: str) -> str:
-    from distributed.comm.addressing import get_address_host
-
-    return str(get_address_host(address))
 
 
 def _configured() -> bool:
@@ -184,6 +177,8 @@ def write_certificates(
     One certificate serves scheduler, workers and clients. The key of the authority is not kept, so nobody can sign
     another certificate for the same cluster: to add or to remove a member, make a new set.
     """
+    from plmix_dist.store.access import write_whole  # the room loads zarr, which `plmix --help` does without
+
     _check_library()
     target = Path(folder)
     _check_target(target, force=force)
@@ -192,9 +187,11 @@ def write_certificates(
     prepared = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # mode 0700
     try:
         for name, text in contents.items():
-            _write_private(prepared / name, text)
+            write_whole(prepared / name, text, private=True)
         if target.exists():
-            _remove_set(target)
+            for name in contents:
+                (target / name).unlink(missing_ok=True)
+            target.rmdir()
         prepared.rename(target)
     finally:
         shutil.rmtree(prepared, ignore_errors=True)
@@ -239,26 +236,15 @@ def _is_ours(target: Path, found: set[str]) -> bool:
     return _ORGANISATION.encode() in authority  # names are plain bytes in a certificate
 
 
-def _remove_set(target: Path) -> None:
-    for name in (KEY, CERT, CA):
-        (target / name).unlink(missing_ok=True)
-    target.rmdir()
-
-
-def _write_private(path: Path, text: bytes) -> None:
-    """Write a file that its owner alone can read, from its first byte on."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _contents(hosts: Sequence[str], days: int) -> tuple[dict[str, bytes], datetime.datetime]:
     """The three files, and when the certificate expires. The authority itself is not kept."""
     import trustme
 
     for host in hosts:
-        if not _is_address(host) and not _HOST_NAME.fullmatch(host):
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(host)
+            continue
+        if not _HOST_NAME.fullmatch(host):
             raise SettingsError(f"--host takes names and addresses of machines, but is {host!r}")
     now = datetime.datetime.now(datetime.UTC)
     expires = now + datetime.timedelta(days=days)
@@ -272,11 +258,3 @@ def _contents(hosts: Sequence[str], days: int) -> tuple[dict[str, bytes], dateti
     )
     chain = b"".join(blob.bytes() for blob in member.cert_chain_pems)
     return {CA: authority.cert_pem.bytes(), CERT: chain, KEY: member.private_key_pem.bytes()}, expires
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

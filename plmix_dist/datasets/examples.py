@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from plmix_dist.settings import one_of
 
-
-class _Taste(NamedTuple):
-    """A group of people: its share, and what it likes, best first."""
-
-    share: float
-    likes: tuple[str, ...]
-
-
-class _Example(NamedTuple):
-    """People who name their favourites of some items, best first: how many people, and most favourites of one."""
-
-    tastes: tuple[_Taste, ...]
-    n_people: int
-    most: int
-
-
-_EXAMPLES = {
-    "drinks": _Example(
-        (
-            _Taste(0.6, ("coffee", "espresso", "cocoa", "cola", "black tea", "lemonade", "green tea", "mate")),
-            _Taste(0.4, ("green tea", "mate", "black tea", "lemonade", "cocoa", "coffee", "cola", "espresso")),
-        ),
-        n_people=600,
-        most=5,
-    )
-}
+# Two tastes: their shares, and what they like, best first.
+_SHARES = (0.6, 0.4)
+_TASTES = (
+    ("coffee", "espresso", "cocoa", "cola", "black tea", "lemonade", "green tea", "mate"),
+    ("green tea", "mate", "black tea", "lemonade", "cocoa", "coffee", "cola", "espresso"),
+)
+_N_PEOPLE = 600
+# The most favourites that one of them names.
+_MOST = 5
 # Between an item and the next one of a taste, in log-worth: 1 beats 2 with probability 0.67.
 _STEP = 0.7
 _SEED = 2023
@@ -53,14 +34,13 @@ def example(name: str = "drinks") -> list[list[str]]:
     >>> plm.PlackettLuceMixture(2, unranked="below", random_state=0).fit(people).shares_.round(1).tolist()
     [0.6, 0.4]
     """
-    known = _EXAMPLES[one_of("name", name, tuple(_EXAMPLES))]
+    one_of("name", name, ("drinks",))
     rng = np.random.default_rng(_SEED)
-    chosen = rng.choice(len(known.tastes), size=known.n_people, p=[taste.share for taste in known.tastes])
-    n_items = len(known.tastes[0].likes)
-    noise = rng.gumbel(size=(known.n_people, n_items))
-    orders = np.argsort(_STEP * np.arange(n_items) - noise, axis=1)
-    lengths = rng.integers(3, known.most + 1, size=known.n_people)
+    chosen = rng.choice(len(_TASTES), size=_N_PEOPLE, p=_SHARES)
+    noise = rng.gumbel(size=(_N_PEOPLE, len(_TASTES[0])))
+    orders = np.argsort(_STEP * np.arange(len(_TASTES[0])) - noise, axis=1)
+    lengths = rng.integers(3, _MOST + 1, size=_N_PEOPLE)
     return [
-        [known.tastes[taste].likes[place] for place in order[:length]]
+        [_TASTES[taste][place] for place in order[:length]]
         for taste, order, length in zip(chosen, orders, lengths, strict=True)
     ]

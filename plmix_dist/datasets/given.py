@@ -11,7 +11,7 @@ from plmix_dist.passes.dask_leaves import DaskLeaves, check_dask_array, is_dask_
 from plmix_dist.passes.leaves import BlockLeaves, StoreLeaves
 from plmix_dist.passes.memory import check_memory
 from plmix_dist.passes.rankings import Rankings, check_total, checked_covariates, checked_weights
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import RankingBlock, Unranked
 from plmix_dist.rankings.checks import check_numbered_from_zero, check_ranges, check_rows
 from plmix_dist.rankings.groups import check_groups, membership_weight
 from plmix_dist.rankings.ties import TIES
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from plmix_dist.cluster.clients import Client
-    from plmix_dist.rankings import Unranked
 
 
 def as_rankings(

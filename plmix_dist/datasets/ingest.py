@@ -9,16 +9,36 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plmix_dist.cluster.executor import executor_for, run_all
-from plmix_dist.datasets.plan import ArrayPart, FilePart, is_array, known_names, plan_array, plan_files, plan_frame
+from plmix_dist.cluster.executor import Executor, executor_for, run_all
+from plmix_dist.datasets.plan import (
+    ArrayPart,
+    FilePart,
+    IngestPlan,
+    LabelKind,
+    is_array,
+    known_names,
+    plan_array,
+    plan_files,
+    plan_frame,
+)
 from plmix_dist.errors import IngestError, RankingError, SettingsError, visible
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import n_without_information, without_information
 from plmix_dist.rankings.groups import default_leaf_rows, merge_equal_rows
 from plmix_dist.settings import one_of, real_number, shown, whole_number, yes_or_no
-from plmix_dist.store import Location, RejectedRows, WritePlan, WriteSession, check_output, open_store, write_partition
+from plmix_dist.store import (
+    Location,
+    PartitionTask,
+    RankingStore,
+    RejectedRows,
+    WritePlan,
+    WriteSession,
+    check_output,
+    open_store,
+    write_partition,
+)
 from plmix_dist.store.arrays import CHUNK_BYTES
-from plmix_dist.tables.encode import Encoder, shown_in_list
+from plmix_dist.tables.encode import Encoder, OnError, shown_in_list
 from plmix_dist.tables.format import LISTS_OF_COLUMNS, ReadOptions, number_text
 from plmix_dist.tables.frames import frame_of
 from plmix_dist.tables.registry import FORMATS, column_role_names, format_named
@@ -29,11 +49,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from plmix_dist.cluster.clients import ClientLike
-    from plmix_dist.cluster.executor import Executor
-    from plmix_dist.datasets.plan import IngestPlan, LabelKind
     from plmix_dist.rankings import Ranking, RankingBlock, Unranked
-    from plmix_dist.store import PartitionTask, RankingStore
-    from plmix_dist.tables.encode import OnError
 
 
 # Checks of the whole store before it is published: counts in headers, and consecutive rows of each group.

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.cluster.executor import run_all
+from plmix_dist.cluster.clients import ClientLike
+from plmix_dist.cluster.executor import Executor, run_all
+from plmix_dist.errors import InvalidRowsError, PlmixError, StoreAccessError, StoreError
 from plmix_dist.passes.tree import add_statistics
-from plmix_dist.rankings.checks import n_without_information
-from plmix_dist.rankings.comparison import Comparisons, add_comparisons, comparison_graph, comparisons
+from plmix_dist.rankings.checks import n_without_information, row_problems
+from plmix_dist.rankings.comparison import ComparisonGraph, Comparisons, add_comparisons, comparison_graph, comparisons
 from plmix_dist.rankings.identifiability import OrderedLengths, identifiability, ordered_lengths
-from plmix_dist.store import RankingStore, open_store, verify_partition, verify_top
+from plmix_dist.store import RankingStore, manifest, open_store
+from plmix_dist.store.access import TooLargeError
+from plmix_dist.store.arrays import LARGEST_FILE
+from plmix_dist.store.sealed import sha256
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
+Progress = Callable[[int, int], None]
 
-    from plmix_dist.cluster.clients import ClientLike
-    from plmix_dist.cluster.executor import Executor
-    from plmix_dist.rankings.comparison import ComparisonGraph
-    from plmix_dist.store import Damage
 
-    Progress = Callable[[int, int], None]
+class _Damage(NamedTuple):
+    """One fault of a store: `kind` is missing, truncated, altered, extra, count or invalid."""
+
+    kind: str
+    key: str
+    message: str
 
 
 def verify(
@@ -32,7 +38,7 @@ def verify(
     client: ClientLike = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
-) -> list[Damage]:
+) -> list[_Damage]:
     """Read, hash, decode and count everything. An empty list means that there is no damage.
 
     `client` is as in PlackettLuceMixture.fit.
@@ -46,8 +52,8 @@ def verify(
     """
     opened = _opened(store)
     numbers = list(range(opened.n_partitions))
-    found = run_all(executor or client, partial(verify_partition, opened), numbers, "verify", progress)
-    return [*verify_top(opened), *(damage for part in found for damage in part)]
+    found = run_all(executor or client, partial(_verify_partition, opened), numbers, "verify", progress)
+    return [*_verify_top(opened), *(damage for part in found for damage in part)]
 
 
 def info(
@@ -74,21 +80,21 @@ def info(
     (50, 1, 2)
     """
     opened = _opened(store)
-    manifest = opened.manifest
+    about = opened.manifest
     sizes = [size for number in range(opened.n_partitions) for size, _ in opened.index(number).files.values()]
     report: dict[str, Any] = {
         "location": opened.location.url,
-        "format": f"{manifest.format} {manifest.version}",
-        "generation": manifest.generation,
+        "format": f"{about.format} {about.version}",
+        "generation": about.generation,
         "n_rankings": opened.n_rankings,
         "n_items": opened.n_items,
         "total_weight": opened.total_weight,
         "n_partitions": opened.n_partitions,
         "n_leaves": opened.n_leaves,
-        "leaf_rows": manifest.leaf_rows,
+        "leaf_rows": about.leaf_rows,
         "n_bytes": sum(sizes),
         "item_names": list(opened.item_names),
-        "history": manifest.history,
+        "history": about.history,
     }
     if graph:
         numbers = list(range(opened.n_partitions))
@@ -153,3 +159,117 @@ def _described(graph: ComparisonGraph, names: tuple[str, ...]) -> dict[str, Any]
 
 def _opened(store: RankingStore | str | os.PathLike[str]) -> RankingStore:
     return store if isinstance(store, RankingStore) else open_store(store)
+
+
+# Finding all damage: missing, truncated, altered and extra files, wrong counts, invalid rows.
+
+
+def _verify_top(store: RankingStore) -> list[_Damage]:
+    """_Damage outside the partitions: the Zarr group files, and files that no partition has."""
+    damage = []
+    for key in manifest.GROUP_KEYS:
+        try:
+            if store.location.read_bytes(key) != manifest.ZARR_GROUP:
+                damage.append(_Damage("altered", key, "is not the plain Zarr group that was written"))
+        except FileNotFoundError:
+            damage.append(_Damage("missing", key, "is missing"))
+    in_progress = _work_in_progress(store)
+    known = {manifest.MANIFEST, *manifest.GROUP_KEYS}
+    folders = {manifest.partition_name(number) for number in range(store.n_partitions)}
+    for key in store.location.listing():
+        folder = "/".join(key.split("/")[:2])
+        if key not in known and folder not in folders and not key.startswith(in_progress):
+            damage.append(_Damage("extra", key, "belongs to no partition of the manifest"))
+    return damage
+
+
+def _work_in_progress(store: RankingStore) -> tuple[str, ...]:
+    """The prefixes of files that belong to an unfinished append."""
+    if not store.location.exists(manifest.PLAN):
+        return ()
+    return (
+        "wip/",
+        *(f"{manifest.partition_name(number)}/" for number in manifest.planned_partitions(store.location)[1]),
+    )
+
+
+def _verify_partition(store: RankingStore, number: int) -> list[_Damage]:
+    """All damage of one partition. Every file is read, hashed and decoded."""
+    name, summary = manifest.partition_name(number), store.manifest.partitions[number]
+    if not manifest.written_partitions(store.location, range(number, number + 1)):
+        return [_Damage("missing", f"{name}/{manifest.INDEX}", f"partition {number} has no index")]
+    try:
+        index = manifest.read_index(store.location, number, summary.index_sha256)
+    except StoreAccessError:
+        raise  # what may not be read may be whole
+    except StoreError as error:
+        return [_Damage("altered", f"{name}/{manifest.INDEX}", str(error))]
+    try:
+        damage = [*_check_files(store, name, index), *_check_extra(store, name, index)]
+        damage = damage or list(_check_counts(summary, name, index))
+        return damage or list(_check_rows(store, number, name, index))
+    except StoreAccessError:
+        raise
+    except StoreError as error:
+        return [_Damage("invalid" if isinstance(error, InvalidRowsError) else "altered", name, str(error))]
+
+
+def _check_files(store: RankingStore, name: str, index: manifest.PartitionIndex) -> Iterator[_Damage]:
+    for file, (size, digest) in index.files.items():
+        key = f"{name}/{file}"
+        try:
+            data = store.location.read_bytes(key, min(size, LARGEST_FILE))
+        except FileNotFoundError:
+            yield _Damage("missing", key, "is missing")
+            continue
+        except StoreAccessError:
+            raise
+        except TooLargeError as error:
+            yield _Damage("altered", key, str(error))
+            continue
+        except (PlmixError, OSError) as error:
+            yield _Damage("invalid", key, f"cannot be a file of a partition: {error}")
+            continue
+        if len(data) < size:
+            yield _Damage("truncated", key, f"has {len(data):,} bytes where {size:,} were written")
+        elif sha256(data) != digest:
+            yield _Damage("altered", key, "is not what was written: its digest differs")
+
+
+def _check_extra(store: RankingStore, name: str, index: manifest.PartitionIndex) -> Iterator[_Damage]:
+    expected = {f"{name}/{file}" for file in index.files} | {f"{name}/{manifest.INDEX}"}
+    for key in store.location.listing(name):
+        if key not in expected:
+            yield _Damage("extra", key, "is not in the index of its partition")
+
+
+def _check_rows(store: RankingStore, number: int, name: str, index: manifest.PartitionIndex) -> Iterator[_Damage]:
+    """Decode every leaf, and check its rows and counts."""
+    total_weight = 0.0
+    summary = store.manifest.partitions[number]
+    for leaf, block in enumerate(store.partition(number)):
+        total_weight += block.total_weight
+        if len(block.items) != int(block.offsets[-1]) or len(block.items) != index.leaf_items[leaf]:
+            yield _Damage(
+                "count", name, f"leaf {leaf} lists {len(block.items):,} items, its rows {block.offsets[-1]:,}"
+            )
+            continue
+        for problem in row_problems(block):
+            yield _Damage("invalid", name, f"leaf {leaf}, row {problem.row}: {problem.message}")
+    if not np.allclose([total_weight, index.total_weight], summary.total_weight, rtol=1e-12, atol=0):
+        yield _Damage(
+            "count", name, f"the weights add up to {total_weight:g}, the manifest says {summary.total_weight:g}"
+        )
+
+
+def _check_counts(summary: manifest.PartitionSummary, name: str, index: manifest.PartitionIndex) -> Iterator[_Damage]:
+    """Check the sizes in index and manifest, before anything is decoded."""
+    for wrong in index.miscounts():
+        yield _Damage("count", name, wrong)
+    for what, found, claimed in (
+        ("rows", index.n_rankings, summary.n_rankings),
+        ("leaves", len(index.leaf_rows), summary.n_leaves),
+        ("items", sum(index.leaf_items), summary.n_entries),
+    ):
+        if found != claimed:
+            yield _Damage("count", name, f"{found:,} {what}, the manifest says {claimed:,}")

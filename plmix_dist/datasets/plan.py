@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from plmix_dist.cluster.executor import run_all
+from plmix_dist.cluster.executor import Executor, run_all
 from plmix_dist.errors import IngestError, SettingsError, visible
-from plmix_dist.passes.dask_leaves import is_dask_array, row_blocks
+from plmix_dist.passes.dask_leaves import RowBlock, is_dask_array, row_blocks
 from plmix_dist.passes.memory import check_memory
 from plmix_dist.rankings.checks import check_numbered_from_zero
 from plmix_dist.settings import numbers, whole_number
-from plmix_dist.store import RejectedRows
+from plmix_dist.store import RankingStore, RejectedRows
+from plmix_dist.tables import registry
 from plmix_dist.tables.cells import check_array, describe_array, read_array
 from plmix_dist.tables.encode import Encoder, checked_names, label_problem, natural_order, read_names, refuse_words
-from plmix_dist.tables.format import Column, ReadOptions
-from plmix_dist.tables.registry import detect, format_named, gathered, open_frame, read_columns, read_slice, slices_of
-from plmix_dist.tables.rows import integers_if_all
-from plmix_dist.tables.sources import Slice, SourceFile, find, find_sources, source_digest
+from plmix_dist.tables.format import MISSING, Column, ReadOptions, places_of
+from plmix_dist.tables.rows import RawRows, integers_if_all
+from plmix_dist.tables.sources import Header, Slice, SourceFile, find, find_sources, source_digest
 from plmix_dist.tables.text import SUFFIXES
 from plmix_dist.tables.write import exists, items_beside
 from plmix_dist.threads import check_stopped
@@ -35,13 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from plmix_dist.cluster.executor import Executor
-    from plmix_dist.passes.dask_leaves import RowBlock
-    from plmix_dist.store import RankingStore
     from plmix_dist.tables.frames import Frame
-    from plmix_dist.tables.registry import OpenedFrame
-    from plmix_dist.tables.rows import RawRows
-    from plmix_dist.tables.sources import Header
 
 
 # Parts of files or arrays. Each part becomes one partition.
@@ -63,11 +57,11 @@ class FilePart:
 
     def read(self) -> Iterator[RawRows]:
         """Its rows, in batches."""
-        return read_slice(format_named(self.format), self.slice)
+        return registry.read_slice(registry.format_named(self.format), self.slice)
 
     def begin(self) -> Iterator[RawRows]:
         """The rows of its first lines."""
-        return read_slice(format_named(self.format), self.slice, n_batches=1)
+        return registry.read_slice(registry.format_named(self.format), self.slice, n_batches=1)
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,9 @@ class _FramePart(FilePart):
 
     def read(self) -> Iterator[RawRows]:
         """Its rows, in one batch."""
-        return read_columns(format_named(self.format), self.slice.header, self.columns, self.slice.start)
+        return registry.read_columns(
+            registry.format_named(self.format), self.slice.header, self.columns, self.slice.start
+        )
 
     begin = read
 
@@ -205,7 +201,7 @@ def plan_frame(
     frame: Frame, format_name: str, options: ReadOptions, known: tuple[str, ...] | None, runner: Executor
 ) -> IngestPlan:
     """The plan for a table in memory, which is read as a file with types is: parts of a few megabytes."""
-    opened = open_frame(frame, format_name, options, container="parquet")
+    opened = registry.open_frame(frame, format_name, options, container="parquet")
     batch = pa.RecordBatch.from_arrays(list(opened.columns.values()), names=[str(place) for place in opened.columns])
     file = SourceFile("the table", batch.nbytes)
     cuts = _cuts(opened, max(1, _ARRAY_PARTITION_ENTRIES // max(1, batch.num_columns)))
@@ -223,7 +219,7 @@ def plan_frame(
     return _plan([file], [source], parts, {file.url: opened.header}, known, runner)
 
 
-def _cuts(opened: OpenedFrame, most: int) -> list[int]:
+def _cuts(opened: registry.OpenedFrame, most: int) -> list[int]:
     """Where the parts of a table begin and end: after `most` rows, but never between rows of one ranking or person."""
     n_rows = len(opened.columns[0])
     if opened.together is None:
@@ -247,15 +243,15 @@ def plan_files(
     The contents of a file are read once into a store, however many files have them.
     """
     paths = find_sources([source] if isinstance(source, str) or not hasattr(source, "__iter__") else list(source))
-    files = gathered([find(path) for path in paths])
+    files = registry.gathered([find(path) for path in paths])
     paths = [file.url for file in files]
     parts: list[FilePart] = []
     sources: list[dict[str, Any]] = []
     headers: dict[str, Header] = {}
     for file in files:
-        kind, header = detect(file, options, format_name)
+        kind, header = registry.detect(file, options, format_name)
         headers[file.url] = header
-        parts += [FilePart(part, kind.name) for part in slices_of(kind, file, header)]
+        parts += [FilePart(part, kind.name) for part in registry.slices_of(kind, file, header)]
         metadata = {key: value for key, value in header.metadata.items() if key == "preflib"}
         sources.append({"name": file.name, "size": file.size, "format": kind.name, "metadata": metadata})
     _require_a_row(parts, paths)
@@ -304,6 +300,10 @@ def _plan(
     paths = [file.url for file in files]
     headers = {path: headers[path] for path in paths}
     named = known or _names_in_headers(headers) or _names_beside(files)
+    if MISSING.intersection(named or ()) and any(places_of(header.roles) for header in headers.values()):
+        raise IngestError(
+            "an item is called NA, NaN or -1, which is an empty place in a table: write another name for it"
+        )
     scans = run_all(runner, partial(_scan, wants_labels=named is None), parts, "scan")
     _check_runs(parts, scans)
     parts = _without_reading_again(parts, scans)
@@ -351,7 +351,7 @@ def _require_a_row(parts: list[FilePart], paths: list[str]) -> None:
     """An error if no source has a valid ranking. This needs no cluster."""
     first: str | None = None
     for part in parts:
-        for rows in itertools.chain(part.begin() if format_named(part.format).merges else (), part.read()):
+        for rows in itertools.chain(part.begin() if registry.format_named(part.format).merges else (), part.read()):
             rejected = RejectedRows()
             if _trial_encoder(part, rows).encode(rows, rejected).n_rankings:
                 return
@@ -445,7 +445,7 @@ def _scan(part: FilePart, *, wants_labels: bool) -> _Scan:
     ids: LabelKind = "unknown"
     groups: LabelKind = "unknown"
     run_ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
-    kept: list[RawRows] | None = [] if format_named(part.format).merges else None
+    kept: list[RawRows] | None = [] if registry.format_named(part.format).merges else None
     for rows in part.read():
         check_stopped()
         n_rows += rows.n_rows + len(rows.failures)

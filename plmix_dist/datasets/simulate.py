@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from plmix_dist.cluster.executor import run_all
+from plmix_dist.cluster.clients import ClientLike
+from plmix_dist.cluster.executor import Executor, run_all
 from plmix_dist.errors import SettingsError, StoreExistsError
 from plmix_dist.passes.memory import check_memory
+from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.groups import default_leaf_rows
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.simulate import NOISES, checked_length, draw_log_worths, draw_rankings
-from plmix_dist.settings import one_of, seed_of, whole_number
-from plmix_dist.store import Location, WritePlan, WriteSession, check_output, check_target, write_partition
+from plmix_dist.settings import RandomState, one_of, seed_of, whole_number
+from plmix_dist.store import Location, RankingStore
 from plmix_dist.store.manifest import MANIFEST
 from plmix_dist.store.mixture import MODEL, MixtureParams
-from plmix_dist.store.targets import HOW_TO_REPLACE
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.cluster.clients import ClientLike
-    from plmix_dist.cluster.executor import Executor
-    from plmix_dist.rankings import RankingBlock, Unranked
-    from plmix_dist.settings import RandomState
-    from plmix_dist.store import PartitionTask, RankingStore
+from plmix_dist.store.partition import PartitionTask, WritePlan, write_partition
+from plmix_dist.store.targets import HOW_TO_REPLACE, check_target
+from plmix_dist.store.writer import WriteSession, check_output
 
 # Entries per partition: a few megabytes, so that even small stores give work to several workers.
 _PARTITION_ENTRIES = 1 << 22
@@ -106,7 +101,10 @@ def simulate(
     length = None if length is None else whole_number("length", length)
     seed = seed_of(random_state)
     location = Location.of(store)
-    mixture = mixture or _random_mixture(_required(n_items, n_components), n_components, differing, seed)
+    if mixture is None:  # the paper's random one with equal shares; items are named by their numbers from 1
+        rng = generator(seed, "mixture")
+        log_worths = draw_log_worths(n_components, _required(n_items, n_components), differing, rng)
+        mixture = MixtureParams.of(log_worths, None, [str(number + 1) for number in range(log_worths.shape[1])])
     leaf_rows = leaf_rows or default_leaf_rows(mixture.n_items)
     listed = checked_length(length, mixture.n_items, unranked)
     partition_rows = leaf_rows * max(1, _PARTITION_ENTRIES // (leaf_rows * listed))
@@ -128,8 +126,8 @@ def simulate(
         if not session.already_done:
             about = {"seed": seed, "n_rankings": n_rankings} | _named_noise(settings)
             mixture.save(beside, {"simulated": about})
-        tasks = [_SimulationTask(task, mixture, settings) for task in session.pending()]
-        run_all(executor or client, _simulate_partition, tasks, "simulate", progress)
+        draw = partial(_simulate_partition, mixture, settings)
+        run_all(executor or client, draw, session.pending(), "simulate", progress)
         return session.finalise()
 
 
@@ -145,12 +143,6 @@ def _check_truth(place: Location, mixture: MixtureParams, overwrite: bool) -> No
     )
     if not same:
         raise StoreExistsError(f"{place.url} already holds other parameters; {HOW_TO_REPLACE}")
-
-
-def _random_mixture(n_items: int, n_components: int, differing: int | None, seed: int) -> MixtureParams:
-    """The paper's random mixture with equal shares. Items are named by their numbers from 1."""
-    log_worths = draw_log_worths(n_components, n_items, differing, generator(seed, "mixture"))
-    return MixtureParams.of(log_worths, None, [str(number + 1) for number in range(n_items)])
 
 
 @dataclass(frozen=True)
@@ -177,34 +169,23 @@ def _plain(settings: _SimulationSettings) -> dict[str, Any]:
     return plain | _named_noise(settings)
 
 
-@dataclass(frozen=True)
-class _SimulationTask:
-    """What a worker must know to draw one partition."""
-
-    partition: PartitionTask
-    mixture: MixtureParams
-    settings: _SimulationSettings
-
-
-def _simulate_partition(task: _SimulationTask) -> int:
+def _simulate_partition(mixture: MixtureParams, settings: _SimulationSettings, task: PartitionTask) -> int:
     """Draw and write one partition; gives its number of rows."""
-    return write_partition(task.partition, _draw_leaves(task)).n_rankings
-
-
-def _draw_leaves(task: _SimulationTask) -> Iterator[tuple[RankingBlock, NDArray[np.int64]]]:
-    settings, leaf_rows = task.settings, task.partition.leaf_rows
-    first_row = task.partition.number * settings.partition_rows
+    first_row = task.number * settings.partition_rows
     last_row = min(first_row + settings.partition_rows, settings.n_rankings)
-    for start in range(first_row, last_row, leaf_rows):
-        yield draw_rankings(
-            task.mixture.log_worths,
-            task.mixture.shares,
-            min(leaf_rows, last_row - start),
-            generator(settings.seed, "rankings", start // leaf_rows),
+    leaves = (
+        draw_rankings(
+            mixture.log_worths,
+            mixture.shares,
+            min(task.leaf_rows, last_row - start),
+            generator(settings.seed, "rankings", start // task.leaf_rows),
             length=settings.length,
             unranked=settings.unranked,
             noise=settings.noise,
         )
+        for start in range(first_row, last_row, task.leaf_rows)
+    )
+    return write_partition(task, leaves).n_rankings
 
 
 def _required(n_items: int | None, n_components: int) -> int:

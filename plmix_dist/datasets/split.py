@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from plmix_dist.cluster.executor import executor_for, run_all
+from plmix_dist.cluster.clients import ClientLike
+from plmix_dist.cluster.executor import Executor, executor_for, run_all
 from plmix_dist.errors import IngestError, SettingsError, StoreExistsError
+from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.sampling import draw_portions, generator
-from plmix_dist.settings import numbers, seed_of
-from plmix_dist.store import (
-    Location,
-    RankingStore,
-    WritePlan,
-    WriteSession,
-    check_file,
-    check_output,
-    open_store,
-    write_partition,
-)
-from plmix_dist.store.targets import HOW_TO_REPLACE
+from plmix_dist.settings import RandomState, numbers, seed_of
+from plmix_dist.store import Location, RankingStore, open_store
+from plmix_dist.store.partition import PartitionTask, WritePlan, write_partition
+from plmix_dist.store.targets import HOW_TO_REPLACE, check_file
+from plmix_dist.store.writer import WriteSession, check_output
+from plmix_dist.tables.sources import open_bytes
 from plmix_dist.tables.write import check_target, exists, open_binary_target
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.cluster.clients import ClientLike
-    from plmix_dist.cluster.executor import Executor
-    from plmix_dist.rankings import RankingBlock
-    from plmix_dist.settings import RandomState
-    from plmix_dist.store import PartitionTask
 
 
 def split(
@@ -113,34 +100,22 @@ class _SplitPart:
             rng = generator(self.seed, "split", leaf)
             yield block, draw_portions(block, np.array(self.shares), rng)[self.number]
 
+    def selected(self, partition: int) -> Iterator[RankingBlock | tuple[RankingBlock, NDArray[np.integer]]]:
+        """The rows of a partition that belong to this part, leaf by leaf; with their components, if these are known."""
+        component = self.store.column("component", partition)
+        row = 0
+        for block, weights in self.leaves(partition):
+            chosen = weights > 0
+            kept = block.take(chosen)
+            if block.weights is not None:
+                kept = kept.replace(weights=weights[chosen])
+            yield kept if component is None else (kept, component[row : row + block.n_rankings][chosen])
+            row += block.n_rankings
 
-@dataclass(frozen=True)
-class _SplitTask:
-    """What a worker must know to write one partition of one part."""
 
-    partition: PartitionTask
-    part: _SplitPart
-
-
-def _split_partition(task: _SplitTask) -> int:
+def _split_partition(part: _SplitPart, task: PartitionTask) -> int:
     """Write the rows of one partition that belong to a part; gives their number."""
-    return write_partition(task.partition, _selected(task)).n_rankings
-
-
-def _selected(task: _SplitTask) -> Iterator[RankingBlock | tuple[RankingBlock, NDArray[np.integer]]]:
-    number = task.partition.number
-    component = task.part.store.column("component", number)
-    row = 0
-    for block, weights in task.part.leaves(number):
-        chosen = weights > 0
-        kept = block.take(chosen)
-        if block.weights is not None:
-            kept = kept.replace(weights=weights[chosen])
-        if component is None:
-            yield kept
-        else:
-            yield kept, component[row : row + block.n_rankings][chosen]
-        row += block.n_rankings
+    return write_partition(task, part.selected(task.number)).n_rankings
 
 
 def _write_store(
@@ -156,8 +131,7 @@ def _write_store(
         sources=[{"name": "store", "metadata": {}, "indexes": [summary.index_sha256 for summary in source.partitions]}],
     )
     with WriteSession.begin(Location.of(path), plan, overwrite=overwrite) as session:
-        tasks = [_SplitTask(task, part) for task in session.pending()]
-        run_all(runner, _split_partition, tasks, "split", progress)
+        run_all(runner, partial(_split_partition, part), session.pending(), "split", progress)
         try:
             return session.finalise({"paths": [part.store.location.url]})
         except IngestError:
@@ -172,7 +146,9 @@ def _write_weights(part: _SplitPart, path: str, overwrite: bool) -> None:
     A file with the same weights stays as it is. Another one is an error, unless it may be replaced.
     """
     if exists(path) and not overwrite:
-        if not _holds_weights(part, path):
+        with open_bytes(path) as file:
+            same = all(file.read(len(data)) == data for data in _weight_bytes(part)) and not file.read(1)
+        if not same:
             raise StoreExistsError(f"{path} already holds something else; {HOW_TO_REPLACE}")
         return
     with open_binary_target(path) as out:
@@ -189,14 +165,6 @@ def _weight_bytes(part: _SplitPart) -> Iterator[bytes]:
     for number in range(part.store.n_partitions):
         for _, weights in part.leaves(number):
             yield weights.astype("<f8").tobytes()
-
-
-def _holds_weights(part: _SplitPart, path: str) -> bool:
-    """Whether a file has the weights of this part, byte by byte."""
-    import fsspec
-
-    with fsspec.open(path, "rb") as file:
-        return all(file.read(len(data)) == data for data in _weight_bytes(part)) and not file.read(1)
 
 
 def _check_outputs(store: RankingStore, paths: Sequence[str], overwrite: bool) -> None:
@@ -223,5 +191,4 @@ def _checked_shares(paths: Sequence[str], shares: Sequence[float] | None) -> lis
     found = numbers("shares", shares)
     if found.shape != (len(paths),) or not (found > 0).all() or not np.isclose(found.sum(), 1):
         raise SettingsError(f"expected {len(paths)} positive shares that sum to 1, but got {found.tolist()}")
-    found_list: list[float] = found.tolist()
-    return found_list
+    return [float(share) for share in found]

@@ -1,14 +1,15 @@
-"""What a notebook shows of stores, models, histories and selections: names, numbers, small bars; light and dark."""
+"""What a notebook shows of stores, models, histories and selections, light and dark; the summary of a model."""
 
 from __future__ import annotations
 
 import html
 import math
-from typing import Any
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.display.marks import Html, bar, component_colour, count, curve, interval, label, percent
+from plmix_dist.display.marks import Html, bar, component_colour, count, curve, interval, label, percent, plain_label
 
 # Colours of the text and its background are those of the notebook; lines and tracks are a grey that is seen on both.
 _STYLE = (
@@ -64,13 +65,13 @@ def store_card(store: Any) -> Html:
     weight = "" if store.total_weight == store.n_rankings else f", total weight {count(store.total_weight)}"
     listed = store.n_entries / max(1, store.n_rankings)
     rows = [
-        ("items", f"{shown}{more}"),
-        ("listed per ranking", f"{listed:.1f} on average"),
-        ("stored as", f"partitions: {count(store.n_partitions)}, leaves: {count(store.n_leaves)}"),
-        ("place", label(store.location.url)),
+        ["items", f"{shown}{more}"],
+        ["listed per ranking", f"{listed:.1f} on average"],
+        ["stored as", f"partitions: {count(store.n_partitions)}, leaves: {count(store.n_leaves)}"],
+        ["place", label(store.location.url)],
     ]
     head = f"<div><b>{count(store.n_rankings)}</b> rankings of <b>{count(store.n_items)}</b> items{weight}</div>"
-    return card(head + _table(rows))
+    return card(head + table([], rows))
 
 
 def model_card(model: Any) -> Html:
@@ -80,19 +81,12 @@ def model_card(model: Any) -> Html:
     ended = "" if converged is None else ("converged" if converged else "<b>not converged</b>")
     how = f", {ended} after {count(model.n_iter_)} iterations" if ended else ""
     head = f"<div><b>{type(model).__name__}</b>: {_components(len(shares))}, {count(len(names))} items{how}</div>"
-    lines = []
-    for number, share in enumerate(shares):
-        mark = bar(float(share), component_colour(number))
-        lines.append(
-            f"<tr><td>{number}</td><td class=number>{percent(float(share), 1)}</td><td>{mark}</td>"
-            f"<td>{_favourites(model, number)}</td></tr>"
-        )
-    table = (
-        "<table><thead><tr><th>component</th><th>share</th><th></th><th>favourites</th></tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table>"
-        f"<div class=quiet>{_FIRST_CHOICE}</div>"
-    )
-    return card(head + table)
+    rows = [
+        [str(number), percent(float(share), 1), bar(float(share), component_colour(number)), _favourites(model, number)]
+        for number, share in enumerate(shares)
+    ]
+    found = table(["component", "share", "", "favourites"], rows, numbers=(1,))
+    return card(f"{head}{found}<div class=quiet>{_FIRST_CHOICE}</div>")
 
 
 def posterior_card(model: Any) -> Html:
@@ -105,20 +99,14 @@ def posterior_card(model: Any) -> Html:
         f"(largest R-hat {model.diagnostics_.largest_r_hat:.3f})</div>"
     )
     lows, highs = model.intervals(0.95).shares
-    lines = []
+    rows = []
     for number, (share, low, high) in enumerate(zip(model.shares_, lows, highs, strict=True)):
         mark = interval(float(share), float(low), float(high), component_colour(number))
-        lines.append(
-            f"<tr><td>{number}</td><td class=number>{percent(float(share), 1)}</td><td class=number>"
-            f"{percent(float(low), 1)} to {percent(float(high), 1)}</td><td>{mark}</td>"
-            f"<td>{_favourites(model, number)}</td></tr>"
-        )
-    table = (
-        "<table><thead><tr><th>component</th><th>share</th><th>95\xa0% interval</th><th></th><th>favourites</th></tr>"
-        f"</thead><tbody>{''.join(lines)}</tbody></table>"
-        f"<div class=quiet>Posterior means. A share is in its interval with probability 95\xa0%. {_FIRST_CHOICE}</div>"
-    )
-    return card(head + table)
+        ends = f"{percent(float(low), 1)} to {percent(float(high), 1)}"
+        rows.append([str(number), percent(float(share), 1), ends, mark, _favourites(model, number)])
+    found = table(["component", "share", "95\xa0% interval", "", "favourites"], rows, numbers=(1, 2))
+    says = f"Posterior means. A share is in its interval with probability 95\xa0%. {_FIRST_CHOICE}"
+    return card(f"{head}{found}<div class=quiet>{says}</div>")
 
 
 def selection_card(found: Any, column: str, says: str, *, lowest: bool) -> Html:
@@ -128,7 +116,7 @@ def selection_card(found: Any, column: str, says: str, *, lowest: bool) -> Html:
     low, high = min(known.values()), max(known.values())
     worst = high if lowest else low
     digits = 1 if lowest else 4
-    lines = []
+    rows = []
     for row in found.table_:
         number = row["n_components"]
         chosen = number == found.n_components_
@@ -140,16 +128,13 @@ def selection_card(found: Any, column: str, says: str, *, lowest: bool) -> Html:
         seen = "" if row.get("n_best") is None else f"{count(row['n_best'])} of {count(row['n_starts'])}"
         tellable = row.get("identifiable") or ""
         notes = label(row.get("reason") or _TELLABLE.get(tellable, tellable))
-        lines.append(
-            f"<tr><td>{shown}</td><td class=number>{value}</td><td>{mark}</td><td>{seen}</td><td>{notes}</td></tr>"
-        )
-    table = (
-        f"<table><thead><tr><th>components</th><th>{label(says)}</th><th></th><th>starts at the best end</th><th>"
-        f"can such rankings tell?</th></tr></thead><tbody>{''.join(lines)}</tbody></table>"
+        rows.append([shown, value, mark, seen, notes])
+    headings = ["components", label(says), "", "starts at the best end", "can such rankings tell?"]
+    return card(
+        f"<div>{html.escape(found.words_)}</div>{table(headings, rows, numbers=(1,))}"
         f"<div class=quiet>A longer bar is better: {'lower' if lowest else 'higher'} values are. "
         "The bars begin at the worst value and end at the best.</div>"
     )
-    return card(f"<div>{html.escape(found.words_)}</div>{table}")
 
 
 def _history_card(history: list[dict[str, Any]]) -> Html:
@@ -161,20 +146,14 @@ def _history_card(history: list[dict[str, Any]]) -> Html:
     if not values:
         return card("<div>no iterations</div>")
     says = f"{name.replace('_', '-')} from {values[0]:,.4f} to {values[-1]:,.4f}"
-    lines = []
+    rows = []
     for record in history[-_MOST_ROWS:]:
         size = record.get("gradient", record.get("largest_change"))
         size_text = "" if size is None or not math.isfinite(size) else f"{size:.1e}"
         step = f"{record.get('step', '')}{'' if record.get('taken', True) else ', not taken'}"
-        lines.append(
-            f"<tr><td class=number>{record['iteration']}</td><td class=number>{record['log_likelihood']:.4f}</td>"
-            f"<td class=number>{size_text}</td><td>{label(step)}</td></tr>"
-        )
-    head = "<thead><tr><th>iteration</th><th>log-likelihood</th><th>gradient</th><th>step</th></tr></thead>"
-    return card(
-        f"<div><b>{count(len(history))}</b> iterations, {says}</div>{curve(values, says, height=70)}"
-        f"<table>{head}<tbody>{''.join(lines)}</tbody></table>"
-    )
+        rows.append([str(record["iteration"]), f"{record['log_likelihood']:.4f}", size_text, label(step)])
+    found = table(["iteration", "log-likelihood", "gradient", "step"], rows, numbers=(0, 1, 2))
+    return card(f"<div><b>{count(len(history))}</b> iterations, {says}</div>{curve(values, says, height=70)}{found}")
 
 
 def _components(number: int) -> str:
@@ -189,11 +168,183 @@ def _favourites(model: Any, number: int) -> str:
     return ", ".join(f"{label(names[item])} {percent(float(worths[item]))}" for item in best)
 
 
-def _table(rows: list[tuple[str, str]]) -> str:
-    lines = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in rows)
-    return f"<table><tbody>{lines}</tbody></table>"
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Container[int] = ()) -> str:
+    """A table of cells that are HTML already; the columns in `numbers` are set to the right."""
+    head = "".join(f"<th>{heading}</th>" for heading in headings)
+    lines = (
+        "".join(f"<td{' class=number' * (place in numbers)}>{cell}</td>" for place, cell in enumerate(row))
+        for row in rows
+    )
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table>{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>"
 
 
 def card(inner: str) -> Html:
     """HTML with the styles of all that notebooks show."""
     return Html(f'{_STYLE}<div class="plmix">{inner}</div>')
+
+
+# Summary: what was fitted, how it ended and how sure it is, as text and as a card for notebooks.
+
+_FIRST = "first: the probability that an item is chosen first from all items"
+_LONGEST_NAME = 40
+
+
+class Summary(str):
+    """Text that prompts show as it is printed; notebooks show `html`."""
+
+    __slots__ = ("html",)
+    html: str
+
+    def __new__(cls, text: str, html: str = "") -> Summary:
+        """The text and the card that say the same."""
+        found = super().__new__(cls, text)
+        found.html = html
+        return found
+
+    def __repr__(self) -> str:
+        """The text itself, without quotes."""
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+class Sureness(NamedTuple):
+    """How sure parameters are: what the errors are called, errors and ends of 95 % intervals of both kinds."""
+
+    words: str
+    errors: Any  # log_worths (n_components, n_items) and shares (n_components,)
+    intervals: Any  # the same, of pairs of lower and upper ends
+
+
+class _Group(NamedTuple):
+    title: str
+    columns: dict[str, list[str]]  # by heading, one text per item shown; the names of items first
+
+
+def summary_of(model: Any, n_parameters: int, k: int, sure: Sureness | None) -> Summary:
+    """The lines and tables of a fitted mixture, with the k best items of each component."""
+    errors = None if sure is None else sure.errors
+    lines = [*_what_was_fitted(model), *_how_it_ended(model, n_parameters), *tie_lines(model, errors)]
+    groups = [_group(model, number, k, sure) for number in range(len(model.shares_))]
+    notes = _notes(model, k, sure)
+    text = "\n".join([*lines, *(line for one in groups for line in ["", one.title, *_text_table(one)]), "", *notes])
+    page = "".join(f"<div>{label(line)}</div>" for line in lines)
+    page += "".join(f"<div><b>{label(one.title)}</b></div>{_html(one)}" for one in groups)
+    return Summary(text, card(page + "".join(f"<div class=quiet>{label(line)}</div>" for line in notes)))
+
+
+def _what_was_fitted(model: Any) -> list[str]:
+    n_components, n_items = model.log_worths_.shape
+    words = f"{type(model).__name__}: {n_components} component{'s'[: n_components != 1]}, {count(n_items)} items"
+    data = _data(model)
+    if not data:
+        return [words]
+    weight = "" if data["weight"] == data["n_rankings"] else f", {_unit(data)} {count(data['weight'])}"
+    return [words, f"fitted to {count(data['n_rankings'])} rankings{weight}"]
+
+
+def _unit(data: dict[str, Any]) -> str:
+    return "persons" if data.get("by_person") else "total weight"
+
+
+def _data(model: Any) -> dict[str, Any]:
+    found: dict[str, Any] = (getattr(model, "about_", None) or {}).get("data") or {}
+    return found
+
+
+def _how_it_ended(model: Any, n_parameters: int) -> list[str]:
+    value, mixed = getattr(model, "log_likelihood_", None), getattr(model, "diagnostics_", None)
+    if mixed is not None:
+        state = "the chains agree" if model.converged_ else "THE CHAINS HAVE NOT MIXED: do not rely on these means"
+        dic = "" if model.dic_ is None else f", DIC {model.dic_:,.1f}"
+        return [
+            f"{state} (largest R-hat {mixed.largest_r_hat:.3f}, at least {mixed.least_ess:,.0f} effective draws)",
+            f"mean log-likelihood {value:,.4g}{dic}",
+        ]
+    if value is None:
+        return []
+    ended = "converged" if getattr(model, "converged_", False) else "NOT CONVERGED"
+    n_iter, weight = getattr(model, "n_iter_", 0), _data(model).get("weight")
+    criteria = ""
+    if weight:
+        bic, aic = n_parameters * math.log(weight) - 2 * value, 2 * (n_parameters - value)
+        criteria = f", BIC {bic:,.1f}, AIC {aic:,.1f}"
+    return [f"log-likelihood {value:,.4f}{criteria}, {ended} after {count(n_iter)} iterations"]
+
+
+def tie_lines(model: Any, errors: Any) -> list[str]:
+    """The weights of ties with their errors, where ties are outcomes; one line if all components share them."""
+    found, known = getattr(model, "tie_parameters_", None), getattr(errors, "log_ties", None)
+    if found is None:
+        return []
+    lines = found[:1] if (found == found[0]).all() else found
+    spread = np.full_like(lines, np.nan) if known is None else lines * known[: len(lines)]
+    of_two = lines[:, 0] / (2 + lines[:, 0])
+    return [
+        f"ties: weight {', '.join(f'{value:.3f}' for value in own)}{f' of component {k}' if len(lines) > 1 else ''}"
+        + ("" if known is None else f" (error {', '.join(f'{value:.3f}' for value in spread[k])})")
+        + f"; two equal items tie with probability {of_two[k]:.3f}"
+        for k, own in enumerate(lines)
+    ]
+
+
+def _group(model: Any, number: int, k: int, sure: Sureness | None) -> _Group:
+    logs = model.log_worths_[number]
+    best = np.argsort(-logs, kind="stable")[:k]
+    columns = {
+        "item": [plain_label(model.item_names_[item], _LONGEST_NAME) for item in best],
+        "log-worth": [f"{logs[item]:.3f}" for item in best],
+    }
+    share = f"{100 * model.shares_[number]:.1f} %"
+    if sure is not None:
+        low, high = (end[number] for end in sure.intervals.log_worths)
+        columns[sure.words] = [_known(sure.errors.log_worths[number, item], "{:.3f}") for item in best]
+        columns["95 % interval"] = [
+            "not known" if math.isnan(low[item]) else f"{low[item]:.3f} to {high[item]:.3f}" for item in best
+        ]
+        ends = [float(end[number]) for end in sure.intervals.shares]
+        if not math.isnan(ends[0]) and ends[0] < ends[1]:
+            share += f" ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
+    mixed = getattr(model, "diagnostics_", None)
+    if mixed is not None:
+        ess = np.minimum(mixed.bulk_ess.log_worths[number], mixed.tail_ess.log_worths[number])
+        columns["R-hat"] = [_known(mixed.r_hat.log_worths[number, item], "{:.3f}") for item in best]
+        columns["ESS"] = [_known(ess[item], "{:,.0f}") for item in best]
+    worths = np.exp(logs - np.logaddexp.reduce(logs))
+    columns["first"] = [f"{worths[item]:.2g}" for item in best]
+    is_noise = getattr(model, "noise", False) and number == len(model.shares_) - 1
+    return _Group(f"component {number}{', noise' if is_noise else ''}, share {share}", columns)
+
+
+def _known(value: float, form: str) -> str:
+    return "not known" if math.isnan(value) else form.format(value)
+
+
+def _notes(model: Any, k: int, sure: Sureness | None) -> list[str]:
+    n_more = len(model.item_names_) - k
+    found = [_FIRST]
+    if n_more > 0:
+        found.append(f"{count(n_more)} more item{'s'[: n_more != 1]} in each component: worths_frame() has all")
+    if sure is not None:
+        found.append(f"errors and intervals hold given {len(model.shares_)} components")
+    if getattr(model, "alpha", 0) and getattr(model, "objective_", None) is not None:
+        found.append(
+            f"values are shrunk by a prior of alpha={model.alpha:g}; log-likelihood and criteria are taken there"
+        )
+    return found
+
+
+def _text_table(group: _Group) -> list[str]:
+    cells = [[heading, *values] for heading, values in group.columns.items()]
+    padded = []
+    for place, column in enumerate(cells):
+        width = max(map(len, column))
+        padded.append([cell.rjust(width) if place else cell.ljust(width) for cell in column])
+    return ["  " + "  ".join(line).rstrip() for line in zip(*padded, strict=True)]
+
+
+def _html(group: _Group) -> str:
+    rows = ([label(cell) for cell in line] for line in zip(*group.columns.values(), strict=True))
+    return table([label(heading) for heading in group.columns], rows, numbers=range(1, len(group.columns)))

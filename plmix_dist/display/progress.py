@@ -10,7 +10,7 @@ import sys
 import time
 from collections import deque
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from plmix_dist.display.marks import count, plain_label, seconds_in_words
 
@@ -186,22 +186,25 @@ class _ProgressText:
         """
         self._weight = event.get("weight", self._weight)
         if event["state"] == "joined" and event.get("dashboard"):
-            self._write(f"dashboard: {event['dashboard']}\n")
+            self._line(f"dashboard: {event['dashboard']}")
         elif event["state"] == "begun":
-            self._write(f"{stage_in_words(str(event['stage']))}\n")
+            self._line(stage_in_words(str(event["stage"])))
 
     def __call__(self, record: Record) -> None:
         """Write an iteration of the fit to all rows."""
         if not self._headed:
             self._headed = True
-            self._write(f"{_columns(record)}\n")
-        self._write(f"{_iteration_line(record, self._left.after(record), self._weight)}\n")
+            self._line(_columns(record))
+        self._line(_iteration_line(record, self._left.after(record), self._weight))
 
     def close(self) -> None:
         """Nothing is left to write."""
 
+    def _line(self, line: str) -> None:
+        self._write(f"{line}\n")
 
-class TerminalProgress:
+
+class TerminalProgress(_ProgressText):
     """Prints a line for each stage and iteration that is over; below them, one line shows what runs and for how long.
 
     A `console` writes to stderr of a terminal; see `terminal_console`.
@@ -210,9 +213,7 @@ class TerminalProgress:
     def __init__(self, left: TimeLeft, console: Console) -> None:
         from rich.live import Live
 
-        self._left = left
-        self._weight = 1.0
-        self._headed = False
+        super().__init__(left, console.print)
         self._label = ""
         self._begun = time.perf_counter()
         self._console = console
@@ -227,31 +228,28 @@ class TerminalProgress:
         words, state = stage_in_words(str(event["stage"])), event["state"]
         if state == "joined":
             if event.get("dashboard"):
-                self._print(f"dashboard: {event['dashboard']}")
+                self._line(f"dashboard: {event['dashboard']}")
             return
         if state == "begun":
             self._label, self._begun = words, time.perf_counter()
         elif state == "iteration":
             self._label = f"{words}: iteration {event['iteration']}"
         else:
-            self._print(f"{words}, {event.get('seconds', time.perf_counter() - self._begun):.1f} s")
+            self._line(f"{words}, {event.get('seconds', time.perf_counter() - self._begun):.1f} s")
             self._label = ""
         self._live.refresh()
 
     def __call__(self, record: Record) -> None:
         """Show an iteration of the fit to all rows."""
         self._label = f"fit: iteration {record['iteration'] + 1}"
-        if not self._headed:
-            self._headed = True
-            self._print(_columns(record))
-        self._print(_iteration_line(record, self._left.after(record), self._weight))
+        super().__call__(record)
 
     def close(self) -> None:
         """Remove the line of what runs."""
         self._label = ""
         self._live.stop()
 
-    def _print(self, line: str) -> None:
+    def _line(self, line: str) -> None:
         self._console.print(line, soft_wrap=True, markup=False, highlight=False, emoji=False)
 
     def _running(self) -> RenderableType:
@@ -395,16 +393,6 @@ def _notebook_show() -> Callable[[Table], None] | None:
     return lambda view: handle.update(view)
 
 
-class _Shown(Protocol):
-    """What shows a fit until it is closed."""
-
-    def stage(self, event: Record) -> None: ...
-
-    def __call__(self, record: Record) -> None: ...
-
-    def close(self) -> None: ...
-
-
 @contextlib.contextmanager
 def shown_progress(progress: Progress | bool | None, tol: float, max_iter: int) -> Iterator[Progress | None]:
     """What a fit reports to: for True a view in a notebook, or text on stderr; nothing for None or False.
@@ -424,7 +412,7 @@ def shown_progress(progress: Progress | bool | None, tol: float, max_iter: int) 
         shown.close()
 
 
-def _for_this_place(left: TimeLeft) -> _Shown:
+def _for_this_place(left: TimeLeft) -> _ProgressText | _NotebookProgress:
     """A view in a notebook, a line that is renewed in a terminal, and lines of text elsewhere."""
     with contextlib.suppress(Exception):  # a fit goes on without its progress
         show = _notebook_show()

@@ -62,7 +62,8 @@ def to_plain(state: Any) -> tuple[_Plain, dict[str, NDArray[Any]]]:
         if isinstance(value, np.generic):
             value = value.item()
         if value is None or isinstance(value, bool | int | float | str):
-            return _written_scalar(value)
+            infinite = isinstance(value, float) and not math.isfinite(value)
+            return {"number": str(value)} if infinite else value  # JSON has no word for it
         if isinstance(value, np.ndarray):
             if id(value) not in names:
                 names[id(value)] = str(len(arrays))
@@ -79,13 +80,6 @@ def to_plain(state: Any) -> tuple[_Plain, dict[str, NDArray[Any]]]:
         raise TypeError(f"a state holds {type(value).__name__}, which cannot be saved")
 
     return written(state), arrays
-
-
-def _written_scalar(value: bool | int | float | str | None) -> _Plain:
-    """The value itself, or its name where JSON has no word for it."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"number": str(value)}
-    return value
 
 
 def _entries(value: Any) -> list[Any]:

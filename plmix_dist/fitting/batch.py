@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from plmix_dist.fitting.em import Em
 from plmix_dist.fitting.point import SMALLEST_SHARE, WIDEST_POINT, Point, mend_collapsed
@@ -258,7 +257,7 @@ class BatchEm(NamedTuple):
         left = mended.point.n_components
         worths, ghosts = np.zeros(self.shape), np.zeros(self.shape[0])
         log_shares = np.full(self.shape[0], -np.inf)
-        worths[:left], ghosts[:left], log_shares[:left] = mended.point
+        worths[:left], ghosts[:left], log_shares[:left] = mended.point[:3]
         begun = Batch.start([Point(worths, ghosts, log_shares)], int(batch.number[start]))
         if batch.status[start] == EXHAUSTED:
             return batch
@@ -313,10 +312,11 @@ class BatchEm(NamedTuple):
         return batch._replace(status=status), into
 
     def distances(self, vectors: Floats) -> Floats:
-        """(n_starts, n_starts): how far mixtures are apart, their components matched.
+        """(n_starts, n_starts): how far mixtures are apart, each component compared with the nearest one of the other.
 
         Squared differences of log-worths count by the share of the component and the probability that the item is
-        chosen first: the log-worths of items that nobody chooses mean little.
+        chosen first: the log-worths of items that nobody chooses mean little. Infinite where two components have the
+        same nearest one.
         """
         worths, _, log_shares = self.parts(vectors)
         n_starts, n_components, n_items = worths.shape
@@ -332,8 +332,6 @@ class BatchEm(NamedTuple):
         one_way = own[:, None] + square @ weights.T - 2 * (product @ worths.T)
         pairs = (one_way + one_way.T) / 2 + (roots[:, None] - roots[None]) ** 2 / 4
         pairs = pairs.reshape(n_starts, n_components, n_starts, n_components)
-        found: Floats = np.sqrt(np.maximum(pairs.min(axis=3).sum(axis=1), 0.0))  # at least this far
-        for one, other in zip(*np.nonzero(np.triu(found < _SAME_WAY, 1)), strict=True):
-            matched = pairs[one, :, other][linear_sum_assignment(pairs[one, :, other])]
-            found[one, other] = found[other, one] = np.sqrt(max(matched.sum(), 0.0))
-        return found
+        found: Floats = np.sqrt(np.maximum(pairs.min(axis=3).sum(axis=1), 0.0))
+        matches = np.sort(pairs.argmin(axis=3), axis=1) == np.arange(n_components)[None, :, None]
+        return np.where(matches.all(axis=1), found, np.inf)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Progress = Callable[[dict[str, Any]], None]
 
 
-# Where chains begin: _around a fit, further apart than the posterior is wide, or at draws from the prior.
+# Where chains begin: around a fit, further apart than the posterior is wide, or at draws from the prior.
 
 # Standard deviation of what is added to log-worths and log-shares of a fit.
 _SPREAD = 0.5
@@ -49,7 +49,7 @@ _EQUAL_PART = 0.05
 
 
 def _around(point: Point, n_components: int, prior: GammaPrior, n_chains: int, seed: int) -> list[Parameters]:
-    """Starts _around a point: normal numbers of standard deviation 0.5 are added to its log-worths and log-shares.
+    """Starts around a point: normal numbers of standard deviation 0.5 are added to its log-worths and log-shares.
 
     Components that the point lacks, because they collapsed, are drawn from the prior.
     """
@@ -108,8 +108,7 @@ def _relabelling(log_worths: Floats, log_shares: Floats, pivot: int) -> NDArray[
         order = again
     # The pivot keeps its names.
     names = np.argsort(order[pivot])
-    found: NDArray[np.int64] = order[:, names]
-    return found
+    return order[:, names]
 
 
 def _matched(features: Floats, means: Floats, variances: Floats) -> NDArray[np.int64]:
@@ -130,9 +129,9 @@ def _matched(features: Floats, means: Floats, variances: Floats) -> NDArray[np.i
     return found
 
 
-# Chains begin _around a fit, so it need not be exact.
+# Chains begin around a fit, so it need not be exact.
 _START_TOLERANCE = 1e-5
-# Chains begin _around this fit. Whether these matter shows in R-hat.
+# Chains begin around this fit. Whether these matter shows in R-hat.
 _SEEN_IN_CHAINS = (CollapsedComponentWarning, NotConvergedWarning, OptimumFoundOnceWarning)
 # Larger numbers of persons are not whole numbers of float64.
 _LARGEST_WEIGHT = 2.0**53
@@ -163,14 +162,11 @@ def sample_mixture(
     progress: Progress | None = None,
     *,
     init: str = "fit",
-    begin: GibbsState | None = None,
-    after: Callable[[GibbsState], None] | None = None,
     checkpoint: Checkpoint | None = None,
     any_seed: bool = False,
 ) -> Sampled:
-    """Sample from the posterior, _around a given point, a fit by EM (init="fit") or the prior (init="prior").
+    """Sample from the posterior, around a given point, a fit by EM (init="fit") or the prior (init="prior").
 
-    With a state to go on from (`begin`) nothing is fitted first. `after` is called with the state after every sweep.
     With `any_seed` the seed of the checkpoint is taken.
     """
     with passes_over(rankings, client, settings.residency) as passes:
@@ -183,17 +179,16 @@ def sample_mixture(
                 weight = journal.stage("survey", lambda: _weight_of_whole_rows(passes))
                 overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
             warnings = [*journal.warnings]
-            if begin is None:
-                with stages.stage("start"):
-                    begin = journal.stage(
-                        "start",
-                        lambda: gibbs.start(
-                            _starts(rankings, settings, gibbs.prior, given, init, client, progress, warnings)
-                        ),
-                    )
+            with stages.stage("start"):
+                begin = journal.stage(
+                    "start",
+                    lambda: gibbs.start(
+                        _starts(rankings, settings, gibbs.prior, given, init, client, progress, warnings)
+                    ),
+                )
             begin = journal.begin("sweeps", begin)
             with stages.stage("sweeps", passes=gibbs.n_sweeps + 1 - begin.sweep):
-                state = journal.run("sweeps", passes, gibbs, begin, _after_sweep(gibbs, stages, progress, after))
+                state = journal.run("sweeps", passes, gibbs, begin, _after_sweep(gibbs, stages, progress))
                 if state.error is not None:
                     raise state.error
             with counted_stage(stages, "map", passes):
@@ -236,14 +231,10 @@ def _starts(
     return _around(given, n_components, prior, n_chains, seed)
 
 
-def _after_sweep(
-    gibbs: Gibbs, stages: Stages, progress: Progress | None, after: Callable[[GibbsState], None] | None
-) -> Callable[[GibbsState], None]:
-    """What is called after every sweep: `after`, then the progress."""
+def _after_sweep(gibbs: Gibbs, stages: Stages, progress: Progress | None) -> Callable[[GibbsState], None]:
+    """What is called after every sweep: the progress."""
 
     def tell(state: GibbsState) -> None:
-        if after is not None:
-            after(state)
         if progress is not None and state.error is None:
             record = {
                 "iteration": state.sweep,

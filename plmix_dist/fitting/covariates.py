@@ -17,11 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.errors import FitError, NonFiniteError, SettingsError
 from plmix_dist.fitting.algorithm import savable
@@ -34,6 +33,7 @@ from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.kernels.em_pass import memberships_at
 from plmix_dist.passes.request import Aggregation, Answer, Finish, Passes, Request, ask
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.groups import person_weights, with_person_shares
 from plmix_dist.solvers import MStep, Sums, Worths
 from plmix_dist.threads import single_thread
@@ -45,48 +45,38 @@ _LONGEST_STEP = 5.0
 _DAMPING = 1e-12
 
 
-class _ShareParams(NamedTuple):
-    """What travels to every task: a point with coefficients of shares, and the units of the covariates."""
-
-    point: Point
-    units: _Units
-
-
-class _Ready(NamedTuple):
-    """The same, ready for kernels."""
-
-    current: Prepared
-    coefficients: NDArray[np.float64]
-    units: _Units
-
-
 class _ShareSums(NamedTuple):
     """Sums over persons."""
 
     # Those of the M-step of the worths.
     sums: Sums
     # members, expected (n_components, n_columns + 1): sums of w q z, and of w s z.
-    members: NDArray[np.float64]
-    expected: NDArray[np.float64]
+    members: Floats
+    expected: Floats
     # (n_components, n_components, n_columns + 1, n_columns + 1)
-    information: NDArray[np.float64]
+    information: Floats
     # (n_columns + 1, n_columns + 1): sum of w z z'.
-    moments: NDArray[np.float64]
+    moments: Floats
 
 
-def _prepare(params: _ShareParams) -> _Ready:
-    n_components = params.point.n_components
+def _prepare(params: tuple[Point, _Units]) -> tuple[Prepared, Floats, _Units]:
+    """From a point with coefficients of shares, and the units of the covariates, to what a leaf takes."""
+    point, units = params
     try:
-        current = prepare(params.point.log_worths, np.full(n_components, -np.log(n_components)))
+        return (
+            prepare(point.log_worths, np.full(point.n_components, -np.log(point.n_components))),
+            point.log_shares,
+            units,
+        )
     except SettingsError as error:  # it concerns this fit alone
         raise NonFiniteError(str(error)) from None
-    return _Ready(current, params.point.log_shares, params.units)
 
 
-def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: _Ready) -> _ShareSums:
-    block = with_person_shares(params.units.of_block(block), params.coefficients)
-    sums = e_step(m_step).leaf(number, block, PreparedPass(params.current, None))
-    at = memberships_at(block, params.current)
+def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: tuple[Prepared, Floats, _Units]) -> _ShareSums:
+    current, coefficients, units = params
+    block = with_person_shares(units.of_block(block), coefficients)
+    sums = e_step(m_step).leaf(number, block, PreparedPass(current, None))
+    at = memberships_at(block, current)
     assert block.covariates is not None
     assert block.log_shares is not None
     first = block.group_starts
@@ -97,11 +87,8 @@ def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: _Ready) 
 
 
 def _share_sums(
-    design: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    posteriors: NDArray[np.float64],
-    shares: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    design: Floats, weights: Floats, posteriors: Floats, shares: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Members, expected, information and moments of some persons."""
     n_components, n_columns = shares.shape[1], design.shape[1]
     weighted = weights[:, None] * shares
@@ -115,12 +102,6 @@ def _share_sums(
     return (weights[:, None] * posteriors).T @ design, weighted.T @ design, information, moments
 
 
-@cache
-def _sums_for(m_step: MStep) -> Aggregation:
-    """The aggregation of the sums that an iteration needs."""
-    return Aggregation("covariates", leaf=partial(_leaf_sums, m_step), prepare=_prepare)
-
-
 class _ShareStep(NamedTuple):
     """What an iteration needs of the sums beside the M-steps of the worths."""
 
@@ -129,16 +110,16 @@ class _ShareStep(NamedTuple):
     # Of the coefficients.
     log_prior: float
     # (n_components, n_columns + 1): of the objective in the coefficients.
-    gradient: NDArray[np.float64]
+    gradient: Floats
     # next, safe (n_components, n_columns + 1): the coefficients after a Newton step, and after one that cannot lower
     # the objective.
-    next: NDArray[np.float64]
-    safe: NDArray[np.float64]
+    next: Floats
+    safe: Floats
     # (n_components,): the mean shares.
-    shares: NDArray[np.float64]
+    shares: Floats
 
 
-def _share_step(coefficients: NDArray[np.float64], total: _ShareSums) -> _ShareStep:
+def _share_step(coefficients: Floats, total: _ShareSums) -> _ShareStep:
     """One Newton step on the coefficients, and the safe step of Boehning's bound: diag(s) - s s' <= (I - 11'/K) / 2."""
     n_components, n_columns = coefficients.shape
     centred = coefficients - coefficients.mean(axis=0)
@@ -165,9 +146,9 @@ def _share_step(coefficients: NDArray[np.float64], total: _ShareSums) -> _ShareS
     )
 
 
-def _centred(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-    centred: NDArray[np.float64] = coefficients - coefficients.mean(axis=0)
-    return centred
+def _centred(coefficients: Floats) -> Floats:
+    found: Floats = coefficients - coefficients.mean(axis=0)
+    return found
 
 
 # Units of covariates: their means and standard deviations over persons; columns without information are errors.
@@ -182,15 +163,15 @@ _COLLINEAR = 1e-8
 class _Units(NamedTuple):
     """Where covariates are centred, and what they are divided by: (n_columns,) each."""
 
-    centre: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    centre: Floats
+    scale: Floats
 
     def of_block(self, block: RankingBlock) -> RankingBlock:
         """The block with its covariates in these units."""
         assert block.covariates is not None
         return block.replace(covariates=(block.covariates - self.centre) / self.scale)
 
-    def undone(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    def undone(self, coefficients: Floats) -> Floats:
         """(n_components, n_columns + 1): coefficients of covariates as the user gave them."""
         slopes = coefficients[:, 1:] / self.scale
         return np.column_stack([coefficients[:, 0] - slopes @ self.centre, slopes])
@@ -199,9 +180,9 @@ class _Units(NamedTuple):
 class Moments(NamedTuple):
     """Sums over persons in rough units: weight (), w z (n_columns,), w z z' (n_columns, n_columns)."""
 
-    weight: NDArray[np.float64]
-    first: NDArray[np.float64]
-    second: NDArray[np.float64]
+    weight: Floats
+    first: Floats
+    second: Floats
 
 
 def _leaf_moments(number: int, block: RankingBlock, rough: _Units) -> Moments:
@@ -219,7 +200,7 @@ def _leaf_moments(number: int, block: RankingBlock, rough: _Units) -> Moments:
 _MOMENTS = Aggregation("moments", leaf=_leaf_moments)
 
 
-def _rough_units(covariates: NDArray[np.float64]) -> _Units:
+def _rough_units(covariates: Floats) -> _Units:
     """Units from the plain rows; an error if a column is constant."""
     centre, scale = covariates.mean(axis=0), covariates.std(axis=0)
     largest = np.abs(covariates).max(axis=0, initial=0.0)
@@ -247,7 +228,7 @@ def _units_of(moments: Moments, rough: _Units) -> _Units:
     return _Units(rough.centre + rough.scale * mean, rough.scale * deviation)
 
 
-def _take_units(passes: Passes, covariates: NDArray[np.float64]) -> _Units:
+def _take_units(passes: Passes, covariates: Floats) -> _Units:
     """The units of covariates, in one pass over the persons."""
     rough = _rough_units(covariates)
     return _units_of(ask(passes, Request(_MOMENTS, rough)), rough)
@@ -280,7 +261,7 @@ class _CovariateState(NamedTuple):
     iteration: Iteration
     history: tuple[dict[str, Any], ...] = ()
     # (n_components,): the mean shares at the last good point.
-    shares: NDArray[np.float64] | None = None
+    shares: Floats | None = None
     error: FitError | None = None
 
 
@@ -308,7 +289,8 @@ class _CovariateEm:
         for component, worths in enumerate(point.components()):
             step = partial(_component_step, em.m_step, component, worths, em.alpha)
             finish.append(Finish(f"m-step-{component}", step))
-        return (Request(_sums_for(em.m_step), _ShareParams(point, self.units), tuple(finish)),)
+        sums = Aggregation("covariates", leaf=partial(_leaf_sums, em.m_step), prepare=_prepare)
+        return (Request(sums, (point, self.units), tuple(finish)),)
 
     def tell(self, state: _CovariateState, answers: Sequence[Answer]) -> _CovariateState:
         """The state after a pass."""
@@ -317,7 +299,8 @@ class _CovariateEm:
             shares, *steps = answer.get()
             timing = timing_of(answer, steps)
             evaluation = self.evaluation(shares, steps, timing)
-            iteration, record = advance(state.iteration, evaluation, self._rules)
+            rules = Rules(self.em.tol, self.em.max_iter, self.em.weight, self.em.accelerate)
+            iteration, record = advance(state.iteration, evaluation, rules)
         except FitError as error:
             number = self.n_before + len(state.history) + 1
             return state._replace(error=type(error)(f"iteration {number}, {error}"))
@@ -332,10 +315,6 @@ class _CovariateEm:
         """The objective of the best point so far."""
         good = state.iteration.good
         return None if good is None or state.error is not None else good.evaluation.objective
-
-    @property
-    def _rules(self) -> Rules:
-        return Rules(self.em.tol, self.em.max_iter, self.em.weight, self.em.accelerate)
 
     def evaluation(self, shares: _ShareStep, steps: Sequence[ComponentStep], timing: dict[str, float]) -> Evaluation:
         """The evaluation of a point, from the results of a pass."""
@@ -355,7 +334,7 @@ class _CovariateEm:
             details=details,
         )
 
-    def result(self, state: _CovariateState, before: Run) -> tuple[Run, NDArray[np.float64]]:
+    def result(self, state: _CovariateState, before: Run) -> tuple[Run, Floats]:
         """Where the fit ended, and the coefficients (n_components, n_columns + 1) of covariates as they were given."""
         good = state.iteration.best
         point, evaluation = good.point, good.evaluation
@@ -386,10 +365,10 @@ def run_with_covariates(
     passes: Passes,
     em: Em,
     before: Run,
-    covariates: NDArray[np.float64],
+    covariates: Floats,
     progress: Callable[[dict[str, Any]], None] | None = None,
     journal: Journal = NO_JOURNAL,
-) -> tuple[Run, NDArray[np.float64]]:
+) -> tuple[Run, Floats]:
     """Continue a fit without covariates, which ended at `before`: its end, coefficients (n_components, n_columns + 1).
 
     `passes` go over rows that carry their covariates (n_rankings, n_columns).

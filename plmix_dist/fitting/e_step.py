@@ -77,11 +77,15 @@ def e_step(m_step: MStep, part: RowPart | None = None) -> Aggregation:
 
 
 class Summary(NamedTuple):
-    """What the loop needs of the sums beside the M-steps: log-likelihood, shares (n_components,), and the objective."""
+    """What the loop needs of the sums beside the M-steps: log-likelihood, shares (n_components,), and the objective.
+
+    `ties` are sums of ties and of expected ties (2, n_components, n_orders - 1), where ties are outcomes.
+    """
 
     log_likelihood: float
     shares: Any
     objective: float | None
+    ties: Any = None
 
 
 def _summarise(m_step: MStep, frozen: bool, sums: Any) -> Summary:
@@ -89,7 +93,8 @@ def _summarise(m_step: MStep, frozen: bool, sums: Any) -> Summary:
     value = None
     if objective is not None:
         value = float(objective.expected(sums) if frozen else objective.observed(sums))
-    return Summary(float(sums.log_likelihood), sums.shares, value)
+    ties = np.array([sums.ties, sums.expected_ties]) if hasattr(sums, "ties") else None
+    return Summary(float(sums.log_likelihood), sums.shares, value, ties)
 
 
 class ComponentStep(NamedTuple):
@@ -130,7 +135,7 @@ def component_step(
         step = safe
     else:
         step = _shortened(worths, m_step.step(own, worths, alpha), alpha)
-    prior = log_prior(*worths, alpha)
+    prior = log_prior(worths.log_worths, worths.ghost, alpha, worths.log_tie)
     return ComponentStep(step, safe, gradient, prior, time.perf_counter() - begun)
 
 

@@ -27,6 +27,7 @@ from plmix_dist.fitting.hessian import information_of
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.newton import Hessian, Newton
 from plmix_dist.fitting.point import Point, drop_collapsed, has_collapsed, mend_collapsed
+from plmix_dist.fitting.tied_outcomes import tie_step
 from plmix_dist.passes.request import Answer, Passes, Request
 from plmix_dist.rankings.sampling import RowPart
 from plmix_dist.solvers import MStep
@@ -217,7 +218,7 @@ class Em:
         if iteration.ended is None:
             return state._replace(inner=inner._replace(iteration=iteration))
         solved = iteration.best.point
-        best = Point(solved.log_worths, solved.ghosts, inner.outer.next.log_shares)
+        best = solved._replace(log_shares=inner.outer.next.log_shares)
         details = inner.outer.details | {"inner_passes": iteration.n_evaluations}
         evaluation = inner.outer._replace(next=best, safe=best, details=details)
         return self._advanced(state._replace(inner=None), evaluation)
@@ -288,7 +289,8 @@ class Em:
             details["posterior_shares"] = tuple((summary.shares / summary.shares.sum()).tolist())
         if timing:
             details["rankings_per_second"] = self.n_rankings / timing["seconds"]
-        after = Point.gathered([step.next for step in steps], log_shares)
+        log_ties, *of_ties = tie_step(point, summary.ties, self.alpha, n_held=int(self.noise))
+        after = Point.gathered([step.next for step in steps], log_shares, log_ties)
         if summary.objective is None:
             with np.errstate(invalid="ignore"):
                 moves = np.abs(after.flat() - point.flat())
@@ -296,14 +298,14 @@ class Em:
             return Evaluation(None, largest, None, None, after, None, details)
         shares = np.exp(point.log_shares) * self.weight
         share_slopes = summary.shares - shares if free_shares else np.zeros(len(shares))
-        slopes, scale = _flat_gradient(steps, share_slopes, shares)
+        slopes, scale = map(np.append, _flat_gradient(steps, share_slopes, shares), of_ties)
         return Evaluation(
             objective=summary.objective + sum(step.log_prior for step in steps),
             residual=float(np.abs(slopes).max()) / self.weight,
             gradient=slopes,
             scale=scale,
             next=after,
-            safe=Point.gathered([step.safe for step in steps if step.safe is not None], log_shares),
+            safe=Point.gathered([step.safe for step in steps if step.safe is not None], log_shares, log_ties),
             details=details,
         )
 

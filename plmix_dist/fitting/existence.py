@@ -14,6 +14,7 @@ from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import Prepared, pairwise_wins, row_posteriors
 from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.comparison import Comparisons, add_comparisons, comparison_graph, comparisons
 from plmix_dist.rankings.groups import merge_equal_rows
 from plmix_dist.rankings.identifiability import identifiability, ordered_lengths
@@ -29,10 +30,10 @@ _FAR_DOWN = (20.0, 40.0)
 _ROUNDING = 1e-12
 
 
-def _leaf_comparisons(number: int, block: RankingBlock, params: None) -> Comparisons:
-    del number, params
-    # Ties that are left in a fit are summed over: extensions have none.
-    return comparisons(block, ties_compare=False)
+def _leaf_comparisons(number: int, block: RankingBlock, ties_compare: bool | None) -> Comparisons:
+    del number
+    # Ties that are left in a fit are summed over, unless they are outcomes: extensions have none.
+    return comparisons(block, ties_compare=bool(ties_compare))
 
 
 def _combine(left: Comparisons, right: Comparisons) -> Comparisons:
@@ -42,9 +43,9 @@ def _combine(left: Comparisons, right: Comparisons) -> Comparisons:
 COMPARISONS = Aggregation("comparisons", leaf=_leaf_comparisons, combine=_combine)
 
 
-def check_identified(passes: Passes, item_names: Sequence[str]) -> None:
+def check_identified(passes: Passes, item_names: Sequence[str], *, ties_compare: bool = False) -> None:
     """Without a prior: an error that names items, where the data alone show that no estimate exists."""
-    graph = ask(passes, Request(COMPARISONS, finish=(Finish("graph", comparison_graph),)))
+    graph = ask(passes, Request(COMPARISONS, ties_compare, (Finish("graph", comparison_graph),)))
     if graph.n_groups == 1:
         return
     reasons = [
@@ -65,7 +66,7 @@ def check_identified(passes: Passes, item_names: Sequence[str]) -> None:
     )
 
 
-def _leaf_beaten(number: int, block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
+def _leaf_beaten(number: int, block: RankingBlock, params: Prepared) -> Floats:
     """(n_components, n_items, n_items): entry [k, i, j] is the weight of rankings of component k with i before j."""
     del number
     extended = extend_ties(block)
@@ -74,7 +75,7 @@ def _leaf_beaten(number: int, block: RankingBlock, params: Prepared) -> NDArray[
     return wins - _within_ties(unorder_last_ties(block), posteriors)
 
 
-def _within_ties(block: RankingBlock, posteriors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _within_ties(block: RankingBlock, posteriors: Floats) -> Floats:
     """(n_components, n_items, n_items): what wins over tied items add: in half of the extensions, each over each.
 
     They are not comparisons: the sum over all orders does not depend on which of the tied items is above.
@@ -138,7 +139,7 @@ def check_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> No
             )
 
 
-def _cuts(point: Point, wins: NDArray[np.float64]) -> list[_Cut]:
+def _cuts(point: Point, wins: Floats) -> list[_Cut]:
     """For each component the few cuts of its items by worth that its rankings cross least."""
     found = []
     for component, (log_worths, own) in enumerate(zip(point.log_worths, wins, strict=True)):

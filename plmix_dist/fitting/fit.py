@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist import errors
 from plmix_dist.display.progress import Stages, stage_listener
-from plmix_dist.errors import (
-    NoInformationWarning,
-    NotConvergedWarning,
-    NotIdentifiableWarning,
-    NotIdentifiedError,
-    OptimumFoundOnceWarning,
-    SettingsError,
-)
 from plmix_dist.fitting.algorithm import counted_stage, savable
 from plmix_dist.fitting.covariates import run_with_covariates
 from plmix_dist.fitting.em import MOST_NUMBERS, Candidate, Em, Ends, Run, failures_of, run_to_ends
@@ -35,6 +28,7 @@ from plmix_dist.fitting.resampled import run_resampled
 from plmix_dist.fitting.search import NEWTON_AFTER, SampleFits, halving, with_newton
 from plmix_dist.fitting.starts.make import Mixture, Start, Starts, make_starts, starts_of_all_rows
 from plmix_dist.fitting.starts.spectral import gap_warnings
+from plmix_dist.fitting.tied_outcomes import check_davidson, count_ties, for_search, with_tie_weights
 from plmix_dist.kernels.loading import FIRST_FIT_SECONDS, compile_kernels, kernels_are_compiled, kernels_of_fit
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.rankings import Rankings
@@ -42,6 +36,7 @@ from plmix_dist.passes.request import Passes
 from plmix_dist.rankings.checks import without_information
 from plmix_dist.rankings.ties import TIES, extend_ties
 from plmix_dist.solvers import LOG_LIKELIHOOD, LSR, M_STEPS, MM, STOCHASTIC_LSR, MStep
+from plmix_dist.solvers.davidson import DAVIDSON
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.threads import StoppableThreads
 
@@ -104,18 +99,25 @@ def _fit(
     journal: Journal,
 ) -> Fit:
     check_noise(settings, covariates=rankings.covariates is not None)
+    check_davidson(settings, covariates=rankings.covariates is not None)
     stages = Stages(stage_listener(progress))
     if journal.resumed_from is not None:
         with stages.stage("resume", checkpoint=journal.resumed_from):
             pass
     with stages.stage("look", passes=1):
         overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
+    treatment = TIES[settings.ties]
+    if treatment.order:
+        with counted_stage(stages, "ties", passes):
+            ties = journal.stage("ties", lambda: count_ties(passes, rankings, treatment.order))
+        overview = for_search(overview)
     warnings = [*journal.warnings, *_silent_rows(overview.extent)]
     warnings += weight_warnings(overview, rankings.n_rankings)
     n_components = settings.n_components + settings.noise
     warnings += check_supported(overview.sample, n_components, all_rows=overview.share == 1)
     if settings.alpha == 0:
-        journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
+        tied = bool(treatment.order)
+        journal.stage("identified", lambda: check_identified(passes, rankings.item_names, ties_compare=tied))
     em = em_for(settings, overview.extent, rankings)
     compile_first(em.m_step, stages)
     failed: list[dict[str, Any]] = []
@@ -126,8 +128,10 @@ def _fit(
     else:
         shares = given.log_shares if settings.shares is None else np.log(settings.shares)
         candidates, about = [Candidate(given._replace(log_shares=shares), {"method": "given"})], {}
+    if treatment.order:
+        em, candidates = replace(em, m_step=DAVIDSON), with_tie_weights(candidates, ties, settings.ties)
     with counted_stage(stages, "fit", passes):
-        if TIES[settings.ties].redraws and overview.extent.tied:
+        if treatment.redraws and overview.extent.tied:
             ends = run_resampled(passes, em, candidates[: settings.n_init], progress, journal)
         else:
             ends = run_to_ends(
@@ -151,7 +155,7 @@ def _fit(
             run, coefficients = run_with_covariates(passes, em, run, rankings.covariates, progress, journal)
     if settings.noise:
         with counted_stage(stages, "noise", passes):
-            run = run_with_noise(passes, em, run, progress, journal)
+            run = run_with_noise(passes, em, run, settings.ties, progress, journal)
     began = {"stages": stages.records, "failed_starts": failed}
     warnings += _found_once(about.get("search"))
     warnings += _not_converged(run, em.m_step, settings.tol)
@@ -162,7 +166,7 @@ def _fit(
 
 def _silent_rows(extent: Extent) -> list[Warning]:
     """A warning of rankings that count for nothing."""
-    return [NoInformationWarning(without_information(extent.silent, extent.rows))] if extent.silent else []
+    return [errors.NoInformationWarning(without_information(extent.silent, extent.rows))] if extent.silent else []
 
 
 def _found_once(search: dict[str, int] | None) -> list[Warning]:
@@ -174,7 +178,7 @@ def _found_once(search: dict[str, int] | None) -> list[Warning]:
         f"of {search['n_starts']} starts, one ended at the best optimum found{varied}, so there may be a better one; "
         "fit again with another random_state or a larger n_init, or choose fewer components"
     )
-    return [OptimumFoundOnceWarning(words)]
+    return [errors.OptimumFoundOnceWarning(words)]
 
 
 def _not_converged(run: Run, m_step: MStep, tol: float) -> list[Warning]:
@@ -185,14 +189,14 @@ def _not_converged(run: Run, m_step: MStep, tol: float) -> list[Warning]:
             f"steps hardly change it. These rankings hardly tell {run.point.n_components} components apart; choose "
             "fewer components"
         )
-        return [NotIdentifiableWarning(words)]
+        return [errors.NotIdentifiableWarning(words)]
     if run.converged or m_step.draws:
         return []
     words = (
         f"the fit did not converge in {run.n_iterations} iterations ({_residual(run.history[-1])} where {tol:.2g} was "
         "asked for); raise max_iter, or tol"
     )
-    return [NotConvergedWarning(words)]
+    return [errors.NotConvergedWarning(words)]
 
 
 def _residual(record: dict[str, Any]) -> str:
@@ -221,10 +225,10 @@ def with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str], journal:
             raise error
 
 
-def _why_no_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> NotIdentifiedError | None:
+def _why_no_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> errors.NotIdentifiedError | None:
     try:
         check_maximum(passes, point, item_names)
-    except NotIdentifiedError as error:
+    except errors.NotIdentifiedError as error:
         return error
     return None
 
@@ -320,12 +324,12 @@ def choose_m_step(settings: FitSettings, extent: Extent, n_items: int) -> MStep:
         m_step = M_STEPS[settings.m_step]
         same = ", which ends at the same estimate" if m_step.objective is LOG_LIKELIHOOD else ""
         if extent.tied and not m_step.takes_ties:
-            raise SettingsError(
+            raise errors.SettingsError(
                 f'm_step="{m_step.name}" takes rankings without ties, and ties={settings.ties!r} keeps {extent.tied} '
                 f'ties; choose m_step="mm"{same}, or ties="expand"'
             )
         if settings.n_components * m_step.numbers(n_items) > MOST_NUMBERS:
-            raise SettingsError(
+            raise errors.SettingsError(
                 f"m_step={m_step.name!r} sums {settings.n_components} x {n_items} x {n_items} numbers, more than a "
                 f'worker should hold; choose m_step="mm"{same}'
             )

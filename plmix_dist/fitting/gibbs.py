@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.errors import FitError, NonFiniteError, SettingsError
 from plmix_dist.fitting.algorithm import savable
@@ -23,43 +22,35 @@ from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import EmStatistics, Prepared, SweepSums, prepare, sweep_sums
 from plmix_dist.passes.request import Aggregation, Answer, Request
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.solvers import MM
 from plmix_dist.solvers.gamma_prior import GammaPrior, Parameters
-
-Table = NDArray[np.float64]
 
 
 class _SweepParams(NamedTuple):
     """What travels to every task: log-worths (n_chains, K, n), log-shares (n_chains, K), the seed, and the sweep."""
 
-    log_worths: Table
-    log_shares: Table
+    log_worths: Floats
+    log_shares: Floats
     seed: int
     sweep: int
 
 
-class _Sweep(NamedTuple):
-    """The same, ready for kernels."""
-
-    chains: list[Prepared]
-    seed: int
-    sweep: int
-
-
-def _prepare(params: _SweepParams) -> _Sweep:
+def _prepare(params: _SweepParams) -> tuple[list[Prepared], int, int]:
     try:
         chains = [prepare(*chain) for chain in zip(params.log_worths, params.log_shares, strict=True)]
     except SettingsError as error:
         raise NonFiniteError(f"sweep {params.sweep}: {error}; choose a larger worth_shape") from None
-    return _Sweep(chains, params.seed, params.sweep)
+    return chains, params.seed, params.sweep
 
 
-def _leaf(number: int, block: RankingBlock, params: _Sweep) -> SweepSums:
+def _leaf(number: int, block: RankingBlock, params: tuple[list[Prepared], int, int]) -> SweepSums:
     """The sums of a leaf, with one chain after the other along the first axis."""
+    chains, seed, sweep = params
     found = [
-        sweep_sums(block, chain, generator(params.seed, "gibbs-rows", index, params.sweep, number))
-        for index, chain in enumerate(params.chains)
+        sweep_sums(block, chain, generator(seed, "gibbs-rows", index, sweep, number))
+        for index, chain in enumerate(chains)
     ]
     return SweepSums(*(np.stack(field) for field in zip(*found, strict=True)))
 
@@ -71,11 +62,11 @@ class Draws(NamedTuple):
     """Draws that were kept."""
 
     # (n_chains, n_draws, n_components, n_items): centred.
-    log_worths: Table
+    log_worths: Floats
     # (n_chains, n_draws, n_components)
-    log_shares: Table
+    log_shares: Floats
     # (n_chains, n_draws)
-    log_likelihood: Table
+    log_likelihood: Floats
 
 
 @savable
@@ -83,16 +74,16 @@ class GibbsState(NamedTuple):
     """Chains under way."""
 
     # (n_chains, n_components, n_items)
-    log_worths: Table
+    log_worths: Floats
     # (n_chains, n_components): where each chain stands.
-    log_shares: Table
+    log_shares: Floats
     # How many sweeps led there.
     sweep: int
     # (n_chains,): at the parameters of the last pass.
-    log_likelihood: Table
+    log_likelihood: Floats
     # arrays (n, n_chains, n_components * n_items + n_components + 1): Draws so far: log-worths, log-shares, log-
     # likelihood. Arrays of equal length are joined, so that there are few.
-    kept: tuple[Table, ...] = ()
+    kept: tuple[Floats, ...] = ()
     error: FitError | None = None
 
 
@@ -168,7 +159,7 @@ class Gibbs:
         return Draws(log_worths, flat[:, :, n_worths:-1].copy(), flat[:, :, -1].copy())
 
 
-def _with_draw(kept: tuple[Table, ...], state: GibbsState, log_likelihood: Table) -> tuple[Table, ...]:
+def _with_draw(kept: tuple[Floats, ...], state: GibbsState, log_likelihood: Floats) -> tuple[Floats, ...]:
     """One more draw of each chain. The last two arrays are joined while they are equally long."""
     n_chains = len(log_likelihood)
     parts = [state.log_worths.reshape(n_chains, -1), state.log_shares, log_likelihood[:, None]]

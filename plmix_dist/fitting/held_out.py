@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiedError, SettingsError
 from plmix_dist.fitting.algorithm import Together, counted_stage
 from plmix_dist.fitting.criteria import bic, n_parameters
-from plmix_dist.fitting.em import MOST_NUMBERS, Em, EmState
+from plmix_dist.fitting.em import Em, EmState
 from plmix_dist.fitting.existence import COMPARISONS
 from plmix_dist.fitting.overview import overviews_of_parts
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.search import NEWTON_AFTER, with_newton
 from plmix_dist.kernels import Prepared, memberships_at
-from plmix_dist.passes.request import Aggregation, Finish, Passes, Request
+from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.comparison import Comparisons, comparison_graph
 from plmix_dist.rankings.sampling import Division, RowPart, rows_of_part
@@ -56,23 +56,18 @@ class _HeldOut(NamedTuple):
 
 def totals(passes: Passes, points: Sequence[tuple[Point, RowPart]]) -> list[Totals]:
     """The sums of each point over its part of the rows, in one pass."""
-    return _results(passes, [Request(_totals_of(part), point) for point, part in points])
+    requests = [
+        Request(Aggregation("totals", leaf=partial(_totals_leaf, part), prepare=Point.prepared), point)
+        for point, part in points
+    ]
+    return [answer.get()[0] for answer in passes.run(requests)] if requests else []
 
 
 def held_out(passes: Passes, folds: Sequence[RowPart], points: Sequence[Sequence[Point]]) -> _HeldOut:
     """The sums over all folds, in one pass. `points` has, for each model, one point per fold."""
-    (found,) = _results(passes, [Request(_held_out_of(tuple(folds)), tuple(map(tuple, points)))])
-    assert isinstance(found, _HeldOut)
+    sums = Aggregation("held-out", leaf=partial(_held_out_leaf, tuple(folds)), prepare=_prepared_folds)
+    found: _HeldOut = ask(passes, Request(sums, tuple(map(tuple, points))))
     return found
-
-
-def _results(passes: Passes, requests: list[Request]) -> list[Any]:
-    return [answer.get()[0] for answer in passes.run(requests)] if requests else []
-
-
-@cache
-def _totals_of(part: RowPart) -> Aggregation:
-    return Aggregation("totals", leaf=partial(_totals_leaf, part), prepare=Point.prepared)
 
 
 def _totals_leaf(part: RowPart, number: int, block: RankingBlock, params: Prepared) -> Totals:
@@ -83,11 +78,6 @@ def _totals_leaf(part: RowPart, number: int, block: RankingBlock, params: Prepar
     logs = np.log(np.where(at.posteriors > 0, at.posteriors, 1.0))
     entropy = -(at.weights[:, None] * at.posteriors * logs).sum()
     return Totals(np.array((at.weights * at.log_likelihoods).sum()), np.array(entropy), np.array(at.weights.sum()))
-
-
-@cache
-def _held_out_of(folds: tuple[RowPart, ...]) -> Aggregation:
-    return Aggregation("held-out", leaf=partial(_held_out_leaf, folds), prepare=_prepared_folds)
 
 
 def _prepared_folds(points: tuple[tuple[Point, ...], ...]) -> list[list[Prepared]]:
@@ -118,29 +108,11 @@ def _held_out_leaf(
 _PAPER_SHARES = (0.64, 0.16, 0.2)
 
 
-class FoldScores(NamedTuple):
-    """Cross-validated log-likelihoods of several models."""
+class HeldOutScores(NamedTuple):
+    """Columns of the table on held-out rows, by number of components; why other numbers have none; warnings of fits."""
 
-    numbers: tuple[int, ...]  # the numbers of components, in the order of the other fields
-    means: Floats  # (n_models,): log-likelihood of held-out rows, divided by their weight
-    # (n_models, n_models): standard errors of differences of two means. Both are computed on the same persons, so
-    # what these persons have in common cancels.
-    errors: Floats
-    failed: dict[int, str]  # why other numbers of components have no value
-    warnings: list[Warning]  # of fits that did not converge
-
-
-class _PaperScore(NamedTuple):
-    """The paper's protocol for one number of components: BIC on validation rows, log-likelihood per test ranking."""
-
-    validation_bic: float
-    test_score: float
-
-
-class _PaperScores(NamedTuple):
-    """The paper's protocol: scores by number of components, why other numbers have none, warnings of their fits."""
-
-    scores: dict[int, _PaperScore]
+    names: tuple[str, ...]  # of the columns
+    columns: dict[int, dict[str, float]]
     failed: dict[int, str]
     warnings: list[Warning]
 
@@ -153,8 +125,8 @@ class _PartFits(NamedTuple):
     warnings: list[Warning]
 
 
-def cross_validate(task: Task, fits: Sequence[NumberFit], n_folds: int) -> FoldScores:
-    """Held-out log-likelihoods by cross-validation over n_folds folds."""
+def cross_validate(task: Task, fits: Sequence[NumberFit], n_folds: int) -> HeldOutScores:
+    """Cross-validated log-likelihoods per unit of weight, and how sure their differences from the best are."""
     division = Division("folds", (1 / n_folds,) * n_folds, task.settings.seed)
     folds = [RowPart(division, (fold,), task.extended_by) for fold in range(n_folds)]
     others = [
@@ -162,28 +134,34 @@ def cross_validate(task: Task, fits: Sequence[NumberFit], n_folds: int) -> FoldS
         for fold in range(n_folds)
     ]
     found = _fit_parts(task, fits, others, "folds", "outside fold")
-    numbers = tuple(found.points)
-    if not numbers:
-        return FoldScores((), np.zeros(0), np.zeros((0, 0)), found.failed, found.warnings)
+    names = ("held_out", "held_out_error")
+    if not found.points:
+        return HeldOutScores(names, {}, found.failed, found.warnings)
     with task.stages.stage("held-out", passes=1):
         sums = held_out(task.passes, folds, list(found.points.values()))
     means = sums.log_likelihoods / sums.weight
     seconds = sums.products / sums.weight
     variances = np.diag(seconds)[:, None] + np.diag(seconds) - 2 * seconds
     variances -= (means[:, None] - means) ** 2
-    errors = np.sqrt(np.maximum(variances, 0.0) / sums.weight)
-    return FoldScores(numbers, means, errors, found.failed, found.warnings)
+    # Both means are computed on the same persons, so what these persons have in common cancels.
+    errors = np.sqrt(np.maximum(variances, 0.0) / sums.weight)[:, int(means.argmax())]
+    pairs = zip(means.tolist(), errors.tolist(), strict=True)
+    columns = {number: dict(zip(names, pair, strict=True)) for number, pair in zip(found.points, pairs, strict=True)}
+    return HeldOutScores(names, columns, found.failed, found.warnings)
 
 
-def paper_protocol(task: Task, fits: Sequence[NumberFit]) -> _PaperScores:
-    """The protocol of Nguyen and Zhang (2023); its parts are those that `split` writes with the same seed."""
+def paper_protocol(task: Task, fits: Sequence[NumberFit]) -> HeldOutScores:
+    """BIC on validation rows and log-likelihood per test ranking: the protocol of Nguyen and Zhang (2023).
+
+    Its parts are those that `split` writes with the same seed.
+    """
     division = Division("split", _PAPER_SHARES, task.settings.seed)
     inference, validation, test = (RowPart(division, (part,), task.extended_by) for part in range(3))
     found = _fit_parts(task, fits, [inference], "paper", "inference part, number")
     points = [point for (point,) in found.points.values()]
     with task.stages.stage("validation and test", passes=1):
         sums = totals(task.passes, [(point, part) for point in points for part in (validation, test)])
-    scores = {}
+    columns = {}
     for place, n_components in enumerate(found.points):
         on_validation, on_test = sums[2 * place : 2 * place + 2]
         if not (on_validation.weight > 0 and on_test.weight > 0):
@@ -191,11 +169,11 @@ def paper_protocol(task: Task, fits: Sequence[NumberFit]) -> _PaperScores:
                 "there are too few rankings for a validation part and a test part; choose another criterion"
             )
         n_free = n_parameters(*points[place].log_worths.shape)
-        scores[n_components] = _PaperScore(
-            bic(float(on_validation.log_likelihood), n_free, float(on_validation.weight)),
-            float(on_test.log_likelihood / on_test.weight),
-        )
-    return _PaperScores(scores, found.failed, found.warnings)
+        columns[n_components] = {
+            "validation_bic": bic(float(on_validation.log_likelihood), n_free, float(on_validation.weight)),
+            "test_score": float(on_test.log_likelihood / on_test.weight),
+        }
+    return HeldOutScores(("validation_bic", "test_score"), columns, found.failed, found.warnings)
 
 
 def _fit_parts(task: Task, fits: Sequence[NumberFit], parts: Sequence[RowPart], stage: str, words: str) -> _PartFits:
@@ -212,8 +190,7 @@ def _fit_parts(task: Task, fits: Sequence[NumberFit], parts: Sequence[RowPart], 
                 em = replace(ems[n_components][place], number=len(algorithms))
                 algorithms.append(em)
                 states.append(em.start(fit.run.point, fit.run.hessian))
-        most = max(begun) * max(em.m_step.numbers(task.rankings.n_items) for em in algorithms)
-        together = Together(tuple(algorithms), at_once=max(1, int(MOST_NUMBERS // (2 * most))))
+        together = Together(tuple(algorithms), at_once=task.at_once(algorithms[0], max(begun)))
         begin = together.start(states)
         ended = task.journal.run(stage, task.passes, together, begin, task.after_pass(stage))
     return _gathered(list(begun), algorithms, ended.states, words)

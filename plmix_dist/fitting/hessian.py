@@ -32,8 +32,8 @@ _MOST_PARAMETERS = 1_500
 _MOST_WORK = 1e10
 # Up to this much work, and on all rows, a Hessian costs about as much as a pass.
 _LITTLE_WORK = 1e7
-# The same for a pass over all rows by all workers: some ten seconds of one core.
-_MOST_WORK_OF_A_PASS = 1e11
+# The same for a pass over all rows by all workers: some ten seconds of one core (1.2 ns each).
+_MOST_WORK_OF_A_PASS = 1e10
 # No parameter moves further than this in one step: beyond, second derivatives may be quite different.
 _LONGEST_STEP = 1.5
 # How long a bend may be, as a share of the move that it bends.

@@ -14,15 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
-from plmix_dist import __version__
-from plmix_dist.errors import (
-    CheckpointWarning,
-    DamagedStoreError,
-    OtherCheckpointError,
-    PlmixError,
-    StoreError,
-    StoreLockedError,
-)
+from plmix_dist import __version__, errors
 from plmix_dist.fitting import algorithm as loops
 from plmix_dist.fitting.algorithm import Algorithm, from_plain, to_plain
 from plmix_dist.passes.request import Passes
@@ -144,7 +136,7 @@ class Journal:
             self._running = (name, from_plain(*record))
         for fault in loaded.damaged:
             words = f"a checkpoint is damaged, so the one before it is taken (number {loaded.number}): {fault}"
-            self.warnings.append(CheckpointWarning(words))
+            self.warnings.append(errors.CheckpointWarning(words))
 
     def _finish(self, path: str, result: Any) -> None:
         with self._lock:
@@ -203,20 +195,24 @@ def open_journal(
         there = folder.load()
         if there is not None:
             journal.fingerprint |= {name: there.fingerprint.get(name) for name in free}
-            _refuse_another(folder, journal.fingerprint, there.fingerprint)
+            if found := differences(journal.fingerprint, there.fingerprint):
+                raise errors.OtherCheckpointError(
+                    f"{folder.location.url} is the checkpoint of another computation ({found}); choose another folder, "
+                    "or remove this one to begin again"
+                )
             journal.bring_back(there)
         with called_before_the_end(journal.save):
             try:
                 yield journal
             except BaseException as error:
                 if journal.resumed_from is not None and _of_the_state(error):
-                    raise DamagedStoreError(
+                    raise errors.DamagedStoreError(
                         f"the checkpoint at {folder.location.url} cannot be continued: its state is not that of this "
                         f"computation ({type(error).__name__}: {error}); remove the folder to begin again"
                     ) from error
                 try:
                     journal.save()
-                except StoreError as error:
+                except errors.StoreError as error:
                     logger.warning("the last checkpoint could not be saved: %s", error)
                 raise
             journal.save()
@@ -229,15 +225,7 @@ def _of_the_state(error: BaseException) -> bool:
         place = place.tb_next
     module = "" if place is None else str(place.tb_frame.f_globals.get("__name__"))
     kinds = (ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
-    return isinstance(error, kinds) and not isinstance(error, PlmixError) and module.split(".")[0] in _LIBRARIES
-
-
-def _refuse_another(folder: CheckpointFolder, mine: Mapping[str, Any], there: Mapping[str, Any]) -> None:
-    if found := differences(mine, there):
-        raise OtherCheckpointError(
-            f"{folder.location.url} is the checkpoint of another computation ({found}); choose another folder, or "
-            "remove this one to begin again"
-        )
+    return isinstance(error, kinds) and not isinstance(error, errors.PlmixError) and module.split(".")[0] in _LIBRARIES
 
 
 @contextlib.contextmanager
@@ -249,7 +237,7 @@ def _patient_lock(location: Location) -> Iterator[None]:
             try:
                 held.enter_context(write_lock(location))
                 break
-            except StoreLockedError:
+            except errors.StoreLockedError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(1.0)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.fixed_point import STOPPINGS
 from plmix_dist.fitting.starts.settings import MOST_SPREAD, StartSettings
+from plmix_dist.passes.memory import Residency
 from plmix_dist.settings import default_of, one_of, shown, take_settings, yes_or_no
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from plmix_dist.passes.memory import Residency
 
 
 @dataclass(frozen=True)

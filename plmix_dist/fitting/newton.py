@@ -30,7 +30,7 @@ _PAUSE = 10
 # After this many steps that failed or did not lower the gradient, the iteration is on a narrow, curved ridge: every
 # step then has the Hessian of its own point and of all rows, and its length follows from how well the last one was
 # predicted.
-_MOST_TROUBLES = 5
+_MOST_TROUBLES = 4
 _LEAST_CAREFUL_DAMPING = 1e-6
 _MOST_SHORTENED = 8
 _MOST_BENDS = 8

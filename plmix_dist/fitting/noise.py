@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,11 @@ from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.kernels.em_pass import memberships_at
 from plmix_dist.passes.request import Aggregation, Passes, Request
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings.groups import person_of_row, weights_within
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.solvers import M_STEPS
+from plmix_dist.store.mixture import MixtureParams
 
 # Where the share of noise begins. It stays away from 0 and 1, where EM does not move it.
 _FIRST_SHARE = 0.05
@@ -51,14 +54,15 @@ def run_with_noise(
     passes: Passes,
     em: Em,
     before: Run,
+    ties: str,
     progress: Callable[[dict[str, Any]], None] | None = None,
     journal: Journal = NO_JOURNAL,
 ) -> Run:
     """Continue a fit without noise, which ended at `before`, with one more component: equal worths, held, the last."""
     algorithm = replace(em, noise=True)
-    if not journal.stage("any-noise", partial(_has_noise, passes, em, before.point)):
-        return replace(before, point=_with_noise(before.point, 0.0), posterior_shares=None)
-    begin = algorithm.start(_with_noise(before.point, _FIRST_SHARE))
+    if not journal.stage("any-noise", partial(_has_noise, passes, em, _with_noise(before.point, _GRAIN, ties))):
+        return replace(before, point=_with_noise(before.point, 0.0, ties), posterior_shares=None)
+    begin = algorithm.start(_with_noise(before.point, _FIRST_SHARE, ties))
 
     def report(state: EmState) -> None:
         if progress is not None and state.history and state.error is None:
@@ -75,17 +79,20 @@ def run_with_noise(
     )
 
 
-def _with_noise(point: Point, share: float) -> Point:
+def _with_noise(point: Point, share: float, ties: str) -> Point:
     """The point with one more component, of equal worths, which has this share."""
     log_worths = np.concatenate([point.log_worths, np.zeros((1, point.log_worths.shape[1]))])
     with np.errstate(divide="ignore"):
         log_shares = np.append(point.log_shares + np.log1p(-share), np.log(share))
-    return Point(log_worths, np.append(point.ghosts, 0.0), log_shares)
+    log_ties = point.log_ties
+    if log_ties.size and not TIES[ties].shared:
+        log_ties = np.concatenate([log_ties, log_ties.mean(axis=0, keepdims=True)])
+    return Point(log_worths, np.append(point.ghosts, 0.0), log_shares, log_ties)
 
 
 def _has_noise(passes: Passes, em: Em, point: Point) -> bool:
     """Whether a first grain of noise raises the likelihood; if not, its share is zero, and EM would be slow to tell."""
-    (answer,) = passes.run([em_request(em.m_step, _with_noise(point, _GRAIN), None, em.alpha, part=em.part)])
+    (answer,) = passes.run([em_request(em.m_step, point, None, em.alpha, part=em.part)])
     summary, *_ = answer.get()
     return bool(summary.shares[-1] > _GRAIN * summary.shares.sum())
 
@@ -95,19 +102,39 @@ def _has_noise(passes: Passes, em: Em, point: Point) -> bool:
 _Pair = tuple[Prepared, Prepared]
 
 
-def _prepare(params: tuple[NDArray[np.float64], NDArray[np.float64]]) -> _Pair:
-    log_worths, shares = params
-    own = shares[:-1] / shares[:-1].sum()
+class Evidence(NamedTuple):
+    """The log Bayes factors of noise, and how often each person's choice stood left and right.
+
+    All (n_persons,). Ties count on neither side, nor do rows of which no side is known.
+    """
+
+    log_bayes_factors: Floats
+    left: NDArray[Any]
+    right: NDArray[Any]
+
+
+def _prepare(mixture: MixtureParams) -> _Pair:
+    own, ties = mixture.shares[:-1] / mixture.shares[:-1].sum(), mixture.log_ties
+    of_noise, of_others = (None, None) if ties is None else (ties[-1:], ties[:-1])
     with np.errstate(divide="ignore"):
-        return prepare(log_worths[-1:], np.zeros(1)), prepare(log_worths[:-1], np.log(own))
+        others = prepare(mixture.log_worths[:-1], np.log(own), of_others)
+    return prepare(mixture.log_worths[-1:], np.zeros(1), of_noise), others
 
 
-def _leaf_evidence(ties: str, number: int, block: RankingBlock, params: _Pair) -> NDArray[np.float64]:
+def _leaf_evidence(ties: str, number: int, block: RankingBlock, params: _Pair) -> Evidence:
     del number
+    sides = np.zeros(block.n_rankings) if block.sides is None else np.where(block.n_ordered > 0, block.sides, 0)
+    if block.tied is not None and sides.any():
+        sides = np.where(block.tied[np.minimum(block.offsets[:-1] + 1, len(block.items) - 1)], 0, sides)
+    left, right = (np.bincount(person_of_row(block), weights_within(block) * (sides == side)) for side in (1, 2))
+    return Evidence(_log_bayes_factors(ties, block, params), left, right)
+
+
+def _log_bayes_factors(ties: str, block: RankingBlock, params: _Pair) -> Floats:
     extended = TIES[ties].extended(block) if TIES[ties].extends and block.has_ties else None
     rows = block if extended is None else extended.block
     noise, others = (memberships_at(rows, each).log_likelihoods for each in params)
-    found: NDArray[np.float64] = noise - others
+    found: Floats = noise - others
     if extended is None or block.groups is not None:
         return found
     # Orders of a ranking that do not share a membership: the mean over them.
@@ -115,16 +142,11 @@ def _leaf_evidence(ties: str, number: int, block: RankingBlock, params: _Pair) -
     return np.bincount(unit, found) / np.bincount(unit)
 
 
-def _joined(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.concatenate([left, right])
+def _joined(left: Evidence, right: Evidence) -> Evidence:
+    return Evidence(*map(np.concatenate, zip(left, right, strict=True)))
 
 
-@cache
-def _evidence(ties: str) -> Aggregation:
-    """The aggregation of evidence of noise, person by person."""
-    return Aggregation("evidence", leaf=partial(_leaf_evidence, ties), prepare=_prepare, combine=_joined)
-
-
-def evidence_request(ties: str, log_worths: NDArray[np.float64], shares: NDArray[np.float64]) -> Request:
-    """A pass for the log Bayes factors (n_persons,) of noise, the last component, against all others."""
-    return Request(_evidence(ties), (log_worths, shares))
+def evidence_request(ties: str, mixture: MixtureParams) -> Request:
+    """A pass for the Evidence of noise, the last component, against all others."""
+    evidence = Aggregation("evidence", leaf=partial(_leaf_evidence, ties), prepare=_prepare, combine=_joined)
+    return Request(evidence, mixture.unnamed())

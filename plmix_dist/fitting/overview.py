@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -58,13 +57,6 @@ class Overview(NamedTuple):
     share: float
 
 
-class _Draw(NamedTuple):
-    """How to sample: the share of the rows, and the seed."""
-
-    share: float
-    seed: int
-
-
 class _Part(NamedTuple):
     """What some leaves give: their extent, and the rows sampled from them."""
 
@@ -72,17 +64,12 @@ class _Part(NamedTuple):
     sampled: tuple[RankingBlock, ...]
 
 
-def _default_start_size(n_items: int) -> int:
-    """How many rows a start is made from: 20,000, or 200 per item, and at most 100,000."""
-    return min(max(_FEWEST_ROWS, _ROWS_PER_ITEM * n_items), _MOST_ROWS)
-
-
 def take_overview(passes: Passes, rankings: Rankings, seed: int) -> Overview:
     """How much there is, and a sample drawn by row inside every leaf: files are often sorted, so leaves differ."""
     most_rows = min(_SAMPLE_ROWS, _MOST_LISTED / rankings.mean_listed)
     share = min(1.0, most_rows / rankings.n_weighted)
-    extent, (sample,) = ask(passes, Request(_OVERVIEW, _Draw(share, seed), (Finish("sample", _joined),)))
-    part = _default_start_size(rankings.n_items) / sample.n_rankings
+    extent, (sample,) = ask(passes, _overview_of(None, share, seed, "sample"))
+    part = min(max(_FEWEST_ROWS, _ROWS_PER_ITEM * rankings.n_items), _MOST_ROWS) / sample.n_rankings
     small_sample = sample_rows(sample, part, generator(seed, "small-sample"))
     return Overview(extent, sample, small_sample, sample.n_rankings / extent.rows)
 
@@ -110,45 +97,35 @@ def overviews_of_parts(
     passes: Passes, parts: Sequence[RowPart], share: float, seed: int
 ) -> list[tuple[Extent, RankingBlock]]:
     """How much there is in each part of the rows, and a sample of this share of it, in one pass."""
-    answers = passes.run(
-        [
-            Request(
-                replace(_OVERVIEW, leaf=partial(_leaf_of_part, part)),
-                _Draw(share, seed),
-                (Finish(f"sample-{number}", _joined),),
-            )
-            for number, part in enumerate(parts)
-        ]
-    )
+    requests = [_overview_of(part, share, seed, f"sample-{number}") for number, part in enumerate(parts)]
     found = []
-    for answer in answers:
+    for answer in passes.run(requests):
         ((extent, (sample,)),) = answer.get()
         found.append((extent, sample))
     return found
 
 
-def _leaf_of_part(part: RowPart, number: int, block: RankingBlock, draw: _Draw) -> _Part:
-    return _leaf(number, rows_of_part(part, number, block), draw)
+def _overview_of(part: RowPart | None, share: float, seed: int, name: str) -> Request:
+    look = Aggregation("look", leaf=partial(_leaf, part), combine=_combine)
+    return Request(look, (share, seed), (Finish(name, _joined),))
 
 
-def _leaf(number: int, block: RankingBlock, draw: _Draw) -> _Part:
+def _leaf(part: RowPart | None, number: int, block: RankingBlock, draw: tuple[float, int]) -> _Part:
+    share, seed = draw
+    block = rows_of_part(part, number, block)
     extent = Extent(
         membership_weight(block),
         block.n_rankings,
         len(block.items),
         int(block.below.sum()),
-        _n_tied(block),
+        0 if block.tied is None else int(block.tied.sum()),
         n_without_information(block),
         block.n_half,
     )
     if not math.isfinite(extent.weight):
         raise NonFiniteError("the weights are not finite")
-    sampled = sample_rows(block.replace(ids=None), draw.share, generator(draw.seed, "sample", number))
+    sampled = sample_rows(block.replace(ids=None), share, generator(seed, "sample", number))
     return _Part(extent, (sampled,))
-
-
-def _n_tied(block: RankingBlock) -> int:
-    return 0 if block.tied is None else int(block.tied.sum())
 
 
 def _combine(left: _Part, right: _Part) -> _Part:
@@ -159,6 +136,3 @@ def _combine(left: _Part, right: _Part) -> _Part:
 
 def _joined(part: _Part) -> _Part:
     return part._replace(sampled=(concatenate(part.sampled),))
-
-
-_OVERVIEW = Aggregation("look", leaf=_leaf, combine=_combine)

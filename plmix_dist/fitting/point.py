@@ -16,6 +16,7 @@ from plmix_dist.solvers import Worths
 
 # Log-worths of a component may range over this much during a fit; kernels can tell apart a little more.
 WIDEST_POINT = 600.0
+_NO_TIES = np.zeros((0, 0))
 
 
 @savable
@@ -29,6 +30,9 @@ class Point(NamedTuple):
     # (n_components,); where shares depend on covariates, the coefficients (n_components, n_columns + 1) of log-shares,
     # intercepts first, which add up to zero over the components.
     log_shares: NDArray[np.float64]
+    # (n_components, n_orders - 1), or one line that all components share: logarithms of the weights of ties of two,
+    # three and more items, where ties are outcomes; otherwise (0, 0).
+    log_ties: NDArray[np.float64] = _NO_TIES
 
     @classmethod
     def start(
@@ -40,12 +44,15 @@ class Point(NamedTuple):
             return cls(centred, np.zeros(len(shares)) if ghosts is None else ghosts, np.log(shares))
 
     @classmethod
-    def gathered(cls, components: Sequence[Worths], log_shares: NDArray[np.float64]) -> Point:
+    def gathered(
+        cls, components: Sequence[Worths], log_shares: NDArray[np.float64], log_ties: NDArray[np.float64] = _NO_TIES
+    ) -> Point:
         """The point whose components have these worths."""
         return cls(
             np.array([worths.log_worths for worths in components]),
             np.array([worths.ghost for worths in components]),
             log_shares,
+            log_ties,
         )
 
     @property
@@ -56,19 +63,21 @@ class Point(NamedTuple):
     @property
     def n_parameters(self) -> int:
         """The length of `flat`."""
-        return self.log_worths.size + self.ghosts.size + self.log_shares.size
+        return self.log_worths.size + self.ghosts.size + self.log_shares.size + self.log_ties.size
 
     def components(self) -> list[Worths]:
         """The worths of each component."""
-        return [Worths(*own) for own in zip(self.log_worths, self.ghosts.tolist(), strict=True)]
+        ties = np.broadcast_to(self.log_ties[:, 0] if self.log_ties.size else -np.inf, len(self.ghosts))
+        return [Worths(*own) for own in zip(self.log_worths, self.ghosts.tolist(), ties.tolist(), strict=True)]
 
     def prepared(self) -> Prepared:
         """The parameters as kernels take them."""
-        return prepare(self.log_worths, self.log_shares)
+        return prepare(self.log_worths, self.log_shares, self.log_ties)
 
     def flat(self) -> NDArray[np.float64]:
-        """(n_parameters,): log-worths component by component, ghosts, log-shares component by component."""
-        return np.concatenate([self.log_worths.ravel(), self.ghosts, self.log_shares.ravel()])
+        """(n_parameters,): log-worths component by component, ghosts, log-shares, log-weights of ties."""
+        parts = (self.log_worths.ravel(), self.ghosts, self.log_shares.ravel(), self.log_ties.ravel())
+        return np.concatenate(parts)
 
     def log_range(self) -> float:
         """The widest range of log-worths in any component."""
@@ -79,10 +88,11 @@ class Point(NamedTuple):
         n_worths, n_components = self.log_worths.size, self.n_components
         worths = vector[:n_worths].reshape(self.log_worths.shape)
         ghosts = vector[n_worths : n_worths + n_components]
-        log_shares = vector[n_worths + n_components :].reshape(self.log_shares.shape)
+        log_shares = vector[n_worths + n_components : len(vector) - self.log_ties.size].reshape(self.log_shares.shape)
+        log_ties = vector[len(vector) - self.log_ties.size :].reshape(self.log_ties.shape)
         centre = worths.mean(axis=1)
         total = np.logaddexp.reduce(log_shares) if log_shares.ndim == 1 else log_shares.mean(axis=0)
-        return Point(worths - centre[:, None], ghosts - centre, log_shares - total)
+        return Point(worths - centre[:, None], ghosts - centre, log_shares - total, log_ties)
 
 
 # Components that lose all their rankings: seeded again a few times, then dropped.
@@ -132,7 +142,10 @@ def mend_collapsed(
     log_worths[component] -= log_worths[component].mean()
     ghosts[component] = ghosts[largest]
     shares[component] = shares[largest] = shares[largest] / 2
-    return _Mended(Point(log_worths, ghosts, np.log(shares / shares.sum())), event)
+    log_ties = point.log_ties.copy()
+    if len(log_ties) > 1:
+        log_ties[component] = log_ties[largest]
+    return _Mended(Point(log_worths, ghosts, np.log(shares / shares.sum()), log_ties), event)
 
 
 def drop_collapsed(point: Point, iteration: int) -> _Mended:
@@ -140,7 +153,8 @@ def drop_collapsed(point: Point, iteration: int) -> _Mended:
     component = int(_collapsed_components(point)[0])
     keep = np.arange(point.n_components) != component
     shares = np.exp(point.log_shares[keep])
-    left = Point(point.log_worths[keep], point.ghosts[keep], np.log(shares / shares.sum()))
+    log_ties = point.log_ties[keep] if len(point.log_ties) > 1 else point.log_ties
+    left = Point(point.log_worths[keep], point.ghosts[keep], np.log(shares / shares.sum()), log_ties)
     return _Mended(left, {"iteration": iteration, "component": component, "action": "drop"})
 
 

@@ -18,11 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.errors import FitError, NonFiniteError, NotIdentifiedError
 from plmix_dist.fitting.algorithm import savable
@@ -35,6 +34,7 @@ from plmix_dist.kernels import Prepared
 from plmix_dist.kernels.draws import draw_extensions
 from plmix_dist.passes.request import Aggregation, Answer, Passes, Request
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.solvers import MStep, Sums
 
@@ -43,41 +43,21 @@ _SETTLED = 0.002
 _SETTLED_SHARE = 0.1
 
 
-class _DrawParams(NamedTuple):
-    """What travels to every task: the current point, the seed, and the number of the pass."""
-
-    point: Point
-    seed: int
-    n_pass: int
+def _prepare(params: tuple[Point, int, int]) -> tuple[Prepared, int, int]:
+    """The current point, the seed and the number of the pass: from what travels to every task to what kernels take."""
+    point, seed, n_pass = params
+    return point.prepared(), seed, n_pass
 
 
-class _Draws(NamedTuple):
-    """The same, ready for kernels."""
-
-    current: Prepared
-    seed: int
-    n_pass: int
-
-
-def _prepare(params: _DrawParams) -> _Draws:
-    return _Draws(params.point.prepared(), params.seed, params.n_pass)
-
-
-def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: _Draws) -> Sums:
+def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: tuple[Prepared, int, int]) -> Sums:
     """The sums over rankings with drawn orders; the log-likelihood is that of the rankings with ties."""
-    rng = generator(params.seed, "resample", params.n_pass, number)
-    drawn, log_likelihood = draw_extensions(block, params.current, rng)
-    sums: Any = m_step.sums(drawn, params.current, None)
+    current, seed, n_pass = params
+    drawn, log_likelihood = draw_extensions(block, current, generator(seed, "resample", n_pass, number))
+    sums: Any = m_step.sums(drawn, current, None)
     if not np.isfinite(log_likelihood):
         raise NonFiniteError("the log-likelihood is not finite")
     found: Sums = sums._replace(log_likelihood=np.array(log_likelihood))
     return found
-
-
-@cache
-def _drawn_e_step(m_step: MStep) -> Aggregation:
-    """The aggregation of the sums that an M-step needs, over rankings with drawn orders."""
-    return Aggregation("resample", leaf=partial(_leaf_sums, m_step), prepare=_prepare)
 
 
 @savable
@@ -88,11 +68,11 @@ class _ResampleState(NamedTuple):
     point: Point
     history: tuple[dict[str, Any], ...]
     # (n_parameters,): the sum of the points that are averaged.
-    total: NDArray[np.float64]
+    total: Floats
     # How many these are; 0 in the first stage.
     n_averaged: int
     # (n_parameters,): the average 10 passes ago.
-    earlier: NDArray[np.float64]
+    earlier: Floats
     # None, "settled" or "exhausted": the exact pass at the average is next.
     ended: str | None = None
     # The result, after that pass.
@@ -119,8 +99,8 @@ class _ResampledEm:
         request = em_request(em.m_step, state.point, None, em.alpha)
         if state.ended is not None:
             return (request,)
-        params = _DrawParams(state.point, em.seed, len(state.history))
-        return (Request(_drawn_e_step(em.m_step), params, request.finish),)
+        drawn = Aggregation("resample", leaf=partial(_leaf_sums, em.m_step), prepare=_prepare)
+        return (Request(drawn, (state.point, em.seed, len(state.history)), request.finish),)
 
     def tell(self, state: _ResampleState, answers: Sequence[Answer]) -> _ResampleState:
         """The state after a pass."""
@@ -174,7 +154,7 @@ class _ResampledEm:
             return state
         return state._replace(ended=ended, point=state.point.like(total / n_averaged))
 
-    def _moved(self, state: _ResampleState, mean: NDArray[np.float64]) -> float:
+    def _moved(self, state: _ResampleState, mean: Floats) -> float:
         """How far the average has moved: its largest entry. Without a prior ghosts drift and mean nothing."""
         moves = np.abs(mean - state.earlier)
         if self.em.alpha == 0:

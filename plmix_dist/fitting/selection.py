@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from plmix_dist.fitting.em import MOST_NUMBERS, Candidate, Em, Ends, failures_of
 from plmix_dist.fitting.existence import check_identified, refuse_too_many
 from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
 from plmix_dist.fitting.fit import Fit, best_of, candidates_for, compile_first, em_for, starts_for, with_maximum
-from plmix_dist.fitting.held_out import FoldScores, Totals, cross_validate, paper_protocol, totals
+from plmix_dist.fitting.held_out import HeldOutScores, Totals, cross_validate, paper_protocol, totals
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal, open_journal
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.overview import Overview, take_overview, weight_warnings
@@ -75,6 +76,10 @@ class Task:
             em_for(settings, self.overview.extent, self.rankings),
             part=RowPart(extended_by=self.extended_by) if self.extended_by else None,
         )
+
+    def at_once(self, em: Em, n_components: int) -> int:
+        """How many fits share a pass: their sums must fit into a worker."""
+        return max(1, int(MOST_NUMBERS // (2 * n_components * em.m_step.numbers(self.rankings.n_items))))
 
     def after_pass(self, stage: str) -> Callable[[Any], None]:
         """What is called after every pass of a stage."""
@@ -147,35 +152,21 @@ def select_mixture(
 
         with open_journal(checkpoint, fingerprint, free=("seed",) if any_seed else ()) as journal:
             settings = replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
-            task = _begun(passes, rankings, settings, client, stages, after, journal)
+            with stages.stage("look", passes=1):
+                overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
+            data = data_record(rankings, overview)
+            task = Task(passes, rankings, settings, overview, data, client, stages, after, journal)
+            if task.extended_by and overview.extent.tied:
+                extended = TIES[task.extended_by].extended
+                overview = overview._replace(
+                    extent=overview.extent._replace(tied=0),
+                    sample=extended(overview.sample).block,
+                    small_sample=extended(overview.small_sample).block,
+                )
+                task = replace(task, overview=overview)
+            if settings.alpha == 0:
+                journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
             return _selected(task, numbers, criteria, n_folds)
-
-
-def _begun(
-    passes: Passes,
-    rankings: Rankings,
-    settings: FitSettings,
-    client: Client | None,
-    stages: Stages,
-    after: _After | None,
-    journal: Journal,
-) -> Task:
-    """Take the overview, once for all numbers of components."""
-    with stages.stage("look", passes=1):
-        overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
-    data = data_record(rankings, overview)
-    task = Task(passes, rankings, settings, overview, data, client, stages, after, journal)
-    if task.extended_by and overview.extent.tied:
-        extended = TIES[task.extended_by].extended
-        overview = overview._replace(
-            extent=overview.extent._replace(tied=0),
-            sample=extended(overview.sample).block,
-            small_sample=extended(overview.small_sample).block,
-        )
-        task = replace(task, overview=overview)
-    if settings.alpha == 0:
-        journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
-    return task
 
 
 def _fit_numbers(task: Task, numbers: Sequence[int]) -> list[NumberFit]:
@@ -227,13 +218,13 @@ def _fit_together(task: Task, prepared: Sequence[_Prepared]) -> dict[int, Number
         em = with_newton(one.em, task.overview.sample, NEWTON_AFTER)
         fits = tuple(replace(em, number=number + place) for place in range(len(one.candidates)))
         number += len(fits)
-        race = Together(fits, tuple(halving(len(fits), task.settings.n_init)), _at_once(task, one))
+        race = Together(fits, tuple(halving(len(fits), task.settings.n_init)), task.at_once(one.em, one.n_components))
         races.append(race)
         begun = (
             fit.start(candidate.point, candidate.hessian) for fit, candidate in zip(fits, one.candidates, strict=True)
         )
         states.append(race.start(list(begun)))
-    together = Together(tuple(races), at_once=min(_at_once(task, one) for one in prepared))
+    together = Together(tuple(races), at_once=min(race.at_once for race in races))
     with counted_stage(task.stages, "fit", task.passes):
         begun_at = together.start(states)
         ended = task.journal.run("fit", task.passes, together, begun_at, task.after_pass("fit"))
@@ -241,12 +232,6 @@ def _fit_together(task: Task, prepared: Sequence[_Prepared]) -> dict[int, Number
         one.n_components: _result(task, one, race, state)
         for one, race, state in zip(prepared, races, ended.states, strict=True)
     }
-
-
-def _at_once(task: Task, one: _Prepared) -> int:
-    """How many fits share a pass: their sums must fit into a worker."""
-    numbers = one.n_components * one.em.m_step.numbers(task.rankings.n_items)
-    return max(1, int(MOST_NUMBERS // (2 * numbers)))
 
 
 def _result(task: Task, one: _Prepared, race: Together, state: Any) -> NumberFit:
@@ -287,18 +272,15 @@ def _selected(task: Task, numbers: Sequence[int], criteria: Sequence[str], n_fol
         warnings += one.fit.warnings if one.fit is not None else ()
     rows = {one.n_components: _blank_row(task, one) for one in fits}
     _add_criteria(task, fitted, rows)
-    if "held-out" in criteria:
-        folds = cross_validate(task, fitted, n_folds)
-        warnings += folds.warnings
-        for n_components, row in rows.items():
-            row |= _fold_columns(folds, n_components)
-            row["reason"] = row["reason"] or folds.failed.get(n_components)
-    if "paper" in criteria:
-        found = paper_protocol(task, fitted)
+    on_held_out: dict[str, Callable[[Task, Sequence[NumberFit]], HeldOutScores]] = {
+        "held-out": partial(cross_validate, n_folds=n_folds),
+        "paper": paper_protocol,
+    }
+    for scores_of in (compute for criterion, compute in on_held_out.items() if criterion in criteria):
+        found = scores_of(task, fitted)
         warnings += found.warnings
         for n_components, row in rows.items():
-            own = found.scores.get(n_components)
-            row |= {"validation_bic": None, "test_score": None} if own is None else own._asdict()
+            row |= dict.fromkeys(found.names) | found.columns.get(n_components, {})
             row["reason"] = row["reason"] or found.failed.get(n_components)
     return Selected(list(rows.values()), fits, task.settings.seed, warnings)
 
@@ -368,10 +350,7 @@ def _without_prior(task: Task, fitted: Sequence[NumberFit]) -> list[Point]:
     fits = tuple(
         replace(with_newton(em, task.overview.sample, NEWTON_AFTER), number=number) for number, em in enumerate(weak)
     )
-    most = max(
-        run.point.n_components * em.m_step.numbers(task.rankings.n_items) for run, em in zip(runs, ems, strict=True)
-    )
-    together = Together(fits, at_once=max(1, int(MOST_NUMBERS // (2 * most))))
+    together = Together(fits, at_once=task.at_once(ems[0], max(run.point.n_components for run in runs)))
     with counted_stage(task.stages, "without prior", task.passes):
         begun = together.start([fit.start(run.point) for fit, run in zip(fits, runs, strict=True)])
         ended = task.journal.run("without-prior", task.passes, together, begun)
@@ -379,11 +358,3 @@ def _without_prior(task: Task, fitted: Sequence[NumberFit]) -> list[Point]:
         run.point if state.error is not None else fit.result(state).point
         for fit, run, state in zip(fits, runs, ended.states, strict=True)
     ]
-
-
-def _fold_columns(folds: FoldScores, n_components: int) -> Row:
-    """Held-out log-likelihood per unit of weight, and how sure its difference from the best is."""
-    if n_components not in folds.numbers:
-        return {"held_out": None, "held_out_error": None}
-    own, best = folds.numbers.index(n_components), int(folds.means.argmax())
-    return {"held_out": float(folds.means[own]), "held_out_error": float(folds.errors[own, best])}

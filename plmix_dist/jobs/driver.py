@@ -7,19 +7,9 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plmix_dist import __version__
+from plmix_dist import __version__, errors
 from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 from plmix_dist.cluster.tls import TlsFiles
-from plmix_dist.errors import (
-    ClusterError,
-    DamagedStoreError,
-    IngestError,
-    JobError,
-    PlmixError,
-    RankingError,
-    SettingsError,
-    StoreNotFoundError,
-)
 from plmix_dist.jobs.file import KEYS, Job, read_job
 from plmix_dist.jobs.folder import JOB, SUMMARY, OutputFolder, now
 from plmix_dist.jobs.hooks import run_hooks, write_metrics
@@ -48,14 +38,14 @@ _FAILED = _Ending("failed", 1)
 _ENDINGS: tuple[tuple[type[BaseException], _Ending], ...] = (
     (OutOfTime, _Ending(_OUT_OF_TIME, 75)),
     (KeyboardInterrupt, _Ending("interrupted", 130)),
-    (JobError, _Ending("bad job", 2)),
-    (ClusterError, _Ending("cluster lost", 6)),
-    (DamagedStoreError, _Ending("damaged", 3)),
-    (IngestError, _Ending("bad input", 5)),
-    (RankingError, _Ending("bad input", 5)),
-    (StoreNotFoundError, _Ending("bad input", 5)),
-    (SettingsError, _Ending("bad job", 2)),
-    (PlmixError, _FAILED),
+    (errors.JobError, _Ending("bad job", 2)),
+    (errors.ClusterError, _Ending("cluster lost", 6)),
+    (errors.DamagedStoreError, _Ending("damaged", 3)),
+    (errors.IngestError, _Ending("bad input", 5)),
+    (errors.RankingError, _Ending("bad input", 5)),
+    (errors.StoreNotFoundError, _Ending("bad input", 5)),
+    (errors.SettingsError, _Ending("bad job", 2)),
+    (errors.PlmixError, _FAILED),
 )
 
 
@@ -167,13 +157,13 @@ def cluster_options(job: Job) -> ClusterOptions:
 def job_in(path: Path) -> Job:
     """The job whose output folder this is."""
     if not (path / JOB).is_file():
-        raise JobError(
+        raise errors.JobError(
             f"{path} is not the output folder of a job: it has no {JOB}; begin with `plmix run JOB.toml`, or with "
             "`plmix run JOB.toml --force` if results of a run that was disturbed are there"
         )
     job = read_job(path / JOB)
     if job.folder.resolve() != path.resolve():
-        raise JobError(
+        raise errors.JobError(
             f"{path} was moved or copied: its job writes to {job.folder}; move it back, or set outputs.folder in the "
             "job file and begin with `plmix run JOB.toml`"
         )
@@ -206,5 +196,5 @@ def _is_running(folder: OutputFolder) -> bool:
     try:
         with write_lock(folder.location):
             return False
-    except PlmixError:
+    except errors.PlmixError:
         return True

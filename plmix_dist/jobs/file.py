@@ -16,20 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from plmix_dist.cluster.executor import bytes_of
 from plmix_dist.errors import JobError, PlmixError, SettingsError
 from plmix_dist.jobs.results import Work
-from plmix_dist.settings import (
-    BAYES_INITS,
-    INITS,
-    SETTINGS,
-    TASKS,
-    Kind,
-    flag,
-    nearest,
-    real,
-    settings_of,
-    shown,
-    whole,
-    word,
-)
+from plmix_dist.settings.checks import nearest, shown
+from plmix_dist.settings.table import BAYES_INITS, INITS, SETTINGS, TASKS, Kind, flag, real, settings_of, whole, word
 from plmix_dist.store.checkpoints import DEFAULT_KEPT, DEFAULT_SECONDS, Checkpoint
 from plmix_dist.store.location import Location
 
@@ -96,8 +84,10 @@ _FIRST = (
     _Key("data.format", _text(), "auto", "Format of the sources, as in `plmix ingest`."),
     _Key("data.unranked", word("below", "absent"), None, "What unlisted items mean in the sources."),
     _Key("data.on_error", word("raise", "drop", "quarantine"), "raise", "What becomes of bad rows."),
+    _Key("data.most_dropped", real(at_least=0, at_most=1), 0.05, "Largest share of bad rows that `drop` leaves out."),
     _Key("data.merge", flag, False, "Whether equal rows become one."),
     _Key("data.columns", Kind("table", _check_table), None, "The column of each role, such as `{id = \"ballot\"}`."),
+    _Key("data.choices", Kind("table", _check_table), None, "What a file cannot say, such as `{contest = \"Mayor\"}`."),
     _Key("data.delimiter", _text(), None, "Delimiter of text."),
     _Key("data.covariates", _text("path"), None, "Columns of persons, on which shares depend: .npy or CSV.", ("fit",)),
     _Key("model.seed", whole(0), 0, "Random seed."),

@@ -6,16 +6,8 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plmix_dist import __version__
+from plmix_dist import __version__, errors
 from plmix_dist.datasets.given import weight_of_memberships
-from plmix_dist.errors import (
-    CollapsedComponentWarning,
-    NotConvergedWarning,
-    PlmixError,
-    StoreExistsError,
-    StoreNotFoundError,
-    UnfinishedStoreError,
-)
 from plmix_dist.fitting.fingerprint import digest_of
 from plmix_dist.fitting.methods import with_method
 from plmix_dist.fitting.starts.settings import start_of
@@ -88,7 +80,7 @@ class Work(NamedTuple):
         }
         init: Any = settings.get("init")
         if init not in (None, *INITS, *BAYES_INITS):
-            with contextlib.suppress(PlmixError, OSError):  # the fit will say what is wrong with it
+            with contextlib.suppress(errors.PlmixError, OSError):  # the fit will say what is wrong with it
                 settings["init"] = f"{init} {sha256(Location.of(init).read_bytes('model.json'))[:12]}"
         columns = self.columns
         return {
@@ -121,7 +113,7 @@ class Work(NamedTuple):
             found.init = type(found).load(last)
         more = {"membership_covariates": self.columns} if self.task == "fit" else {}
         with warnings.catch_warnings():
-            for shown_in_the_result in (NotConvergedWarning, CollapsedComponentWarning):
+            for shown_in_the_result in (errors.NotConvergedWarning, errors.CollapsedComponentWarning):
                 warnings.simplefilter("ignore", shown_in_the_result)
             found.fit(store, client=client, **more)
         if not isinstance(found, MixtureSelection):
@@ -147,7 +139,7 @@ def record_there(place: Location) -> dict[str, Any] | None:
     """What the model that is there was made from; None if there is none, or one that was not written to its end."""
     try:
         record = load_model(place).record.get("job")
-    except (StoreNotFoundError, UnfinishedStoreError):
+    except (errors.StoreNotFoundError, errors.UnfinishedStoreError):
         return None
     return record if isinstance(record, dict) else {}
 
@@ -158,7 +150,7 @@ def is_there(place: Location, mine: dict[str, Any]) -> bool:
         return False
     there = load_model(place).record.get("job")
     if not isinstance(there, dict):
-        raise StoreExistsError(
+        raise errors.StoreExistsError(
             f"{place.url} already holds a model, and it does not say what it was fitted to; {HOW_TO_REPLACE}"
         )
     return is_same(mine, there) or refuse_other(place, "model", mine, there)
@@ -172,7 +164,7 @@ def is_same(mine: dict[str, Any], there: dict[str, Any]) -> bool:
 def refuse_other(place: Location, kind: str, mine: dict[str, Any], there: dict[str, Any]) -> bool:
     """An error that names what differs."""
     differ = differences(_complete(mine), _complete(there))
-    raise StoreExistsError(f"{place.url} already holds another {kind} ({differ}); {HOW_TO_REPLACE}")
+    raise errors.StoreExistsError(f"{place.url} already holds another {kind} ({differ}); {HOW_TO_REPLACE}")
 
 
 def _complete(record: dict[str, Any]) -> dict[str, Any]:

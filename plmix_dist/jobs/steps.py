@@ -55,6 +55,9 @@ class Step(NamedTuple):
     run: Callable[[Context], dict[str, Any]]
 
 
+_OF_INGEST = ("format", "unranked", "on_error", "most_dropped", "merge", "columns", "choices", "delimiter")
+
+
 def _read(context: Context) -> dict[str, Any]:
     """Read the sources that the store does not have yet."""
     job = context.job
@@ -71,12 +74,7 @@ def _read(context: Context) -> dict[str, Any]:
             there = ingest(
                 together,
                 place,
-                format=job["data.format"],
-                unranked=job["data.unranked"],
-                on_error=job["data.on_error"],
-                merge=job["data.merge"],
-                columns=job["data.columns"],
-                delimiter=job["data.delimiter"],
+                **{name: job[f"data.{name}"] for name in _OF_INGEST},
                 append=there is not None,
                 executor=context.executor,
                 progress=progress,
@@ -262,21 +260,17 @@ def wanted_steps(job: Job) -> Iterator[Step]:
 # What the steps of a job work with.
 
 
-class Display:
-    """What shows progress to people; this one shows nothing."""
+class Display(NamedTuple):
+    """What shows progress to people: of a step that writes in parts, by its label, and of a fit, by tol and max_iter.
 
-    def bar(self, label: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
-        """A bar for a step that writes in parts: a function that is called with (done, total)."""
-        del label
-        return contextlib.nullcontext()
+    A bar is called with (done, total); what shows a fit is as PlackettLuceMixture takes it.
+    """
 
-    def fit(self, tol: float, max_iter: int) -> AbstractContextManager[Any]:
-        """A progress object for a fit, as PlackettLuceMixture takes it."""
-        del tol, max_iter
-        return contextlib.nullcontext()
+    bar: Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]]
+    fit: Callable[[float, int], AbstractContextManager[Any]]
 
 
-NOTHING_SHOWN = Display()
+NOTHING_SHOWN = Display(lambda _: contextlib.nullcontext(), lambda *_: contextlib.nullcontext())
 
 
 class Context(NamedTuple):

@@ -11,20 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.kernels import prepared
 from plmix_dist.kernels.em_pass import PassSums, em_statistics, is_plain, spread_below
 from plmix_dist.kernels.loading import Kernel
-from plmix_dist.kernels.prepared import (
-    Prepared,
-    Rows,
-    Slots,
-    Workspace,
-    logs_of,
-    pointers,
-    prepare,
-    probabilities_of,
-    rows_of,
-    run_over,
-)
 from plmix_dist.rankings import RankingBlock
 
 # The sums of a batch stay within the second cache.
@@ -54,7 +43,7 @@ class BatchSums(NamedTuple):
     n_rows: int
 
 
-_add_batch = Kernel("add_batch", Rows, Prepared, Slots, PassSums, BatchSums)
+_add_batch = Kernel("add_batch", prepared.Rows, prepared.Prepared, prepared.Slots, PassSums, BatchSums)
 
 
 def batch_statistics(
@@ -83,7 +72,7 @@ def batch_statistics(
                     sums[chosen] = values
         return found
     for mixture in range(n_mixtures):
-        own = em_statistics(block, prepare(log_worths[mixture], log_shares[mixture]))
+        own = em_statistics(block, prepared.prepare(log_worths[mixture], log_shares[mixture]))
         for sums, values in zip(found, (own.log_likelihood, own.shares, own.wins, own.expected_wins), strict=True):
             sums[mixture] = values
     return found
@@ -93,18 +82,18 @@ def _row_sums(block: RankingBlock, log_worths: NDArray[np.float64], log_shares: 
     """The statistics of rows that are persons of their own, without ties."""
     n_mixtures, n_components, n_items = log_worths.shape
     n_lanes = n_mixtures * n_components
-    workspace = Workspace.of_thread()
-    params = prepare(log_worths.reshape(n_lanes, n_items), log_shares.reshape(n_lanes))
-    rows = rows_of(block, params.width, workspace)
-    probabilities = probabilities_of(n_mixtures * rows.n_rows, workspace)
+    workspace = prepared.Workspace.of_thread()
+    params = prepared.prepare(log_worths.reshape(n_lanes, n_items), log_shares.reshape(n_lanes))
+    rows = prepared.rows_of(block, params.width, workspace)
+    probabilities = prepared.probabilities_of(n_mixtures * rows.n_rows, workspace)
     per_item = n_items * params.width
     room = workspace.zeros("sums", 3 * per_item + params.width)
     below, shares = room.address + 8 * 2 * per_item, room.address + 8 * 3 * per_item
     sums = PassSums(probabilities.totals, probabilities.scales, 0, room, below, shares, 0)
-    run_over(_add_batch, rows, params, workspace, sums, BatchSums(n_mixtures, n_components, rows.n_rows))
+    prepared.run_over(_add_batch, rows, params, workspace, sums, BatchSums(n_mixtures, n_components, rows.n_rows))
     if block.below.any():
-        spread_below(workspace.pointers_of(params), pointers(sums))
-    logs = logs_of(probabilities).reshape(n_mixtures, rows.n_rows)
+        spread_below(workspace.pointers_of(params), prepared.pointers(sums))
+    logs = prepared.logs_of(probabilities).reshape(n_mixtures, rows.n_rows)
     by_item = room.array[: 2 * per_item].reshape(n_items, 2, params.width)[:, :, :n_lanes]
     expected_wins = by_item[:, 0] * params.worths.reshape(n_items, params.width)[:, :n_lanes]
     return BatchStatistics(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.errors import NonFiniteError
+from plmix_dist.kernels import prepared
 from plmix_dist.kernels.em_pass import (
     EmStatistics,
     PassSums,
@@ -29,17 +30,6 @@ from plmix_dist.kernels.em_pass import (
 from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.kernels.pairs import persons_of, without_ties
-from plmix_dist.kernels.prepared import (
-    Prepared,
-    Rows,
-    Slots,
-    Workspace,
-    logs_of,
-    pointers,
-    probabilities_of,
-    rows_of,
-    run_over,
-)
 from plmix_dist.kernels.tied_rows import TiedRows
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
@@ -77,10 +67,10 @@ class _Drawn(NamedTuple):
     components: NDArray[np.int32]
 
 
-_add_draws = Kernel("add_draws", Rows, Prepared, Slots, PassSums, RandomNumbers)
+_add_draws = Kernel("add_draws", prepared.Rows, prepared.Prepared, prepared.Slots, PassSums, RandomNumbers)
 
 
-def sweep_sums(block: RankingBlock, params: Prepared, rng: np.random.Generator) -> SweepSums:
+def sweep_sums(block: RankingBlock, params: prepared.Prepared, rng: np.random.Generator) -> SweepSums:
     """The sums of a block, everything hidden drawn; weights are whole numbers. `plain_sweep_sums` specifies them.
 
     Examples
@@ -132,7 +122,9 @@ def _memberships_drawn(
     return shares, _Entries(rows, chosen[at.person[rows]], block.row_weights[rows])
 
 
-def _orders_drawn(block: RankingBlock, params: Prepared, entries: _Entries, rng: np.random.Generator) -> _Drawn:
+def _orders_drawn(
+    block: RankingBlock, params: prepared.Prepared, entries: _Entries, rng: np.random.Generator
+) -> _Drawn:
     """The entries as rows, tied items in an order drawn given the component. Copies of a tied row are drawn apart."""
     rows, components, counts = entries
     tied_rows = TiedRows.of(block)
@@ -154,7 +146,11 @@ def _components_drawn(posteriors: NDArray[np.float64], rng: np.random.Generator)
 
 
 def _with_orders(
-    block: RankingBlock, ties: TiedRows, params: Prepared, components: NDArray[np.int64], rng: np.random.Generator
+    block: RankingBlock,
+    ties: TiedRows,
+    params: prepared.Prepared,
+    components: NDArray[np.int64],
+    rng: np.random.Generator,
 ) -> RankingBlock:
     """The block with an order drawn for every tie, given the component (n_rankings,) of each row."""
     items = block.items.copy()
@@ -177,16 +173,16 @@ def _n_choices(block: RankingBlock) -> NDArray[np.int64]:
     return n_ordered - ((block.n_ordered == block.n_listed) & ~block.below)
 
 
-def _summed(block: RankingBlock, params: Prepared, random: RandomNumbers) -> SweepSums:
+def _summed(block: RankingBlock, params: prepared.Prepared, random: RandomNumbers) -> SweepSums:
     """Run the kernel over all rows."""
-    workspace = Workspace.of_thread()
-    rows = rows_of(block, params.width, workspace)
-    probabilities = probabilities_of(rows.n_rows, workspace)
+    workspace = prepared.Workspace.of_thread()
+    rows = prepared.rows_of(block, params.width, workspace)
+    probabilities = prepared.probabilities_of(rows.n_rows, workspace)
     sums = pass_sums(probabilities, None, params, workspace)
-    run_over(_add_draws, rows, params, workspace, sums, random)
+    prepared.run_over(_add_draws, rows, params, workspace, sums, random)
     if block.below.any():
-        spread_below(workspace.pointers_of(params), pointers(sums))
-    log_likelihood = logs_of(probabilities).sum() if isinstance(random.given, int) else 0.0
+        spread_below(workspace.pointers_of(params), prepared.pointers(sums))
+    log_likelihood = prepared.logs_of(probabilities).sum() if isinstance(random.given, int) else 0.0
     found = statistics_of(np.array(log_likelihood), sums.sums.array, np.zeros(0), params)
     return SweepSums(found.log_likelihood, found.shares, found.wins, found.expected_wins)
 
@@ -198,7 +194,7 @@ _MOST_PERSONS = float(1 << 53)
 
 
 def drawn_statistics(
-    block: RankingBlock, current: Prepared, frozen: Prepared | None, rng: np.random.Generator
+    block: RankingBlock, current: prepared.Prepared, frozen: prepared.Prepared | None, rng: np.random.Generator
 ) -> EmStatistics:
     """The statistics of a block, with rates, at memberships drawn from the posteriors.
 
@@ -242,7 +238,9 @@ def _drawn_memberships(
 # One linear extension per row with ties, drawn from the current fit: first a component per person, then an order.
 
 
-def draw_extensions(block: RankingBlock, params: Prepared, rng: np.random.Generator) -> tuple[RankingBlock, float]:
+def draw_extensions(
+    block: RankingBlock, params: prepared.Prepared, rng: np.random.Generator
+) -> tuple[RankingBlock, float]:
     """The block with an order drawn for every tie, and the log-likelihood of the block with its ties."""
     block = unorder_last_ties(block)
     ties = TiedRows.of(block)

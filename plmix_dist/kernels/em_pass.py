@@ -45,6 +45,7 @@ from plmix_dist.kernels.prepared import (
     rows_of,
     run_over,
 )
+from plmix_dist.kernels.tied_choices import tie_logs
 from plmix_dist.kernels.tied_rows import PlaceSums, TiedRows
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
@@ -347,7 +348,9 @@ def is_plain(block: RankingBlock) -> bool:
 
 
 def component_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
-    """(n_rankings, n_components): log Pr(row | component), summed over the orders of tied items."""
+    """(n_rankings, n_components): log Pr(row | component): the sum over orders of tied items, or ties are outcomes."""
+    if params.n_orders:
+        return tie_logs(block, params)
     block = unorder_last_ties(block)
     ties = TiedRows.of(block)
     return _logs(block, params, ties, None if ties is None else ties.places(params))
@@ -372,9 +375,10 @@ def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.fl
     the rows of the same person before it, divided by its weight: weights times log-likelihoods add up to that of the
     person.
     """
-    if is_plain(block):
+    if is_plain(block) and not params.n_orders:
         return single_posteriors(block, params)
-    block = unorder_last_ties(block)
+    if not params.n_orders:
+        block = unorder_last_ties(block)
     logs = component_logs(block, params)
     at = memberships(block, logs, params)
     if block.groups is None or block.averaged:

@@ -12,18 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.kernels import prepared
 from plmix_dist.kernels.loading import Kernel
-from plmix_dist.kernels.prepared import (
-    Prepared,
-    Room,
-    Rows,
-    Slots,
-    Workspace,
-    logs_of,
-    probabilities_of,
-    rows_of,
-    run_over,
-)
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import person_of_row, person_weights, weights_within
 
@@ -45,7 +35,7 @@ class Memberships(NamedTuple):
         return self.posteriors[self.person]
 
 
-def memberships(block: RankingBlock, logs: NDArray[np.float64], params: Prepared) -> Memberships:
+def memberships(block: RankingBlock, logs: NDArray[np.float64], params: prepared.Prepared) -> Memberships:
     """The memberships of all persons of a block, from the log-likelihoods (n_rankings, n_components) of its rows.
 
     Of the parameters only the shares are used, and these only if the block has none of its own.
@@ -72,7 +62,7 @@ def memberships(block: RankingBlock, logs: NDArray[np.float64], params: Prepared
 
 
 def conditional_log_likelihoods(
-    block: RankingBlock, logs: NDArray[np.float64], params: Prepared
+    block: RankingBlock, logs: NDArray[np.float64], params: prepared.Prepared
 ) -> NDArray[np.float64]:
     """(n_rankings,): the log-likelihood of each row given the rows of its person before it, divided by its weight.
 
@@ -104,14 +94,14 @@ def _normalised(joint: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArra
     return largest + np.log(total), shares / total[:, None]
 
 
-def _log_shares_by_person(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
+def _log_shares_by_person(block: RankingBlock, params: prepared.Prepared) -> NDArray[np.float64]:
     """The log-shares of parameters (n_components,), or those of each person of a block (n_persons, n_components)."""
     if block.log_shares is None:
         return _log_shares_of(params)
     return block.log_shares if block.groups is None else block.log_shares[block.group_starts]
 
 
-def _log_shares_of(params: Prepared) -> NDArray[np.float64]:
+def _log_shares_of(params: prepared.Prepared) -> NDArray[np.float64]:
     """(n_components,): the log-shares of parameters."""
     mantissas, exponents = params.share_mantissas, params.share_exponents
     with np.errstate(divide="ignore"):
@@ -126,30 +116,32 @@ class FilledPosteriors(NamedTuple):
     """What the kernel fills."""
 
     posteriors: NDArray[np.float64]
-    totals: Room
-    scales: Room
+    totals: prepared.Room
+    scales: prepared.Room
 
 
-_fill_posteriors = Kernel("fill_posteriors", Rows, Prepared, Slots, FilledPosteriors)
+_fill_posteriors = Kernel("fill_posteriors", prepared.Rows, prepared.Prepared, prepared.Slots, FilledPosteriors)
 
 
-def single_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def single_posteriors(
+    block: RankingBlock, params: prepared.Prepared
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row by itself."""
-    workspace = Workspace.of_thread()
-    rows = rows_of(block, params.width, workspace)
+    workspace = prepared.Workspace.of_thread()
+    rows = prepared.rows_of(block, params.width, workspace)
     log_likelihood, posteriors = padded_posteriors(rows, params, workspace)
     return log_likelihood, np.ascontiguousarray(posteriors[:, : params.n_components])
 
 
 def padded_posteriors(
-    rows: Rows, params: Prepared, workspace: Workspace
+    rows: prepared.Rows, params: prepared.Prepared, workspace: prepared.Workspace
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Log-likelihood (n_rankings,) and posterior (n_rankings, width) of each row."""
     posteriors = np.empty((rows.n_rows, params.width))
-    probabilities = probabilities_of(rows.n_rows, workspace)
+    probabilities = prepared.probabilities_of(rows.n_rows, workspace)
     filled = FilledPosteriors(posteriors, probabilities.totals, probabilities.scales)
-    run_over(_fill_posteriors, rows, params, workspace, filled)
-    return logs_of(probabilities).copy(), posteriors
+    prepared.run_over(_fill_posteriors, rows, params, workspace, filled)
+    return prepared.logs_of(probabilities).copy(), posteriors
 
 
 # Log-probability of each row under each component; the rows of a person are added up later.
@@ -161,13 +153,13 @@ class FilledLogs(NamedTuple):
     logs: NDArray[np.float64]
 
 
-_fill_logs = Kernel("fill_logs", Rows, Prepared, Slots, FilledLogs)
+_fill_logs = Kernel("fill_logs", prepared.Rows, prepared.Prepared, prepared.Slots, FilledLogs)
 
 
-def row_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
+def row_logs(block: RankingBlock, params: prepared.Prepared) -> NDArray[np.float64]:
     """(n_rankings, n_components): log Pr(row | component). Items that are tied count as ordered."""
-    workspace = Workspace.of_thread()
-    rows = rows_of(block, params.width, workspace)
+    workspace = prepared.Workspace.of_thread()
+    rows = prepared.rows_of(block, params.width, workspace)
     logs = np.empty((rows.n_rows, params.width))
-    run_over(_fill_logs, rows, params, workspace, FilledLogs(logs))
+    prepared.run_over(_fill_logs, rows, params, workspace, FilledLogs(logs))
     return np.ascontiguousarray(logs[:, : params.n_components])

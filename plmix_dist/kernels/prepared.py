@@ -212,10 +212,29 @@ class Prepared(NamedTuple):
     # How many chances of choices may be multiplied before their product must be rescaled: four or a multiple of it
     # where the range of worths allows that.
     stride: int
+    # For ties as outcomes of choices, otherwise empty: (n_orders + 1, n_items, width), logarithms of worths, then for
+    # d = 1, 2 ... the worths to the power of 1 / d; (2, n_orders, width), logarithms of the weights of ties of d items,
+    # then the weights; and the most items that tie, or 0.
+    powers: NDArray[np.float64]
+    tie_weights: NDArray[np.float64]
+    n_orders: int
+
+    def tie_tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`powers` (n_orders + 1, n_items, n_components) and `tie_weights` (2, n_orders, n_components)."""
+        powers = self.powers.reshape(-1, self.n_items, self.width)
+        return powers[..., : self.n_components], self.tie_weights.reshape(2, -1, self.width)[..., : self.n_components]
 
 
-def prepare(log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) -> Prepared:
+# The logarithm of the weight of ties of an order that never occurs: next to nothing, and a number.
+NO_TIES = -700.0
+
+
+def prepare(
+    log_worths: NDArray[np.float64], log_shares: NDArray[np.float64], log_ties: NDArray[np.float64] | None = None
+) -> Prepared:
     """Parameters for kernels, from log-worths (n_components, n_items) and log-shares (n_components,).
+
+    `log_ties` (n_components or 1, n_orders - 1) make ties outcomes of choices.
 
     Examples
     --------
@@ -243,6 +262,14 @@ def prepare(log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) ->
     # Summed from the smallest up, in extended precision: the worths of listed items are later subtracted.
     tails[-2::-1, :n_components] = np.cumsum(rising, axis=0)
     mantissas, exponents = _split_shares(np.asarray(log_shares, np.float64), width)
+    n_orders = 0 if log_ties is None or not log_ties.size else log_ties.shape[1] + 1
+    powers, tie_weights = aligned_zeros(n_orders + bool(n_orders), n_items, width), aligned_zeros(2, n_orders, width)
+    if log_ties is not None and n_orders:
+        for root in range(n_orders + 1):
+            logs = (log_worths - middle).T / max(root, 1)
+            powers[root, :, :n_components] = np.exp(logs) if root else logs
+        tie_weights[0, 1:, :n_components] = np.maximum(log_ties, NO_TIES).T
+        tie_weights[1, :] = np.exp(tie_weights[0])
     return Prepared(
         worths=worths.reshape(-1),
         share_mantissas=mantissas,
@@ -255,6 +282,9 @@ def prepare(log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) ->
         n_components=n_components,
         width=width,
         stride=_stride(log_range, n_items),
+        powers=powers.reshape(-1),
+        tie_weights=tie_weights.reshape(-1),
+        n_orders=n_orders,
     )
 
 

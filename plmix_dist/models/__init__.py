@@ -2,6 +2,8 @@
 
 - base: MixtureEstimator, what all share: likelihoods, criteria, tables, samples, saving and loading
 - predictions: Predictions, what a fitted mixture predicts of persons, choices, places and rankings
+- keywords: what many methods take, declared once
+- given_start: where a fit begins, if `init` is a point
 - plackett_luce: PlackettLuceMixture, fitted by EM
 - spectral: SpectralPlackettLuce, the spectral start alone
 - bayesian: BayesianPlackettLuceMixture, draws from the posterior

@@ -5,27 +5,21 @@ from __future__ import annotations
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from plmix_dist.datasets.given import as_rankings, first_difference
-from plmix_dist.display.notebook import NotebookView
-from plmix_dist.display.summary import Summary, Sureness, summary_of
-from plmix_dist.errors import (
-    DamagedStoreError,
-    ObjectiveWarning,
-    SettingsError,
-    StoreNotFoundError,
-    WeightWarning,
-    give_warnings,
-)
+from plmix_dist.cluster.clients import client_of
+from plmix_dist.datasets.given import as_rankings
+from plmix_dist.display.notebook import NotebookView, Summary, Sureness, summary_of
+from plmix_dist.errors import DamagedStoreError, ObjectiveWarning, SettingsError, WeightWarning, give_warnings
 from plmix_dist.fitting.overview import TO_COUNTS
-from plmix_dist.fitting.point import Point
+from plmix_dist.models.keywords import OfFit, OfTotals
 from plmix_dist.models.predictions import Predictions
 from plmix_dist.passes.by_row import rows_now
 from plmix_dist.passes.rankings import Rankings
@@ -34,10 +28,11 @@ from plmix_dist.prediction.posteriors import SCORE, Score, probabilities_of
 from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.simulate import draw_rankings
+from plmix_dist.rankings.ties import TIES
 from plmix_dist.report.write import GivenRankings, write_report
-from plmix_dist.settings import check_settings, nearest, numbers, seed_of, shown, whole_number
+from plmix_dist.settings import check_settings, numbers, seed_of, shown, whole_number
 from plmix_dist.store.location import Location
-from plmix_dist.store.mixture import Floats, MixtureParams, load_with
+from plmix_dist.store.mixture import MixtureParams, load_with
 from plmix_dist.store.targets import check_target
 
 if TYPE_CHECKING:
@@ -59,22 +54,11 @@ class MixtureEstimator(
     "pandas", "polars", "arrow", "dict" of arrays, or "auto": pandas if it is installed, else a dict.
     """
 
-    # Words for `init` that name a kind of start; settings that may be arrays.
-    _STARTS: tuple[str, ...] = ()
-    _ARRAY_SETTINGS: tuple[str, ...] = ()
+    _ARRAY_SETTINGS: tuple[str, ...] = ()  # settings that may be arrays
     _TASK = "fit"  # whose settings it has
 
     @abstractmethod
-    def fit(
-        self,
-        X: Any,
-        y: object = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        n_items: int | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-    ) -> Self:
+    def fit(self, X: Any, y: object = None, **how: Unpack[OfFit]) -> Self:
         """Fit the mixture; every estimator has its own way."""
 
     def fit_predict(self, X: Any, y: object = None, **options: Any) -> Any:
@@ -88,16 +72,7 @@ class MixtureEstimator(
         covariates = options.get("membership_covariates")
         return self.fit(X, y, **options).predict(X, client=options.get("client"), membership_covariates=covariates)
 
-    def score(
-        self,
-        X: Any,
-        y: object = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-    ) -> float:
+    def score(self, X: Any, y: object = None, **how: Unpack[OfTotals]) -> float:
         """The log-likelihood divided by total weight.
 
         Examples
@@ -107,18 +82,10 @@ class MixtureEstimator(
         -0.7
         """
         del y
-        total = self._score(X, sample_weight, unranked, client, membership_covariates)
+        total: Score = self._total(SCORE, X, ties=self._ties, **how)
         return float(total.log_likelihood / total.weight)
 
-    def bic(
-        self,
-        X: Any,
-        *,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-    ) -> float:
+    def bic(self, X: Any, **how: Unpack[OfTotals]) -> float:
         """Bayesian information criterion on these rankings; lower is better.
 
         It is d log(w) - 2 log-likelihood, where w is the total weight (with groups, the number of persons): give the
@@ -133,20 +100,10 @@ class MixtureEstimator(
         >>> round(plm.PlackettLuceMixture(1, alpha=0).fit(rankings).bic(rankings), 4)  # log(4) + 2 * 2.2493
         5.885
         """
-        total = self._score(X, sample_weight, unranked, client, membership_covariates)
-        self._check_weight(float(total.weight), sample_weight)
-        self._check_ties()
+        total = self._checked_score(X, **how)
         return float(self._n_parameters() * np.log(total.weight) - 2 * total.log_likelihood)
 
-    def aic(
-        self,
-        X: Any,
-        *,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-    ) -> float:
+    def aic(self, X: Any, **how: Unpack[OfTotals]) -> float:
         """Akaike information criterion on these rankings; lower is better.
 
         It is 2 d - 2 log-likelihood, with d as for `bic`.
@@ -157,9 +114,7 @@ class MixtureEstimator(
         >>> round(plm.PlackettLuceMixture(1, alpha=0).fit(rankings).aic(rankings), 4)  # 2 + 2 * 2.2493
         6.4987
         """
-        total = self._score(X, sample_weight, unranked, client, membership_covariates)
-        self._check_weight(float(total.weight), sample_weight)
-        self._check_ties()
+        total = self._checked_score(X, **how)
         return float(2 * (self._n_parameters() - total.log_likelihood))
 
     def sample(
@@ -177,6 +132,8 @@ class MixtureEstimator(
         ((5, 3), (5,))
         """
         mixture = self._mixture()
+        if mixture.tie_parameters is not None:
+            raise SettingsError(f"sample draws orders without ties, and ties={self._ties!r} has ties as outcomes")
         whole_number("n", n, at_least=1)
         rng = generator(seed_of(random_state), "sample")
         block, component = draw_rankings(mixture.log_worths, mixture.shares, n, rng)
@@ -292,7 +249,7 @@ class MixtureEstimator(
         >>> {name: column.tolist() for name, column in found.items()}
         {'id': [0], 'component': [0], 'probability 0': [1.0]}
         """
-        rankings = self._rankings(X, unranked, covariates=membership_covariates)
+        rankings = self._rankings(X, unranked, None, membership_covariates)
         function = self._of_persons(probabilities_of(self._mixture(), self._ties), rankings)
         probabilities = rows_now(rankings, function, client)
         columns: dict[str, Any] = {"id": np.arange(rankings.n_rankings)}
@@ -349,10 +306,7 @@ class MixtureEstimator(
         names: Sequence[str] | None = None,
         standard_errors: StandardErrors | bool | None = None,
         selection: Any = None,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
+        **how: Unpack[OfTotals],
     ) -> Path:
         """Write one HTML file that needs nothing else and no network (docs/report.md).
 
@@ -382,8 +336,7 @@ class MixtureEstimator(
         >>> model.report(tmp / "drinks.html", rankings).name
         'drinks.html'
         """
-        given = GivenRankings(X, sample_weight, unranked, membership_covariates)
-        return write_report(self, path, given, title, names, standard_errors, selection, client)
+        return write_report(self, path, GivenRankings(X, **how), title, names, standard_errors, selection)
 
     def _sureness(self, X: Any, sample_weight: ArrayLike | None, given: Any) -> Sureness | None:
         """Standard errors and intervals: those given, or computed from the rankings."""
@@ -507,65 +460,19 @@ class MixtureEstimator(
         settings: dict[str, Any] = self.get_params(deep=False)
         return settings
 
-    def _rankings_to_fit(self, X: Any, unranked: Unranked | None, client: Client | None, **options: Any) -> Rankings:
-        """The rankings of a fit; the options are those of `as_rankings`."""
-        return as_rankings(X, unranked=unranked, default_unranked=self.unranked, client=client, **options)
+    @contextmanager
+    def _rankings_to_fit(
+        self, X: Any, *, client: ClientLike = None, membership_covariates: ArrayLike | None = None, **options: Any
+    ) -> Iterator[tuple[Rankings, Client | None]]:
+        """The rankings of a fit, and where it computes; the options are those of `as_rankings`."""
+        options |= {"default_unranked": self.unranked, "covariates": membership_covariates}
+        with client_of(client) as chosen:
+            yield as_rankings(X, client=chosen, **options), chosen
 
     def _unranked_of_fit(self, unranked: Unranked | None) -> Unranked | None:
         """What unlisted items meant in the fit: as its rankings say, or as it was given."""
         found: Unranked | None = unranked or self.about_["data"]["unranked"] or self.unranked
         return found
-
-    def _is_kind_of_start(self) -> bool:
-        """Whether `init` names how to begin, rather than where."""
-        return isinstance(self.init, str) and self.init in self._STARTS
-
-    def _start(self, rankings: Rankings) -> Point | None:
-        """The point that `init` gives: log-worths, a mixture, a model or its path; None for a kind of start."""
-        init, ghosts = self.init, None
-        if self._is_kind_of_start():
-            return None
-        if isinstance(init, np.ndarray | list | tuple):
-            log_worths = numbers("init", init)
-            self._check_shape(log_worths, rankings)
-            bad = np.argwhere(~np.isfinite(log_worths)).tolist()
-            if bad:
-                raise SettingsError(f"init must be finite log-worths, but init{bad[0]} is {log_worths[*bad[0]]}")
-            return Point.start(log_worths, np.full(self.n_components, 1 / self.n_components))
-        if isinstance(init, MixtureParams):
-            mixture = init
-        elif isinstance(init, MixtureEstimator):
-            mixture, ghosts = init._mixture(), getattr(init, "_ghosts", None)
-        else:
-            mixture, ghosts = self._saved_start()
-        self._check_shape(mixture.log_worths, rankings)
-        if mixture.item_names != rankings.item_names:
-            difference = first_difference(rankings.item_names, mixture.item_names)
-            raise SettingsError(f"init is a model of other items: {difference}")
-        return Point.start(mixture.log_worths, mixture.shares, ghosts)
-
-    def _saved_start(self) -> tuple[MixtureParams, Floats | None]:
-        """The mixture of the saved model that `init` is the path of, and its ghosts."""
-        init, words = self.init, self._STARTS
-        expected = f"init must be {', '.join(words)}, a fitted model, the path of one, or an array of log-worths"
-        if not isinstance(init, str | os.PathLike):
-            raise SettingsError(f"{expected}, but is {shown(init)}")
-        try:
-            mixture, saved = load_with(init)
-        except StoreNotFoundError:
-            if "/" in os.fspath(init):
-                raise
-            raise SettingsError(
-                f"{expected}, but is {shown(init, str)}, and there is no model at this path{nearest(init, words)}"
-            ) from None
-        return mixture, saved.arrays.get("ghosts")
-
-    def _check_shape(self, log_worths: Floats, rankings: Rankings) -> None:
-        if log_worths.shape != (self.n_components, rankings.n_items):
-            raise SettingsError(
-                f"init has shape {log_worths.shape}, but {self.n_components} components of {rankings.n_items} items "
-                "are to be fitted"
-            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the progress function, which belongs to this process."""
@@ -582,18 +489,21 @@ class MixtureEstimator(
         n_shares = mixture.n_components - 1 if getattr(self, "shares", None) is None else 0
         n_per_component = 1 if coefficients is None else coefficients.shape[1]
         n_free = mixture.n_components - int(getattr(self, "noise", False))  # worths of noise are held
-        return n_free * (mixture.n_items - 1) + n_shares * n_per_component
+        ties = mixture.tie_parameters
+        n_ties = 0 if ties is None else np.count_nonzero(ties[:1] if TIES[self._ties].shared else ties)
+        return n_free * (mixture.n_items - 1) + n_shares * n_per_component + int(n_ties)
 
-    def _score(
-        self,
-        X: Any,
-        sample_weight: ArrayLike | None,
-        unranked: Unranked | None,
-        client: ClientLike,
-        covariates: ArrayLike | None,
-    ) -> Score:
-        rankings = self._rankings(X, unranked, sample_weight, ties=self._ties, covariates=covariates)
-        found: Score = self._total(SCORE, rankings, client)
+    def _checked_score(self, X: Any, **how: Unpack[OfTotals]) -> Score:
+        """The sums that a criterion is made from, with warnings where it would mislead."""
+        found: Score = self._total(SCORE, X, ties=self._ties, **how)
+        self._check_weight(float(found.weight), how.get("sample_weight"))
+        n_half = (getattr(self, "about_", {}).get("data") or {}).get("n_half", 0)
+        if n_half:
+            words = (
+                f"ties of {n_half:,} rankings count half, so this is a criterion of an objective, not of a likelihood: "
+                f"compare it with those of other fits with ties={self._ties!r} alone"
+            )
+            give_warnings([ObjectiveWarning(words)])
         return found
 
     def _worth_columns(self) -> dict[str, Any]:
@@ -613,16 +523,6 @@ class MixtureEstimator(
         else:
             return
         give_warnings([WeightWarning(words)])
-
-    def _check_ties(self) -> None:
-        """A warning where a criterion is that of an objective."""
-        n_half = (getattr(self, "about_", {}).get("data") or {}).get("n_half", 0)
-        if n_half:
-            words = (
-                f"ties of {n_half:,} rankings count half, so this is a criterion of an objective, not of a likelihood: "
-                f"compare it with those of other fits with ties={self._ties!r} alone"
-            )
-            give_warnings([ObjectiveWarning(words)])
 
 
 def _is_weighted_otherwise(weight: float, data: Mapping[str, Any]) -> bool:

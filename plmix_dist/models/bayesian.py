@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from plmix_dist.cluster.clients import client_of
-from plmix_dist.display.notebook import posterior_card
+from plmix_dist.display.notebook import Sureness, posterior_card
 from plmix_dist.display.progress import shown_progress
-from plmix_dist.display.summary import Sureness
 from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, give_warnings
 from plmix_dist.fitting.chains import BayesSettings, Sampled, sample_mixture
+from plmix_dist.models import diagnostics
 from plmix_dist.models.base import MixtureEstimator
-from plmix_dist.models.diagnostics import (
-    Diagnostics,
-    PosteriorDraws,
-    Waic,
-    bulk_ess,
-    inference_data,
-    r_hat,
-    tail_ess,
-    waic_of,
-)
+from plmix_dist.models.given_start import given_start
+from plmix_dist.models.keywords import OfFit, OfWeights
 from plmix_dist.models.leave_one_out import Loo, loo_of, pointwise_of
-from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.memory import Residency, check_memory
-from plmix_dist.passes.request import Passes
 from plmix_dist.rankings import Unranked
-from plmix_dist.settings import check_settings, seed_of, whole_number
+from plmix_dist.settings import BAYES_INITS, check_settings, seed_of, whole_number
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import MixtureParams
 from plmix_dist.uncertainty.results import Interval, PerParameter, checked_level
 
 if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
     from plmix_dist.settings import RandomState
 
 
+R = TypeVar("R")
+
 # Above this a warning says that the chains have not mixed.
 _LARGEST_R_HAT = 1.05
+# Parameters of reading, of beginning, of progress and of saving.
+_NOT_OF_CHAINS = ("init", "unranked", "random_state", "progress", "checkpoint")
 _RESULTS = ("n_iter", "converged", "log_likelihood", "dic", "map_log_likelihood", "unranked")
 
 
@@ -134,7 +126,6 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
     True
     """
 
-    _STARTS = ("fit", "prior")
     _ARRAY_SETTINGS = ("worth_shape", "worth_rate")
     _TASK = "bayes"
 
@@ -171,16 +162,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         self.progress = progress
         self.checkpoint = checkpoint
 
-    def fit(
-        self,
-        X: Any,
-        y: object = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        n_items: int | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-    ) -> Self:
+    def fit(self, X: Any, y: object = None, **how: Unpack[OfFit]) -> Self:
         """Sample from the posterior. The parameters are those of PlackettLuceMixture.fit.
 
         Examples
@@ -191,12 +173,11 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         """
         del y
         settings = self._settings()
-        with shown_progress(self.progress, 1.0, 1) as progress, client_of(client) as chosen:
-            rankings = self._rankings_to_fit(
-                X, unranked, chosen, n_items=n_items, sample_weight=sample_weight, ties=self._ties
-            )
+        reading = self._rankings_to_fit(X, ties=self._ties, **how)
+        with shown_progress(self.progress, 1.0, 1) as progress, reading as (rankings, chosen):
             check_memory(rankings.n_items, settings.n_components, settings.n_chains)
-            given = self._start(rankings)
+            is_named = isinstance(self.init, str) and self.init in BAYES_INITS
+            given = None if is_named else given_start(self.init, self.n_components, rankings, BAYES_INITS)
             sampled = sample_mixture(
                 rankings,
                 settings,
@@ -212,7 +193,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         self.n_iter_ = settings.gibbs(rankings.n_items).n_sweeps
         self.stages_ = sampled.stages
         self.about_ = sampled.about
-        self.unranked_ = self._unranked_of_fit(unranked)
+        self.unranked_ = self._unranked_of_fit(how.get("unranked"))
         give_warnings([*sampled.warnings, *self._not_mixed()])
         return self
 
@@ -234,15 +215,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         )
         return Interval((worths[0], worths[1]), (shares[0], shares[1]))
 
-    def waic(
-        self,
-        X: Any,
-        *,
-        max_draws: int = 500,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-    ) -> Waic:
+    def waic(self, X: Any, *, max_draws: int = 500, **how: Unpack[OfWeights]) -> diagnostics.Waic:
         """The widely applicable information criterion on the rankings of the fit, for persons.
 
         One pass over the rankings, which costs as much as `max_draws` passes of EM. Memory does not grow with the
@@ -264,18 +237,9 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         >>> waic_of_model(2) < waic_of_model(1)
         True
         """
-        with self._passes_over(X, unranked, sample_weight, client) as passes:
-            return waic_of(passes, *self._thinned(max_draws))
+        return self._over_draws(diagnostics.waic_of, X, max_draws, **how)
 
-    def loo(
-        self,
-        X: Any,
-        *,
-        max_draws: int = 500,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-    ) -> Loo:
+    def loo(self, X: Any, *, max_draws: int = 500, **how: Unpack[OfWeights]) -> Loo:
         """Leave-one-out cross-validation on the rankings of the fit, for persons, by Pareto-smoothed weights of draws.
 
         Costs and parameters are those of `waic`. It says where it cannot be relied on: `n_unreliable`.
@@ -288,17 +252,10 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         >>> found.n_persons, found.n_unreliable, bool(abs(found.loo - model.waic(rankings).waic) < 1)
         (90.0, 0.0, True)
         """
-        with self._passes_over(X, unranked, sample_weight, client) as passes:
-            return loo_of(passes, *self._thinned(max_draws))
+        return self._over_draws(loo_of, X, max_draws, **how)
 
     def pointwise_log_likelihood(
-        self,
-        X: Any,
-        *,
-        max_draws: int = 500,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
+        self, X: Any, *, max_draws: int = 500, **how: Unpack[OfWeights]
     ) -> NDArray[np.float64]:
         """(n_draws, n_persons): the log-likelihood of each person (row, or group of rows) for draws of the posterior.
 
@@ -319,17 +276,9 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         >>> model.pointwise_log_likelihood(rankings, max_draws=40).shape
         (40, 3)
         """
-        with self._passes_over(X, unranked, sample_weight, client) as passes:
-            return pointwise_of(passes, *self._thinned(max_draws))
+        return self._over_draws(pointwise_of, X, max_draws, **how)
 
-    def to_arviz(
-        self,
-        X: Any = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-    ) -> Any:
+    def to_arviz(self, X: Any = None, **how: Unpack[OfWeights]) -> Any:
         """The relabelled draws for ArviZ, which must be installed: an InferenceData (0.23) or a DataTree (1.x).
 
         Groups are `posterior` and `sample_stats` and, given the rankings of the fit, `log_likelihood` of persons.
@@ -347,27 +296,20 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         ('chain', 'draw', 'person')
         """
         self._mixture()
-        draws, by_person = self.draws_, None
-        if X is not None:
-            with self._passes_over(X, unranked, sample_weight, client) as passes:
-                by_person = pointwise_of(passes, *self._thinned(draws.log_likelihood.size))
-            by_person = by_person.reshape(*draws.log_likelihood.shape, -1)
-        return inference_data(
+        draws = self.draws_
+        at_all = partial(self._over_draws, pointwise_of, max_draws=draws.log_likelihood.size, **how)
+        by_person = None if X is None else at_all(X).reshape(*draws.log_likelihood.shape, -1)
+        return diagnostics.inference_data(
             {"log_worths": draws.log_worths, "shares": draws.shares},
             {"lp": draws.log_posterior, "deviance": -2 * draws.log_likelihood},
             self.item_names_,
             by_person,
         )
 
-    @contextmanager
-    def _passes_over(
-        self, X: Any, unranked: Unranked | None, sample_weight: ArrayLike | None, client: ClientLike
-    ) -> Iterator[Passes]:
-        """Passes over rankings."""
-        self._mixture()
-        rankings = self._rankings(X, unranked, sample_weight)
-        with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
-            yield passes
+    def _over_draws(self, function: Callable[..., R], X: Any, max_draws: int, **how: Unpack[OfWeights]) -> R:
+        """A function of passes over rankings and of draws."""
+        with self._passes_over(X, **how) as (passes, _):
+            return function(passes, *self._thinned(max_draws))
 
     def _thinned(self, max_draws: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Log-worths and log-shares of at most this many draws, evenly spaced over all chains."""
@@ -407,7 +349,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
             raise SettingsError(f"the model at {where} has no draws; load it with PlackettLuceMixture.load")
         try:
             model = cls._unfitted(mixture, record["settings"])
-            raw = PosteriorDraws(*(arrays[f"draws_{name}"] for name in PosteriorDraws._fields))
+            raw = diagnostics.PosteriorDraws(*(arrays[f"draws_{name}"] for name in diagnostics.PosteriorDraws._fields))
             model._set_draws(raw, arrays["draws_labels"].astype(np.int64))
             for name in _RESULTS:
                 setattr(model, f"{name}_", record["fit"][name])
@@ -440,22 +382,14 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
 
     def _settings(self) -> BayesSettings:
         check_settings("bayes", {"progress": self.progress})
-        return BayesSettings(
-            self.n_components,
-            self.n_chains,
-            self.n_warmup,
-            self.n_draws,
-            self.thin,
-            self.worth_shape,
-            self.worth_rate,
-            self.share_concentration,
-            self.residency,
-            seed_of(self.random_state),
-        )
+        used = {name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_OF_CHAINS}
+        return BayesSettings(**used, seed=seed_of(self.random_state))
 
     def _take(self, sampled: Sampled, item_names: tuple[str, ...]) -> None:
         draws = sampled.draws
-        raw = PosteriorDraws(draws.log_worths, np.exp(draws.log_shares), draws.log_likelihood, sampled.log_posterior)
+        raw = diagnostics.PosteriorDraws(
+            draws.log_worths, np.exp(draws.log_shares), draws.log_likelihood, sampled.log_posterior
+        )
         self._set_draws(raw, sampled.labels)
         log_worths, shares = self.draws_.log_worths.mean(axis=(0, 1)), self.draws_.shares.mean(axis=(0, 1))
         self._set_mixture(MixtureParams(log_worths, shares / shares.sum(), item_names))
@@ -472,15 +406,18 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         # R-hat of too few draws is NaN, which counts as not converged.
         self.converged_ = self.diagnostics_.largest_r_hat <= _LARGEST_R_HAT
 
-    def _set_draws(self, raw: PosteriorDraws, labels: NDArray[np.int64]) -> None:
+    def _set_draws(self, raw: diagnostics.PosteriorDraws, labels: NDArray[np.int64]) -> None:
         self.raw_draws_, self.labels_ = raw, labels
         self.draws_ = raw._replace(
             log_worths=np.take_along_axis(raw.log_worths, labels[..., None], axis=2),
             shares=np.take_along_axis(raw.shares, labels, axis=2),
         )
         parts = self.draws_.log_worths, self.draws_.shares
-        self.diagnostics_ = Diagnostics(
-            *(PerParameter(*(function(part) for part in parts)) for function in (r_hat, bulk_ess, tail_ess))
+        self.diagnostics_ = diagnostics.Diagnostics(
+            *(
+                PerParameter(*(function(part) for part in parts))
+                for function in (diagnostics.r_hat, diagnostics.bulk_ess, diagnostics.tail_ess)
+            )
         )
 
     def _not_mixed(self) -> list[Warning]:

@@ -4,36 +4,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from plmix_dist.cluster.clients import client_of, report_dashboard
+from plmix_dist.cluster.clients import report_dashboard
 from plmix_dist.display.notebook import History, model_card
 from plmix_dist.display.progress import shown_progress
 from plmix_dist.errors import DamagedStoreError, SettingsError, give_warnings
 from plmix_dist.fitting.fit import Fit, fit_mixture
 from plmix_dist.fitting.methods import FitSettings, with_method
-from plmix_dist.fitting.noise import evidence_request
+from plmix_dist.fitting.noise import Evidence, evidence_request
 from plmix_dist.fitting.starts.settings import flat_start, is_start, start_of
+from plmix_dist.kernels.prepared import NO_TIES
+from plmix_dist.metrics import log_p_of_sides
 from plmix_dist.models.base import MixtureEstimator
-from plmix_dist.passes.dask import passes_over
+from plmix_dist.models.given_start import given_start
+from plmix_dist.models.keywords import OfFitToPersons, OfWeights
 from plmix_dist.passes.memory import Residency, check_memory
 from plmix_dist.passes.request import ask
+from plmix_dist.prediction.choices import table_of
 from plmix_dist.rankings import Unranked
+from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import INITS, check_settings, numbers, refuse_start_fields, seed_of
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.location import Location
 from plmix_dist.store.mixture import MixtureParams, mixture_json, mixture_of_json
 from plmix_dist.uncertainty.bootstrap import Bootstrap, bootstrap
+from plmix_dist.uncertainty.check_results import FitCheck
+from plmix_dist.uncertainty.fit_check import check_fit
 from plmix_dist.uncertainty.leaderboard import leaderboard
 from plmix_dist.uncertainty.results import StandardErrors
 from plmix_dist.uncertainty.standard_errors import standard_errors
 
 if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
     from plmix_dist.settings import RandomState
 
 
@@ -74,7 +80,8 @@ class PlackettLuceMixture(MixtureEstimator):
         is half a win for each), "expand" (a ranking becomes its linear extensions, or 24 draws of them), "marginal"
         (the exact sum over all orders), "resample" (one order is drawn from the current fit in every pass), or "auto":
         half for rows that tie everything on offer, as battles do, and expand for all others. `Half(last="tie")` also
-        counts tied last groups of longer rows. See docs/ties-and-groups.md.
+        counts tied last groups of longer rows. "davidson": ties are outcomes, with parameters of their own, as
+        `Davidson(order=2, shared=True)` says. See docs/ties-and-groups.md.
     noise
         Whether to add one more component, in which all items have equal worths: people who choose at random, or whose
         choices cannot be told from that. Its share is estimated, and it comes last: arrays have n_components + 1 rows
@@ -115,6 +122,8 @@ class PlackettLuceMixture(MixtureEstimator):
     share_coefficients_ : (n_components, n_columns + 1)
         Intercept and coefficients of each component, if the fit had `membership_covariates`; otherwise None. Those of
         the first component are 0.
+    tie_parameters_ : (n_components, order - 1)
+        With ties="davidson" the weights of ties of two, three and more items; otherwise None.
     item_names_ : (n_items,)
     unranked_
         What unlisted items meant in the fit.
@@ -142,7 +151,6 @@ class PlackettLuceMixture(MixtureEstimator):
     ([0.75, 0.25], [0, 1])
     """
 
-    _STARTS = INITS
     _ARRAY_SETTINGS = ("shares",)
 
     @refuse_start_fields
@@ -187,17 +195,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self.progress = progress
         self.checkpoint = checkpoint
 
-    def fit(
-        self,
-        X: Any,
-        y: object = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        n_items: int | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-    ) -> Self:
+    def fit(self, X: Any, y: object = None, **how: Unpack[OfFitToPersons]) -> Self:
         """Fit the mixture.
 
         Parameters
@@ -231,29 +229,23 @@ class PlackettLuceMixture(MixtureEstimator):
         del y
         settings = self._settings()
         place = Checkpoint.of(self.checkpoint)  # refuses what is none, before anything is read
-        if membership_covariates is not None:
+        if how.get("membership_covariates") is not None:
             self._check_covariates_allowed()
-        with shown_progress(self.progress, self.tol, self.max_iter) as progress, client_of(client) as chosen:
-            given = {"n_items": n_items, "sample_weight": sample_weight, "covariates": membership_covariates}
-            rankings = self._rankings_to_fit(X, unranked, chosen, ties=settings.ties, **given)
+        reading = self._rankings_to_fit(X, ties=settings.ties, **how)
+        with shown_progress(self.progress, self.tol, self.max_iter) as progress, reading as (rankings, chosen):
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
-            start = self._start(rankings)
+            named = is_start(self.init)
+            start = None if named else given_start(self.init, self.n_components, rankings, INITS)
             report_dashboard(chosen, progress)
             any_seed = self.random_state is None
             fitted = fit_mixture(rankings, settings, start, chosen, progress, place, any_seed=any_seed)
         self._take(fitted, rankings.item_names)
-        self.unranked_ = self._unranked_of_fit(unranked)
+        self.unranked_ = self._unranked_of_fit(how.get("unranked"))
         give_warnings(fitted.warnings)
         return self
 
     def standard_errors(
-        self,
-        X: Any,
-        *,
-        kind: Literal["information", "sandwich"] | None = None,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
+        self, X: Any, *, kind: Literal["information", "sandwich"] | None = None, **how: Unpack[OfWeights]
     ) -> StandardErrors:
         """Standard errors of centred log-worths and shares, from the observed information (docs/uncertainty.md).
 
@@ -272,7 +264,34 @@ class PlackettLuceMixture(MixtureEstimator):
         >>> model.standard_errors(rankings).log_worths.round(3).tolist()  # half of sqrt(1/30 + 1/10)
         [[0.183, 0.183]]
         """
-        return standard_errors(self, X, kind=kind, sample_weight=sample_weight, unranked=unranked, client=client)
+        return standard_errors(self, X, kind=kind, **how)
+
+    def check_fit(
+        self, X: Any, *, pairs: Any = None, random_state: RandomState = 0, **how: Unpack[OfWeights]
+    ) -> FitCheck:
+        """Whether the mixture reproduces first places and pairs of the rankings of its fit (docs/checks.md).
+
+        Two passes over the rankings. p-values know that the fit has used the rankings: they are uniform if the mixture
+        is right. Weights are counts.
+
+        Parameters
+        ----------
+        X, sample_weight, unranked, client
+            The rankings of the fit, as in `fit`.
+        pairs
+            Lists of two items to check, by name or number; [] checks first places only. None checks all pairs of up to
+            30 items, and first places only of more.
+        random_state
+            The seed of the copy of the rankings that is drawn from the fit.
+
+        Examples
+        --------
+        >>> rankings = [["tea", "mate", "milk"]] * 40 + [["milk", "mate", "tea"]] * 40
+        >>> found = PlackettLuceMixture(1).fit(rankings).check_fit(rankings)
+        >>> found.fits, found.worst(1)[0].items
+        (False, ('mate',))
+        """
+        return check_fit(self, X, pairs=pairs, seed=seed_of(random_state), **how)
 
     def bootstrap(self, X: Any, n_replicates: int = 200, **options: Any) -> Bootstrap:
         """Repeat the fit with random weights of persons: `plm.bootstrap(model, X)`, which has the options.
@@ -335,14 +354,7 @@ class PlackettLuceMixture(MixtureEstimator):
         given: Any = {"anchor": anchor, "against": against, "without_noise": without_noise, **options}
         return leaderboard(self, X, scale=scale, interval=interval, **given)
 
-    def evidence_of_noise(
-        self,
-        X: Any,
-        *,
-        sample_weight: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-    ) -> NDArray[np.float64]:
+    def evidence_of_noise(self, X: Any, *, table: str | None = None, **how: Unpack[OfWeights]) -> Any:
         """(n_persons,): the log Bayes factor of noise against all other components, for each person, or each row.
 
         Positive numbers say that the rankings of a person are more probable if every order is as probable as any
@@ -352,6 +364,11 @@ class PlackettLuceMixture(MixtureEstimator):
         ----------
         X, sample_weight, unranked, client
             As in `fit`. Persons are groups of rows, in the order of the rows.
+        table
+            "auto", "pandas", "polars", "arrow" or "dict" gives a table with columns `person` and `log_bayes_factor`
+            and, where a store of battles says who stood where, `n_sides`, `share_left` (of the choices that are not
+            ties) and `p_one_sided`, the two-sided binomial p-value of it: people who always take one side say nothing
+            about the items, too.
 
         Examples
         --------
@@ -363,12 +380,24 @@ class PlackettLuceMixture(MixtureEstimator):
         """
         if not self.noise:
             raise SettingsError("this model has no component of noise; fit it with noise=True")
-        mixture = self._mixture()
-        request = evidence_request(self._ties, mixture.log_worths, mixture.shares)
-        rankings = self._rankings(X, unranked, sample_weight)
-        with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
-            found: NDArray[np.float64] = ask(passes, request)
-        return found
+        request = evidence_request(self._ties, self._mixture())
+        with self._passes_over(X, **how) as (passes, rankings):
+            found: Evidence = ask(passes, request)
+        if table is None:
+            return found.log_bayes_factors
+        if how.get("sample_weight") is not None:
+            raise SettingsError("a table shows all persons; leave out sample_weight, or table")
+        labels = [
+            block.groups[block.group_starts] for block in rankings.source.iter_leaves() if block.groups is not None
+        ]
+        persons = np.concatenate(labels).tolist() if labels else range(len(found.left))
+        columns: dict[str, Any] = {"person": np.array(persons), "log_bayes_factor": found.log_bayes_factors}
+        n_sides = found.left + found.right
+        if n_sides.any():
+            with np.errstate(invalid="ignore"):
+                columns |= {"n_sides": n_sides, "share_left": found.left / n_sides}
+            columns["p_one_sided"] = 10 ** -log_p_of_sides(found.left, found.right)
+        return table_of(columns, table)
 
     def used_settings(self) -> dict[str, Any]:
         """The parameters as a fit uses them: as they are, or as the method sets them.
@@ -490,8 +519,8 @@ class PlackettLuceMixture(MixtureEstimator):
     def _parameters(self) -> dict[str, NDArray[np.float64]]:
         """The parameters of a model that are not those of its mixture."""
         coefficients = self.share_coefficients_
-        more = {} if coefficients is None else {"share_coefficients": coefficients}
-        return {"ghosts": self._ghosts, **more}
+        more = {"share_coefficients": coefficients, "tie_parameters": self.tie_parameters_}
+        return {"ghosts": self._ghosts, **{name: value for name, value in more.items() if value is not None}}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         of_start = {name: value for name, value in self.init_.items() if isinstance(value, np.ndarray)}
@@ -499,9 +528,6 @@ class PlackettLuceMixture(MixtureEstimator):
 
     def _flat_settings(self) -> dict[str, Any]:
         return dict(sorted((self.get_params(deep=False) | flat_start(self.init)).items()))
-
-    def _is_kind_of_start(self) -> bool:
-        return is_start(self.init)
 
     @classmethod
     def _restored(cls, mixture: MixtureParams, record: dict[str, Any], arrays: dict[str, Any], where: str) -> Self:
@@ -521,6 +547,10 @@ class PlackettLuceMixture(MixtureEstimator):
         model.share_coefficients_ = own = arrays.get("share_coefficients")
         if own is not None and (own.ndim != 2 or len(own) != mixture.n_components or not own.shape[1]):
             raise _damaged(where, "share_coefficients", own, mixture)
+        model.tie_parameters_ = ties = arrays.get("tie_parameters")
+        n_orders = TIES[model.ties].order
+        if (None if ties is None else ties.shape) != ((mixture.n_components, n_orders - 1) if n_orders else None):
+            raise _damaged(where, "tie_parameters", np.zeros(0) if ties is None else ties, mixture)
         of_start = {name.removeprefix("init_"): arrays[name] for name in arrays if name.startswith("init_")}
         model.init_ = parts["init"] | of_start
         return model
@@ -538,6 +568,11 @@ class PlackettLuceMixture(MixtureEstimator):
             order = order[back]
             mixture = MixtureParams(mixture.log_worths[back], mixture.shares[back], mixture.item_names)
         self._ghosts = run.point.ghosts[order]
+        log_ties = run.point.log_ties
+        self.tie_parameters_: NDArray[np.float64] | None = None
+        if log_ties.size:
+            delta = np.where(log_ties > NO_TIES, np.exp(log_ties), 0.0)
+            self.tie_parameters_ = np.broadcast_to(delta, (len(order), delta.shape[1]))[order]
         coefficients = fitted.share_coefficients
         self.share_coefficients_: NDArray[np.float64] | None = None
         if coefficients is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,24 +14,19 @@ from sklearn.exceptions import NotFittedError
 
 from plmix_dist.cluster.clients import client_of
 from plmix_dist.datasets.given import as_rankings
+from plmix_dist.errors import SettingsError
+from plmix_dist.models.keywords import OfPersons, OfPredictions, spell_out
 from plmix_dist.passes.by_row import RowFunction, rows_lazily, rows_now
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Aggregation, Request, ask
-from plmix_dist.prediction import posteriors
+from plmix_dist.passes.request import Aggregation, Passes, Request, ask
+from plmix_dist.prediction import choices, posteriors
 from plmix_dist.prediction.calibration import FIRST_CHOICES, Calibration
-from plmix_dist.prediction.choices import (
-    choice_probabilities,
-    expected_ranks,
-    item_numbers,
-    pairwise_probabilities,
-    table_of,
-    top_k_probabilities,
-)
 from plmix_dist.prediction.most_probable import MOST_STEPS, MostProbable, most_probable
 from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import whole_number
+from plmix_dist.solvers.davidson import outcomes
 from plmix_dist.store.mixture import Floats, MixtureParams
 
 if TYPE_CHECKING:
@@ -57,14 +53,7 @@ class Predictions:
     arrays.
     """
 
-    def predict_proba(
-        self,
-        X: Any,
-        *,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-    ) -> Any:
+    def predict_proba(self, X: Any, **how: Unpack[OfPersons]) -> Any:
         """(n_rankings, n_components): the probability of each component for each ranking.
 
         A lazy result is computed where Dask computes it: `client` is then not used.
@@ -75,17 +64,9 @@ class Predictions:
         >>> model.predict_proba([[0, 1, 2]]).round(1).tolist()
         [[1.0, 0.0]]
         """
-        function = posteriors.probabilities_of(self._mixture(), self._ties)
-        return self._by_row(X, function, unranked, client, membership_covariates)
+        return self._by_row(X, posteriors.probabilities_of(self._mixture(), self._ties), **how)
 
-    def predict(
-        self,
-        X: Any,
-        *,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-    ) -> Any:
+    def predict(self, X: Any, **how: Unpack[OfPersons]) -> Any:
         """(n_rankings,): the most probable component of each ranking. Lazy as for `predict_proba`.
 
         Examples
@@ -94,17 +75,9 @@ class Predictions:
         >>> model.predict([[0, 1, 2], [2, 1, 0]]).tolist()
         [0, 1]
         """
-        function = posteriors.components_of(self._mixture(), self._ties)
-        return self._by_row(X, function, unranked, client, membership_covariates)
+        return self._by_row(X, posteriors.components_of(self._mixture(), self._ties), **how)
 
-    def score_samples(
-        self,
-        X: Any,
-        *,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-    ) -> Any:
+    def score_samples(self, X: Any, **how: Unpack[OfPersons]) -> Any:
         """(n_rankings,): the log-likelihood of each ranking. Lazy as for `predict_proba`.
 
         Examples
@@ -113,20 +86,9 @@ class Predictions:
         >>> np.exp(model.score_samples([[0, 1, 2], [2, 1, 0]])).round(1).tolist()
         [0.7, 0.2]
         """
-        function = posteriors.log_likelihoods_of(self._mixture(), self._ties)
-        return self._by_row(X, function, unranked, client, membership_covariates)
+        return self._by_row(X, posteriors.log_likelihoods_of(self._mixture(), self._ties), **how)
 
-    def choice_probabilities(
-        self,
-        offered: Any = None,
-        *,
-        component: int | str | None = None,
-        given: Any = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-        named: bool | str = False,
-    ) -> Any:
+    def choice_probabilities(self, offered: Any = None, **how: Unpack[OfPredictions]) -> Any:
         """The probability that each item is chosen from an offered set.
 
         Parameters
@@ -154,40 +116,11 @@ class Predictions:
         >>> model.choice_probabilities(given=[["tea"]], unranked="below").tolist()  # of mate and tea
         [[1.0, 0.0]]
         """
-        mixture = self._mixture()
-        if offered is None and given is not None:
-            function = posteriors.next_choices_of
-            found = self._prediction(function, component, given, unranked, client, membership_covariates)
-            return self._named(found, named, "probability", component, given)
-        numbers = np.arange(mixture.n_items)
-        if offered is not None:
-            numbers = item_numbers("offered", offered, mixture.item_names)
-        by_component = choice_probabilities(mixture.log_worths[:, numbers])
-        if given is None:
-            found = posteriors.mixed(by_component, mixture, component)
-            return self._named(found, named, "probability", component, given, numbers)
-        # Given the component, a new choice is the same for all rows: only their memberships differ.
-        chosen = posteriors.chosen_component(component, mixture)
-        memberships = posteriors.probabilities_of(mixture, self._ties)
-        weights = self._by_row(given, memberships, unranked, client, membership_covariates, chosen)
-        if chosen is None:
-            found = weights @ by_component
-        else:
-            same = posteriors.mixed(by_component, mixture, component)
-            found = same[None] + 0.0 * weights[:, 0].reshape(-1, *[1] * same.ndim)
-        return self._named(found, named, "probability", component, given, numbers)
+        if offered is None:
+            return self._prediction("probability", choices.choice_probabilities, posteriors.next_choices_of, **how)
+        return self._new_choices(choices.item_numbers("offered", offered, self._mixture().item_names), **how)
 
-    def pairwise_probabilities(
-        self,
-        items: Any = None,
-        *,
-        component: int | str | None = None,
-        given: Any = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-        named: bool | str = False,
-    ) -> Any:
+    def pairwise_probabilities(self, items: Any = None, **how: Unpack[OfPredictions]) -> Any:
         """The probability that item i comes before item j.
 
         Parameters
@@ -208,27 +141,19 @@ class Predictions:
         [[0.5, 0.75], [0.25, 0.5]]
         """
         mixture = self._mixture()
-        numbers = np.arange(mixture.n_items)
-        if items is not None:
-            numbers = item_numbers("items", items, mixture.item_names)
-        if given is None:
-            found = posteriors.mixed(pairwise_probabilities(mixture.log_worths[:, numbers]), mixture, component)
-            return self._named(found, named, "probability", component, given, numbers, numbers)
-        function = partial(posteriors.pairs_of, items=numbers)
-        found = self._prediction(function, component, given, unranked, client, membership_covariates)
-        found = found.reshape(*found.shape[:-1], len(numbers), len(numbers))
-        return self._named(found, named, "probability", component, given, numbers, numbers)
+        numbers = (
+            np.arange(mixture.n_items) if items is None else choices.item_numbers("items", items, mixture.item_names)
+        )
+        return self._prediction(
+            "probability",
+            lambda log_worths: choices.pairwise_probabilities(log_worths[:, numbers]),
+            partial(posteriors.pairs_of, items=numbers),
+            numbers,
+            numbers,
+            **how,
+        )
 
-    def expected_ranks(
-        self,
-        *,
-        component: int | str | None = None,
-        given: Any = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-        named: bool | str = False,
-    ) -> Any:
+    def expected_ranks(self, **how: Unpack[OfPredictions]) -> Any:
         """The mean place of each item; 1 is the best place.
 
         Returns
@@ -242,25 +167,9 @@ class Predictions:
         >>> model.expected_ranks().round(4).tolist()
         [1.25, 1.75]
         """
-        mixture = self._mixture()
-        if given is None:
-            found = posteriors.mixed(expected_ranks(mixture.log_worths), mixture, component)
-        else:
-            function = posteriors.ranks_of
-            found = self._prediction(function, component, given, unranked, client, membership_covariates)
-        return self._named(found, named, "expected rank", component, given)
+        return self._prediction("expected rank", choices.expected_ranks, posteriors.ranks_of, **how)
 
-    def top_k_probabilities(
-        self,
-        k: int = 1,
-        *,
-        component: int | str | None = None,
-        given: Any = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-        named: bool | str = False,
-    ) -> Any:
+    def top_k_probabilities(self, k: int = 1, **how: Unpack[OfPredictions]) -> Any:
         """The probability that each item has one of the first k places, by an integral over arrival times, to 1e-12.
 
         Parameters
@@ -279,14 +188,9 @@ class Predictions:
         >>> model.top_k_probabilities(2).round(4).tolist()
         [0.6667, 0.6667, 0.6667]
         """
-        mixture = self._mixture()
-        whole_number("k", k, at_least=1)
-        if given is None:
-            found = posteriors.mixed(top_k_probabilities(mixture.log_worths, int(k)), mixture, component)
-        else:
-            function = partial(posteriors.top_k_of, k=int(k))
-            found = self._prediction(function, component, given, unranked, client, membership_covariates)
-        return self._named(found, named, "probability", component, given)
+        k = int(whole_number("k", k, at_least=1))
+        by_row = partial(posteriors.top_k_of, k=k)
+        return self._prediction("probability", partial(choices.top_k_probabilities, k=k), by_row, **how)
 
     def ranking_probabilities(
         self,
@@ -295,9 +199,7 @@ class Predictions:
         component: int | str | None = None,
         given: Any = None,
         log: bool = False,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
+        **how: Unpack[OfPersons],
     ) -> Any:
         """The probability of each ranking: full, a prefix (`unranked="below"`), or of some items ("absent").
 
@@ -326,12 +228,11 @@ class Predictions:
         mixture = self._mixture()
         chosen = posteriors.chosen_component(component, mixture)
         if chosen is None and given is None:
-            logs = self._by_row(X, posteriors.mixture_logs_of(mixture), unranked, client, membership_covariates)
+            logs = self._by_row(X, posteriors.mixture_logs_of(mixture), **how)
         else:
-            logs = self._by_row(X, posteriors.component_logs_of(mixture), unranked, client, None, posteriors.ALL)
+            logs = self._by_row(X, posteriors.component_logs_of(mixture), posteriors.ALL, **how)
             if chosen is None:
-                function = posteriors.probabilities_of(mixture, self._ties)
-                weights = self._by_row(given, function, unranked, client, membership_covariates)
+                weights = self._by_row(given, posteriors.probabilities_of(mixture, self._ties), **how)
                 logs = posteriors.mixed_logs(logs, weights)
             elif chosen != posteriors.ALL:
                 logs = logs[:, chosen]
@@ -379,10 +280,8 @@ class Predictions:
         component: int | None = None,
         search: bool = False,
         with_probabilities: bool = False,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
         named: bool | str = False,
+        **how: Unpack[OfPersons],
     ) -> Any:
         """The most probable complete order of what was on offer in each row.
 
@@ -417,21 +316,13 @@ class Predictions:
         mixture = self._mixture()
         chosen = posteriors.one_component(component, mixture)
         function = posteriors.completions_of(mixture, posteriors.Given(self._ties, chosen), bool(search))
-        found = self._by_row(X, function, unranked, client, membership_covariates, chosen)
+        found = self._by_row(X, function, chosen, **how)
         orders = found[:, :-1].astype(np.int64)
         if named:
             orders = self._named_orders(orders, named)
         return (orders, found[:, -1]) if with_probabilities else orders
 
-    def first_choice_calibration(
-        self,
-        X: Any,
-        *,
-        n_bins: int = 10,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        membership_covariates: ArrayLike | None = None,
-    ) -> Calibration:
+    def first_choice_calibration(self, X: Any, *, n_bins: int = 10, **how: Unpack[OfPersons]) -> Calibration:
         """How often items predicted as first choice with probability p are the first choice, by bins of p.
 
         One pass over the rankings. Every item on offer in a row is one event. Memberships are the shares: nothing else
@@ -450,9 +341,40 @@ class Predictions:
         (0.0, 0.5623)
         """
         whole_number("n_bins", n_bins, at_least=1)
-        rankings = self._rankings(X, unranked, covariates=membership_covariates)
-        found: Calibration = self._total(FIRST_CHOICES, rankings, client, int(n_bins))
+        found: Calibration = self._total(FIRST_CHOICES, X, int(n_bins), **how)
         return found
+
+    def outcome_probabilities(self, items: Any = None, *, component: int | str | None = None) -> Floats:
+        """The probabilities that item i wins against item j, ties with it, and loses, where ties are outcomes.
+
+        All other predictions are of orders: they hold given that nothing ties.
+
+        Parameters
+        ----------
+        items : (n,)
+            Item names or numbers; None for all.
+
+        Returns
+        -------
+        probabilities : (3, n, n)
+            With component="all" (n_components, 3, n, n).
+
+        Examples
+        --------
+        >>> rows = [plm.Ranking(places, (), "absent", 1.0) for places in [((0,), (1,)), ((1,), (0,)), ((0, 1),)]]
+        >>> battles = plm.RankingBlock.from_rows(rows, n_items=2)
+        >>> model = plm.PlackettLuceMixture(1, ties="davidson", alpha=0.0).fit(battles)
+        >>> model.outcome_probabilities()[:, 0, 1].round(4).tolist()
+        [0.3333, 0.3333, 0.3333]
+        """
+        mixture = self._mixture()
+        if mixture.log_ties is None:
+            raise SettingsError(f'ties={self._ties!r} has no probability of a tie; fit with ties="davidson"')
+        numbers = slice(None) if items is None else choices.item_numbers("items", items, mixture.item_names)
+        worths = mixture.log_worths[:, numbers]
+        found = outcomes(worths[:, :, None] - worths[:, None, :], mixture.log_ties[:, :1, None])
+        probabilities: Floats = posteriors.mixed(np.moveaxis(found, 0, 1), mixture, component)
+        return probabilities
 
     def _named(
         self, found: Any, named: bool | str, quantity: str, component: Any, given: Any, *items: NDArray[np.int64]
@@ -467,21 +389,27 @@ class Predictions:
         labels |= zip(("item", "other"), [names[one] for one in items] or [names], strict=False)
         places = np.indices(values.shape).reshape(values.ndim, -1)
         columns = {name: label[place] for (name, label), place in zip(labels.items(), places, strict=True)}
-        return table_of(columns | {quantity: values.ravel()}, "auto" if named is True else str(named))
+        return choices.table_of(columns | {quantity: values.ravel()}, "auto" if named is True else str(named))
 
     def _named_orders(self, orders: Any, named: bool | str) -> Any:
         """A table of rankings of names, one column per place, as `fit` takes it."""
         names = np.array([*self._mixture().item_names, ""], object)
         columns = {f"place {place}": names[column] for place, column in enumerate(np.asarray(orders).T, start=1)}
-        return table_of(columns, "auto" if named is True else str(named))
+        return choices.table_of(columns, "auto" if named is True else str(named))
 
     # How a fitted mixture meets rankings.
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Signatures show every keyword, before scikit-learn reads them."""
+        spell_out(cls)
+        super().__init_subclass__(**options)
 
     def _mixture(self) -> MixtureParams:
         """The fitted mixture; an error before `fit`."""
         if not hasattr(self, "log_worths_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
-        return MixtureParams(self.log_worths_, self.shares_, self.item_names_)
+        ties = getattr(self, "tie_parameters_", None)
+        return MixtureParams(self.log_worths_, self.shares_, self.item_names_, ties)
 
     def _set_mixture(self, mixture: MixtureParams) -> None:
         self.log_worths_ = mixture.log_worths
@@ -501,11 +429,11 @@ class Predictions:
     def _rankings(
         self,
         X: Any,
-        unranked: Unranked | None,
+        unranked: Unranked | None = None,
         sample_weight: ArrayLike | None = None,
+        membership_covariates: ArrayLike | None = None,
         *,
         ties: str | None = None,
-        covariates: ArrayLike | None = None,
     ) -> Rankings:
         """The rankings; row functions treat ties themselves (None), so that results are per ranking."""
         found = as_rankings(
@@ -514,53 +442,89 @@ class Predictions:
             default_unranked=getattr(self, "unranked_", None),
             sample_weight=sample_weight,
             item_names=self._mixture().item_names,
-            covariates=covariates,
+            covariates=membership_covariates,
         )
         if isinstance(X, Rankings):
             return found
         return replace(found, ties=TIES[self._ties].for_later if ties is None else TIES[ties])
+
+    @contextmanager
+    def _passes_over(self, X: Any, *, client: ClientLike = None, **how: Any) -> Iterator[tuple[Passes, Rankings]]:
+        """Passes over rankings, and the rankings."""
+        rankings = self._rankings(X, **how)
+        with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
+            yield passes, rankings
 
     def _of_persons(self, function: RowFunction, rankings: Rankings) -> RowFunction:
         """A row function with each person's own shares, if shares depend on covariates."""
         coefficients = posteriors.check_columns(self._coefficients, rankings.covariates)
         return function if coefficients is None else posteriors.with_own_shares(function, coefficients)
 
-    def _total(self, aggregation: Aggregation, rankings: Rankings, client: ClientLike, *more: Any) -> Any:
+    def _total(self, aggregation: Aggregation, X: Any, *more: Any, **how: Any) -> Any:
         """An aggregation over all rows; its parameters are the mixture, the coefficients of its shares, and `more`."""
-        coefficients = posteriors.check_columns(self._coefficients, rankings.covariates)
-        request = Request(aggregation, (self._mixture().unnamed(), coefficients, *more))
-        with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
-            return ask(passes, request)
+        with self._passes_over(X, **how) as (passes, rankings):
+            coefficients = posteriors.check_columns(self._coefficients, rankings.covariates)
+            return ask(passes, Request(aggregation, (self._mixture().unnamed(), coefficients, *more)))
 
     def _by_row(
         self,
         X: Any,
         function: RowFunction,
-        unranked: Unranked | None,
-        client: ClientLike,
-        covariates: ArrayLike | None,
         chosen: int | str | None = None,
+        *,
+        unranked: Unranked | None = None,
+        client: ClientLike = None,
+        membership_covariates: ArrayLike | None = None,
     ) -> Any:
         """One result per row, with each person's own shares; of chosen components, shares do not matter."""
-        rankings = self._rankings(X, unranked, covariates=covariates if chosen is None else None)
+        rankings = self._rankings(X, unranked, None, membership_covariates if chosen is None else None)
         if chosen is None:
             function = self._of_persons(function, rankings)
         return rows_lazily(rankings, function) if rankings.is_lazy else rows_now(rankings, function, client)
 
     def _prediction(
         self,
-        function: Callable[[MixtureParams, posteriors.Given], RowFunction],
-        component: int | str | None,
-        given: Any,
-        unranked: Unranked | None,
-        client: ClientLike,
-        covariates: ArrayLike | None,
+        quantity: str,
+        by_component: Callable[[Floats], Floats],
+        by_row: Callable[[MixtureParams, posteriors.Given], RowFunction],
+        *items: NDArray[np.int64],
+        component: int | str | None = None,
+        given: Any = None,
+        named: bool | str = False,
+        **how: Unpack[OfPersons],
     ) -> Any:
-        """(n_rankings, n), or (n_rankings, n_components, n): a prediction for each row of `given`."""
+        """Numbers of the mixture or of components, or of each row of `given`; their last axes are those of `items`."""
         mixture = self._mixture()
+        if given is None:
+            found = posteriors.mixed(by_component(mixture.log_worths), mixture, component)
+        else:
+            chosen = posteriors.chosen_component(component, mixture)
+            found = self._by_row(given, by_row(mixture, posteriors.Given(self._ties, chosen)), chosen, **how)
+            shape = [mixture.n_components] if chosen == posteriors.ALL else []
+            shape += [len(each) for each in items] or [mixture.n_items]
+            found = found.reshape(found.shape[0], *shape) if len(shape) > 1 else found
+        return self._named(found, named, quantity, component, given, *items)
+
+    def _new_choices(
+        self,
+        offered: NDArray[np.int64],
+        component: int | str | None = None,
+        given: Any = None,
+        named: bool | str = False,
+        **how: Unpack[OfPersons],
+    ) -> Any:
+        """The probability of each item offered; of persons, only the memberships differ."""
+        mixture = self._mixture()
+        by_component = choices.choice_probabilities(mixture.log_worths[:, offered])
         chosen = posteriors.chosen_component(component, mixture)
-        row_function = function(mixture, posteriors.Given(self._ties, chosen))
-        found = self._by_row(given, row_function, unranked, client, covariates, chosen)
-        if chosen == posteriors.ALL:
-            return found.reshape(found.shape[0], mixture.n_components, found.shape[1] // mixture.n_components)
-        return found
+        found = posteriors.mixed(by_component, mixture, component)
+        if given is not None:
+            weights = self._by_row(given, posteriors.probabilities_of(mixture, self._ties), chosen, **how)
+            if chosen is None:
+                found = weights @ by_component
+            else:
+                found = found[None] + 0.0 * weights[:, 0].reshape(-1, *[1] * found.ndim)
+        return self._named(found, named, "probability", component, given, offered)
+
+
+spell_out(Predictions)

@@ -6,19 +6,18 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 
-from plmix_dist.cluster.clients import client_of
 from plmix_dist.display.notebook import NotebookView, selection_card
 from plmix_dist.display.progress import Stages, shown_progress, stage_listener
 from plmix_dist.errors import NotConvergedWarning, PriorDecidesWarning, SettingsError, give_warnings
 from plmix_dist.fitting.criteria import CRITERIA, choice_without_prior, choose, in_words, text_table
 from plmix_dist.fitting.selection import Selected, select_mixture
 from plmix_dist.fitting.starts.settings import flat_start
+from plmix_dist.models.keywords import OfFit, spelled_out
 from plmix_dist.models.plackett_luce import PlackettLuceMixture
 from plmix_dist.passes.memory import check_memory
 from plmix_dist.plots import plot_selection
@@ -29,7 +28,6 @@ from plmix_dist.settings import check_settings, seed_of, settings_of, shown
 from plmix_dist.store.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
     from plmix_dist.settings import RandomState
 
 
@@ -101,16 +99,9 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         self.progress = progress
         self.checkpoint = checkpoint
 
+    @spelled_out
     def fit(
-        self,
-        X: Any,
-        y: object = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        n_items: int | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        after: Callable[[str, Any], None] | None = None,
+        self, X: Any, y: object = None, *, after: Callable[[str, Any], None] | None = None, **how: Unpack[OfFit]
     ) -> Self:
         """Fit all numbers of components, and choose one. Fits share the passes over the rows.
 
@@ -134,8 +125,8 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         numbers, names, seed = self._numbers(), self._criteria(), self._given_seed()
         template = self._template()
         settings = template.set_params(n_components=numbers[0], random_state=seed_of(seed))._settings()
-        with shown_progress(self.progress, settings.tol, settings.max_iter) as progress, client_of(client) as chosen:
-            rankings = template._rankings_to_fit(X, unranked, chosen, n_items=n_items, sample_weight=sample_weight)
+        reading = template._rankings_to_fit(X, **how)
+        with shown_progress(self.progress, settings.tol, settings.max_iter) as progress, reading as (rankings, chosen):
             rankings = replace(rankings, ties=TIES[template.ties].for_later)
             check_memory(rankings.n_items, sum(numbers), settings.n_init)
             stages = Stages(stage_listener(progress))
@@ -152,7 +143,7 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
                 any_seed=seed is None,
             )
         self.stages_ = stages.records
-        self._take(found, rankings.item_names, unranked or template.unranked)
+        self._take(found, rankings.item_names, how.get("unranked") or template.unranked)
         return self
 
     def summary(self) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from plmix_dist.cluster.clients import client_of
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError, give_warnings
 from plmix_dist.fitting.methods import with_method
@@ -16,6 +15,7 @@ from plmix_dist.fitting.starts.paper import whole_start
 from plmix_dist.fitting.starts.settings import Spectral, StartSettings, flat_start, start_of
 from plmix_dist.fitting.starts.spectral import SpectralStart, SpectralStarter, gap_warnings
 from plmix_dist.models.base import MixtureEstimator
+from plmix_dist.models.keywords import OfFit
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.memory import Residency, check_memory
 from plmix_dist.passes.rankings import Rankings
@@ -25,7 +25,7 @@ from plmix_dist.settings import check_settings, refuse_start_fields, seed_of, sh
 from plmix_dist.store.mixture import MixtureParams
 
 if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client, ClientLike
+    from plmix_dist.cluster.clients import Client
     from plmix_dist.settings import RandomState
 
 
@@ -104,16 +104,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         self.residency = residency
         self.random_state = random_state
 
-    def fit(
-        self,
-        X: Any,
-        y: object = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        n_items: int | None = None,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-    ) -> Self:
+    def fit(self, X: Any, y: object = None, **how: Unpack[OfFit]) -> Self:
         """Estimate the mixture. The parameters are those of PlackettLuceMixture.fit.
 
         Examples
@@ -126,10 +117,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         settings = self._settings(seed)
         check_settings("fit", {"residency": self.residency})
         stages = Stages()
-        with client_of(client) as chosen:
-            rankings = self._rankings_to_fit(
-                X, unranked, chosen, n_items=n_items, sample_weight=sample_weight, ties="auto"
-            )
+        with self._rankings_to_fit(X, ties="auto", **how) as (rankings, chosen):
             check_memory(rankings.n_items, settings.n_components)
             with passes_over(rankings, chosen, self.residency) as passes:
                 start, about_rank = _start(passes, rankings, settings, stages, chosen)
@@ -137,7 +125,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         self._set_mixture(mixture)
         self.labels_ = np.argsort(order)[start.labels]
         self.gap_rule_ = about_rank.get("gap_rule")
-        self.unranked_ = unranked or self.unranked
+        self.unranked_ = how.get("unranked") or self.unranked
         self.singular_values_ = start.singular_values
         self.vectors_ = start.vectors
         self.rank_ = start.rank

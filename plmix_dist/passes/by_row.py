@@ -5,20 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.cluster.executor import ThreadedExecutor, executor_for, run_all
-from plmix_dist.passes.leaves import LeafSource, Leaves
+from plmix_dist.passes.leaves import LeafSource, Leaves, leaves_for_task
 from plmix_dist.passes.request import itself
 from plmix_dist.passes.tree import leaf_ranges
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.threads import check_stopped
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
 
 # About how many leaves a chunk of a lazy result, and a task of this process, has.
 _LEAVES_PER_RUN = 64
@@ -87,13 +85,8 @@ def rows_lazily(source: LeafSource, function: RowFunction) -> Any:
     chunks = []
     run = uuid.uuid4().hex
     for number, (start, stop) in enumerate(_runs(source)):
-        lazy = source.lazy_rows(start, stop)
         # The first word of a name is what people see on the dashboard.
-        if lazy is None:
-            leaves: Any = source.only(start, stop)
-        else:
-            make = delayed(lazy.leaves_of, pure=False, traverse=False)
-            leaves = make(lazy.array, dask_key_name=f"leaves-{run}-{number}")
+        leaves = leaves_for_task(source, start, stop, f"leaves-{run}-{number}")
         n_rows = int(source.leaf_bounds[stop] - source.leaf_bounds[start])
         shape = (n_rows,) if function.n_columns is None else (n_rows, function.n_columns)
         value = call(function, leaves, start, stop, dask_key_name=f"rows-{run}-{number}")

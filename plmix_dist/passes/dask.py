@@ -9,40 +9,20 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plmix_dist.cluster.lost_workers import (
-    TaskThreads,
-    WorkersReplacedError,
-    libraries_held,
-    patience,
-    tasks_per_worker,
-    workers_of,
-)
+from plmix_dist.cluster import lost_workers
 from plmix_dist.cluster.submission import Job, check_versions, results_of, same_version, submit, version_here
 from plmix_dist.errors import SettingsError
-from plmix_dist.passes.leaves import LeafSource, Leaves, read_leaves
+from plmix_dist.passes import tree
+from plmix_dist.passes.leaves import LeafSource, Leaves, leaves_for_task, read_leaves
 from plmix_dist.passes.memory import Residency, fits_every_worker
 from plmix_dist.passes.request import Aggregation, Answer, Passes, Request, Timing, answer_of, check_leaves
 from plmix_dist.passes.threads import ThreadedPasses
-from plmix_dist.passes.tree import (
-    Places,
-    Summed,
-    Work,
-    cut_leaves_for,
-    finished,
-    join,
-    leaf_ranges,
-    places_in,
-    shared_ranges,
-    sum_leaves,
-    total_of,
-    wanted_leaves,
-)
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.settings import shown
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
-    from distributed import Client, Future
+    from distributed import Client
 
 # Sums of this many tasks are joined by one task; more would make one worker wait for too many others.
 _TREE_FAN_IN = 16
@@ -84,7 +64,7 @@ class DistributedPasses:
         self._latest: Any = None
         self._workers: dict[str, Any] = {}
         self._tasks_per_worker = 1
-        self._plan(workers_of(client))
+        self._plan(lost_workers.workers_of(client))
 
     def _plan(self, workers: dict[str, Any]) -> None:
         """Give each worker its part. If there are none, ask for them and wait."""
@@ -92,7 +72,7 @@ class DistributedPasses:
             workers = self._wait_for_workers()
             self._tasks_per_worker = _TASKS_TO_GROW
         check_versions(self.client, workers)
-        n_tasks, per_worker = self._n_tasks, tasks_per_worker(self._tasks_per_worker)
+        n_tasks, per_worker = self._n_tasks, lost_workers.tasks_per_worker(self._tasks_per_worker)
         if n_tasks is None and per_worker > 1:
             n_tasks = min(self.source.n_leaves, per_worker * len(workers))
         self._workers = _in_place_of_lost(self._workers, workers)
@@ -107,8 +87,8 @@ class DistributedPasses:
         self._welcome_new_workers()
         try:
             results, pass_seconds, reduce_seconds = self._compute(requests)
-        except WorkersReplacedError:
-            self._plan(workers_of(self.client))
+        except lost_workers.WorkersReplacedError:
+            self._plan(lost_workers.workers_of(self.client))
             results, pass_seconds, reduce_seconds = self._compute(requests)
         timing = Timing(time.perf_counter() - begun, pass_seconds, reduce_seconds)
         rest = iter(results)
@@ -119,14 +99,14 @@ class DistributedPasses:
         graph = _Graph()
         wanted = graph.call(f"first-worker-{self._name}", int)
         results_of(self.client, submit(self.client, [graph.lazy(wanted.key)]), Job("the first pass"))
-        return workers_of(self.client)
+        return lost_workers.workers_of(self.client)
 
     def _welcome_new_workers(self) -> None:
         """Workers that came since the last pass get work. A worker that was lost needs no new plan."""
         if time.monotonic() - self._looked < _LOOK_SECONDS:
             return
         self._looked = time.monotonic()
-        workers = workers_of(self.client)
+        workers = lost_workers.workers_of(self.client)
         if workers.keys() - self._workers.keys():
             self._plan(workers)
 
@@ -143,8 +123,8 @@ class DistributedPasses:
         except BaseException:
             self.release()
             raise
-        result: tuple[list[Any], float, float] = computed
-        return result
+        found: tuple[list[Any], float, float] = computed
+        return found
 
     def release(self) -> None:
         """Let go of the blocks that workers hold."""
@@ -154,22 +134,22 @@ class DistributedPasses:
     def _graph(self, requests: Sequence[Request]) -> Any:
         self.n_passes += 1
         stamp = f"{self._name}-{self.n_passes}"
-        n_leaves, every = self.source.n_leaves, patience().report_every
+        n_leaves, every = self.source.n_leaves, lost_workers.patience().report_every
         graph = _Graph()
         what = self._handed_to_all(graph, stamp, requests)
         name = "-and-".join(dict.fromkeys(request.aggregation.name for request in requests))
         leaves = self._leaves_of_parts(graph, stamp)
         sums = []
         for part in self.parts:
-            places = [places_in(request, n_leaves, part.start, part.stop) for request in requests]
-            if wanted_leaves(places, part.start, part.stop):
+            places = [tree.places_in(request, n_leaves, part.start, part.stop) for request in requests]
+            if tree.wanted_leaves(places, part.start, part.stop):
                 sums.append(
                     graph.call(
                         f"{name}-{stamp}-{part.number}", _sum_task, leaves[part.number], part.start, part.stop, what,
                         places, every, home=None if self.in_memory else part.home,
                     )
                 )  # fmt: skip
-        sizes = [places_in(request, n_leaves, 0, n_leaves).size for request in requests]
+        sizes = [tree.places_in(request, n_leaves, 0, n_leaves).size for request in requests]
         total = _joined(graph, stamp, requests, sizes, sums)
         results = [
             graph.call(f"{name}-{stamp}-{number}-{place}", _finish_task, total, number, sizes[number], function)
@@ -194,7 +174,7 @@ class DistributedPasses:
             return self._unread_leaves(graph, stamp)
         missing = [part for part in self.parts if part[1:] not in self._blocks]
         if missing:
-            loading, every = _Graph(), patience().report_every
+            loading, every = _Graph(), lost_workers.patience().report_every
             unread = self._unread_leaves(loading, stamp)
             tasks = [
                 loading.call(
@@ -209,18 +189,11 @@ class DistributedPasses:
         return [graph.include(self._blocks[part[1:]]) for part in self.parts]
 
     def _unread_leaves(self, graph: _Graph, stamp: str) -> list[Any]:
-        """What a task reads its leaves from: a part of the source, or rows that the cluster computes before."""
-        from dask.delayed import delayed
-
-        found: list[Any] = []
-        for part in self.parts:
-            lazy = self.source.lazy_rows(part.start, part.stop)
-            if lazy is None:
-                found.append(self.source.only(part.start, part.stop))
-            else:
-                make = delayed(lazy.leaves_of, pure=False, traverse=False)
-                found.append(graph.include(make(lazy.array, dask_key_name=f"rows-{stamp}-{part.number}")))
-        return found
+        """What a task reads its leaves from."""
+        return [
+            graph.include(leaves_for_task(self.source, part.start, part.stop, f"rows-{stamp}-{part.number}"))
+            for part in self.parts
+        ]
 
     def _rows_of(self, key: str) -> str:
         """The leaves and rows that a task of these passes works on, by its key."""
@@ -254,10 +227,10 @@ def _cut_into_parts(n_leaves: int, workers: Mapping[str, Any], n_tasks: int | No
     [Part(number=0, start=0, stop=25, home='a'), Part(number=1, start=25, stop=100, home='b')]
     """
     if n_tasks is None:
-        ranges = shared_ranges(n_leaves, [worker["nthreads"] for worker in workers.values()])
+        ranges = tree.shared_ranges(n_leaves, [worker["nthreads"] for worker in workers.values()])
         homes = list(workers)
     else:
-        ranges = leaf_ranges(n_leaves, n_tasks)
+        ranges = tree.leaf_ranges(n_leaves, n_tasks)
         threads = [address for address, worker in workers.items() for _ in range(worker["nthreads"])]
         homes = [threads[number * len(threads) // len(ranges)] for number in range(len(ranges))]
     runs = [(run, home) for run, home in zip(ranges, homes, strict=True) if run[0] < run[1]]
@@ -271,7 +244,7 @@ def _joined(graph: _Graph, stamp: str, requests: Sequence[Request], sizes: Seque
     while len(sums) > 1:
         groups = [sums[first : first + _TREE_FAN_IN] for first in range(0, len(sums), _TREE_FAN_IN)]
         sums = [
-            graph.call(f"tree-sum-{stamp}-{level}-{number}", join, trees, graph.together(group))
+            graph.call(f"tree-sum-{stamp}-{level}-{number}", tree.join, trees, graph.together(group))
             for number, group in enumerate(groups)
         ]
         level += 1
@@ -319,14 +292,14 @@ class _HeldBlocks:
 
 def _load_task(leaves: Leaves, start: int, stop: int, report_every: float) -> _HeldBlocks:
     """The blocks of leaves `start` to `stop`, read by all threads of a worker, to be kept by it."""
-    threads = TaskThreads(report_every)
-    runs = cut_leaves_for(range(start, stop), threads.n_threads)
-    with libraries_held():
+    threads = lost_workers.TaskThreads(report_every)
+    runs = tree.cut_leaves_for(range(start, stop), threads.n_threads)
+    with lost_workers.libraries_held():
         parts = list(threads.pool.map(partial(_load_run, leaves, threads), runs))
     return _HeldBlocks(start, [block for part in parts for block in part])
 
 
-def _load_run(leaves: Leaves, threads: TaskThreads, run: Sequence[int]) -> list[RankingBlock]:
+def _load_run(leaves: Leaves, threads: lost_workers.TaskThreads, run: Sequence[int]) -> list[RankingBlock]:
     blocks = []
     for _, block in read_leaves(leaves, run):
         blocks.append(block)
@@ -339,25 +312,25 @@ def _sum_task(
     start: int,
     stop: int,
     what: Sequence[tuple[Aggregation, Any]],
-    places: Sequence[Places],
+    places: Sequence[tree.Places],
     report_every: float,
-) -> Summed:
+) -> tree.Summed:
     """The statistics of all requests over leaves `start` to `stop`, summed by all threads of a worker."""
-    threads = TaskThreads(report_every)
-    work = [Work(*both, where) for both, where in zip(what, places, strict=True)]
-    wanted = wanted_leaves(places, start, stop)
+    threads = lost_workers.TaskThreads(report_every)
+    work = [tree.Work(*both, where) for both, where in zip(what, places, strict=True)]
+    wanted = tree.wanted_leaves(places, start, stop)
     read = partial(read_leaves, leaves)
-    with libraries_held():
-        return sum_leaves(read, wanted, work, threads.pool, threads.n_threads, threads.beat)
+    with lost_workers.libraries_held():
+        return tree.sum_leaves(read, wanted, work, threads.pool, threads.n_threads, threads.beat)
 
 
-def _finish_task(summed: Summed, number: int, size: int, function: Callable[[Any], Any]) -> Any:
+def _finish_task(summed: tree.Summed, number: int, size: int, function: Callable[[Any], Any]) -> Any:
     """What a finishing function makes of the statistic of one request, over all its `size` leaves."""
-    with libraries_held():
-        return finished(total_of(summed.nodes[number], size), function)
+    with lost_workers.libraries_held():
+        return tree.finished(tree.total_of(summed.nodes[number], size), function)
 
 
-def _collect_task(results: list[Any], summed: Summed) -> tuple[list[Any], float, float]:
+def _collect_task(results: list[Any], summed: tree.Summed) -> tuple[list[Any], float, float]:
     """The end of a pass: all results, and its seconds over leaves and for combining."""
     return list(results), summed.pass_seconds, summed.reduce_seconds
 
@@ -369,6 +342,9 @@ class _Graph:
     """Tasks by name, added one by one; what `call` gives stands for a result in the arguments of later tasks."""
 
     def __init__(self) -> None:
+        from dask import _task_spec
+
+        self.spec: Any = _task_spec
         self.tasks: dict[str, Any] = {}
         self.homes: dict[str, str] = {}
 
@@ -377,34 +353,28 @@ class _Graph:
 
         Results of other tasks are found at the top level of its arguments alone.
         """
-        from dask._task_spec import Task, TaskRef
-
-        self.tasks[key] = Task(key, same_version, version_here(), function, *arguments)
+        self.tasks[key] = self.spec.Task(key, same_version, version_here(), function, *arguments)
         if home is not None:
             self.homes[key] = home
-        return TaskRef(key)
+        return self.spec.TaskRef(key)
 
     def value(self, key: str, value: Any) -> Any:
         """A value that travels once and is handed from worker to worker, rather than with every task."""
-        from dask._task_spec import DataNode, TaskRef
-
-        self.tasks[key] = DataNode(key, value)
-        return TaskRef(key)
+        self.tasks[key] = self.spec.DataNode(key, value)
+        return self.spec.TaskRef(key)
 
     def together(self, results: Sequence[Any]) -> Any:
         """Several results as one list among the arguments of a task."""
-        from dask._task_spec import List
+        return self.spec.List(*results)
 
-        return List(*results)
-
-    def include(self, other: Future[Any] | Delayed) -> Any:
-        """The result of a future, which lives on the cluster, or of tasks that were made with Delayed."""
-        from dask._task_spec import TaskRef
+    def include(self, other: Any) -> Any:
+        """The result of a future, which lives on the cluster, or of tasks that were made with Delayed; or a value."""
         from dask.delayed import Delayed
+        from distributed import Future
 
         if isinstance(other, Delayed):
             self.tasks |= dict(other.dask)
-        return TaskRef(other.key)
+        return self.spec.TaskRef(other.key) if isinstance(other, Delayed | Future) else other
 
     def lazy(self, key: str) -> Delayed:
         """What to compute in order to have the result of one task."""

@@ -85,6 +85,16 @@ def read_leaves(source: Leaves, leaves: Sequence[int]) -> Iterator[tuple[int, Ra
         first = last
 
 
+def leaves_for_task(source: LeafSource, start: int, stop: int, name: str | None = None) -> Any:
+    """What a task reads its leaves from: a part of the source, or rows that the cluster computes first, with a name."""
+    from dask.delayed import delayed
+
+    lazy = source.lazy_rows(start, stop)
+    if lazy is None:
+        return source.only(start, stop)
+    return delayed(lazy.leaves_of, pure=False, traverse=False)(lazy.array, dask_key_name=name)
+
+
 # A block in memory, cut into the leaves that a store of the same rows would have.
 
 
@@ -155,10 +165,10 @@ class _PartOfBlock:
 
 
 class StoreLeaves:
-    """The leaves of a store."""
+    """The leaves of a store, or of neighbouring partitions of it, with the number of their first leaf."""
 
-    def __init__(self, store: RankingStore) -> None:
-        self.store = store
+    def __init__(self, store: RankingStore, first_leaf: int = 0) -> None:
+        self.store, self.first_leaf = store, first_leaf
         self.n_leaves, self.n_rankings, self.n_entries = store.n_leaves, store.n_rankings, store.n_entries
         self.decoded_bytes = store.decoded_bytes
 
@@ -185,13 +195,14 @@ class StoreLeaves:
 
     def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
         """The rows of each leaf in turn."""
-        return self.store.iter_leaves(start, stop, labels=labels)
+        end = None if stop is None else stop - self.first_leaf
+        return self.store.iter_leaves(start - self.first_leaf, end, labels=labels)
 
     def lazy_rows(self, start: int, stop: int) -> None:
         """None: workers read the store themselves."""
         del start, stop
 
-    def only(self, start: int, stop: int) -> _PartOfStore:
+    def only(self, start: int, stop: int) -> StoreLeaves:
         """The partitions that hold these leaves."""
         counts = [partition.n_leaves for partition in self.store.manifest.partitions]
         first_leaves = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
@@ -200,17 +211,4 @@ class StoreLeaves:
         partitions = self.store.manifest.partitions[first:last]
         manifest = replace(self.store.manifest, partitions=partitions, history=[])
         part = RankingStore(self.store.location, manifest, first_partition=first)
-        return _PartOfStore(part, int(first_leaves[first]))
-
-
-class _PartOfStore:
-    """Neighbouring partitions of a store, with the number of their first leaf."""
-
-    def __init__(self, store: RankingStore, first_leaf: int) -> None:
-        self.store = store
-        self.first_leaf = first_leaf
-
-    def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
-        """The rows of each leaf in turn."""
-        end = None if stop is None else stop - self.first_leaf
-        return self.store.iter_leaves(start - self.first_leaf, end, labels=labels)
+        return StoreLeaves(part, int(first_leaves[first]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +15,7 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.passes.leaves import BlockLeaves, LazyRows, LeafSource, Leaves
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.checks import LARGEST_WEIGHT, SMALLEST_TOTAL
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.ties import MARGINAL, TieTreatment
 from plmix_dist.settings import numbers
 
@@ -22,7 +25,7 @@ from plmix_dist.settings import numbers
 _LARGEST = 1e100
 
 
-def checked_covariates(covariates: ArrayLike | None, n_rankings: int) -> NDArray[np.float64] | None:
+def checked_covariates(covariates: ArrayLike | None, n_rankings: int) -> Floats | None:
     """(n_rankings, n_columns): covariates from a table, or from one column (n_rankings,).
 
     An error if they are not one line of finite numbers per row.
@@ -46,7 +49,7 @@ def checked_covariates(covariates: ArrayLike | None, n_rankings: int) -> NDArray
     return table
 
 
-def _check_persons(covariates: NDArray[np.float64], starts: NDArray[np.bool_], first_row: int) -> None:
+def _check_persons(covariates: Floats, starts: NDArray[np.bool_], first_row: int) -> None:
     """An error if rows of one person have different covariates (n_rankings, n_columns).
 
     `starts` (n_rankings,) is true where a row is the first of its person; `first_row` is for messages.
@@ -63,62 +66,40 @@ def _check_persons(covariates: NDArray[np.float64], starts: NDArray[np.bool_], f
 
 
 @dataclass(frozen=True)
-class _LeafRows:
-    """Where each leaf of a run begins and, if the user gave them, weights and covariates of its rows."""
-
-    bounds: NDArray[np.int64]
-    first_leaf: int
-    weights: NDArray[np.float64] | None
-    covariates: NDArray[np.float64] | None = None
-
-    def first_row(self, leaf: int) -> int:
-        """The number of the first row of a leaf in the whole source."""
-        return int(self.bounds[leaf - self.first_leaf])
-
-    def weights_of(self, leaf: int) -> NDArray[np.float64] | None:
-        """The weights that the user gave to the rows of a leaf."""
-        return None if self.weights is None else self.weights[self._rows_of(leaf)]
-
-    def covariates_of(self, leaf: int) -> NDArray[np.float64] | None:
-        """The covariates that the user gave to the rows of a leaf."""
-        return None if self.covariates is None else self.covariates[self._rows_of(leaf)]
-
-    def _rows_of(self, leaf: int) -> slice:
-        first, last = self.bounds[leaf - self.first_leaf : leaf - self.first_leaf + 2] - self.bounds[0]
-        return slice(first, last)
-
-
-@dataclass(frozen=True)
 class _UsableLeaves:
     """Leaves as fits take them: with the user's weights and covariates, ties treated, groups numbered.
 
-    Rows of weight zero are left out. This is what travels to a worker.
+    Rows of weight zero are left out. This is what travels to a worker: weights and covariates are those of the rows of
+    a run of leaves from `first_leaf` on, which begin at `bounds`.
     """
 
     leaves: Leaves
-    rows: _LeafRows
-    ties: TieTreatment = MARGINAL
+    first_leaf: int
+    bounds: NDArray[np.int64]
+    weights: Floats | None
+    covariates: Floats | None
+    ties: TieTreatment
 
     def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
         """The rows of each leaf in turn."""
         blocks = self.leaves.iter_leaves(start, stop, labels=labels)
-        return (self._usable(block, leaf) for leaf, block in enumerate(blocks, start=start))
+        bounds = self.bounds[start - self.first_leaf :].tolist()
+        return (self._usable(block, *ends) for block, ends in zip(blocks, pairwise(bounds), strict=False))
 
-    def _usable(self, block: RankingBlock, leaf: int) -> RankingBlock:
+    def _usable(self, block: RankingBlock, first_row: int, end: int) -> RankingBlock:
+        rows = slice(first_row - int(self.bounds[0]), end - int(self.bounds[0]))
         if block.groups is not None:
             # Numbers take less memory than labels. That of a group is its first row, which no other leaf has.
             starts = np.where(block.group_starts, np.arange(block.n_rankings), 0)
-            block = block.replace(groups=self.rows.first_row(leaf) + np.maximum.accumulate(starts))
-        covariates = self.rows.covariates_of(leaf)
-        if covariates is not None:
+            block = block.replace(groups=first_row + np.maximum.accumulate(starts))
+        if self.covariates is not None:
             if block.groups is not None:
-                _check_persons(covariates, block.group_starts, self.rows.first_row(leaf))
-            block = block.replace(covariates=covariates)
-        weights = self.rows.weights_of(leaf)
-        if weights is not None:
-            block = block.replace(weights=weights)
-            if (weights == 0).any():
-                block = block.take(np.flatnonzero(weights))
+                _check_persons(self.covariates[rows], block.group_starts, first_row)
+            block = block.replace(covariates=self.covariates[rows])
+        if self.weights is not None:
+            block = block.replace(weights=self.weights[rows])
+            if (self.weights[rows] == 0).any():
+                block = block.take(np.flatnonzero(self.weights[rows]))
         return self.ties.on_reading(block)
 
 
@@ -129,9 +110,9 @@ class Rankings:
     source: LeafSource
     n_items: int
     item_names: tuple[str, ...]
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
     ties: TieTreatment = MARGINAL
-    covariates: NDArray[np.float64] | None = None
+    covariates: Floats | None = None
 
     @property
     def n_leaves(self) -> int:
@@ -182,42 +163,37 @@ class Rankings:
 
     def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
         """The rows of each leaf in turn."""
-        rows = self._leaf_rows(start, self.n_leaves if stop is None else stop)
-        return _UsableLeaves(self.source, rows, self.ties).iter_leaves(start, stop, labels=labels)
+        return self._usable(self.source, start, stop).iter_leaves(start, stop, labels=labels)
 
     def only(self, start: int, stop: int) -> _UsableLeaves:
         """The leaves from `start` to `stop`, with rows and weights of no others."""
-        return _UsableLeaves(self.source.only(start, stop), self._leaf_rows(start, stop), self.ties)
+        return self._usable(self.source.only(start, stop), start, stop)
 
     def lazy_rows(self, start: int, stop: int) -> LazyRows | None:
         """The rows of some leaves where a cluster has to compute them."""
         lazy = self.source.lazy_rows(start, stop)
         if lazy is None:
             return None
-        rows = self._leaf_rows(start, stop)
-        return LazyRows(lazy.array, partial(_usable_leaves, lazy.leaves_of, rows, self.ties))
+        return LazyRows(lazy.array, partial(_of_computed, self._usable(None, start, stop), lazy.leaves_of))
 
-    def _leaf_rows(self, start: int, stop: int) -> _LeafRows:
-        bounds = self.leaf_bounds[start : stop + 1]
+    def _usable(self, leaves: Any, start: int, stop: int | None) -> _UsableLeaves:
+        bounds = self.leaf_bounds[start : None if stop is None else stop + 1]
         weights = None if self.weights is None else self.weights[bounds[0] : bounds[-1]]
         covariates = None if self.covariates is None else self.covariates[bounds[0] : bounds[-1]]
-        return _LeafRows(bounds, start, weights, covariates)
+        return _UsableLeaves(leaves, start, bounds, weights, covariates, self.ties)
 
 
-def _usable_leaves(
-    leaves_of: Callable[[NDArray[np.integer]], Leaves],
-    leaf_rows: _LeafRows,
-    ties: TieTreatment,
-    rows: NDArray[np.integer],
+def _of_computed(
+    usable: _UsableLeaves, leaves_of: Callable[[NDArray[np.integer]], Leaves], rows: NDArray[np.integer]
 ) -> _UsableLeaves:
     """From computed rows to leaves that fits take."""
-    return _UsableLeaves(leaves_of(rows), leaf_rows, ties)
+    return replace(usable, leaves=leaves_of(rows))
 
 
 # The weights that users give to their rows, and checks of total weight.
 
 
-def checked_weights(sample_weight: ArrayLike | None, n_rankings: int) -> NDArray[np.float64] | None:
+def checked_weights(sample_weight: ArrayLike | None, n_rankings: int) -> Floats | None:
     """(n_rankings,): the weights; an error if they are not one finite number per row, from 0 on."""
     if sample_weight is None:
         return None

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.cluster.submission import Job, results_of, submit
-from plmix_dist.passes.leaves import LeafSource, Leaves, read_leaves
+from plmix_dist.passes.leaves import LeafSource, Leaves, leaves_for_task, read_leaves
 from plmix_dist.passes.tree import leaf_ranges
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.checks import check_ranges
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.threads import StoppableThreads, check_stopped, single_thread
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ _LEAVES_PER_CHUNK = 16
 class Svd(NamedTuple):
     """Singular values, falling, and right singular vectors (n_columns, n_values) with their signs fixed."""
 
-    singular_values: NDArray[np.float64]
-    vectors: NDArray[np.float64]
+    singular_values: Floats
+    vectors: Floats
 
 
 class RowMaker:
@@ -54,9 +55,7 @@ class RowMaker:
     ndim = 2
     dtype = np.dtype(np.float64)
 
-    def __init__(
-        self, make: Callable[[int, int], NDArray[np.float64]], shape: tuple[int, int], transposed: bool = False
-    ) -> None:
+    def __init__(self, make: Callable[[int, int], Floats], shape: tuple[int, int], transposed: bool = False) -> None:
         self.make = make
         self.shape = shape
         self.transposed = transposed
@@ -81,7 +80,7 @@ class RowMaker:
         n_columns = self.shape[0] if self.transposed else self.shape[1]
         return max(1, _SLAB_BYTES // (8 * n_columns))
 
-    def _slabs(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    def _slabs(self) -> Iterator[tuple[slice, Floats]]:
         """All rows, slab by slab: which they are, and their numbers."""
         n_rows, step = self.shape[1] if self.transposed else self.shape[0], self._slab_rows
         for start in range(0, n_rows, step):
@@ -89,7 +88,7 @@ class RowMaker:
             stop = min(start + step, n_rows)
             yield slice(start, stop), self.make(start, stop)
 
-    def _times(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _times(self, right: Floats) -> Floats:
         if self.transposed:
             total = np.zeros((self.shape[0], right.shape[1]))
             for which, rows in self._slabs():
@@ -97,7 +96,7 @@ class RowMaker:
             return total
         return np.concatenate([rows @ right for _, rows in self._slabs()])
 
-    def _left_times(self, left: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _left_times(self, left: Floats) -> Floats:
         if self.transposed:
             return np.concatenate([left @ rows.T for _, rows in self._slabs()], axis=1)
         total = np.zeros((left.shape[0], self.shape[1]))
@@ -113,19 +112,14 @@ class _LeafRowMaker(RowMaker):
     """
 
     def __init__(
-        self,
-        leaves: Leaves,
-        start: int,
-        stop: int,
-        rows_of: Callable[[RankingBlock], NDArray[np.float64]],
-        shape: tuple[int, int],
+        self, leaves: Leaves, start: int, stop: int, rows_of: Callable[[RankingBlock], Floats], shape: tuple[int, int]
     ) -> None:
         super().__init__(_by_leaf_alone, shape)
         self.leaves = leaves
         self.run = range(start, stop)
         self.rows_of = rows_of
 
-    def _slabs(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    def _slabs(self) -> Iterator[tuple[slice, Floats]]:
         step, first = self._slab_rows, 0
         for leaf, block in read_leaves(self.leaves, self.run):
             check_ranges(block, f"leaf {leaf}, rows counted from its first")
@@ -136,7 +130,7 @@ class _LeafRowMaker(RowMaker):
                 first += len(rows)
 
 
-def _by_leaf_alone(start: int, stop: int) -> NDArray[np.float64]:
+def _by_leaf_alone(start: int, stop: int) -> Floats:
     raise AssertionError(f"rows {start} to {stop} are made leaf by leaf")
 
 
@@ -155,7 +149,7 @@ def randomized_svd(makers: Sequence[RowMaker], n_values: int, seed: int, client:
 def svd_of_leaves(
     source: LeafSource,
     leaf_rows: NDArray[np.int64],
-    rows_of: Callable[[RankingBlock], NDArray[np.float64]],
+    rows_of: Callable[[RankingBlock], Floats],
     n_columns: int,
     n_values: int,
     seed: int,
@@ -175,21 +169,9 @@ def svd_of_leaves(
         n_rows = int(leaf_rows[start:stop].sum())
         if n_rows:
             shape = (n_rows, n_columns)
-            leaves = _leaves_for_task(source, start, stop, here=client is None)
+            leaves = source if client is None else leaves_for_task(source, start, stop)
             chunks.append((make(leaves, start, stop, rows_of, shape), shape))
     return _truncated_svd(chunks, n_values, seed, client)
-
-
-def _leaves_for_task(source: LeafSource, start: int, stop: int, *, here: bool) -> Any:
-    """What a task reads leaves from: the source itself in this process, else a part of it, or rows computed before."""
-    from dask.delayed import delayed
-
-    if here:
-        return source
-    lazy = source.lazy_rows(start, stop)
-    if lazy is None:
-        return source.only(start, stop)
-    return delayed(lazy.leaves_of, pure=False, traverse=False)(lazy.array)
 
 
 def _truncated_svd(
@@ -228,7 +210,7 @@ def _computed_in_threads(lazy: Sequence[Any]) -> Sequence[Any]:
     return values
 
 
-def with_fixed_signs(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+def with_fixed_signs(vectors: Floats) -> Floats:
     """Columns turned so that the entry largest in size is positive: a singular vector is known up to its sign."""
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     return vectors * np.where(largest < 0, -1.0, 1.0)

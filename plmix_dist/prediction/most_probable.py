@@ -138,10 +138,7 @@ class _Search:
         """(n_prefixes,): a bound of each prefix, from what is left and its log-weights (n_prefixes, n_components)."""
         total = np.array(logs)
         for component, (order, worths) in enumerate(zip(self.modes, self.log_worths, strict=True)):
-            listed = left[:, order]
-            chosen = np.where(listed, worths[order], -np.inf)
-            on_offer = np.logaddexp.accumulate(chosen[:, ::-1], axis=1)[:, ::-1]
-            total[:, component] += np.where(listed, worths[order] - np.where(listed, on_offer, 0.0), 0.0).sum(axis=1)
+            total[:, component] += order_logs(worths[None], np.where(left[:, order], order, -1))[:, 0]
         bounds: Floats = np.logaddexp.reduce(total, axis=1)
         return bounds
 

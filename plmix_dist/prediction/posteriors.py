@@ -58,7 +58,7 @@ def log_likelihoods_of(mixture: MixtureParams, ties: str = "marginal") -> RowFun
 
 def _prepared_of(mixture: MixtureParams) -> Prepared:
     """The parameters of a mixture, ready for kernels."""
-    return prepare(mixture.log_worths, mixture.log_shares)
+    return prepare(mixture.log_worths, mixture.log_shares, mixture.log_ties)
 
 
 def prepared_first(params: tuple[MixtureParams, *tuple[Any, ...]]) -> tuple[Prepared, *tuple[Any, ...]]:

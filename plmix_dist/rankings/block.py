@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from plmix_dist.errors import RankingError
 from plmix_dist.rankings.columns import (
+    Floats,
+    Labels,
     Unranked,
     below_flags,
     filled,
@@ -21,13 +25,6 @@ from plmix_dist.rankings.columns import (
     table_of,
     weight_column,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from plmix_dist.rankings.columns import Labels
 
 
 class Ranking(NamedTuple):
@@ -74,6 +71,8 @@ class RankingBlock:
     ids, groups : (n_rankings,) or None
         One label per ranking; one label per person who gave several rankings. Rows of one group
         are consecutive.
+    sides : (n_rankings,) or None
+        Of battles, on which side the first listed item stood: 1 the left or first, 2 the other, 0 if it is not known.
     covariates : (n_rankings, n_columns) or None
         Columns of the person who gave each ranking, on which shares depend. They are not stored.
     log_shares : (n_rankings, n_components) or None
@@ -99,11 +98,12 @@ class RankingBlock:
     below: NDArray[np.bool_]
     n_items: int
     tied: NDArray[np.bool_] | None = None
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
     ids: Labels | None = None
     groups: Labels | None = None
-    covariates: NDArray[np.float64] | None = None
-    log_shares: NDArray[np.float64] | None = None
+    covariates: Floats | None = None
+    log_shares: Floats | None = None
+    sides: NDArray[np.uint8] | None = None
     averaged: bool = False
     n_half: int = 0
 
@@ -138,7 +138,7 @@ class RankingBlock:
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
     @property
-    def row_weights(self) -> NDArray[np.float64]:
+    def row_weights(self) -> Floats:
         """(n_rankings,): the weight of each row, also if `weights` is None.
 
         Examples
@@ -288,6 +288,7 @@ class RankingBlock:
             (self.below, other.below),
             (filled(self.tied, len(self.items), False), filled(other.tied, len(other.items), False)),
             (self.row_weights, other.row_weights),
+            (filled(self.sides, self.n_rankings, 0), filled(other.sides, other.n_rankings, 0)),
         ]
         return all(np.array_equal(mine, theirs) for mine, theirs in pairs) and all(
             (mine is None and theirs is None)
@@ -479,5 +480,6 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
         else joined_labels([block.groups for block in blocks if block.n_rankings]),
         covariates=joined("covariates"),
         log_shares=joined("log_shares"),
+        sides=joined("sides"),
         averaged=averaged,
     )

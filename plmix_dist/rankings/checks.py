@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import PlmixError, RankingError
+from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.groups import SMALLEST_LEAF
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.errors import PlmixError
-    from plmix_dist.rankings.block import RankingBlock
-
 
 # The range check of a block: compiled code reads and writes where these numbers say, so none may be out of range.
 
@@ -206,7 +200,7 @@ def row_problems(block: RankingBlock, item_names: Sequence[str] | None = None) -
     first: dict[int, RowProblem] = {}
     name = partial(_name_of, item_names or ())
     for problem in (
-        *_empty(block),
+        *(RowProblem(row, "empty", -1, "no item is ranked") for row in np.flatnonzero(block.n_ordered == 0).tolist()),
         *_out_of_range(block),
         *_duplicates(block, name),
         *_no_choice(block, name),
@@ -233,11 +227,6 @@ def check_rows(block: RankingBlock, first_row: int = 0, item_names: Sequence[str
         shown = "; ".join(f"row {first_row + problem.row}: {problem.message}" for problem in problems[:3])
         more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise RankingError(f"{len(problems)} of {block.n_rankings} rankings are not valid: {shown}{more}")
-
-
-def _empty(block: RankingBlock) -> Iterator[RowProblem]:
-    for row in np.flatnonzero(block.n_ordered == 0).tolist():
-        yield RowProblem(row, "empty", -1, "no item is ranked")
 
 
 def _out_of_range(block: RankingBlock) -> Iterator[RowProblem]:
@@ -296,7 +285,8 @@ def _weights(block: RankingBlock) -> Iterator[RowProblem]:
     good = (block.weights > 0) & (block.weights <= LARGEST_WEIGHT)
     for row in np.flatnonzero(~good).tolist():
         weight = float(block.weights[row])
-        message = f"weight {weight:g} is not a positive finite number"
+        hint = "; write 1234.5, not 1,234.5" if np.isnan(weight) else ""
+        message = f"weight {weight:g} is not a positive finite number{hint}"
         if LARGEST_WEIGHT < weight < np.inf:
             message = f"weight {weight:g} is too large to be summed: at most {LARGEST_WEIGHT:g}; divide all weights"
         yield RowProblem(row, "bad-weight", -1, message)

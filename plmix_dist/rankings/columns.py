@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from plmix_dist.errors import RankingError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    Labels: TypeAlias = NDArray[Any]  # int64, or strings of variable width (numpy.dtypes.StringDType)
+# Arrays of log-worths, shares, weights, probabilities and what is computed from them.
+Floats: TypeAlias = NDArray[np.float64]
+Labels: TypeAlias = NDArray[Any]  # int64, or strings of variable width (numpy.dtypes.StringDType)
 
 Unranked = Literal["below", "absent"]
 
@@ -51,6 +50,8 @@ def label_column(labels: Sequence[Any] | NDArray[Any]) -> Labels:
     ([7, 8], ['7', 'b'])
     """
     column = np.asarray(labels)
+    if column.dtype == STRING:
+        return column
     if column.dtype.kind == "i" or (column.dtype.kind == "u" and int(column.max(initial=0)) < 2**63):
         return column.astype(np.int64)
     return np.array([str(label) for label in labels], STRING)
@@ -138,7 +139,7 @@ def row_lengths(table: NDArray[Any], first_row: int = 0) -> NDArray[np.int64]:
     return n_listed
 
 
-def weight_column(weights: ArrayLike, n_rankings: int) -> NDArray[np.float64]:
+def weight_column(weights: ArrayLike, n_rankings: int) -> Floats:
     """(n_rankings,): weights as float64, or an error if they are not one number per ranking.
 
     Examples

@@ -7,21 +7,16 @@ A top-k row places its last item above all unlisted items. Such edges are stored
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
+from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings.block import RankingBlock
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,14 @@ once, and the weight of a row is how often this person gave that ranking.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import RankingError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings.columns import Floats
 
 
 def check_groups(block: RankingBlock) -> None:
@@ -80,11 +78,10 @@ def person_of_row(block: RankingBlock) -> NDArray[np.int64]:
     >>> person_of_row(block.replace(groups=np.array([7, 7, 8]))).tolist()
     [0, 0, 1]
     """
-    person: NDArray[np.int64] = np.cumsum(block.group_starts) - 1
-    return person
+    return np.cumsum(block.group_starts) - 1
 
 
-def person_weights(block: RankingBlock) -> NDArray[np.float64]:
+def person_weights(block: RankingBlock) -> Floats:
     """(n_persons,): how many persons each person of a block stands for.
 
     Examples
@@ -99,11 +96,10 @@ def person_weights(block: RankingBlock) -> NDArray[np.float64]:
     starts = np.flatnonzero(block.group_starts)
     if not block.averaged:
         return np.ones(len(starts))
-    sums: NDArray[np.float64] = np.add.reduceat(block.row_weights, starts)
-    return sums
+    return np.add.reduceat(block.row_weights, starts)
 
 
-def weights_within(block: RankingBlock) -> NDArray[np.float64]:
+def weights_within(block: RankingBlock) -> Floats:
     """(n_rankings,): how often its person gave each row; orders of one ranking have shares of it."""
     if not block.averaged:
         return block.row_weights
@@ -113,7 +109,7 @@ def weights_within(block: RankingBlock) -> NDArray[np.float64]:
 # Shares of a person: a multinomial logit on columns of the person.
 
 
-def log_shares_at(covariates: NDArray[np.float64], coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_shares_at(covariates: Floats, coefficients: Floats) -> Floats:
     """(n_rows, n_components): log-shares of each row.
 
     Columns are added one after the other, so the bits of a row depend on nothing but the row.
@@ -132,7 +128,7 @@ def log_shares_at(covariates: NDArray[np.float64], coefficients: NDArray[np.floa
     return np.ascontiguousarray(logits.T)
 
 
-def with_person_shares(block: RankingBlock, coefficients: NDArray[np.float64]) -> RankingBlock:
+def with_person_shares(block: RankingBlock, coefficients: Floats) -> RankingBlock:
     """The block with the log-shares of each row, made from its covariates.
 
     Examples
@@ -223,6 +219,7 @@ def merge_equal_rows(block: RankingBlock) -> RankingBlock:
 def merge_if_short(block: RankingBlock) -> RankingBlock:
     """Merge equal rows if the rankings are short. Long rankings rarely repeat, and the search costs time.
 
+    What does not matter to a fit, ids and sides, is left out.
     Blocks with groups, and blocks of more than 8 items per ranking on average, are returned as they are.
 
     Examples
@@ -233,7 +230,7 @@ def merge_if_short(block: RankingBlock) -> RankingBlock:
     """
     if block.groups is not None or len(block.items) > _SHORT * block.n_rankings:
         return block
-    return merge_equal_rows(block)
+    return merge_equal_rows(block.replace(sides=None))
 
 
 def _first_equal_row(block: RankingBlock) -> NDArray[np.int64]:
@@ -246,15 +243,22 @@ def _first_equal_row(block: RankingBlock) -> NDArray[np.int64]:
     return first_of
 
 
-def _row_keys(block: RankingBlock, rows: NDArray[np.int64], length: int) -> NDArray[np.void]:
-    """(rows,): one key of fixed width per row. Rows of one length are equal if their keys are."""
+def _row_keys(block: RankingBlock, rows: NDArray[np.int64], length: int) -> NDArray[Any]:
+    """(rows,): one key of fixed width per row. Rows of one length are equal if their keys are.
+
+    Short keys are numbers, which are sorted several times as fast as bytes.
+    """
     entries = block.offsets[:-1][rows][:, None] + np.arange(length)
     parts = [
-        np.ascontiguousarray(block.n_ordered[rows].astype(np.uint64)[:, None]).view(np.uint8),
+        np.ascontiguousarray(block.n_ordered[rows][:, None]).view(np.uint8),
         block.below[rows][:, None].view(np.uint8),
         np.ascontiguousarray(block.items[entries]).view(np.uint8).reshape(len(rows), -1),
     ]
+    if block.sides is not None:
+        parts.append(block.sides[rows][:, None].view(np.uint8))
     if block.tied is not None:
         parts.append(block.tied[entries].view(np.uint8))
     table = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    if table.shape[1] <= 8:
+        return np.pad(table, ((0, 0), (0, 8 - table.shape[1]))).view(np.uint64).ravel()
     return table.view(np.dtype((np.void, table.shape[1]))).ravel()

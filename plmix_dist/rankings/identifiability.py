@@ -15,18 +15,16 @@ binom(F + G, G) - 1, and mixtures of first places, two per person.
 from __future__ import annotations
 
 from math import comb, factorial, perm
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.ties import unorder_last_ties
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings.block import RankingBlock
-
-    Status = Literal["identifiable", "generic", "not identifiable", "unknown"]
+_Status = Literal["identifiable", "generic", "not identifiable", "unknown"]
 
 # Longer rankings are counted with this length: it supports more components than anybody fits.
 _LONGEST = 32
@@ -48,13 +46,13 @@ class OrderedLengths(NamedTuple):
     """Weight of rows by what they order, each (33,): entry l is the weight of rows of length l, the last of l >= 32."""
 
     # Rows that order the first l places of all items. A full ranking of n items has the first n - 1
-    firsts: NDArray[np.float64]
-    orders: NDArray[np.float64]  # Rows that order l items and were offered no others
-    parts: NDArray[np.float64]  # Rows that order the first l of the items of a slate, l >= 2
-    choices: NDArray[np.float64]  # Rows that choose one of l items of a slate
-    slates: NDArray[np.float64]  # Rows of `parts` and `choices`, by the number of items offered
-    weight: NDArray[np.float64]  # Shape (): the total weight
-    persons: NDArray[np.float64]  # Persons by how many rankings that order something they gave
+    firsts: Floats
+    orders: Floats  # Rows that order l items and were offered no others
+    parts: Floats  # Rows that order the first l of the items of a slate, l >= 2
+    choices: Floats  # Rows that choose one of l items of a slate
+    slates: Floats  # Rows of `parts` and `choices`, by the number of items offered
+    weight: Floats  # Shape (): the total weight
+    persons: Floats  # Persons by how many rankings that order something they gave
 
 
 class _Identifiability(NamedTuple):
@@ -71,7 +69,7 @@ class _Identifiability(NamedTuple):
     only_firsts: bool = False  # Whether that kind is the first place of all items
     by_persons: int = 1  # The largest number of components that is generic because persons gave several rankings
 
-    def status(self, n_components: int) -> Status:
+    def status(self, n_components: int) -> _Status:
         """What is known about a number of components.
 
         Examples
@@ -156,7 +154,7 @@ def ordered_lengths(block: RankingBlock) -> OrderedLengths:
     all_items = offered == n_items
     slate = ~whole & ~all_items
 
-    def by(lengths: NDArray[np.int64], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def by(lengths: NDArray[np.int64], rows: NDArray[np.bool_]) -> Floats:
         capped = np.minimum(lengths[rows], _LONGEST)
         return np.bincount(capped, weights[rows], minlength=_LONGEST + 1).astype(np.float64)
 
@@ -171,7 +169,7 @@ def ordered_lengths(block: RankingBlock) -> OrderedLengths:
     )
 
 
-def _persons(block: RankingBlock, orders_something: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _persons(block: RankingBlock, orders_something: NDArray[np.bool_]) -> Floats:
     """(33,): persons by their number of rankings; the weight of a row is how often its person gave it."""
     weights = block.row_weights * orders_something
     if block.groups is None or block.averaged:
@@ -229,7 +227,7 @@ def identifiability(lengths: OrderedLengths, n_items: int) -> _Identifiability:
     )
 
 
-def _generic_by_persons(persons: NDArray[np.float64], per_person: int, n_free: int, n_items: int) -> int:
+def _generic_by_persons(persons: Floats, per_person: int, n_free: int, n_items: int) -> int:
     """The largest number of components that three or more rankings per person identify for almost all parameters.
 
     If most persons gave fewer, those who gave three must be enough to fit all parameters on their own.
@@ -256,7 +254,7 @@ def _free_probabilities(lengths: OrderedLengths, n_items: int) -> tuple[int, boo
     return comb(n_items, offered) * (factorial(offered) - 1), False
 
 
-def _longest(weights: NDArray[np.float64], total: float, least_share: float = _LEAST_SHARE) -> int:
+def _longest(weights: Floats, total: float, least_share: float = _LEAST_SHARE) -> int:
     """The largest length that enough of the weight reaches; 0 if there is none."""
     at_least = np.cumsum(weights[::-1])[::-1]
     reached = np.flatnonzero(at_least[1:] >= least_share * total) + 1

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import threading
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.ties import TIES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings.block import RankingBlock
-
 
 # Random division of rows into parts: counts are split, groups stay whole.
 
 
-def draw_portions(block: RankingBlock, shares: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def draw_portions(block: RankingBlock, shares: Floats, rng: np.random.Generator) -> Floats:
     """(n_parts, n_rankings): the weight of each row in each part.
 
     A row of integer weight w is divided as w rankings would be. A row of any other weight, and all rows of a
@@ -44,9 +41,7 @@ def draw_portions(block: RankingBlock, shares: NDArray[np.float64], rng: np.rand
     return portions
 
 
-def _undivided(
-    weights: NDArray[np.float64], unit: NDArray[np.int64], shares: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _undivided(weights: Floats, unit: NDArray[np.int64], shares: Floats, rng: np.random.Generator) -> Floats:
     """(n_parts, n_rows): each unit of rows goes to one part. `unit` has the number of each row's unit."""
     n_units = int(unit.max(initial=-1)) + 1
     part = np.searchsorted(np.cumsum(shares)[:-1], rng.random(n_units), side="right")
@@ -154,7 +149,7 @@ class _LastLeaf(threading.local):
     leaf: int
     block: RankingBlock | None = None
     parts: dict[RowPart, RankingBlock]
-    portions: dict[Division, NDArray[np.float64]]
+    portions: dict[Division, Floats]
 
     @staticmethod
     def of_thread(leaf: int, block: RankingBlock) -> _LastLeaf:

@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.rankings.block import RankingBlock
-from plmix_dist.rankings.columns import Unranked, item_dtype, narrowest
+from plmix_dist.rankings.columns import Floats, Unranked, item_dtype, narrowest
 from plmix_dist.settings import one_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    Draw = Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.float64]]
+_Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
 
 # Noise of random utilities: items are ranked by utility plus noise (Nguyen & Zhang 2023, Definition 1).
-
-
-def _gumbel(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Standard Gumbel. Minus the logarithm of an exponential time: the first to arrive has the highest utility."""
-    return -np.log(rng.standard_exponential(shape))
-
-
-def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Normal with variance 1/2."""
-    return rng.standard_normal(shape) * math.sqrt(0.5)
-
-
-def _exponential(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Exponential with mean 1."""
-    return rng.standard_exponential(shape)
 
 
 # With d = utility of i - utility of j, i ranks before j with probability
@@ -43,16 +24,19 @@ def _exponential(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np
 # - normal: Phi(d), Thurstone's model, which is what link="probit" inverts;
 # - exponential: 1 - exp(-d) / 2 for d >= 0, because the difference of two such noises is a Laplace variable.
 # To add a noise, add it here.
-NOISES: dict[str, Draw] = {"gumbel": _gumbel, "normal": _normal, "exponential": _exponential}
+NOISES: dict[str, _Draw] = {
+    # Minus the logarithm of an exponential time: the first to arrive has the highest utility.
+    "gumbel": lambda rng, shape: -np.log(rng.standard_exponential(shape)),
+    "normal": lambda rng, shape: rng.standard_normal(shape) * math.sqrt(0.5),  # of variance 1/2
+    "exponential": lambda rng, shape: rng.standard_exponential(shape),  # of mean 1
+}
 
 
 # Random numbers drawn at once: enough for NumPy to be efficient, and 32 MB of memory at most.
 _BATCH_KEYS = 1 << 22
 
 
-def draw_log_worths(
-    n_components: int, n_items: int, differing: int | None, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def draw_log_worths(n_components: int, n_items: int, differing: int | None, rng: np.random.Generator) -> Floats:
     """(n_components, n_items): log-worths of the paper's model.
 
     The first `differing` items have standard normal log-worths in each component (Nguyen & Zhang 2023,
@@ -72,8 +56,8 @@ def draw_log_worths(
 
 
 def draw_rankings(
-    log_worths: NDArray[np.float64],
-    shares: NDArray[np.float64],
+    log_worths: Floats,
+    shares: Floats,
     n_rankings: int,
     rng: np.random.Generator,
     *,
@@ -141,12 +125,12 @@ def checked_length(length: int | None, n_items: int, unranked: Unranked | None) 
     return length
 
 
-def _arrival_times(utilities: NDArray[np.float64], rng: np.random.Generator, noise: str) -> NDArray[np.float64]:
+def _arrival_times(utilities: Floats, rng: np.random.Generator, noise: str) -> Floats:
     """Minus the random utilities. With Gumbel noise, logarithms of exponential arrival times."""
     return -NOISES[noise](rng, utilities.shape) - utilities
 
 
-def _best(log_worths: NDArray[np.float64], length: int, rng: np.random.Generator, noise: str) -> NDArray[np.int64]:
+def _best(log_worths: Floats, length: int, rng: np.random.Generator, noise: str) -> NDArray[np.int64]:
     """(rows, length): the first items to arrive, in order."""
     times = _arrival_times(log_worths, rng, noise)
     if length > log_worths.shape[1] // 4:
@@ -156,9 +140,7 @@ def _best(log_worths: NDArray[np.float64], length: int, rng: np.random.Generator
     return np.take_along_axis(first, order, axis=1)
 
 
-def _order_random_subsets(
-    log_worths: NDArray[np.float64], length: int, rng: np.random.Generator, noise: str
-) -> NDArray[np.int64]:
+def _order_random_subsets(log_worths: Floats, length: int, rng: np.random.Generator, noise: str) -> NDArray[np.int64]:
     """(rows, length): random subsets of items, each in the order in which they arrive."""
     n_rows, n_items = log_worths.shape
     subset = np.argpartition(rng.random((n_rows, n_items)), length, axis=1)[:, :length]

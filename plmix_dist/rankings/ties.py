@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from plmix_dist.settings import one_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.errors import SettingsError
+from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings.columns import Floats
+from plmix_dist.settings import DAVIDSON_NAMES, one_of, whole_number, yes_or_no
 
 
 def unorder_last_ties(block: RankingBlock, kept: NDArray[np.bool_] | bool = False) -> RankingBlock:
@@ -45,6 +45,7 @@ def unorder_last_ties(block: RankingBlock, kept: NDArray[np.bool_] | bool = Fals
 # Linear extensions: the orders without ties that a row with ties allows, each with a part of the row's weight.
 
 MOST_EXTENSIONS = 24
+_MOST_TIED = 9  # items of a tie that is an outcome
 
 
 class _Extended(NamedTuple):
@@ -55,23 +56,22 @@ class _Extended(NamedTuple):
     block: RankingBlock
     row: NDArray[np.int64]  # (n_extensions,): the number of the row that each is an extension of
 
-    def mean_by_row(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def mean_by_row(self, values: Floats) -> Floats:
         """The mean over the extensions of each row, from one number or one line of numbers per extension."""
         firsts = np.flatnonzero(np.diff(self.row, prepend=-1))
         if len(firsts) == len(self.row):
             return values
         counts = np.diff(np.append(firsts, len(self.row)))
         sums = np.add.reduceat(values, firsts, axis=0)
-        means: NDArray[np.float64] = sums / counts.reshape(-1, *[1] * (values.ndim - 1))
-        return means
+        return sums / counts.reshape(-1, *[1] * (values.ndim - 1))
 
 
 def _is_one_tie(block: RankingBlock) -> NDArray[np.bool_]:
     """(n_rankings,): rows that tie everything on offer, as a drawn battle does."""
     assert block.tied is not None
     n_tied = np.add.reduceat(block.tied, block.offsets[:-1], dtype=np.int64)
-    whole: NDArray[np.bool_] = (n_tied > 0) & (n_tied + 1 == block.n_listed) & ~block.below
-    return whole
+    found: NDArray[np.bool_] = (n_tied > 0) & (n_tied + 1 == block.n_listed) & ~block.below
+    return found
 
 
 def extend_ties(block: RankingBlock, half: str = "") -> _Extended:
@@ -108,7 +108,7 @@ def extend_ties(block: RankingBlock, half: str = "") -> _Extended:
     weights = copies.row_weights / n_copies[row]
     items = copies.items.copy()
     # Only entries that are tied move, each within its place.
-    first = _first_entries(copies.tied)
+    first = np.maximum.accumulate(np.where(copies.tied, 0, np.arange(len(copies.tied))))
     moves = np.flatnonzero(np.bincount(first, minlength=len(first))[first] > 1)
     owner = copies.row_of_item()[moves]
     original = moves - copies.offsets[owner] + block.offsets[row[owner]]
@@ -129,7 +129,7 @@ class _Places(NamedTuple):
     """Places of a block."""
 
     # (n_rankings,): the number of linear extensions of each row; large ones are infinite
-    n_extensions: NDArray[np.float64]
+    n_extensions: Floats
     # (n_entries,): the number of items at the place of each entry, and the number of orders of all earlier
     # places of its row, which is right for rows with at most 24 extensions
     sizes: NDArray[np.int64]
@@ -150,11 +150,6 @@ def _places_of(block: RankingBlock) -> _Places:
     logs = so_far[:-1] - np.repeat(so_far[first_place], n_places)
     strides = np.rint(np.exp(np.minimum(logs, 40.0))).astype(np.int64)
     return _Places(n_extensions, np.repeat(sizes, sizes), np.repeat(strides, sizes))
-
-
-def _first_entries(tied: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(n_entries,): the first entry of the place of each entry."""
-    return np.maximum.accumulate(np.where(tied, 0, np.arange(len(tied))))
 
 
 def _listed_keys(
@@ -212,6 +207,8 @@ class TieTreatment:
     redraws: bool  # Whether every pass draws one linear extension per row from the current fit
     half: str = ""  # Which ties count half, as in `extend_ties`
     keeps: bool = False  # Whether ties stay as they are, for what treats them later
+    order: int = 0  # The most items of a tie, where ties are outcomes with parameters of their own; else 0
+    shared: bool = True  # Whether all components share these parameters
 
     def on_reading(self, block: RankingBlock) -> RankingBlock:
         """What a block becomes when it is read."""
@@ -236,7 +233,20 @@ _AUTO = TieTreatment("auto", extends=True, redraws=False, half="battles")
 _HALF = TieTreatment("half", extends=True, redraws=False, half="rows")
 _HALF_LAST = TieTreatment("half-last", extends=True, redraws=False, half="last")
 _KEPT = TieTreatment("kept", extends=False, redraws=False, keeps=True)
-TIES = {one.name: one for one in (_AUTO, _EXPAND, MARGINAL, _RESAMPLE, _HALF, _HALF_LAST)}
+
+
+class _Treatments(dict[str, TieTreatment]):
+    """Treatments by name; those of Davidson's model are made when they are asked for."""
+
+    def __missing__(self, name: str) -> TieTreatment:
+        found = re.fullmatch(DAVIDSON_NAMES, name)
+        if found is None:
+            raise KeyError(name)
+        order, shared = int(found[1] or 2), found[2] is None
+        return TieTreatment(name, extends=False, redraws=False, half="last", keeps=True, order=order, shared=shared)
+
+
+TIES = _Treatments({one.name: one for one in (_AUTO, _EXPAND, MARGINAL, _RESAMPLE, _HALF, _HALF_LAST)})
 
 
 def Half(last: str = "unordered") -> str:  # noqa: N802 - a value of `ties`, as Davidson and Spectral are values
@@ -252,3 +262,22 @@ def Half(last: str = "unordered") -> str:  # noqa: N802 - a value of `ties`, as 
     ('half', 'half-last')
     """
     return {"unordered": _HALF.name, "tie": _HALF_LAST.name}[one_of("last", last, ("unordered", "tie"))]
+
+
+def Davidson(order: int = 2, shared: bool = True) -> str:  # noqa: N802 - as Half
+    """The value of `ties` by which ties are outcomes of choices, as the word that the command line has for it.
+
+    A set of g items is chosen with weight delta_g (product of their worths)^(1/g), against all sets of up to `order`
+    items on offer (Davidson 1970; Turner et al. 2020). The components share the delta, or have their own. See
+    docs/ties-and-groups.md.
+
+    Examples
+    --------
+    >>> plm.Davidson(), plm.Davidson(order=3, shared=False)
+    ('davidson', 'davidson-3-each')
+    """
+    whole_number("order", order, at_least=2)
+    if order > _MOST_TIED:
+        raise SettingsError(f"order must be at most {_MOST_TIED}, but is {order}")
+    yes_or_no("shared", shared)
+    return "davidson" + (f"-{order}" if order > 2 else "") + ("" if shared else "-each")

@@ -17,37 +17,19 @@ from numpy.typing import ArrayLike
 from plmix_dist import __version__
 from plmix_dist.cluster.clients import client_of
 from plmix_dist.display import marks
-from plmix_dist.display.marks import (
-    Html,
-    component_colour,
-    count,
-    figure,
-    heat_colour,
-    label,
-    percent,
-    plain_label,
-    seconds_in_words,
-    text_on,
-    times,
-)
+from plmix_dist.display.notebook import tie_lines
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, SettingsError, StoreExistsError
 from plmix_dist.fitting.starts.settings import start_of
 from plmix_dist.rankings import Unranked
-from plmix_dist.report import history
+from plmix_dist.rankings.ties import TIES
+from plmix_dist.report import components, history
 from plmix_dist.report.cautions import cautions_of, checked
-from plmix_dist.report.components import (
-    MEMBERSHIPS,
-    MembershipSums,
-    component_views,
-    group_names,
-    group_sentence,
-    items_that_differ,
-    scale_of,
-)
 from plmix_dist.settings import shown
 from plmix_dist.store.access import write_whole
+from plmix_dist.uncertainty.check_results import FitCheck
 from plmix_dist.uncertainty.leaderboard import board_cells
 from plmix_dist.uncertainty.results import StandardErrors
+from plmix_dist.uncertainty.standard_errors import is_joint
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -61,12 +43,13 @@ _BEGINNING = 4096
 
 
 class GivenRankings(NamedTuple):
-    """The rankings of the fit as the user gave them; `rows` is None if they are not given."""
+    """The rankings of the fit as the user gave them, and where to compute; `rows` is None if they are not given."""
 
     rows: Any
-    sample_weight: ArrayLike | None
-    unranked: Unranked | None
-    membership_covariates: ArrayLike | None
+    sample_weight: ArrayLike | None = None
+    unranked: Unranked | None = None
+    client: ClientLike = None
+    membership_covariates: ArrayLike | None = None
 
 
 def write_report(
@@ -77,7 +60,6 @@ def write_report(
     names: Sequence[str] | None = None,
     standard_errors: StandardErrors | bool | None = None,
     selection: Any = None,
-    client: ClientLike = None,
 ) -> Path:
     """Write a report about a fitted mixture; see the method `report` of estimators."""
     if standard_errors is not None and not isinstance(standard_errors, bool | StandardErrors):
@@ -89,26 +71,26 @@ def write_report(
         raise SettingsError("standard errors are computed from the rankings; hand them in as X")
     target = _checked_target(path)
     mixture = model._mixture()
-    groups = group_names(mixture.n_components, names)
+    groups = components.group_names(mixture.n_components, names)
     if selection is None:
         selection = (getattr(model, "about_", None) or {}).get("selection", {}).get("table")
     table = None if selection is None else history.selection_table(selection)
     memberships = None
-    with client_of(client) as chosen:
+    with client_of(given.client) as chosen:
         place: ClientLike = False if chosen is None else chosen
         if given.rows is not None:
-            covariates = given.membership_covariates
-            rankings = model._rankings(given.rows, given.unranked, given.sample_weight, covariates=covariates)
-            memberships = model._total(MEMBERSHIPS, rankings, place, model._ties)
+            keywords = given._replace(client=place)._asdict()
+            memberships = model._total(components.MEMBERSHIPS, keywords.pop("rows"), model._ties, **keywords)
             model._check_weight(float(memberships.weight.sum()), given.sample_weight)
         errors = _errors(model, given, standard_errors, place)
         board = _board(model, given, place, wanted=errors is not None)
+        check = _check(model, given, place) if errors is not None else None
     if errors is not None and errors.mixture.log_worths.shape != mixture.log_worths.shape:
         raise SettingsError(
             f"standard errors of {errors.mixture.log_worths.shape} log-worths do not belong to this model, which has "
             f"{mixture.log_worths.shape}"
         )
-    page = _page_of(model, groups, title, errors, standard_errors is not False, memberships, table, board)
+    page = _page_of(model, groups, title, errors, standard_errors is not False, memberships, table, board, check)
     write_whole(target, page.encode())
     return target
 
@@ -145,6 +127,17 @@ def _board(model: Any, given: GivenRankings, client: ClientLike, *, wanted: bool
         return board_cells(model.leaderboard(given.rows, table="dict", **how))
 
 
+def _check(model: Any, given: GivenRankings, client: ClientLike) -> FitCheck | None:
+    """The check of fit, where standard errors are computed; its warnings are theirs."""
+    if given.rows is None or not is_joint(model._mixture()) or TIES[model._ties].order:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        how = {"sample_weight": given.sample_weight, "unranked": given.unranked, "client": client}
+        found: FitCheck = model.check_fit(given.rows, **how)
+    return found
+
+
 def _checked_target(path: str | os.PathLike[str]) -> Path:
     """An error unless a report can be written here: over nothing, or over another report."""
     target = Path(path)
@@ -175,28 +168,29 @@ def _page_of(
     title: str | None,
     errors: StandardErrors | None,
     of_draws: bool,
-    memberships: MembershipSums | None,
+    memberships: components.MembershipSums | None,
     selection: history.SelectionTable | None,
     board: list[list[str]],
+    check: FitCheck | None,
 ) -> str:
     """The HTML of a report; intervals are those of the errors, or `of_draws` where there are some."""
     mixture, is_sampled = model._mixture(), hasattr(model, "diagnostics_")
     intervals = errors.intervals() if errors is not None else model.intervals() if is_sampled and of_draws else None
-    scale = scale_of(mixture, intervals)
+    scale = components.scale_of(mixture, intervals)
     about = getattr(model, "about_", None) or {}
     data = about.get("data") or {}
     unit = "person" if data.get("by_person") else "ranking"
     # The page is sent around: no folders of this machine.
     settings = {name: _last_part(value) for name, value in model._plain_settings().items()}
     init = getattr(model, "init_", {})
-    views = component_views(mixture, scale, intervals)
+    views = components.component_views(mixture, scale, intervals)
     script = _text("script.js")
     return _template().render(
-        title=plain_label(title) if title else _title(mixture.n_components),
+        title=marks.plain_label(title) if title else _title(mixture.n_components),
         generator=_GENERATOR,
         version=__version__,
-        style=Html(_text("style.css")),
-        script=Html(script),
+        style=marks.Html(_text("style.css")),
+        script=marks.Html(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         model=model,
         names=mixture.item_names,
@@ -206,8 +200,8 @@ def _page_of(
         scale=scale,
         views=views,
         groups=groups,
-        sentences=[group_sentence(view, mixture.item_names, unit) for view in views],
-        heat=items_that_differ(scale),
+        sentences=[components.group_sentence(view, mixture.item_names, unit) for view in views],
+        heat=components.items_that_differ(scale),
         by_overall=(-scale.overall).argsort(kind="stable").tolist(),
         has_intervals=intervals is not None,
         kept=float(errors.slopes.min()) if errors is not None and errors.shrinkage.any() else None,
@@ -215,6 +209,8 @@ def _page_of(
         memberships=memberships,
         selection=selection,
         board=board,
+        ties=tie_lines(model, errors),
+        check=check,
         about=about,
         data=data,
         source=_last_part(data.get("source")),
@@ -240,7 +236,7 @@ def _page_of(
 
 
 def _title(n_components: int) -> str:
-    word = _NUMBER_WORDS[n_components] if n_components < len(_NUMBER_WORDS) else count(n_components)
+    word = _NUMBER_WORDS[n_components] if n_components < len(_NUMBER_WORDS) else marks.count(n_components)
     if n_components == 1:
         return "One ranking of everyone's tastes"
     return f"{word} kinds of taste"
@@ -283,19 +279,19 @@ def _template() -> Template:
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "label": label,
-        "count": count,
-        "figure": figure,
-        "percent": percent,
-        "times": times,
-        "seconds": seconds_in_words,
+        "label": marks.label,
+        "count": marks.count,
+        "figure": marks.figure,
+        "percent": marks.percent,
+        "times": marks.times,
+        "seconds": marks.seconds_in_words,
     }
     environment.globals |= {
         "marks": marks,
-        "colour": component_colour,
-        "text_on": text_on,
-        "heat_colour": heat_colour,
-        "plain_label": plain_label,
+        "colour": marks.component_colour,
+        "text_on": marks.text_on,
+        "heat_colour": marks.heat_colour,
+        "plain_label": marks.plain_label,
         "range_of": range,
         "next_best": _next_best,
     }

@@ -4,73 +4,29 @@ checks     checks of single values, for every room
 table      every setting once: name, kind of value, default, help, and who takes it
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from plmix_dist.settings.checks import (
-    alike,
-    component_numbers,
-    nearest,
-    numbers,
-    one_of,
-    real_number,
-    seed_of,
-    shown,
-    whole_number,
-    yes_or_no,
-)
-from plmix_dist.settings.table import (
-    BAYES_INITS,
-    INITS,
-    M_STEP_NAMES,
-    SETTINGS,
-    TASKS,
-    Kind,
-    Setting,
-    check_settings,
-    default_of,
-    flag,
-    real,
-    refuse_start_fields,
-    settings_of,
-    start_fields,
-    take_settings,
-    whole,
-    word,
-    words,
-)
-
-if TYPE_CHECKING:
-    from plmix_dist.settings.checks import RandomState as RandomState  # for annotations alone
-
-__all__ = [
-    "BAYES_INITS",
-    "INITS",
-    "M_STEP_NAMES",
-    "SETTINGS",
-    "TASKS",
-    "Kind",
-    "Setting",
-    "alike",
-    "check_settings",
-    "component_numbers",
-    "default_of",
-    "flag",
-    "nearest",
-    "numbers",
-    "one_of",
-    "real",
-    "real_number",
-    "refuse_start_fields",
-    "seed_of",
-    "settings_of",
-    "shown",
-    "start_fields",
-    "take_settings",
-    "whole",
-    "whole_number",
-    "word",
-    "words",
-    "yes_or_no",
-]
+from plmix_dist.settings.checks import RandomState as RandomState
+from plmix_dist.settings.checks import alike as alike
+from plmix_dist.settings.checks import nearest as nearest
+from plmix_dist.settings.checks import numbers as numbers
+from plmix_dist.settings.checks import one_of as one_of
+from plmix_dist.settings.checks import real_number as real_number
+from plmix_dist.settings.checks import seed_of as seed_of
+from plmix_dist.settings.checks import shown as shown
+from plmix_dist.settings.checks import whole_number as whole_number
+from plmix_dist.settings.checks import yes_or_no as yes_or_no
+from plmix_dist.settings.table import BAYES_INITS as BAYES_INITS
+from plmix_dist.settings.table import DAVIDSON_NAMES as DAVIDSON_NAMES
+from plmix_dist.settings.table import INITS as INITS
+from plmix_dist.settings.table import M_STEP_NAMES as M_STEP_NAMES
+from plmix_dist.settings.table import SETTINGS as SETTINGS
+from plmix_dist.settings.table import TASKS as TASKS
+from plmix_dist.settings.table import Kind as Kind
+from plmix_dist.settings.table import Setting as Setting
+from plmix_dist.settings.table import check_settings as check_settings
+from plmix_dist.settings.table import default_of as default_of
+from plmix_dist.settings.table import real as real
+from plmix_dist.settings.table import refuse_start_fields as refuse_start_fields
+from plmix_dist.settings.table import settings_of as settings_of
+from plmix_dist.settings.table import start_fields as start_fields
+from plmix_dist.settings.table import take_settings as take_settings
+from plmix_dist.settings.table import whole as whole

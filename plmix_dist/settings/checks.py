@@ -6,20 +6,17 @@ import difflib
 import math
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    # What scikit-learn takes as a seed.
-    RandomState = int | np.random.RandomState | np.random.Generator | None
+# What scikit-learn takes as a seed.
+RandomState: TypeAlias = "int | np.random.RandomState | np.random.Generator | None"
 
 # Longer values are cut off in messages.
 _LONGEST_SHOWN = 60

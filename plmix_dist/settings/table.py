@@ -14,17 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 import numpy as np
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.settings.checks import (
-    component_numbers,
-    is_whole,
-    nearest,
-    numbers,
-    one_of,
-    real_number,
-    shown,
-    whole_number,
-    yes_or_no,
-)
+from plmix_dist.settings import checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +51,21 @@ def _word_of(known: Sequence[str], *, optional: bool = False, because: str = "")
     """The same for a list that may grow."""
 
     def check(name: str, value: Any) -> str | None:
-        return None if optional and value is None else one_of(name, value, known, because)
+        return None if optional and value is None else checks.one_of(name, value, known, because)
+
+    return Kind(_listed(known), check, known=known)
+
+
+# `rankings.ties.Davidson` makes these.
+DAVIDSON_NAMES = r"davidson(?:-([3-9]))?(-each)?"
+
+
+def _ties(*known: str) -> Kind:
+    """A treatment of ties."""
+
+    def check(name: str, value: Any) -> str:
+        is_davidson = isinstance(value, str) and re.fullmatch(DAVIDSON_NAMES, value)
+        return str(value) if is_davidson else checks.one_of(name, value, known)
 
     return Kind(_listed(known), check, known=known)
 
@@ -71,15 +75,15 @@ def words(*known: str) -> Kind:
 
     def check(name: str, value: Any) -> list[str]:
         if isinstance(value, str) or not hasattr(value, "__iter__"):
-            raise SettingsError(f"{name} must be a list of names, but is {shown(value, str)}")
-        return [one_of(name, one, known) for one in value]
+            raise SettingsError(f"{name} must be a list of names, but is {checks.shown(value, str)}")
+        return [checks.one_of(name, one, known) for one in value]
 
     return Kind("list of names", check, known=known)
 
 
 def whole(at_least: int) -> Kind:
     """A whole number."""
-    return Kind("whole number", functools.partial(whole_number, at_least=at_least), _whole_if_one)
+    return Kind("whole number", functools.partial(checks.whole_number, at_least=at_least), _whole_if_one)
 
 
 def _whole_or(*known: str) -> Kind:
@@ -88,10 +92,10 @@ def _whole_or(*known: str) -> Kind:
     def check(name: str, value: Any) -> str | int:
         if isinstance(value, str) and value in known:
             return value
-        if not is_whole(value) or value < 1:
+        if not checks.is_whole(value) or value < 1:
             raise SettingsError(
                 f"{name} must be {', '.join(map(repr, known))} or a whole number from 1 on, but is "
-                f"{shown(value, str)}{nearest(value, known)}"
+                f"{checks.shown(value, str)}{checks.nearest(value, known)}"
             )
         return int(value)
 
@@ -100,7 +104,7 @@ def _whole_or(*known: str) -> Kind:
 
 def real(*, above: float | None = None, at_least: float | None = None, at_most: float | None = None) -> Kind:
     """A finite number in a range."""
-    check = functools.partial(real_number, above=above, at_least=at_least, at_most=at_most)
+    check = functools.partial(checks.real_number, above=above, at_least=at_least, at_most=at_most)
     return Kind("number", check, _real_if_one)
 
 
@@ -108,7 +112,7 @@ def _reals_per_item(at_least: float = 0.0, because: str = "") -> Kind:
     """A positive number, or one per item."""
 
     def check(name: str, value: Any) -> Any:
-        found = numbers(name, value)
+        found = checks.numbers(name, value)
         if found.ndim > 1 or not found.size or not np.isfinite(found).all() or not (found > 0).all():
             raise SettingsError(f"{name} must be a positive number, or one per item, but is {value!r}")
         if found.min() < at_least:
@@ -122,7 +126,7 @@ def _check_shares(name: str, value: Any) -> Any:
     """Positive numbers that sum to 1; how many there must be depends on the number of components."""
     if value is None:
         return None
-    found = numbers(name, value)
+    found = checks.numbers(name, value)
     if found.ndim != 1 or not ((found > 0) & (found <= 1)).all() or not np.isclose(found.sum(), 1):
         words = found.tolist() if found.size <= _MOST_SHARES_SHOWN else f"of shape {found.shape}"
         raise SettingsError(f"{name} must be positive numbers that sum to 1, one per component, but is {words}")
@@ -133,23 +137,23 @@ def _check_component_numbers(name: str, value: Any) -> list[int]:
     """Several numbers of components, rising."""
     if isinstance(value, str):
         try:
-            return list(component_numbers(value))
+            return list(checks.component_numbers(value))
         except SettingsError as error:
             raise SettingsError(f"{name}: {error}") from None
     if isinstance(value, bytes) or not hasattr(value, "__iter__"):
         raise SettingsError(
-            f"{name} must be several numbers, such as range(2, 11), but is {shown(value)}; to fit one number of "
+            f"{name} must be several numbers, such as range(2, 11), but is {checks.shown(value)}; to fit one number of "
             "components use PlackettLuceMixture"
         )
-    found = sorted({whole_number(name, number, at_least=1) for number in value})
+    found = sorted({checks.whole_number(name, number, at_least=1) for number in value})
     if not found:
-        raise SettingsError(f"{name} names no number of components: {shown(value)}")
+        raise SettingsError(f"{name} names no number of components: {checks.shown(value)}")
     return found
 
 
 def _check_progress(name: str, value: Any) -> Any:
     if not (value is None or isinstance(value, bool) or callable(value)):
-        raise SettingsError(f"{name} must be True, a function or None, but is {shown(value)}")
+        raise SettingsError(f"{name} must be True, a function or None, but is {checks.shown(value)}")
     return value
 
 
@@ -183,7 +187,7 @@ def _python(words: str) -> Kind:
     return Kind(words, lambda _, value: value)
 
 
-flag = Kind("true or false", yes_or_no)
+flag = Kind("true or false", checks.yes_or_no)
 _several = Kind('text such as "2:10", or list of whole numbers', _check_component_numbers)
 _shares = Kind("list of numbers", _check_shares, _reals)
 
@@ -257,8 +261,9 @@ SETTINGS = (
     Setting("n_init", whole(1), 1, "Number of starts run to convergence.", _EM, table="start"),
     Setting("alpha", real(at_least=0, at_most=1e100), 1.0, "Strength of the prior; 0 for none.", _EM, page="fitting"),
     Setting("shares", _shares, None, "Fixed mixing shares, one per component; estimated if left out.", _FIT),
-    Setting("ties", word("auto", "expand", "marginal", "resample", "half", "half-last"), "auto", "How items that share "
-            "a place are treated; auto is half for battles, expand for all other rows.", _FIT, page="ties-and-groups"),
+    Setting("ties", _ties("auto", "expand", "marginal", "resample", "half", "half-last", "davidson"), "auto", "How "
+            "items that share a place are treated; auto is half for battles, expand for all other rows; davidson-3 "
+            "has ties of up to 3 items, davidson-each parameters for each component.", _FIT, page="ties-and-groups"),
     Setting("ties", word("auto", "expand", "marginal", "half", "half-last", because=_COMPARED), "auto", "How items "
             "that share a place are treated.", _SELECT, page="ties-and-groups"),
     Setting("noise", flag, False, "Whether to add a component with equal worths, whose share is estimated.", _FIT,

@@ -16,11 +16,13 @@ from plmix_dist.solvers.m_step import Gradient, MStep, Objective, Worths
 # log-worth is free and part of the parameters. With alpha > 0 the estimate exists for any data.
 
 
-def log_prior(log_worths: NDArray[np.float64], ghost: float, alpha: float) -> float:
-    """The log-density, up to a constant, of one component's log-worths (n_items,) and ghost."""
+def log_prior(log_worths: NDArray[np.float64], ghost: float, alpha: float, log_tie: float = -math.inf) -> float:
+    """The log-density, up to a constant, of one component's log-worths (n_items,) and ghost, which may tie."""
     if alpha == 0:
         return 0.0
     difference = log_worths - ghost
+    if log_tie > -math.inf:
+        return float(-2 * alpha * np.logaddexp(np.logaddexp(difference / 2, -difference / 2), log_tie).sum())
     return float(-alpha * (np.logaddexp(0, -difference) + np.logaddexp(0, difference)).sum())
 
 
@@ -90,7 +92,7 @@ def component_statistics(sums: EmStatistics, component: int) -> ComponentStatist
 
 def gradient(statistics: ComponentStatistics, worths: Worths, alpha: float) -> Gradient:
     """Derivatives of log-likelihood + log-prior in the log-worths and the ghost's: wins minus expected wins."""
-    return Gradient(*with_ghost(statistics.wins, statistics.expected_wins, *worths, alpha))
+    return Gradient(*with_ghost(statistics.wins, statistics.expected_wins, *worths[:2], alpha))
 
 
 def mm_step(worths: Worths, at: Gradient, alpha: float) -> Worths:
@@ -102,11 +104,16 @@ def mm_step(worths: Worths, at: Gradient, alpha: float) -> Worths:
     >>> np.exp(mm_step(Worths(np.zeros(2), 0.0), at, alpha=0.0).log_worths).round(3).tolist()
     [1.732, 0.577]
     """
+    return moved(worths, mm_ratio(at, alpha))
+
+
+def mm_ratio(at: Gradient, alpha: float) -> NDArray[np.float64]:
+    """(n_items + 1,): the logarithms of wins / expected wins."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(at.wins) - np.log(at.expected_wins)
+        ratio: NDArray[np.float64] = np.log(at.wins) - np.log(at.expected_wins)
     # Without a prior there is no ghost. With one its step is bounded: its expected wins may be too small to be held.
     ratio[-1] = max(-_LONGEST_GHOST_STEP, min(_LONGEST_GHOST_STEP, ratio[-1])) if alpha else 0.0
-    return moved(worths, ratio)
+    return ratio
 
 
 def moved(worths: Worths, ratio: NDArray[np.float64]) -> Worths:

@@ -35,7 +35,7 @@ def lsr_step(statistics: ComponentStatistics, worths: Worths, alpha: float) -> W
     >>> np.exp(lsr_step(statistics, Worths(np.zeros(2), 0.0), alpha=0.0).log_worths).round(3).tolist()
     [1.732, 0.577]
     """
-    log_worths, ghost = worths
+    log_worths, ghost, _ = worths
     flows = statistics.rates.T * np.exp(log_worths[:, None] - log_worths[None, :])
     if alpha:
         beats, loses = probabilities_against_ghost(log_worths, ghost)

@@ -6,6 +6,7 @@ if there is one. The loop of EM knows nothing else about it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -18,10 +19,11 @@ from plmix_dist.rankings import RankingBlock
 
 
 class Worths(NamedTuple):
-    """Log-worths (n_items,) of one component, and that of its ghost."""
+    """Log-worths (n_items,) of one component, that of its ghost, and the log-weight of ties of two items, if any."""
 
     log_worths: NDArray[np.float64]
     ghost: float
+    log_tie: float = -math.inf
 
 
 class Sums(Protocol):

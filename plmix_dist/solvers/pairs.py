@@ -123,10 +123,14 @@ def cml_step(wins: NDArray[np.float64], worths: Worths, alpha: float) -> Worths:
     >>> np.exp(step.log_worths).round(3).tolist()
     [1.732, 0.577]
     """
+    return _minimised(partial(_losses, _wins_with_ghost(wins, alpha) if alpha else wins), worths, alpha)
+
+
+def _minimised(losses: Callable[[NDArray[np.float64]], _PairLosses], start: Worths, alpha: float) -> Worths:
+    """The worths at a minimum of the losses; the ghost is one of the items if there is a prior, and stays if not."""
     if not alpha:
-        return centred(_minimise_over_pairs(partial(_losses, wins), worths.log_worths), worths.ghost)
-    start = np.append(worths.log_worths, worths.ghost)
-    found = _minimise_over_pairs(partial(_losses, _wins_with_ghost(wins, alpha)), start)
+        return centred(_minimise_over_pairs(losses, start.log_worths), start.ghost)
+    found = _minimise_over_pairs(losses, np.append(start.log_worths, start.ghost))
     return centred(found[:-1], float(found[-1]))
 
 
@@ -195,12 +199,8 @@ def gmm_step(wins: NDArray[np.float64], worths: Worths, alpha: float) -> Worths:
     """
     start = cml_step(wins, worths, max(alpha, _LEAST_ALPHA))
     frequencies, counted = _moments(wins, alpha)
-    if not alpha:
-        found = _minimise_over_pairs(partial(_gmm_losses, frequencies, counted), start.log_worths)
-        return centred(found, worths.ghost)
-    begin = np.append(start.log_worths, start.ghost)
-    found = _minimise_over_pairs(partial(_gmm_losses, frequencies, counted), begin)
-    return centred(found[:-1], float(found[-1]))
+    ghost = start.ghost if alpha else worths.ghost
+    return _minimised(partial(_gmm_losses, frequencies, counted), start._replace(ghost=ghost), alpha)
 
 
 def _moments(wins: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -6,34 +6,21 @@
 - publication: a plan, its parts by any number of workers, one last file that makes the result readable
 - sealed: JSON sealed by its digest, arrays as `.npy`, the versions of all formats
 - arrays, manifest: columns of a partition and their checked Zarr arrays, the description of a store
-- partition, writer, reader, verify: a store is written, read leaf by leaf, and searched for damage
+- partition, writer, reader: a store is written, and read leaf by leaf
 - memberships, mixture, checkpoints: the other results
 """
 
-from plmix_dist.store.location import Location
-from plmix_dist.store.memberships import MembershipPlan, MembershipSession, write_memberships
-from plmix_dist.store.partition import PartitionTask, RejectedRows, WritePlan, write_partition
-from plmix_dist.store.reader import RankingStore, open_store
-from plmix_dist.store.targets import check_file, check_target
-from plmix_dist.store.verify import Damage, verify_partition, verify_top
-from plmix_dist.store.writer import WriteSession, check_output
-
-__all__ = [
-    "Damage",
-    "Location",
-    "MembershipPlan",
-    "MembershipSession",
-    "PartitionTask",
-    "RankingStore",
-    "RejectedRows",
-    "WritePlan",
-    "WriteSession",
-    "check_file",
-    "check_output",
-    "check_target",
-    "open_store",
-    "verify_partition",
-    "verify_top",
-    "write_memberships",
-    "write_partition",
-]
+from plmix_dist.store.location import Location as Location
+from plmix_dist.store.memberships import MembershipPlan as MembershipPlan
+from plmix_dist.store.memberships import MembershipSession as MembershipSession
+from plmix_dist.store.memberships import write_memberships as write_memberships
+from plmix_dist.store.partition import PartitionTask as PartitionTask
+from plmix_dist.store.partition import RejectedRows as RejectedRows
+from plmix_dist.store.partition import WritePlan as WritePlan
+from plmix_dist.store.partition import write_partition as write_partition
+from plmix_dist.store.reader import RankingStore as RankingStore
+from plmix_dist.store.reader import open_store as open_store
+from plmix_dist.store.targets import check_file as check_file
+from plmix_dist.store.targets import check_target as check_target
+from plmix_dist.store.writer import WriteSession as WriteSession
+from plmix_dist.store.writer import check_output as check_output

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 import tempfile
 import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-from plmix_dist.errors import (
-    DamagedStoreError,
-    PlmixError,
-    SettingsError,
-    StoreAccessError,
-    StoreFullError,
-    StoreNotFoundError,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+from plmix_dist import errors
+from plmix_dist.threads import StoppableThreads
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -39,25 +32,25 @@ def writing_explained(path: str, n_bytes: int | Callable[[], str]) -> Iterator[N
     """
     try:
         yield
-    except PlmixError:
+    except errors.PlmixError:
         raise
     except FileNotFoundError as error:
-        raise StoreNotFoundError(
+        raise errors.StoreNotFoundError(
             f"cannot write {path}: {_reason(error)}; make the folder or bucket that is missing"
         ) from error
     except OSError as error:
         if error.errno in _FULL:
             needed = n_bytes() if callable(n_bytes) else f"{n_bytes:,} bytes"
-            raise StoreFullError(
+            raise errors.StoreFullError(
                 f"no room to write {path} ({needed}): {_reason(error)}. What was finished before is intact; "
                 "free some space and run the same command again"
             ) from error
         if isinstance(error, PermissionError) or error.errno in _FORBIDDEN:
-            raise StoreAccessError(
+            raise errors.StoreAccessError(
                 f"no permission to write {path}: {_reason(error)}; choose another place, or change its permissions"
             ) from error
         if error.errno in _IN_THE_WAY:
-            raise StoreAccessError(
+            raise errors.StoreAccessError(
                 f"cannot write {path}: {_reason(error)}; choose another place, or remove what is there"
             ) from error
         raise _unreachable(path, error) from error
@@ -70,18 +63,18 @@ def reading_permitted(path: str) -> Iterator[None]:
     """Turn "permission denied" into an error that says so, because such a file is not damaged."""
     try:
         yield
-    except PlmixError:
+    except errors.PlmixError:
         raise
     except NotADirectoryError:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", path) from None
     except OSError as error:
         if isinstance(error, PermissionError) or error.errno in _FORBIDDEN:
-            raise StoreAccessError(
+            raise errors.StoreAccessError(
                 f"no permission to read {path}: {_reason(error)}; change its permissions, "
                 "or run this as a user who may read it"
             ) from error
         if error.errno == errno.ELOOP:
-            raise DamagedStoreError(f"{path} is a symbolic link, and links are not followed") from error
+            raise errors.DamagedStoreError(f"{path} is a symbolic link, and links are not followed") from error
         raise _unreachable(path, error) from error
     except Exception as error:
         raise _unreachable(path, error) from error
@@ -92,14 +85,14 @@ def read_file(path: Path, most: int | None = None, start: int = -1) -> bytes:
     with reading_permitted(str(path)):
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # a pipe would wait for a writer forever
-            raise DamagedStoreError(f"{path} is not a plain file")
+            raise errors.DamagedStoreError(f"{path} is not a plain file")
         if most is not None and found.st_size > most:
             raise too_large(str(path), found.st_size, most)
         with path.open("rb") as file:
             return file.read(start)
 
 
-class TooLargeError(DamagedStoreError):
+class TooLargeError(errors.DamagedStoreError):
     """A file is larger than it can be, and was not read."""
 
 
@@ -181,7 +174,7 @@ def _unreachable(path: str, error: Exception) -> Exception:
     of_connection = isinstance(error, OSError) and not isinstance(error, FileNotFoundError | FileExistsError)
     if "://" not in path or not (from_library or of_connection):
         return error
-    return StoreAccessError(
+    return errors.StoreAccessError(
         f"{path} cannot be reached: {error or type(error).__name__}; check the URL, the credentials and the network, "
         "and run this again"
     )
@@ -196,6 +189,7 @@ def _reason(error: OSError) -> str:
 _VARIABLE = "PLMIX_STORAGE_TIMEOUT"
 _SECONDS = 60.0
 _BYTES_PER_SECOND = 1e6
+_READ_BYTES = 1 << 20
 
 
 def storage_seconds(n_bytes: int = 0) -> float:
@@ -206,7 +200,7 @@ def storage_seconds(n_bytes: int = 0) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise SettingsError(f"{_VARIABLE} must be a number of seconds above 0, but is {given!r}")
+        raise errors.SettingsError(f"{_VARIABLE} must be a number of seconds above 0, but is {given!r}")
     return seconds + n_bytes / _BYTES_PER_SECOND
 
 
@@ -228,4 +222,41 @@ class RemoteFiles:
         try:
             return sync(self.filesystem.loop, request, *arguments, timeout=limit, **options)
         except TimeoutError as error:
-            raise TimeoutError(f"no answer within {limit:.0f} s ({_VARIABLE})") from error
+            raise _no_answer(limit) from error
+
+    def open(self, path: str) -> IO[bytes]:
+        """A file opened for reading; opening it, or a read, is a TimeoutError if it takes longer than it may."""
+        return io.BufferedReader(_LimitedReads(within(0, self.filesystem.open, path, "rb")), _READ_BYTES)
+
+
+def _no_answer(limit: float) -> TimeoutError:
+    return TimeoutError(f"no answer within {limit:.0f} s ({_VARIABLE})")
+
+
+def within(n_bytes: int, function: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
+    """What a function gives, called in a thread of its own: open files have no limits. A thread that waits is left."""
+    limit = storage_seconds(n_bytes)
+    try:
+        return StoppableThreads(1, "storage").submit(partial(function, *arguments, **how)).result(limit)
+    except TimeoutError as error:
+        raise _no_answer(limit) from error
+
+
+class _LimitedReads(io.RawIOBase):
+    """An open file of any file system, whose reads end."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        for name in ("readable", "seekable", "seek", "tell"):
+            setattr(self, name, getattr(file, name))
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer as far as there are bytes."""
+        data = within(len(buffer), self.file.read, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+        super().close()

@@ -69,6 +69,7 @@ COLUMNS = {
         Column("groups_lengths", "row"),
         Column("groups_utf8", "byte"),
         Column("component", "row"),
+        Column("sides", "row", default=0),
     )
 }
 
@@ -90,6 +91,8 @@ def columns_of(block: RankingBlock, component: NDArray[np.integer] | None = None
         columns["tied"] = block.tied
     if block.weights is not None and (block.weights != 1).any():
         columns["weights"] = block.weights
+    if block.sides is not None and block.sides.any():
+        columns["sides"] = block.sides.astype(np.uint8, copy=False)
     columns |= _label_columns("ids", block.ids) | _label_columns("groups", block.groups)
     if component is not None:
         columns["component"] = component.astype(np.uint16, copy=False)
@@ -111,6 +114,7 @@ def block_from(columns: dict[str, NDArray[Any]], n_items: int) -> RankingBlock:
         weights=columns.get("weights"),
         ids=_labels_from("ids", columns),
         groups=_labels_from("groups", columns),
+        sides=columns.get("sides"),
     )
 
 
@@ -120,10 +124,13 @@ def _label_columns(name: str, labels: NDArray[Any] | None) -> dict[str, NDArray[
         return {}
     if labels.dtype.kind == "i":
         return {name: labels.astype(np.int64, copy=False)}
-    encoded = [label.encode() for label in labels.tolist()]
+    starts = np.flatnonzero(np.append(True, labels[1:] != labels[:-1]))  # the rows of a person have one label
+    times = np.diff(starts, append=len(labels))
+    encoded = [label.encode() for label in labels[starts].tolist()]
+    text = b"".join(label * count for label, count in zip(encoded, times.tolist(), strict=True))
     return {
-        f"{name}_lengths": np.array([len(label) for label in encoded], np.uint32),
-        f"{name}_utf8": np.frombuffer(b"".join(encoded), np.uint8),
+        f"{name}_lengths": np.repeat(np.array([len(label) for label in encoded], np.uint32), times),
+        f"{name}_utf8": np.frombuffer(text, np.uint8),
     }
 
 
@@ -132,10 +139,15 @@ def _labels_from(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any] | 
         return columns[name]
     if f"{name}_lengths" not in columns:
         return None
-    ends = np.cumsum(columns[f"{name}_lengths"]).tolist()
-    text = columns[f"{name}_utf8"].tobytes()
-    starts = [0, *ends[:-1]]
-    return np.array([text[start:end].decode() for start, end in zip(starts, ends, strict=True)], STRING)
+    import pyarrow as pa  # here, because most stores have no text
+
+    bounds = pa.py_buffer(np.append(0, np.cumsum(columns[f"{name}_lengths"], dtype=np.int64)))
+    text = pa.LargeStringArray.from_buffers(
+        len(columns[f"{name}_lengths"]), bounds, pa.py_buffer(columns[f"{name}_utf8"])
+    )
+    encoded = text.dictionary_encode()  # all rows of a person have one label
+    found: NDArray[Any] = np.array(encoded.dictionary.to_pylist(), STRING)[encoded.indices.to_numpy()]
+    return found
 
 
 _Value = TypeVar("_Value")

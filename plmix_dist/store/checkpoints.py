@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError, UnsupportedFormatError
 from plmix_dist.settings import real_number, shown, whole_number
@@ -31,11 +33,6 @@ from plmix_dist.store.sealed import (
     typed,
     unseal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 DEFAULT_SECONDS = 30.0
 DEFAULT_KEPT = 3

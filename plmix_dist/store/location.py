@@ -12,20 +12,11 @@ import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError
 from plmix_dist.settings import shown
-from plmix_dist.store.access import (
-    RemoteFiles,
-    check_folder,
-    read_file,
-    reading_permitted,
-    sync_folder,
-    too_large,
-    write_whole,
-    writing_explained,
-)
+from plmix_dist.store import access
 from plmix_dist.store.sealed import LARGEST_JSON
 
 if TYPE_CHECKING:
@@ -75,7 +66,7 @@ class Location:
         return Location(self.url + suffix, self.storage_options)
 
     @cached_property
-    def _remote(self) -> RemoteFiles:
+    def _remote(self) -> access.RemoteFiles:
         """The file system behind the URL, and the root within it."""
         import fsspec
 
@@ -83,7 +74,7 @@ class Location:
             filesystem, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **self.storage_options)
         except (ValueError, ImportError, TypeError) as error:  # of an unknown or missing kind, or with other options
             raise SettingsError(f"{self.url} cannot be reached: {error}; check the URL and its options") from error
-        return RemoteFiles(filesystem, root.rstrip("/"))
+        return access.RemoteFiles(filesystem, root.rstrip("/"))
 
     def _remote_path(self, key: str) -> str:
         """The path of a key in the file system behind the URL."""
@@ -95,21 +86,25 @@ class Location:
         If there are more than `most`, that is an error, and they are not read. Records of JSON are never larger.
         """
         if self.is_local:
-            return read_file(self._unlinked(key), most)
+            return access.read_file(self._unlinked(key), most)
         files = self._remote
         path_there = self._remote_path(key)
-        with reading_permitted(f"{self.url}/{key}"):
+        with access.reading_permitted(f"{self.url}/{key}"):
             size = files.call("size", path_there)
             if size is not None and size > most:
-                raise too_large(f"{self.url}/{key}", size, most)
+                raise access.too_large(f"{self.url}/{key}", size, most)
             return bytes(files.call("cat_file", path_there, n_bytes=size or 0))
 
     def read_start(self, key: str, n_bytes: int) -> bytes:
         """The first bytes stored under a key, at most `n_bytes`; FileNotFoundError if there are none."""
         if self.is_local:
-            return read_file(self._unlinked(key), start=n_bytes)
-        with reading_permitted(f"{self.url}/{key}"):
+            return access.read_file(self._unlinked(key), start=n_bytes)
+        with access.reading_permitted(f"{self.url}/{key}"):
             return bytes(self._remote.call("cat_file", self._remote_path(key), n_bytes=n_bytes, start=0, end=n_bytes))
+
+    def open_file(self, key: str) -> IO[bytes]:
+        """A file behind a URL opened for reading parts of it, each of which takes a limited time."""
+        return self._remote.open(self._remote_path(key))
 
     def _unlinked(self, key: str) -> Path:
         """The path of a key on local disk; an error if it leads through a symbolic link."""
@@ -124,9 +119,9 @@ class Location:
         Behind a URL it is an error if that takes longer than `seconds`; by default see `storage_seconds`.
         """
         if self.is_local:
-            write_whole(self.local_path(key), data)
+            access.write_whole(self.local_path(key), data)
             return
-        with writing_explained(f"{self.url}/{key}", len(data)):
+        with access.writing_explained(f"{self.url}/{key}", len(data)):
             self._remote.call("pipe_file", self._remote_path(key), data, n_bytes=len(data), seconds=seconds)
 
     def create_bytes(self, key: str, data: bytes) -> None:
@@ -141,7 +136,7 @@ class Location:
             self.write_bytes(key, data)
             return
         try:
-            with writing_explained(f"{self.url}/{key}", len(data)):
+            with access.writing_explained(f"{self.url}/{key}", len(data)):
                 self._remote.call("pipe_file", self._remote_path(key), data, n_bytes=len(data), mode="create")
         except (TypeError, NotImplementedError):  # a file system that does not know the mode
             self.write_bytes(key, data)
@@ -153,7 +148,7 @@ class Location:
     def check_writable(self) -> None:
         """An error unless files can be written here; to be called before long computations."""
         if self.is_local:
-            check_folder(self.url)
+            access.check_folder(self.url)
             return
         probe = f"wip/probe-{uuid.uuid4().hex}"
         self.write_bytes(probe, b"")
@@ -161,7 +156,7 @@ class Location:
 
     def exists(self, key: str, *, seconds: float | None = None) -> bool:
         """Whether something is stored under a key. `seconds` as in `write_bytes`."""
-        with reading_permitted(f"{self.url}/{key}"):
+        with access.reading_permitted(f"{self.url}/{key}"):
             if self.is_local:
                 return self.local_path(key).is_file()
             # Not `isfile`, which returns False for every error.
@@ -177,7 +172,7 @@ class Location:
             _checked_key(prefix)
         if self.is_local:
             root = Path(self.url)
-            with reading_permitted(str(root / prefix)):
+            with access.reading_permitted(str(root / prefix)):
                 found = [
                     (Path(folder) / name).relative_to(root).as_posix()
                     for folder, folders, names in os.walk(root / prefix, onerror=_forbidden)
@@ -185,14 +180,14 @@ class Location:
                 ]
             return sorted(found)
         files = self._remote
-        with contextlib.suppress(FileNotFoundError), reading_permitted(f"{self.url}/{prefix}"):
+        with contextlib.suppress(FileNotFoundError), access.reading_permitted(f"{self.url}/{prefix}"):
             below = files.call("find", f"{files.root}/{prefix}" if prefix else files.root)
             return sorted(path.removeprefix(f"{files.root}/") for path in below)
         return []
 
     def names(self, *, folders: bool = False) -> list[str]:
         """The names of the files directly at this location, sorted, and with `folders` also those of the folders."""
-        with contextlib.suppress(FileNotFoundError), reading_permitted(self.url):
+        with contextlib.suppress(FileNotFoundError), access.reading_permitted(self.url):
             if self.is_local:
                 with os.scandir(self.url) as entries:
                     return sorted(entry.name for entry in entries if folders or not entry.is_dir())
@@ -208,7 +203,7 @@ class Location:
     def remove(self, prefix: str, *, seconds: float | None = None) -> None:
         """Delete a key, or everything below a prefix. `seconds` as in `write_bytes`."""
         _checked_key(prefix)
-        with writing_explained(f"{self.url}/{prefix}", 0):
+        with access.writing_explained(f"{self.url}/{prefix}", 0):
             if self.is_local:
                 path = self.local_path(prefix)
                 if path.is_dir() and not path.is_symlink():
@@ -228,7 +223,7 @@ class Location:
         if staged == final:
             return
         source, target = self.local_path(staged), self.local_path(final)
-        with writing_explained(str(target), 0):
+        with access.writing_explained(str(target), 0):
             for path in sorted(source.rglob("*")):
                 if path.is_file():
                     with path.open("rb") as file:
@@ -240,7 +235,7 @@ class Location:
                 if not target.exists():
                     raise
                 shutil.rmtree(source)  # another worker published the same a moment earlier
-            sync_folder(target.parent)
+            access.sync_folder(target.parent)
 
     def staging(self, final: str) -> str:
         """The key to write under until `publish` moves everything to `final`."""

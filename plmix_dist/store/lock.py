@@ -15,17 +15,14 @@ import socket
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import filelock
 
 from plmix_dist.errors import StoreError, StoreLockedError
 from plmix_dist.store.access import writing_explained
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from plmix_dist.store.location import Location
+from plmix_dist.store.location import Location
 
 LEASE_SECONDS = 60.0
 _RENEW_SECONDS = 15.0
@@ -172,7 +169,9 @@ class _Lease(HeldLock):
                 )
             time.sleep(0.05)
         self._renew(held=True)
-        self._remove_stale()
+        for key, holder in self._leases():
+            if holder.age >= LEASE_SECONDS:
+                self.location.remove(key)
 
     def check(self) -> None:
         """An error if the lease was lost: this process was stopped long enough for another to take over."""
@@ -215,18 +214,9 @@ class _Lease(HeldLock):
         return [holder for _, holder in self._leases() if holder.age < LEASE_SECONDS]
 
     def _leases(self) -> list[tuple[str, _Holder]]:
-        found = []
-        for key in self.location.listing("wip"):
-            if is_lock(key) and key != self.key:
-                holder = _holder(self.location, key)
-                if holder is not None:
-                    found.append((key, holder))
-        return found
-
-    def _remove_stale(self) -> None:
-        for key, holder in self._leases():
-            if holder.age >= LEASE_SECONDS:
-                self.location.remove(key)
+        keys = [key for key in self.location.listing("wip") if is_lock(key) and key != self.key]
+        holders = [(key, _holder(self.location, key)) for key in keys]
+        return [(key, holder) for key, holder in holders if holder is not None]
 
 
 def _holder(location: Location, key: str) -> _Holder | None:

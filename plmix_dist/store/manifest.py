@@ -5,19 +5,16 @@ from __future__ import annotations
 import itertools
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import Any, Self, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import DamagedStoreError, StoreNotFoundError, UnfinishedStoreError, UnsupportedFormatError
 from plmix_dist.settings.checks import near_path
 from plmix_dist.store.arrays import COLUMNS
+from plmix_dist.store.location import Location
 from plmix_dist.store.sealed import VERSIONS, check_version, seal, sha256, typed, unseal
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.store.location import Location
 
 FORMAT = "plmix-rankings"
 MANIFEST = "manifest.json"

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import zarr
 from zarr.storage import MemoryStore
 
 from plmix_dist.errors import DamagedStoreError, StoreExistsError, UnfinishedStoreError
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.store.arrays import codecs_for
+from plmix_dist.store.location import Location
 from plmix_dist.store.publication import Plan, Publication, abandoned, is_wanted
 from plmix_dist.store.sealed import seal
 from plmix_dist.store.targets import HOW_TO_REPLACE, MEMBERSHIPS_PLAN, check_target
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.store.location import Location
 
 CHUNK_ROWS = 1 << 16
 _ARRAYS = ("probabilities", "component")
@@ -55,7 +51,7 @@ class MembershipPlan(Plan):
         ends = range(self.chunk_rows, self.n_rankings + self.chunk_rows, self.chunk_rows)
         return [(end - self.chunk_rows, min(end, self.n_rankings)) for end in ends]
 
-    def files(self, first: int = 0, probabilities: NDArray[np.float64] | None = None) -> dict[str, bytes]:
+    def files(self, first: int = 0, probabilities: Floats | None = None) -> dict[str, bytes]:
         """The files of the arrays by key: what describes them and, if some rows are given, their chunk."""
         memory: dict[str, Any] = {}
         attributes = {"plmix": {"fingerprint": self.fingerprint}}
@@ -151,7 +147,7 @@ class MembershipSession(Publication[MembershipPlan]):
                 )
 
 
-def write_memberships(location: Location, plan: MembershipPlan, first: int, probabilities: NDArray[np.float64]) -> None:
+def write_memberships(location: Location, plan: MembershipPlan, first: int, probabilities: Floats) -> None:
     """Write the rows of one chunk: their probabilities, and the component with the largest."""
     files = plan.files(first, probabilities)
     if not is_wanted(location, MembershipPlan, plan.fingerprint):

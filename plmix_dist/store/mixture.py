@@ -20,14 +20,8 @@ from typing import Any, NamedTuple, NotRequired, Self, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from plmix_dist.errors import (
-    DamagedStoreError,
-    SettingsError,
-    StoreAccessError,
-    StoreNotFoundError,
-    UnfinishedStoreError,
-    UnsupportedFormatError,
-)
+from plmix_dist import errors
+from plmix_dist.rankings.columns import Floats as Floats
 from plmix_dist.settings.checks import near_path
 from plmix_dist.store.location import Location
 from plmix_dist.store.lock import write_lock
@@ -43,8 +37,6 @@ from plmix_dist.store.sealed import (
     unseal,
 )
 
-# Arrays of log-worths, shares, probabilities and what is computed from them.
-Floats = NDArray[np.float64]
 _JSON_FORMAT = "plmix-model-json"
 
 
@@ -71,6 +63,8 @@ class MixtureParams:
     log_worths: Floats
     shares: Floats
     item_names: tuple[str, ...] = ()
+    # (n_components, n_orders - 1): weights of ties of two, three and more items, where ties are outcomes.
+    tie_parameters: Floats | None = None
 
     @classmethod
     def of(cls, log_worths: ArrayLike, shares: ArrayLike | None, item_names: Sequence[str]) -> Self:
@@ -90,15 +84,17 @@ class MixtureParams:
         """The mixture that `of` makes, and the order: its component k is component `order[k]` of the arguments."""
         worths = np.atleast_2d(np.asarray(log_worths, np.float64))
         if worths.ndim != 2 or worths.shape[1] != len(item_names) or not worths.size:
-            raise SettingsError(
+            raise errors.SettingsError(
                 f"expected log-worths of shape (components, {len(item_names)}), one per named item, "
                 f"but got {worths.shape}"
             )
         portions = np.full(len(worths), 1 / len(worths)) if shares is None else np.asarray(shares, np.float64)
         if portions.shape != (len(worths),) or not (portions >= 0).all() or not np.isclose(portions.sum(), 1):
-            raise SettingsError(f"shares must be {len(worths)} non-negative numbers that sum to 1, but are {portions}")
+            raise errors.SettingsError(
+                f"shares must be {len(worths)} non-negative numbers that sum to 1, but are {portions}"
+            )
         if not np.isfinite(worths).all():
-            raise SettingsError("log-worths must be finite")
+            raise errors.SettingsError("log-worths must be finite")
         worths = worths - worths.mean(axis=1, keepdims=True)
         order = np.array(sorted(range(len(worths)), key=lambda k: (-portions[k], *(-worths[k]))), dtype=np.int64)
         return cls(worths[order], portions[order], tuple(item_names)), order
@@ -114,7 +110,7 @@ class MixtureParams:
         """
         worths, portions = np.asarray(log_worths, np.float64), np.asarray(shares, np.float64)
         if (fault := _fault(worths, portions, item_names)) is not None:
-            raise SettingsError(fault)
+            raise errors.SettingsError(fault)
         return cls(worths, portions, tuple(item_names))
 
     @property
@@ -133,6 +129,12 @@ class MixtureParams:
         with np.errstate(divide="ignore"):
             logarithms: Floats = np.log(self.shares)
         return logarithms
+
+    @property
+    def log_ties(self) -> Floats | None:
+        """(n_components, n_orders - 1): logarithms of the weights of ties, or None; minus infinity for none."""
+        with np.errstate(divide="ignore"):
+            return None if self.tie_parameters is None else np.log(self.tie_parameters)
 
     def unnamed(self) -> Self:
         """The same numbers without names: what travels to tasks on workers."""
@@ -164,7 +166,7 @@ class MixtureParams:
         """Write what `save` writes, and more arrays, with names that `_save_model` takes."""
         log_worths, shares = np.asarray(self.log_worths), np.asarray(self.shares)
         if (fault := _fault(log_worths, shares, self.item_names)) is not None:
-            raise SettingsError(f"this mixture cannot be saved: {fault}")
+            raise errors.SettingsError(f"this mixture cannot be saved: {fault}")
         record = {**about, "item_names": list(self.item_names)}
         _save_model(Location.of(path), record, {"log_worths": log_worths, "shares": shares, **arrays})
 
@@ -192,7 +194,7 @@ def load_with(path: str | os.PathLike[str] | Location) -> tuple[MixtureParams, _
         f"it has no {' and no '.join(missing)}" if missing else _fault(arrays["log_worths"], arrays["shares"], names)
     )
     if fault is not None:
-        raise DamagedStoreError(f"the model at {folder.url} cannot be read: {fault}; fit and save it again")
+        raise errors.DamagedStoreError(f"the model at {folder.url} cannot be read: {fault}; fit and save it again")
     return MixtureParams(arrays["log_worths"], arrays["shares"], tuple(names or ())), saved
 
 
@@ -210,19 +212,19 @@ def mixture_of_json(text: str | bytes) -> tuple[MixtureParams, _SavedModel]:
     try:
         arrays: dict[str, Floats] = {
             name: np.array(record.pop(name), np.float64)
-            for name in ("log_worths", "shares", "ghosts", "share_coefficients")
+            for name in ("log_worths", "shares", "ghosts", "share_coefficients", "tie_parameters")
             if name in record
         }
         names = record.pop("item_names")
         mixture = MixtureParams.checked(arrays.pop("log_worths"), arrays.pop("shares"), names)
     except KeyError as error:
-        raise SettingsError(f"this JSON is not a model: it has no {error.args[0]}") from None
+        raise errors.SettingsError(f"this JSON is not a model: it has no {error.args[0]}") from None
     except (ValueError, TypeError) as error:
-        raise SettingsError(f"this JSON is not a model: {error}") from None
+        raise errors.SettingsError(f"this JSON is not a model: {error}") from None
     try:
         typed(_ModelRecord, record, "this JSON")
-    except DamagedStoreError as error:
-        raise SettingsError(str(error)) from None
+    except errors.DamagedStoreError as error:
+        raise errors.SettingsError(str(error)) from None
     return mixture, _SavedModel(record, arrays)
 
 
@@ -231,15 +233,15 @@ def _json_record(text: str | bytes) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SettingsError(f"this is not JSON: {error}; from_json takes the text that to_json gave") from None
+        raise errors.SettingsError(f"this is not JSON: {error}; from_json takes the text that to_json gave") from None
     if not isinstance(record, dict) or record.get("format") != _JSON_FORMAT:
         found = record.get("format") if isinstance(record, dict) else type(record).__name__
-        raise SettingsError(
+        raise errors.SettingsError(
             f"this JSON is not a model: its format is {found!r}, where {_JSON_FORMAT!r} is expected; "
             "from_json takes the text that to_json gave, and load takes the folder of a model"
         )
     if record.get("version") != VERSIONS[_JSON_FORMAT]:
-        raise UnsupportedFormatError(
+        raise errors.UnsupportedFormatError(
             f"this JSON has format version {record.get('version')!r}, and this version of plmix_dist reads "
             f"{VERSIONS[_JSON_FORMAT]}; install a newer plmix_dist"
         )
@@ -271,7 +273,7 @@ FORMAT = "plmix-model"
 _READ_ATTEMPTS = 5
 _CLEARING_MAY_TAKE = 10.0
 _ARRAY_FILE = re.compile(
-    r"(log_worths|shares|ghosts|share_coefficients|map_log_worths|map_shares|(draws|init)_[A-Za-z0-9_]+)"
+    r"(log_worths|shares|ghosts|share_coefficients|tie_parameters|map_log_worths|map_shares|(draws|init)_[A-Za-z0-9_]+)"
     r"(\.[0-9a-f]{12})?\.npy"
 )
 _DRAFT = re.compile(rf"({_ARRAY_FILE.pattern}|model\.json)\.[0-9a-f]{{32}}\.tmp")  # left by a save that was killed
@@ -382,7 +384,7 @@ class _SavedModel(NamedTuple):
     """What is in a model folder: the record of `model.json`, and float64 arrays by name."""
 
     record: dict[str, Any]
-    arrays: dict[str, NDArray[np.float64]]
+    arrays: dict[str, Floats]
 
 
 def _save_model(location: Location, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -431,9 +433,9 @@ def load_model(location: Location) -> _SavedModel:
             seen.add(data)
             why = f"a file is missing ({error})"
             continue
-        except (UnsupportedFormatError, StoreAccessError):
+        except (errors.UnsupportedFormatError, errors.StoreAccessError):
             raise
-        except DamagedStoreError as error:
+        except errors.DamagedStoreError as error:
             raise _unreadable(location, str(error)) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _unreadable(location, f"{type(error).__name__}: {error}") from None
@@ -450,14 +452,14 @@ def _holds(location: Location, file: str, data: bytes, kept: Mapping[str, str | 
     """Whether the model that is there has this array already, and its file is not damaged."""
     if kept.get(file) != sha256(data):
         return False
-    with contextlib.suppress(FileNotFoundError, DamagedStoreError):
+    with contextlib.suppress(FileNotFoundError, errors.DamagedStoreError):
         return location.read_bytes(file, len(data)) == data
     return False
 
 
 def _files_of(location: Location) -> dict[str, str | None]:
     """The array files of the model that is there, and their digests where these are known."""
-    with contextlib.suppress(DamagedStoreError, FileNotFoundError, KeyError, TypeError, AttributeError):
+    with contextlib.suppress(errors.DamagedStoreError, FileNotFoundError, KeyError, TypeError, AttributeError):
         record = unseal(location.read_bytes(MODEL), MODEL)
         return {entry["file"]: entry["sha256"] for entry in record["files"].values()}
     # Damaged, or of an early version: any of these files may be the last copy.
@@ -470,7 +472,7 @@ def _read_json(location: Location) -> bytes:
     except FileNotFoundError:
         begun = [file for file in location.names() if _ARRAY_FILE.fullmatch(file)]
         if begun:
-            raise UnfinishedStoreError(
+            raise errors.UnfinishedStoreError(
                 f"the model at {location.url} was not written to its end: {MODEL} is missing; save it again"
             ) from None
         is_store = location.exists("manifest.json")
@@ -480,19 +482,21 @@ def _read_json(location: Location) -> bytes:
             if is_store
             else near or f": it has no {MODEL}; make one with `plmix fit`"
         )
-        raise StoreNotFoundError(f"there is no model at {location.url}{instead}") from None
-    except StoreAccessError:
+        raise errors.StoreNotFoundError(f"there is no model at {location.url}{instead}") from None
+    except errors.StoreAccessError:
         raise
-    except DamagedStoreError as error:
+    except errors.DamagedStoreError as error:
         raise _unreadable(location, str(error)) from None
 
 
 def _parse(location: Location, data: bytes) -> _SavedModel:
     record = json.loads(data)
     if not isinstance(record, dict):
-        raise DamagedStoreError(f"{MODEL} holds {type(record).__name__}, where an object is expected")
+        raise errors.DamagedStoreError(f"{MODEL} holds {type(record).__name__}, where an object is expected")
     if record.get("format") != FORMAT:
-        raise UnsupportedFormatError(f"there is no model at {location.url}: its format is {record.get('format')!r}")
+        raise errors.UnsupportedFormatError(
+            f"there is no model at {location.url}: its format is {record.get('format')!r}"
+        )
     early = record.get("version") == 1
     remedy = "it was written by an early version, so fit it again" if early else "install a newer plmix_dist"
     check_version(FORMAT, record.get("version"), f"the model at {location.url}", remedy)
@@ -501,25 +505,21 @@ def _parse(location: Location, data: bytes) -> _SavedModel:
     return _SavedModel(record, {name: _read_sealed(location, name, entry) for name, entry in files.items()})
 
 
-def _read_sealed(location: Location, name: str, entry: Mapping[str, Any]) -> NDArray[np.float64]:
+def _read_sealed(location: Location, name: str, entry: Mapping[str, Any]) -> Floats:
     """An array whose size and digest are known."""
     file, size = entry["file"], entry["size"]
     if not _ARRAY_FILE.fullmatch(file) or not file.startswith(f"{name}."):
-        raise DamagedStoreError(f"{file!r} cannot be a file of the array {name!r}")
+        raise errors.DamagedStoreError(f"{file!r} cannot be a file of the array {name!r}")
     data = location.read_bytes(file, size)
     if len(data) != size or sha256(data) != entry["sha256"]:
-        raise DamagedStoreError(f"{file} was altered: its size or its digest is not the one in {MODEL}")
-    return _array(file, data, finite=not name.startswith("init_"))
-
-
-def _array(file: str, data: bytes, *, finite: bool) -> NDArray[np.float64]:
+        raise errors.DamagedStoreError(f"{file} was altered: its size or its digest is not the one in {MODEL}")
     try:
-        return array_from_npy(data, np.float64, finite=finite)
+        return array_from_npy(data, np.float64, finite=not name.startswith("init_"))
     except ValueError as error:
-        raise DamagedStoreError(f"{file}: {error}") from None
+        raise errors.DamagedStoreError(f"{file}: {error}") from None
 
 
-def _unreadable(location: Location, why: str) -> DamagedStoreError:
-    return DamagedStoreError(
+def _unreadable(location: Location, why: str) -> errors.DamagedStoreError:
+    return errors.DamagedStoreError(
         f"the model at {location.url} cannot be read: {why}; fit and save it again, or take it from a copy"
     )

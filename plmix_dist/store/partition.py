@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import DamagedStoreError
+from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.groups import cut_leaves
 from plmix_dist.store.arrays import CHUNK_BYTES, COLUMNS, ColumnWriter, RecordingStore, columns_of
+from plmix_dist.store.location import Location
 from plmix_dist.store.manifest import INDEX, PLAN, ZARR_GROUP, PartitionIndex, partition_name, read_index
 from plmix_dist.store.publication import Plan, abandoned, is_wanted
 from plmix_dist.store.sealed import sha256
 from plmix_dist.threads import check_stopped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings.block import RankingBlock
-    from plmix_dist.store.location import Location
 
 
 @dataclass(frozen=True)

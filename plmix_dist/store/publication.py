@@ -9,19 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from plmix_dist.errors import DamagedStoreError, StoreError, UnfinishedStoreError
+from plmix_dist.store.location import Location
 from plmix_dist.store.lock import HeldLock, is_lock, write_lock
 from plmix_dist.store.sealed import seal, sha256, typed, unseal
-from plmix_dist.store.targets import HOW_TO_REPLACE, clear_target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from plmix_dist.store.location import Location
-    from plmix_dist.store.targets import Kind
+from plmix_dist.store.targets import HOW_TO_REPLACE, Kind, clear_target
 
 
 @dataclass(frozen=True)

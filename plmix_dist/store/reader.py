@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import zarr
+from numpy.typing import NDArray
 
 from plmix_dist.display.notebook import store_card
 from plmix_dist.errors import InvalidRowsError
@@ -15,17 +19,8 @@ from plmix_dist.rankings.checks import check_ranges
 from plmix_dist.rankings.columns import item_dtype, joined_labels
 from plmix_dist.store.arrays import COLUMNS, CheckedStore, block_from, open_column, read_column
 from plmix_dist.store.location import Location
-from plmix_dist.store.manifest import INDEX, partition_name, read_index, read_manifest
+from plmix_dist.store.manifest import INDEX, Manifest, PartitionIndex, partition_name, read_index, read_manifest
 from plmix_dist.store.sealed import sha256
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Sequence
-
-    import zarr
-    from numpy.typing import NDArray
-
-    from plmix_dist.store.manifest import Manifest, PartitionIndex
 
 _LABEL_COLUMNS = frozenset(name for name in COLUMNS if name.startswith("ids"))
 

@@ -12,15 +12,13 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import DamagedStoreError, UnsupportedFormatError
 from plmix_dist.settings import shown
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # A sealed record that claims to be larger is not read.
 LARGEST_JSON = 1 << 28

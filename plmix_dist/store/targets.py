@@ -15,21 +15,18 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from plmix_dist.errors import SettingsError, StoreError, StoreExistsError
 from plmix_dist.store.access import RemoteFiles, reading_permitted
+from plmix_dist.store.location import Location
 from plmix_dist.store.lock import is_lock
 from plmix_dist.store.manifest import MANIFEST, PLAN
 from plmix_dist.store.mixture import MODEL
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from plmix_dist.store.location import Location
-
-    Kind = Literal["store", "model", "memberships", "selection"]
+Kind = Literal["store", "model", "memberships", "selection"]
 
 MEMBERSHIPS_PLAN = "wip/predict.json"
 SELECTION = "selection.json"

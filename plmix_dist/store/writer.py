@@ -4,37 +4,22 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import os
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from plmix_dist.errors import IngestError, StoreExistsError, StoreLockedError, UnfinishedStoreError
-from plmix_dist.store.manifest import (
-    GROUP_KEYS,
-    MANIFEST,
-    PLAN,
-    ZARR_GROUP,
-    Manifest,
-    PartitionIndex,
-    PartitionSummary,
-    partition_name,
-    read_index,
-    read_manifest,
-    written_partitions,
-)
+from plmix_dist.store import manifest
+from plmix_dist.store.location import Location
+from plmix_dist.store.lock import HeldLock
 from plmix_dist.store.partition import PartitionTask, WritePlan, made_by
 from plmix_dist.store.publication import Publication
 from plmix_dist.store.reader import RankingStore
 from plmix_dist.store.sealed import sha256
 from plmix_dist.store.targets import HOW_TO_REPLACE, check_target, differences
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable
-    from contextlib import AbstractContextManager
-
-    from plmix_dist.store.location import Location
-    from plmix_dist.store.lock import HeldLock
 
 
 class WriteSession(Publication[WritePlan]):
@@ -48,7 +33,7 @@ class WriteSession(Publication[WritePlan]):
     ) -> None:
         super().__init__(location, plan, lock)
         self._append = append
-        self.base: Manifest | None = None  # of the store that is added to
+        self.base: manifest.Manifest | None = None  # of the store that is added to
 
     @classmethod
     def begin(
@@ -62,7 +47,7 @@ class WriteSession(Publication[WritePlan]):
         if self.already_done:
             return []
         plan = self.plan
-        written = written_partitions(self.location, plan.partitions)
+        written = manifest.written_partitions(self.location, plan.partitions)
         mine = {number for number in written if made_by(self.location, number) == plan.fingerprint}
         return [
             PartitionTask(
@@ -83,7 +68,7 @@ class WriteSession(Publication[WritePlan]):
         missing = [task.number for task in self.pending()]
         if missing:
             raise UnfinishedStoreError(f"{self.location.url}: partitions not written: {', '.join(map(str, missing))}")
-        indexes = [read_index(self.location, number) for number in self.plan.partitions]
+        indexes = [manifest.read_index(self.location, number) for number in self.plan.partitions]
         rejected = _total_counts(index.rejected for index in indexes)
         if not any(index.n_rankings for index in indexes):
             names = ", ".join(source["name"] for source in self.plan.sources[:3])
@@ -93,37 +78,37 @@ class WriteSession(Publication[WritePlan]):
             )
         summaries = [_summary(index) for index in indexes]
         event = _event(self.plan, rejected) | (extra or {})
-        manifest = Manifest(
+        published = manifest.Manifest(
             item_names=self.plan.item_names,
             leaf_rows=self.plan.leaf_rows,
             partitions=(self.base.partitions if self.base else []) + summaries,
             history=(self.base.history if self.base else []) + [event],
             generation=self.base.generation + 1 if self.base else 1,
         )
-        return RankingStore(self.location, manifest)
+        return RankingStore(self.location, published)
 
     def finalise(self, extra: dict[str, Any] | None = None) -> RankingStore:
         """Check that every partition is there, publish the manifest, and remove temporary files."""
         store = self.draft(extra)
         if self.lock is None:
             return store
-        for key in GROUP_KEYS:
-            self.location.write_bytes(key, ZARR_GROUP)
+        for key in manifest.GROUP_KEYS:
+            self.location.write_bytes(key, manifest.ZARR_GROUP)
         self.lock.check()
         self._publish(store.manifest)
         self._remove_work()
         return store
 
-    def _publish(self, manifest: Manifest) -> None:
+    def _publish(self, published: manifest.Manifest) -> None:
         """Write the manifest; an error if another writer has written one since this one began."""
-        there = read_manifest(self.location) if self.location.exists(MANIFEST) else None
+        there = manifest.read_manifest(self.location) if self.location.exists(manifest.MANIFEST) else None
         try:
             if there != self.base:
                 raise FileExistsError
             if self.base is None:
-                self.location.create_bytes(MANIFEST, manifest.to_bytes())
+                self.location.create_bytes(manifest.MANIFEST, published.to_bytes())
             else:
-                self.location.write_bytes(MANIFEST, manifest.to_bytes())
+                self.location.write_bytes(manifest.MANIFEST, published.to_bytes())
         except FileExistsError:
             raise StoreLockedError(
                 f"another process has published rankings at {self.location.url} since this one began; "
@@ -133,14 +118,14 @@ class WriteSession(Publication[WritePlan]):
     def abandon(self) -> None:
         """Remove everything that this plan wrote, so that another plan can begin."""
         for number in self.plan.partitions:
-            self.location.remove(partition_name(number))
+            self.location.remove(manifest.partition_name(number))
         self._remove_work()
 
     def _is_published(self) -> bool:
-        return self.location.exists(MANIFEST)
+        return self.location.exists(manifest.MANIFEST)
 
     def _is_finished(self) -> bool:
-        self.base = read_manifest(self.location) if self._is_published() else None
+        self.base = manifest.read_manifest(self.location) if self._is_published() else None
         if self.base is None:
             return False
         finished = _contains(self.base, self.plan)
@@ -161,13 +146,13 @@ class WriteSession(Publication[WritePlan]):
         self.plan = replace(self.plan, first_partition=len(self.base.partitions))
         begun = WritePlan.at(self.location)
         if begun is not None and _contains(self.base, begun):  # of a run that was stopped after it published
-            self.location.remove(PLAN)
+            self.location.remove(manifest.PLAN)
 
     def _refuse_leftovers(self) -> None:
-        published = {partition_name(number) for number in range(self.plan.first_partition)}
+        published = {manifest.partition_name(number) for number in range(self.plan.first_partition)}
         for key in self.location.listing("partitions"):
             folder = "/".join(key.split("/")[:2])
-            if key not in GROUP_KEYS and folder not in published:
+            if key not in manifest.GROUP_KEYS and folder not in published:
                 raise StoreExistsError(
                     f"{self.location.url}/{folder} exists already, and no manifest or plan says what it is; "
                     "choose another path, or remove it first"
@@ -183,11 +168,11 @@ def check_output(
     """
     if not append:
         check_target(location, "store", overwrite=overwrite, sources=sources)
-    if append or overwrite or not location.exists(MANIFEST):
+    if append or overwrite or not location.exists(manifest.MANIFEST):
         location.check_writable()
 
 
-def _how_it_differs(base: Manifest, plan: WritePlan) -> str:
+def _how_it_differs(base: manifest.Manifest, plan: WritePlan) -> str:
     """How the last run that wrote to a store differs from a plan, for a message."""
     last = base.history[-1]
     if last["kind"] != plan.kind:
@@ -202,8 +187,8 @@ def _shown(settings: dict[str, Any], sources: list[dict[str, Any]]) -> dict[str,
     return plain | {"the source": ", ".join(str(source["name"]) for source in sources)}
 
 
-def _contains(manifest: Manifest, plan: WritePlan) -> bool:
-    return any(event["fingerprint"] == plan.fingerprint for event in manifest.history)
+def _contains(published: manifest.Manifest, plan: WritePlan) -> bool:
+    return any(event["fingerprint"] == plan.fingerprint for event in published.history)
 
 
 def _total_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -213,8 +198,8 @@ def _total_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def _summary(index: PartitionIndex) -> PartitionSummary:
-    return PartitionSummary(
+def _summary(index: manifest.PartitionIndex) -> manifest.PartitionSummary:
+    return manifest.PartitionSummary(
         n_rankings=index.n_rankings,
         n_entries=sum(index.leaf_items),
         n_leaves=len(index.leaf_rows),

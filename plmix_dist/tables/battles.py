@@ -11,26 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from plmix_dist.errors import IngestError
+from plmix_dist.tables import tally
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import MISSING, NO_SCORE, Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.sniff import is_number, kind_of
-from plmix_dist.tables.tally import (
-    BAD,
-    COUNTS,
-    FIRST_WON,
-    ITEMS,
-    ROLES,
-    SECOND_WON,
-    SIDES,
-    TIE,
-    TIES,
-    flag,
-    plain_name,
-    read_battles,
-    vocabulary,
-    words_of,
-)
 from plmix_dist.tables.words import is_place_name, names_in
 
 if TYPE_CHECKING:
@@ -67,13 +52,13 @@ class _Pair(NamedTuple):
 
 
 def _pairs(columns: Sequence[str]) -> list[_Pair]:
-    sides: dict[tuple[str, ...], int] = {tuple(words_of(name)): place for place, name in enumerate(columns)}
+    sides: dict[tuple[str, ...], int] = {tuple(tally.words_of(name)): place for place, name in enumerate(columns)}
     found = []
     for words, place in sides.items():
         for position, word in enumerate(words):
-            other = (*words[:position], SIDES.get(word, ""), *words[position + 1 :])
+            other = (*words[:position], tally.SIDES.get(word, ""), *words[position + 1 :])
             third = (*words[:position], _THIRD.get(word, ""), *words[position + 1 :])
-            if word in SIDES and other in sides and third not in sides:
+            if word in tally.SIDES and other in sides and third not in sides:
                 found.append(_Pair(place, sides[other], frozenset(words) - {word}))
     return sorted(found)
 
@@ -111,7 +96,7 @@ def _labels(roles: dict[str, int]) -> dict[str, int]:
 
 def _winner_and_loser(table: Table) -> dict[str, int] | None:
     """The columns that name who won and who lost; an error if they hold texts that occur once."""
-    places = {plain_name(name): place for place, name in enumerate(table.columns)}
+    places = {tally.plain_name(name): place for place, name in enumerate(table.columns)}
     nested = {name.partition(".")[0] for name in table.columns if "." in name}
     if {"chosen", "rejected"} <= nested:
         raise _only_once(table, "chosen", "rejected")
@@ -142,7 +127,7 @@ def _sides(table: Table, roles: dict[str, int], pairs: Sequence[_Pair]) -> dict[
     """The columns of the two sides: as the user says, or the pair that is named so; names go before numbers."""
     if "first" in roles and "second" in roles:
         return {"first": roles["first"], "second": roles["second"]}
-    fitting = [pair for pair in pairs if pair.words <= ITEMS and not (pair.words and _are_flags(table, pair))]
+    fitting = [pair for pair in pairs if pair.words <= tally.ITEMS and not (pair.words and _are_flags(table, pair))]
 
     def rank(pair: _Pair) -> tuple[bool, bool]:
         numeric = all(kind_of(table.cells(place)) in ("whole", "decimal", "empty") for place in pair[:2])
@@ -153,17 +138,17 @@ def _sides(table: Table, roles: dict[str, int], pairs: Sequence[_Pair]) -> dict[
 
 
 def _are_flags(table: Table, pair: _Pair) -> bool:
-    return all(flag(cell) is not None for place in pair[:2] for cell in table.cells(place))
+    return all(tally.flag(cell) is not None for place in pair[:2] for cell in table.cells(place))
 
 
 def _result(table: Table, options: ReadOptions, pairs: Sequence[_Pair]) -> dict[str, int]:
     """The columns that say who won, by role; an error if they may say it in two ways."""
-    named = {role: table.roles[role] for role in (*ROLES, *COUNTS) if role in options.columns}
+    named = {role: table.roles[role] for role in (*tally.ROLES, *tally.COUNTS) if role in options.columns}
     if named:
         return named
-    places = {plain_name(name): place for place, name in enumerate(table.columns) if place not in table.ignored}
-    ties = next((place for name, place in places.items() if name in TIES), None)
-    bad = next((place for name, place in places.items() if name in BAD), None)
+    places = {tally.plain_name(name): place for place, name in enumerate(table.columns) if place not in table.ignored}
+    ties = next((place for name, place in places.items() if name in tally.TIES), None)
+    bad = next((place for name, place in places.items() if name in tally.BAD), None)
     more = {role: place for role, place in (("ties", ties), ("both_bad", bad)) if place is not None}
     of_both = [pair for pair in pairs if pair.words & (_FLAGS | _WINS) and _are_numbers(table, pair[:2])]
     if of_both:
@@ -187,19 +172,19 @@ def _result(table: Table, options: ReadOptions, pairs: Sequence[_Pair]) -> dict[
 
 def _are_numbers(table: Table, places: Sequence[int]) -> bool:
     cells = [cell for place in places for cell in table.cells(place) if cell not in MISSING]
-    return bool(cells) and all(is_number(cell) or flag(cell) is not None for cell in cells)
+    return bool(cells) and all(is_number(cell) or tally.flag(cell) is not None for cell in cells)
 
 
 def _winner_role(table: Table, winner: int) -> str | None:
     """Whether a column names the winner, or has words or numbers for the sides; None if it does neither."""
     first, second = table.columns[table.roles["first"]], table.columns[table.roles["second"]]
-    name, meaning = table.columns[winner], vocabulary(first)
+    name, meaning = table.columns[winner], tally.vocabulary(first)
     sides = zip(table.cells(table.roles["first"]), table.cells(table.roles["second"]), strict=True)
     rows = [(cell, *pair) for cell, pair in zip(table.cells(winner), sides, strict=True) if cell not in NO_SCORE]
     said = {cell for cell, *_ in rows}
     numbers = {float(cell) for cell in said if is_number(cell)}
     as_words = [meaning(cell) for cell, *_ in rows]
-    as_names = [cell in pair or said == TIE for (cell, *pair), said in zip(rows, as_words, strict=True)]
+    as_names = [cell in pair or said == tally.TIE for (cell, *pair), said in zip(rows, as_words, strict=True)]
     if rows and sum(as_names) >= MOST * len(rows) and any(cell in pair for cell, *pair in rows):
         agree = all(pair[said - 1] == cell for (cell, *pair), said in zip(rows, as_words, strict=True) if said > 0)
         if any(said > 0 for said in as_words) and not agree:
@@ -233,11 +218,12 @@ def _winner_role(table: Table, winner: int) -> str | None:
 def _refuse_sides_alone(table: Table, sides: dict[str, int]) -> None:
     """An error if two columns are certainly the sides of battles, and nothing says who won: neither is a place."""
     first, second = (table.columns[sides[role]] for role in ("first", "second"))
-    if {*words_of(first)} & _FIGHTERS and not {"first", "second"} & {first.lower(), second.lower()}:
+    if {*tally.words_of(first)} & _FIGHTERS and not {"first", "second"} & {first.lower(), second.lower()}:
         raise IngestError(
             f"{table.url}: {first!r} and {second!r} seem to be the two sides of battles, but no column says who won: "
             f"name it with --column winner=NAME, or --column won=NAME if it holds 1 where {first!r} won and 0 where it "
-            f"lost; if {first!r} always won, say --format wide {column_option('places', first, second)}"
+            f"lost, or --column first_score=NAME --column second_score=NAME; "
+            f"if {first!r} always won, say --format wide {column_option('places', first, second)}"
         )
 
 
@@ -246,7 +232,12 @@ def _refuse_results_alone(table: Table, roles: dict[str, int]) -> None:
     winner = roles.get("winner")
     cells = [cell for cell in table.cells(winner) if cell not in MISSING] if winner is not None else []
     words = [word for word in set(cells) if not is_number(word)]
-    if words and winner is not None and all(vocabulary("")(word) >= 0 for word in words) and len(words) < len(cells):
+    if (
+        words
+        and winner is not None
+        and all(tally.vocabulary("")(word) >= 0 for word in words)
+        and len(words) < len(cells)
+    ):
         raise IngestError(
             f"{table.url}: the column {table.columns[winner]!r} ({', '.join(sorted(words)[:4])}) says which of two "
             "sides won, but no two columns are named after them: say --column first=NAME --column second=NAME"
@@ -258,12 +249,12 @@ def _explained(table: Table) -> Table:
     roles, columns = table.roles, table.columns
     if "winner" in roles:
         cells = table.cells(roles["winner"])
-        codes = Counter(map(vocabulary(columns[roles["first"]]), cells))
-        bad = sum(plain_name(cell) in BAD for cell in cells)
+        codes = Counter(map(tally.vocabulary(columns[roles["first"]]), cells))
+        bad = sum(tally.plain_name(cell) in tally.BAD for cell in cells)
         bad_words = f", of which {bad:,} say that both are bad" if bad else ""
         table = table.with_guess(
-            f"of the first {len(cells):,} rows {columns[roles['first']]!r} wins {codes[FIRST_WON]:,}, "
-            f"{columns[roles['second']]!r} {codes[SECOND_WON]:,}, and {codes[TIE]:,} are ties{bad_words}"
+            f"of the first {len(cells):,} rows {columns[roles['first']]!r} wins {codes[tally.FIRST_WON]:,}, "
+            f"{columns[roles['second']]!r} {codes[tally.SECOND_WON]:,}, and {codes[tally.TIE]:,} are ties{bad_words}"
         )
     if "both_bad" in roles:
         table = table.with_guess(f"{columns[roles['both_bad']]!r} counts as ties")
@@ -284,7 +275,7 @@ def _explained(table: Table) -> Table:
 BATTLES = Format(
     name="battles",
     recognise=_recognise,
-    read=read_battles,
+    read=tally.read_battles,
     about="two sides in each row, and who won: by words, names, flags, scores or counts",
     example="model_a,model_b,winner,judge\ntea,mate,model_a,ann",
     roles={
@@ -292,10 +283,10 @@ BATTLES = Format(
         "second": (),
         "winner": _WINNER,
         "group": _PERSONS,
-        **dict.fromkeys(ROLES[1:], ()),
+        **dict.fromkeys(tally.ROLES[1:], ()),
         "winner_name": tuple(_LOST),
         "loser": tuple(_LOST.values()),
-        **dict.fromkeys(COUNTS, ()),
+        **dict.fromkeys(tally.COUNTS, ()),
     },
     scattered=lambda header: "group" in header.roles,
     merges=True,

@@ -19,6 +19,8 @@ from plmix_dist.tables.format import (
     MISSING,
     NO_SCORE,
     NOT_RANKED,
+    Batch,
+    Column,
     Format,
     ReadOptions,
     Table,
@@ -45,15 +47,13 @@ from plmix_dist.tables.places import (
 from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank
 from plmix_dist.tables.sniff import are_orderings
 from plmix_dist.tables.words import is_place_name, rank_in
-from plmix_dist.tables.write import refuse, write_rows
+from plmix_dist.tables.write import LabelledRow, Survey, refuse, write_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.store import RankingStore
-    from plmix_dist.tables.format import Batch, Column
     from plmix_dist.tables.sources import Header
-    from plmix_dist.tables.write import LabelledRow, Survey
 
 
 class Listed(NamedTuple):
@@ -232,6 +232,8 @@ def _listed_wide(batch: Batch, header: Header) -> Listed:
 
 def _write_wide(store: RankingStore, target: str) -> None:
     """Write `place_1,place_2,...`, and columns for weights, ids, groups and unranked if the rows have them."""
+    if empty := next((name for name in store.item_names if name in MISSING), None):
+        refuse(target, f"an item is called {empty!r}, which is an empty place in a table", "orderings")
     longest = 0
 
     def names(found: Survey) -> list[str]:
@@ -242,8 +244,6 @@ def _write_wide(store: RankingStore, target: str) -> None:
     def values(row: LabelledRow) -> list[list[str]]:
         if row.tied is not None or row.n_ordered < len(row.labels):
             refuse(target, "ties and slates do not fit into one column per place", "orderings, long or Parquet")
-        if any(label in MISSING for label in row.labels):
-            refuse(target, f"an item is called {next(x for x in row.labels if x in MISSING)!r}", "orderings")
         return [[*row.labels, *[""] * (longest - len(row.labels))]]
 
     write_rows(store, target, names, values)
@@ -408,7 +408,7 @@ _APOSTROPHE = ord("'")
 # A cell that begins with an apostrophe, which may protect it from spreadsheets, perhaps behind white space.
 _PROTECTED = r"^[\s\x1c-\x1f\x{85}\p{Z}]*'"
 # By the sign that divides items: what only `parse_ordering` can read.
-_NOT_PLAIN = {">": rf"""[{{}}|"=,]|{_PROTECTED}""", ",": rf"""[{{}}|"]|{_PROTECTED}"""}
+_NOT_PLAIN = {sign: rf"""[{{}}|"{"=," if sign == ">" else ""}]|{_PROTECTED}""" for sign in ">,;"}
 
 
 def _recognise_orderings(table: Table, options: ReadOptions, named: bool) -> Table | None:

@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import math
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from plmix_dist.errors import IngestError, RankingError, SettingsError
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import RankingBlock, Unranked
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import check_numbered_from_zero, check_rows
 from plmix_dist.rankings.columns import below_flags, item_dtype, label_column, narrowest
 from plmix_dist.rankings.groups import check_groups
-from plmix_dist.settings import shown
 from plmix_dist.store import RejectedRows
-from plmix_dist.tables.encode import natural_order
 from plmix_dist.tables.format import places_of
-from plmix_dist.tables.frames import Cells, Frame, cells_of, frame_of
+from plmix_dist.tables.frames import LARGEST_ITEM, MISSING_ITEM, Cells, Frame, cells_of, frame_of, numbered
 from plmix_dist.tables.objects import Noted, block_of_notes, noted, with_groups
 from plmix_dist.tables.rows import Failure, RawRows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
-    from plmix_dist.rankings import Unranked
     from plmix_dist.tables.registry import OpenedFrame
     from plmix_dist.tables.sources import Header
 
 
-_MISSING = -1
+_IN_PYTHON = (
+    ". Here, leave columns out, or rename them to their roles (places: place1, place2 and so on); plmix_dist.ingest "
+    "takes a table with options; what is certainly one ranking per row may be lists: table.to_numpy().tolist()"
+)
 _HAND_IN_LISTS = "If all are items, hand in a list of rows: table.to_numpy().tolist()"
-# Whole numbers beyond this are not item numbers, and floats do not hold them exactly.
-_LARGEST = 1 << 53
 
 
 def block_of_table(
@@ -52,7 +46,7 @@ def block_of_table(
     given = noted(source)
     frame = None if given is not None else frame_of(source)
     labels: dict[str, Any] = {}
-    if frame is not None and frame.rows is None and len(frame.columns) > 1:
+    if frame is not None and (len(frame.columns) > 1 if frame.rows is None else _has_records(frame.rows)):
         opened = _opened(frame)
         if opened.form.name != "wide":
             return _of_other_formats(opened, n_items, _unranked_of(opened.header, unranked), item_names)
@@ -74,6 +68,12 @@ def block_of_table(
     return block, names
 
 
+def _has_records(rows: list[Any]) -> bool:
+    """Whether rows are lists of records, such as items with their ranks."""
+    first = next((row for row in rows if row is not None and len(row)), [None])
+    return isinstance(first[0], dict)
+
+
 def _block_of_cells(
     cells: Cells,
     frame: Frame | None,
@@ -83,7 +83,7 @@ def _block_of_cells(
 ) -> tuple[RankingBlock, tuple[str, ...] | None]:
     """A block of cells that are names or numbers of items, and the names."""
     if isinstance(cells.values, list):
-        numbers, names = _from_objects(cells.values, cells, item_names)
+        numbers, names = numbered(cells.values, cells, item_names)
     else:
         numbers, names = _whole_numbers(cells.values, cells), None
     if names is not None and n_items is not None and n_items != len(names):
@@ -106,8 +106,7 @@ def _opened(frame: Frame) -> OpenedFrame:
     try:
         return open_frame(frame, "auto", ReadOptions())
     except IngestError as error:
-        hint = "; here, rename the columns to their roles" if "--column" in str(error) else ""
-        raise RankingError(f"{error}{hint}") from None
+        raise RankingError(f"{error}{_IN_PYTHON if '--' in str(error) else ''}") from None
 
 
 def _unranked_of(header: Header, unranked: Unranked | None) -> Unranked | None:
@@ -142,7 +141,7 @@ def _of_other_formats(
     opened: OpenedFrame, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
 ) -> tuple[RankingBlock, tuple[str, ...]]:
     """A block of the rows of a frame that is not one of places, and the names of its items."""
-    from plmix_dist.tables.encode import Encoder, checked_names, refuse_words
+    from plmix_dist.tables.encode import Encoder, checked_names, natural_order, refuse_words
     from plmix_dist.tables.registry import read_columns
 
     try:
@@ -191,7 +190,7 @@ def _block(
     listed = numbers >= 0
     n_listed = _row_lengths(numbers, listed, cells)
     largest = int(numbers.max()) if numbers.size else -1
-    if largest >= _LARGEST:
+    if largest >= LARGEST_ITEM:
         place = cells.place(int(np.flatnonzero(numbers == largest)[0]))
         raise RankingError(f"{place}: {largest} is not an item number; items are numbered from 0")
     n_items = largest + 1 if n_items is None else n_items
@@ -209,7 +208,7 @@ def _block(
 def _row_lengths(numbers: NDArray[Any], listed: NDArray[np.bool_], cells: Cells) -> NDArray[np.int64]:
     """(n_rankings,): how many items each row lists; an error if an item follows a missing cell."""
     low = int(numbers.min(initial=0))
-    if low < _MISSING:
+    if low < MISSING_ITEM:
         row, _ = cells.row_and_column(int(np.flatnonzero(numbers == low)[0]))
         raise RankingError(f"row {row}: item {low} is out of range; items are numbered from 0")
     if listed.all():
@@ -266,91 +265,14 @@ def _whole_numbers(values: NDArray[Any], cells: Cells) -> NDArray[Any]:
         return values
     values = values.astype(np.float64)  # half precision has no room for the numbers below
     missing = np.isnan(values)
-    filled = np.where(missing, _MISSING, values)
-    bad = np.flatnonzero((filled != np.floor(filled)) | (np.abs(filled) > _LARGEST))
+    filled = np.where(missing, MISSING_ITEM, values)
+    bad = np.flatnonzero((filled != np.floor(filled)) | (np.abs(filled) > LARGEST_ITEM))
     if len(bad):
         place = cells.place(int(bad[0]))
         raise RankingError(
             f"{place}: {filled[bad[0]]:g} is not an item number; items are whole numbers from 0, or text"
         )
     return filled.astype(np.int64)
-
-
-def _from_objects(
-    values: list[Any], cells: Cells, item_names: tuple[str, ...] | None
-) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
-    """The item numbers of cells that are Python's own objects, and the names if the cells are names."""
-    try:
-        distinct = list(dict.fromkeys(values))
-    except TypeError:  # such as a list in a cell
-        unhashable = next(value for value in values if type(value).__hash__ is None)
-        raise _no_item(unhashable, values, cells) from None
-    meaning = {value: _meaning(value, values, cells) for value in distinct}
-    words = [found for found in meaning.values() if isinstance(found, str)]
-    if not words:
-        return np.fromiter(map(meaning.__getitem__, values), np.int64, len(values)), None
-    _refuse_numbers_among_names(meaning, values, cells)
-    names = item_names or cells.names or tuple(natural_order(set(words)))
-    numbers = {name: number for number, name in enumerate(names)}
-    unknown = [word for word in words if word not in numbers]
-    if unknown:
-        _refuse_unknown(unknown, names, values, cells)
-    codes = {value: numbers[found] if isinstance(found, str) else _MISSING for value, found in meaning.items()}
-    return np.fromiter(map(codes.__getitem__, values), np.int64, len(values)), names
-
-
-def _meaning(value: Any, values: list[Any], cells: Cells) -> str | int:
-    """The name or the number in a cell; -1 if it is missing."""
-    if isinstance(value, str):
-        return _name(str(value), values, cells)
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return _MISSING
-    if isinstance(value, float | np.floating) and math.isnan(value):
-        return _MISSING
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if is_number and abs(value) <= _LARGEST and value == int(value):
-        return int(value)
-    raise _no_item(value, values, cells)
-
-
-def _no_item(value: Any, values: list[Any], cells: Cells) -> RankingError:
-    """The error for a cell that is neither a name nor a number."""
-    place = cells.place(next(index for index, one in enumerate(values) if one is value))
-    return RankingError(f"{place}: expected an item's name or its number, a whole number, but got {shown(value)}")
-
-
-def _name(text: str, values: list[Any], cells: Cells) -> str | int:
-    """An item's name; -1 for the empty text. NumPy makes the texts 'nan' and '-1' of missing cells among text."""
-    if text in ("", "-1"):
-        return _MISSING
-    if text in ("nan", "None", "<NA>"):
-        raise RankingError(
-            f"{cells.place(values.index(text))}: the text {text!r} is most likely a missing cell that was turned into "
-            'text; use None or "" instead, or another name for the item'
-        )
-    return text
-
-
-def _refuse_numbers_among_names(meaning: Mapping[Any, str | int], values: list[Any], cells: Cells) -> None:
-    number = next((value for value, found in meaning.items() if isinstance(found, int) and found >= 0), None)
-    if number is None:
-        return
-    name = next(value for value, found in meaning.items() if isinstance(found, str))
-    raise RankingError(
-        f"{cells.place(values.index(number))} is the number {shown(number, int)}, but "
-        f"{cells.place(values.index(name))} is the name {shown(name, str)}: items must be all names or all numbers. "
-        "Leave out columns that are not places, or turn the numbers into text"
-    )
-
-
-def _refuse_unknown(unknown: list[str], names: tuple[str, ...], values: list[Any], cells: Cells) -> NoReturn:
-    near = difflib.get_close_matches(unknown[0], names, n=3)
-    some = ", ".join(map(repr, near or names[:5])) + ("" if near or len(names) <= 5 else ", ...")
-    more = f" ({len(unknown)} names are unknown)" if len(unknown) > 1 else ""
-    raise RankingError(
-        f"{cells.place(values.index(unknown[0]))}: there is no item {shown(unknown[0], str)} among the "
-        f"{len(names)} known items{more}; {'the nearest are' if near else 'these are'}: {some}"
-    )
 
 
 # Arrays as a source of a store: items numbered from 0, best first, -1 after the end of a row.

@@ -16,8 +16,8 @@ import pyarrow as pa
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.by_row import Listed, label_columns, rows_of
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import Format, ReadOptions, Table
-from plmix_dist.tables.long import REQUIRED, read_long
+from plmix_dist.tables.format import Batch, Format, ReadOptions, Table
+from plmix_dist.tables.long import REQUIRED, LongLines, read_long
 from plmix_dist.tables.outsiders import refuse_covariates
 from plmix_dist.tables.places import rows_of_cells
 from plmix_dist.tables.sniff import is_number
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plmix_dist.tables.format import Batch
-    from plmix_dist.tables.long import LongLines
     from plmix_dist.tables.rows import RawRows
     from plmix_dist.tables.sources import Header
 

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.parsers import expat
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import Syntax
-from plmix_dist.tables.rows import BATCH_ROWS, Failure, RowBuilder, blank
-from plmix_dist.tables.sources import Header, Slice, decode, reading
+from plmix_dist.tables.format import ReadOptions, Syntax
+from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, RowBuilder, blank
+from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from plmix_dist.rankings import Unranked
-    from plmix_dist.tables.format import ReadOptions
-    from plmix_dist.tables.rows import RawRows
-    from plmix_dist.tables.sources import SourceFile
 
 # A document is read as a whole, so its size has a bound: these bytes, unpacked.
 _MOST_BYTES = 1 << 30

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from plmix_dist.errors import IngestError, visible
 from plmix_dist.rankings.block import RankingBlock
-from plmix_dist.rankings.checks import row_problems
-from plmix_dist.rankings.columns import item_dtype, label_column, narrowest
+from plmix_dist.rankings.checks import RowProblem, row_problems
+from plmix_dist.rankings.columns import STRING, item_dtype, label_column, narrowest
 from plmix_dist.settings import alike
-from plmix_dist.tables.rows import UNRANKED, Failure
+from plmix_dist.tables.rows import UNRANKED, Failure, RawRows
 from plmix_dist.tables.sources import decode, read_line, reading
 from plmix_dist.tables.words import words_not_items
 
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plmix_dist.rankings import Unranked
-    from plmix_dist.rankings.checks import RowProblem
     from plmix_dist.rankings.columns import Labels
     from plmix_dist.store import RejectedRows
-    from plmix_dist.tables.rows import RawRows
 
 
 # Names of items: their natural order, and which names are allowed.
@@ -114,7 +112,7 @@ def label_problem(label: str) -> str | None:
 
 OnError = Literal["raise", "drop", "quarantine"]
 _REMEDY = "correct the file, or choose --on-error drop or --on-error quarantine"
-# Leaving rows out is no remedy where more than this share, and this many, are bad for one reason.
+# Leaving rows out does not help where more than this share, and this many, are bad for one reason.
 _MOST_DROPPED = 0.05
 _FEW_DROPPED = 3
 
@@ -214,6 +212,7 @@ class Encoder:
             weights=rows.weights,
             ids=_labels(rows.ids, self.text_ids),
             groups=_labels(rows.groups, self.text_groups),
+            sides=rows.sides,
         )
 
     def _below(self, rows: RawRows, n_ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -250,4 +249,5 @@ class Encoder:
 def _labels(labels: Sequence[Any] | NDArray[Any] | None, as_text: bool) -> Labels | None:
     if labels is None:
         return None
-    return label_column([str(label) for label in labels] if as_text else labels)
+    text = as_text and getattr(labels, "dtype", None) != STRING
+    return label_column([str(label) for label in labels] if text else labels)

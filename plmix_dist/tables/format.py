@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.notation import from_spreadsheet
-from plmix_dist.tables.rows import integers_if_all
+from plmix_dist.tables.rows import RawRows, integers_if_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
-    from plmix_dist.tables.rows import RawRows
     from plmix_dist.tables.sources import Header, Slice, SourceFile
 
 
@@ -268,11 +267,9 @@ def by_names(*needed: str) -> Callable[[Table, ReadOptions, bool], Table | None]
 
 def missing_columns(table: Table, missing: Sequence[str]) -> IngestError:
     """The error for roles that no column has."""
-    remedy = f"Name the columns with --column, such as --column {missing[0]}=NAME"
-    if table.container == "memory":
-        remedy = f"Rename the columns, such as one to {missing[0]!r}"
     return IngestError(
-        f"{table.url}: no column holds the {', '.join(missing)}; found: {', '.join(table.columns)}. {remedy}"
+        f"{table.url}: no column holds the {', '.join(missing)}; found: {', '.join(table.columns)}. Name the columns "
+        f"with --column, such as --column {missing[0]}=NAME"
     )
 
 
@@ -448,16 +445,13 @@ class Batch:
         for condition in conditions:
             keep &= self.columns[condition.place].mapped(condition.holds, np.bool_)
         keep[list(self.bad)] = True
-        rows = np.flatnonzero(keep)
-        return Batch(
-            {
-                place: Column(column.array.filter(pa.array(keep)), column.clean)
-                for place, column in self.columns.items()
-            },
-            self.lines[keep],
-            lambda row: self.cells(int(rows[row])),
-            {int(np.searchsorted(rows, row)): why for row, why in self.bad.items()},
-        )
+        return self.take(np.flatnonzero(keep))
+
+    def take(self, rows: NDArray[np.int64]) -> Batch:
+        """Some rows."""
+        columns = {place: Column(one.array.take(pa.array(rows)), one.clean) for place, one in self.columns.items()}
+        bad = {new: self.bad[old] for new, old in enumerate(rows.tolist()) if old in self.bad} if self.bad else {}
+        return Batch(columns, self.lines[rows], lambda row: self.cells(int(rows[row])), bad)
 
 
 def cell_text(value: Any, clean: bool = True) -> str:
@@ -473,10 +467,11 @@ def cell_text(value: Any, clean: bool = True) -> str:
 
 def _texts(cells: pa.Array, clean: bool) -> list[str]:
     """Cells as text; text without apostrophes is cleaned by a built-in function, since ids may be millions."""
+    cells = cells.cast(pa.string()) if pa.types.is_integer(cells.type) else cells
     values = cells.to_pylist()
-    if clean or cells.null_count or not pa.types.is_string(cells.type) or "'" in "".join(values):
+    if cells.null_count or not pa.types.is_string(cells.type) or (not clean and "'" in "".join(values)):
         return [cell_text(value, clean) for value in values]
-    return list(map(str.strip, values))
+    return values if clean else list(map(str.strip, values))
 
 
 def column_of(cells: Sequence[Any]) -> pa.Array:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from plmix_dist.errors import RankingError
 from plmix_dist.rankings.columns import table_of
 from plmix_dist.settings import shown
+from plmix_dist.tables.encode import natural_order
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,11 +38,15 @@ def frame_of(source: Any) -> Frame | None:
         raise RankingError(
             "Dask tables are not taken; hand in numbers as table.to_dask_array(lengths=True), or compute() the table"
         )
+    if library == "polars" and hasattr(source, "collect"):
+        raise RankingError("a lazy table has no rows yet: hand in table.collect()")
     if library == "pandas":
         return _of_pandas(source)
     if library == "datasets":  # of Hugging Face, whose rows may be chosen and shuffled by indices
         if hasattr(source, "keys"):
             raise RankingError(f"hand in one part of the datasets, such as {next(iter(source), 'train')!r}")
+        if not hasattr(source, "__len__"):
+            raise RankingError("a dataset that streams has no end here: hand in datasets.Dataset.from_list(list(...))")
         return _of_arrow(source.with_format("arrow")[:])
     if type(source) is dict and source and all(isinstance(part, list | tuple | np.ndarray) for part in source.values()):
         import pyarrow as pa
@@ -205,3 +212,87 @@ def _not_rows(table: NDArray[Any]) -> str:
         return "dicts; if they hold ranks by item, list the items of each, best first: sorted(row, key=row.get)"
     one = "; put a single ranking into a list: [ranking]" if table.ndim == 1 else ""
     return f"shape {table.shape}{one}"
+
+
+# Items by number, from cells that are Python's own objects.
+
+MISSING_ITEM = -1
+# Whole numbers beyond this are not item numbers, and floats do not hold them exactly.
+LARGEST_ITEM = 1 << 53
+
+
+def numbered(
+    values: list[Any], cells: Cells, item_names: tuple[str, ...] | None
+) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
+    """The item numbers of cells that are Python's own objects, and the names if the cells are names."""
+    try:
+        distinct = list(dict.fromkeys(values))
+    except TypeError:  # such as a list in a cell
+        unhashable = next(value for value in values if type(value).__hash__ is None)
+        raise _no_item(unhashable, values, cells) from None
+    meaning = {value: _meaning(value, values, cells) for value in distinct}
+    words = [found for found in meaning.values() if isinstance(found, str)]
+    if not words:
+        return np.fromiter(map(meaning.__getitem__, values), np.int64, len(values)), None
+    _refuse_numbers_among_names(meaning, values, cells)
+    names = item_names or cells.names or tuple(natural_order(set(words)))
+    numbers = {name: number for number, name in enumerate(names)}
+    unknown = [word for word in words if word not in numbers]
+    if unknown:
+        _refuse_unknown(unknown, names, values, cells)
+    codes = {value: numbers[found] if isinstance(found, str) else MISSING_ITEM for value, found in meaning.items()}
+    return np.fromiter(map(codes.__getitem__, values), np.int64, len(values)), names
+
+
+def _meaning(value: Any, values: list[Any], cells: Cells) -> str | int:
+    """The name or the number in a cell; -1 if it is missing."""
+    if isinstance(value, str):
+        return _name(str(value), values, cells)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return MISSING_ITEM
+    if isinstance(value, float | np.floating) and math.isnan(value):
+        return MISSING_ITEM
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if is_number and abs(value) <= LARGEST_ITEM and value == int(value):
+        return int(value)
+    raise _no_item(value, values, cells)
+
+
+def _no_item(value: Any, values: list[Any], cells: Cells) -> RankingError:
+    """The error for a cell that is neither a name nor a number."""
+    place = cells.place(next(index for index, one in enumerate(values) if one is value))
+    return RankingError(f"{place}: expected an item's name or its number, a whole number, but got {shown(value)}")
+
+
+def _name(text: str, values: list[Any], cells: Cells) -> str | int:
+    """An item's name; -1 for the empty text. NumPy makes the texts 'nan' and '-1' of missing cells among text."""
+    if text in ("", "-1"):
+        return MISSING_ITEM
+    if text in ("nan", "None", "<NA>"):
+        raise RankingError(
+            f"{cells.place(values.index(text))}: the text {text!r} is most likely a missing cell that was turned into "
+            'text; use None or "" instead, or another name for the item'
+        )
+    return text
+
+
+def _refuse_numbers_among_names(meaning: Mapping[Any, str | int], values: list[Any], cells: Cells) -> None:
+    number = next((value for value, found in meaning.items() if isinstance(found, int) and found >= 0), None)
+    if number is None:
+        return
+    name = next(value for value, found in meaning.items() if isinstance(found, str))
+    raise RankingError(
+        f"{cells.place(values.index(number))} is the number {shown(number, int)}, but "
+        f"{cells.place(values.index(name))} is the name {shown(name, str)}: items must be all names or all numbers. "
+        "Leave out columns that are not places, or turn the numbers into text"
+    )
+
+
+def _refuse_unknown(unknown: list[str], names: tuple[str, ...], values: list[Any], cells: Cells) -> NoReturn:
+    near = difflib.get_close_matches(unknown[0], names, n=3)
+    some = ", ".join(map(repr, near or names[:5])) + ("" if near or len(names) <= 5 else ", ...")
+    more = f" ({len(unknown)} names are unknown)" if len(unknown) > 1 else ""
+    raise RankingError(
+        f"{cells.place(values.index(unknown[0]))}: there is no item {shown(unknown[0], str)} among the "
+        f"{len(names)} known items{more}; {'the nearest are' if near else 'these are'}: {some}"
+    )

@@ -18,6 +18,7 @@ from plmix_dist.tables.by_row import Listed, label_columns, rows_of
 from plmix_dist.tables.format import (
     COLUMN_NAMES,
     LABEL_ROLES,
+    Batch,
     Column,
     Format,
     ReadOptions,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from plmix_dist.rankings import RankingBlock
     from plmix_dist.store import RankingStore
-    from plmix_dist.tables.format import Batch
     from plmix_dist.tables.rows import RawRows
     from plmix_dist.tables.sources import Header
 
@@ -154,18 +154,11 @@ def _ties(
         row: f"tied has {max(int(lengths[row]), 0)} entries for {n_listed[row]} items"
         for row in np.flatnonzero(lengths != n_listed).tolist()
     }
-    if why:
-        values = column.to_pylist()
-        tied = [
-            flag
-            for row, count in enumerate(n_listed.tolist())
-            for flag in (values[row] if row not in why else [False] * count)
-        ]
-        table = np.array(tied, np.bool_)
-    else:
-        table = np.asarray(column.flatten().to_numpy(zero_copy_only=False), np.bool_)
     bounds = np.concatenate([[0], np.cumsum(n_listed)])
     owner = np.repeat(np.arange(len(n_listed)), n_listed)
+    values = np.asarray(column.flatten().to_numpy(zero_copy_only=False), np.bool_)
+    table = np.zeros(len(owner), np.bool_)
+    table[(lengths == n_listed)[owner]] = values[np.repeat(lengths == n_listed, np.maximum(lengths, 0))]
     place = np.arange(len(table)) - bounds[owner]
     ordered = n_listed if n_ordered is None else n_ordered
     impossible = table & ((place == 0) | (place >= ordered[owner]))

@@ -14,6 +14,8 @@ from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, unranke
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import (
     COLUMN_NAMES,
+    Batch,
+    Column,
     Format,
     ReadOptions,
     Table,
@@ -25,15 +27,13 @@ from plmix_dist.tables.format import (
 )
 from plmix_dist.tables.places import refuse_ratings
 from plmix_dist.tables.rows import Failure, RawRows
-from plmix_dist.tables.write import refuse, write_rows
+from plmix_dist.tables.write import LabelledRow, refuse, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from plmix_dist.store import RankingStore
-    from plmix_dist.tables.format import Batch, Column
     from plmix_dist.tables.sources import Header
-    from plmix_dist.tables.write import LabelledRow
 
 REQUIRED = ("id", "item", "rank")
 _LABELS = ("weight", "group", "unranked")

@@ -11,15 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _TOKEN = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|(?P<mark>[{}|])|(?P<plain>[^\s,>{}|"]+)|(?P<gap>[\s,>]+)')
-_NEEDS_QUOTES = re.compile(r'[\s,>{}|"]')
+_NEEDS_QUOTES = re.compile(r'[\s,;>{}|"]')
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _BRACES = re.compile(r"[{].*?[}]|[|].*")
 _SECTION = re.compile(r'(?P<items>(?:"(?:[^"]|"")*"|[^"{}|])+)|(?P<mark>[{}|])')
 # What divides items, by the sign that divides them in the file: outside braces, and within braces or after a bar.
-_OUTSIDE = {
-    ">": re.compile(r'((?:"(?:[^"]|"")*"|[^">=])*)([>=]|$)'),
-    ",": re.compile(r'((?:"(?:[^"]|"")*"|[^",])*)(,|$)'),
-}
+_OUTSIDE = {signs[0]: re.compile(rf'((?:"(?:[^"]|"")*"|[^"{signs}])*)([{signs}]|$)') for signs in (">=", ",", ";")}
 _WITHIN = re.compile(r'((?:"(?:[^"]|"")*"|[^",=])*)([,=]|$)')
 _WORDS = re.compile(r'((?:"(?:[^"]|"")*"|[^"\s])*)(\s|$)')
 _FORMULA = re.compile(r"['=+\-@\t\r]")
@@ -27,12 +24,12 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 def divider_of(orderings: Iterable[str]) -> str | None:
-    """The sign that divides the items of all orderings of a file: `>`, else a comma; None if there are only blanks.
+    """The sign that divides the items of all orderings of a file: `>`, `;` or a comma; None if there are only blanks.
 
     Where a sign divides items, blanks belong to their names.
     """
-    signs = {sign for text in orderings for sign in _BRACES.sub("", _QUOTED.sub("", text)) if sign in ">,"}
-    return ">" if ">" in signs else "," if signs else None
+    signs = {sign for text in orderings for sign in _BRACES.sub("", _QUOTED.sub("", text)) if sign in ">,;"}
+    return next((sign for sign in ">;," if sign in signs), None)
 
 
 def parse_ordering(text: str, divider: str | None = None) -> tuple[list[str], int, list[bool] | None]:

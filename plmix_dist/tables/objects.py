@@ -14,6 +14,7 @@ from plmix_dist.rankings.checks import check_numbered_from_zero, check_rows
 from plmix_dist.rankings.columns import below_flags, item_dtype, narrowest
 from plmix_dist.settings import shown
 from plmix_dist.tables.encode import natural_order
+from plmix_dist.tables.frames import Cells, numbered
 from plmix_dist.tables.notation import divider_of, parse_ordering
 
 if TYPE_CHECKING:
@@ -26,10 +27,11 @@ _GROUPS = (list, tuple, set, frozenset, np.ndarray)
 
 
 class Noted(NamedTuple):
-    """Rows of any notation, and how often each occurs; None if each does once."""
+    """Rows of any notation, how often each occurs (None: once), and all items, if the source names them."""
 
     rows: Sequence[Any]
     weights: Sequence[float] | None = None
+    names: Sequence[str] | None = None
 
 
 class _Row(NamedTuple):
@@ -45,11 +47,12 @@ def noted(source: Any) -> Noted | None:
     if isinstance(source, Mapping):
         return Noted(list(source), list(source.values())) if all(map(_is_key, source)) else None
     if hasattr(source, "ballots") and hasattr(source, "candidates"):
-        return _of_ballots(source.ballots)
+        return _of_ballots(source.ballots, natural_order(map(str, source.candidates)))
     if hasattr(source, "rankings_counts"):
         rows, counts = source.rankings_counts
         names = getattr(source, "cmap", None) or {}
-        return Noted([_of_ranking(row, names) for row in rows], [float(count) for count in counts])
+        all_names = natural_order(str(names.get(one, one)) for one in getattr(source, "candidates", None) or names)
+        return Noted([_of_ranking(row, names) for row in rows], [float(count) for count in counts], all_names or None)
     texts = isinstance(source, list | tuple) and source and all(isinstance(row, str) for row in source)
     return Noted(source) if texts and any(_SIGNS & {*row} for row in source) else None
 
@@ -64,7 +67,7 @@ def _is_key(key: Any) -> bool:
     return isinstance(key, tuple | frozenset) or (isinstance(key, str) and bool(_SIGNS & {*key}))
 
 
-def _of_ballots(ballots: Any) -> Noted:
+def _of_ballots(ballots: Any, names: Sequence[str]) -> Noted:
     """The ballots of a profile: places of one or several candidates, of which empty ones were left blank."""
     rows, weights = [], []
     for number, ballot in enumerate(ballots):
@@ -73,7 +76,7 @@ def _of_ballots(ballots: Any) -> Noted:
             raise RankingError(f"ballot {number} has no ranking (scores are not ranked here); leave it out")
         rows.append([set(place) for place in ranking if place and set(place) != {"~"}])
         weights.append(float(ballot.weight))
-    return Noted(rows, weights)
+    return Noted(rows, weights, names)
 
 
 def _of_ranking(row: Any, names: Mapping[Any, Any]) -> list[Any]:
@@ -92,8 +95,12 @@ def block_of_notes(
         raise SettingsError("there are no rankings")
     divider = divider_of([row for row in given.rows if isinstance(row, str)])
     rows = [_row(row, number, divider) for number, row in enumerate(given.rows)]
+    n_listed = np.array([len(row.items) for row in rows], np.int64)
     found = [item for row in rows for item in row.items]
-    numbers, names = _numbered(found, rows, item_names)
+    cells = Cells(found, n_listed)
+    numbers, names = numbered(found, cells, item_names or (tuple(given.names) if given.names else None))
+    if (numbers < 0).any():
+        raise RankingError(f"{cells.place(int(numbers.argmin()))}: an item is missing, or has a number below 0")
     if names is not None and n_items not in (None, len(names)):
         raise SettingsError(f"n_items is {n_items}, but the rows name {len(names)} items; leave out n_items")
     if names is None:
@@ -102,7 +109,6 @@ def block_of_notes(
         names = item_names
         n_items = n_items or (len(names) if names is not None else int(numbers.max(initial=-1)) + 1)
     n_items = len(names) if names is not None else n_items or 0
-    n_listed = np.array([len(row.items) for row in rows], np.int64)
     n_ordered = np.array([row.n_ordered for row in rows], np.int64)
     tied = np.array([flag for row in rows for flag in row.tied], np.bool_)
     below = np.zeros(len(rows), np.bool_)
@@ -172,36 +178,3 @@ def _choice(chosen: Any, offered: list[Any], number: int) -> _Row:
         )
     rest = [item for item in offered if item not in best.items]
     return _Row([*best.items, *rest], len(best.items), [*best.tied, *[False] * len(rest)])
-
-
-def _numbered(
-    found: list[Any], rows: list[_Row], item_names: tuple[str, ...] | None
-) -> tuple[np.ndarray[Any, np.dtype[np.int64]], tuple[str, ...] | None]:
-    """The number of each item, and the names if the items are names."""
-    try:
-        kinds = {item: isinstance(item, str) for item in dict.fromkeys(found)}
-    except TypeError:
-        raise RankingError(f"{_place_of(rows, None)}: a group of tied items holds items, not groups") from None
-    for item, is_name in kinds.items():
-        whole = isinstance(item, int | np.integer) and not isinstance(item, bool) and item >= 0
-        if item == "" or not (is_name or whole) or is_name != next(iter(kinds.values())):
-            raise RankingError(
-                f"{_place_of(rows, item)}: expected an item's name, or its number from 0, and one of the two in all "
-                f"rows, but got {shown(item)}"
-            )
-    if not next(iter(kinds.values()), False):
-        return np.array(found, np.int64), None
-    names = item_names or tuple(natural_order(kinds))
-    numbers = {name: number for number, name in enumerate(names)}
-    unknown = next((item for item in kinds if item not in numbers), None)
-    if unknown is not None:
-        raise RankingError(f"{_place_of(rows, unknown)}: there is no item {shown(unknown)} among the known items")
-    return np.fromiter(map(numbers.__getitem__, found), np.int64, len(found)), names
-
-
-def _place_of(rows: list[_Row], item: Any) -> str:
-    """The row with an item, for messages; with a group if it is None."""
-    for number, row in enumerate(rows):
-        if any(isinstance(one, _GROUPS) if item is None else one is item for one in row.items):
-            return f"row {number}"
-    return "a row"

@@ -1,19 +1,17 @@
-"""Columns that do not belong: covariates among ranks, counts that nothing uses; and what the best rank is."""
+"""What does not belong: covariates among ranks, counts that nothing uses, doubtful cells; and what the best rank is."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import MISSING, NOT_RANKED
+from plmix_dist.tables.format import MISSING, NOT_RANKED, Table
 from plmix_dist.tables.places import FEW, MOST, are_items, column_option, rows_of_cells
 from plmix_dist.tables.sniff import is_number, kind_of
 from plmix_dist.tables.words import is_covariate_name, is_generic_name, is_place_name, rank_in, words_not_items
-
-if TYPE_CHECKING:
-    from plmix_dist.tables.format import Table
 
 
 def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | None]:
@@ -76,12 +74,10 @@ def refuse_covariates(table: Table) -> None:
         name, values = names[odd[0]], sorted(set(table.cells(places[odd[0]])) - MISSING)
         ways = " or ".join(column_option("ignore", names[number]) for number in odd)
         weight = f" or {column_option('weight', name)} if it counts rows" if all(map(str.isdigit, values)) else ""
-        leave = "leave it out" if table.container == "memory" else f"say {ways}{weight}"
-        item = "; if it is an item, say --format ranks; if all are scores, the highest the best, say --format scores"
-        item = "" if table.container == "memory" else item
         raise IngestError(
             f"{table.url}: the column {name!r} ({', '.join(values[:4])}) seems not to hold ranks of an item as the "
-            f"others do: {leave}{item}"
+            f"others do: say {ways}{weight}; if it is an item, say --format ranks; if all are scores, the highest the "
+            "best, say --format scores"
         )
 
 
@@ -145,10 +141,6 @@ def refuse_unused_counts(table: Table) -> None:
     if not found or len(found) > 2:
         return
     name = table.columns[found[0]]
-    if table.container == "memory":
-        raise IngestError(
-            f"column {name!r} of the table may count the rankings of each row: rename it to 'count', or leave it out"
-        )
     raise IngestError(
         f"{table.url}: the column {name!r} may count the rankings of each row: say {column_option('weight', name)}, or "
         f"{column_option('ignore', *(table.columns[place] for place in found))} to leave it out"
@@ -160,3 +152,32 @@ def _may_count(cells: list[str]) -> bool:
     if kind_of(cells) != "whole" or not all(cell.isdigit() for cell in cells):
         return False
     return len(cells) == 1 or any(int(after) <= int(before) for before, after in itertools.pairwise(cells))
+
+
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
+
+
+def with_doubts(table: Table) -> Table:
+    """The table with a note on NA among its items; an error if NA may be an item, or points may divide thousands."""
+    roles = table.roles
+    items = {cell for role, at in roles.items() if role.startswith(("place ", "item ")) for cell in table.cells(at)}
+    if "NA" in items and all(len(cell) == 2 and cell.isalpha() and cell.isupper() for cell in items - MISSING):
+        raise IngestError(
+            f"{table.url}: all items have two capitals, and NA may be one of them: write another name for it, such as "
+            "Namibia, or leave its places empty if it stands for no item"
+        )
+    weight = [at for role, at in roles.items() if role == "weight"]
+    scores = [at for role, at in roles.items() if role in ("first_score", "second_score")]
+    for places in (weight, scores, table.values if table.item_names else []) if table.container == "text" else ():
+        cells = [cell for place in places for cell in table.cells(place)]
+        points = [cell for cell in cells if "." in cell]
+        # Numbers with three decimals hardly stand beside hundreds, and those of weights hardly end in 0.
+        odd = any(cell.isdigit() and len(cell) > 2 for cell in cells) or "0" in [
+            cell[-1] for cell in points if places is weight
+        ]
+        if points and odd and all(map(_THOUSANDS.fullmatch, points)):
+            raise IngestError(
+                f"{table.url}: points may divide thousands in {table.columns[places[0]]!r}, as in {points[0]}: write "
+                f"{points[0].replace('.', '')} if they do, else another digit behind each, such as {points[0]}0"
+            )
+    return replace(table, guesses=(*["'NA' is a place without an item"] * ("NA" in items), *table.guesses))

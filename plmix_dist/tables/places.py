@@ -6,22 +6,11 @@ import itertools
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import LISTS_OF_COLUMNS, MISSING, NOT_RANKED
+from plmix_dist.tables import words
+from plmix_dist.tables.format import LISTS_OF_COLUMNS, MISSING, NOT_RANKED, ReadOptions, Table
 from plmix_dist.tables.sniff import RATING_WORDS, are_lists, counts_lines, is_number, kind_of
-from plmix_dist.tables.words import (
-    is_generic_name,
-    is_place_name,
-    may_be_ranks_of_items,
-    order_of_places,
-    place_number,
-    rank_in,
-)
-
-if TYPE_CHECKING:
-    from plmix_dist.tables.format import ReadOptions, Table
 
 # This share of rows or cells must be as expected, so that single bad rows do not decide.
 MOST = 0.9
@@ -33,12 +22,12 @@ def ranks_or_places(table: Table) -> tuple[str, str | None]:
     places = table.values
     names = [table.columns[place] for place in places]
     rows = rows_of_cells(table, places)
-    if not rows or len(places) < 2 or (all(map(is_place_name, names)) and not may_be_ranks_of_items(names)):
+    if not rows or len(places) < 2 or (all(map(words.is_place_name, names)) and not words.may_be_ranks_of_items(names)):
         _refuse_one_column(table, names, rows)
         return "wide", None
     cells = [cell for row in rows for cell in row if cell not in MISSING]
-    numbers = [cell for cell in cells if is_number(cell) or rank_in(cell) is not None]
-    named = sum(map(is_place_name, names))
+    numbers = [cell for cell in cells if is_number(cell) or words.rank_in(cell) is not None]
+    named = sum(map(words.is_place_name, names))
     if len(numbers) < MOST * len(cells) or 2 <= named < len(names):
         return "wide", None  # foreign columns are refused later
     can_be_ranks = sum(map(_are_ranks, rows)) >= MOST * len(rows)
@@ -52,7 +41,7 @@ def ranks_or_places(table: Table) -> tuple[str, str | None]:
 
 def _of_numbers_in_memory(table: Table, names: list[str], can_be_ranks: bool) -> tuple[str, str | None]:
     """Numbers handed in are item numbers, from 0, unless the columns have names of items, and the cells are ranks."""
-    if not can_be_ranks or all(is_generic_name(name) or is_place_name(name) for name in names):
+    if not can_be_ranks or all(words.is_generic_name(name) or words.is_place_name(name) for name in names):
         return "wide", None
     if any("0" in row for row in rows_of_cells(table, table.values)):
         raise IngestError(
@@ -67,7 +56,7 @@ def refuse_ranks_in_places(table: Table, names: Sequence[str]) -> None:
     """An error if the columns that the user named as places may hold ranks, one column per item."""
     places = [place for place, name in enumerate(table.columns) if name in names]
     rows = rows_of_cells(table, places)
-    ordinals = all(map(is_place_name, names)) and not may_be_ranks_of_items(names)
+    ordinals = all(map(words.is_place_name, names)) and not words.may_be_ranks_of_items(names)
     if rows and len(places) > 1 and not ordinals and sum(map(_are_ranks, rows)) >= MOST * len(rows):
         others = [table.columns[place] for place in table.values if place not in places]
         ignore = f" {column_option('ignore', *others)}" if others else ""
@@ -84,7 +73,7 @@ def rows_of_cells(table: Table, places: Sequence[int]) -> list[list[str]]:
 
 def _of_numbers(table: Table, names: list[str], can_be_ranks: bool, can_be_items: bool) -> tuple[str, str | None]:
     """For a table of numbers."""
-    generic = all(is_generic_name(name) or is_place_name(name) or name[-1:].isdigit() for name in names)
+    generic = all(words.is_generic_name(name) or words.is_place_name(name) or name[-1:].isdigit() for name in names)
     if can_be_ranks and not can_be_items:
         return "ranks", None
     if can_be_ranks and not generic:
@@ -105,7 +94,7 @@ def _of_numbers(table: Table, names: list[str], can_be_ranks: bool, can_be_items
 
 def _are_ranks(row: Sequence[str]) -> bool:
     """Whether a row is a ranking by ranks: from 1, without gaps larger than ties leave."""
-    found = [rank_in(cell) for cell in row if cell not in NOT_RANKED]
+    found = [words.rank_in(cell) for cell in row if cell not in NOT_RANKED]
     ranks = sorted(rank for rank in found if rank is not None)
     if not ranks or len(ranks) < len(found):
         return False
@@ -124,7 +113,7 @@ def are_items(row: Sequence[str]) -> bool:
 def _refuse_one_column(table: Table, names: list[str], rows: list[list[str]]) -> None:
     """An error for a single column whose cells look like several items."""
     cells = [row[0] for row in rows] if len(names) == 1 else []
-    if cells and not is_place_name(names[0]) and any(sign in cell for cell in cells for sign in " |/:"):
+    if cells and not words.is_place_name(names[0]) and any(sign in cell for cell in cells for sign in " |/:"):
         raise IngestError(
             f"{table.url}: there is one column only, and its cells look like several items ({cells[0]}): if each is "
             "an ordering, best item first, say --format orderings; if a sign divides the items, say --delimiter SIGN"
@@ -135,7 +124,7 @@ def refuse_header_below(table: Table) -> None:
     """An error if a line below the first has the names of places, as where the lines of a file were sorted."""
     for row in table.body:
         cells = [cell for cell in row if cell not in MISSING]
-        if len(cells) > 1 and all(map(is_place_name, cells)) and tuple(row) != table.columns:
+        if len(cells) > 1 and all(map(words.is_place_name, cells)) and tuple(row) != table.columns:
             raise IngestError(
                 f"{table.url}: the line {','.join(row[:6])!r} names columns but is not the first line; move it there, "
                 "or remove it"
@@ -149,7 +138,7 @@ def refuse_foreign_columns(table: Table) -> None:
     has_text = any(kind_of(table.cells(place)) == "text" for place in places)
     if in_memory and (len(places) < 3 or len(table.body) < _FEWEST_ROWS or not has_text):
         return
-    like = {place: is_place_name(table.columns[place]) and not in_memory for place in places}
+    like = {place: words.is_place_name(table.columns[place]) and not in_memory for place in places}
     if not in_memory:  # there 0 is the first item
         _refuse_zeros(table)
     cells = {place: [cell for cell in table.cells(place) if cell not in MISSING] for place in places}
@@ -161,9 +150,22 @@ def refuse_foreign_columns(table: Table) -> None:
         others = {other: set(cells[other]) for other in places if other != place}
         if not like[place] and (sum(like.values()) >= 2 or _is_foreign(cells[place], others)):
             foreign.append(place)
+    shared = [place for place in foreign if _shares(cells, place)]
+    if shared and not in_memory:
+        known = ", ".join(table.columns[one] for one in places if like[one])
+        raise IngestError(
+            f"{table.url}: the column {table.columns[shared[0]]!r} holds the same items as {known}, but its name says "
+            "no place: name all places, best first, with --column places=NAME,NAME,NAME"
+        )
     foreign = foreign or _of_the_rarer_kind(cells)
     if foreign:
         raise _foreign_columns(table, foreign)
+
+
+def _shares(cells: dict[int, list[str]], place: int) -> bool:
+    """Whether most cells of a column are items of the others."""
+    others = {cell for other, found in cells.items() if other != place for cell in found}
+    return 2 * sum(cell in others for cell in cells[place]) > len(cells[place])
 
 
 def _of_the_rarer_kind(cells: dict[int, list[str]]) -> list[int]:
@@ -215,15 +217,12 @@ def _foreign_columns(table: Table, foreign: list[int]) -> IngestError:
     """An error that names the columns that hold no places, and the options that say so."""
     name, cells = table.columns[foreign[0]], table.cells(foreign[0])
     shown = ", ".join(dict.fromkeys(cells[:3]))
-    if table.container == "memory":
-        return IngestError(
-            f"column {name!r} of the table ({shown}, ...) shares no item with the other columns: it seems not to be a "
-            "place of a ranking. Leave it out, and hand in one column per place, best first. If it is a place, hand in "
-            "lists: table.to_numpy().tolist()"
-        )
     kinds = {"id": "an id"} | ({"weight": "a weight"} if all(map(is_number, cells)) else {})
     options = " or ".join(column_option(role, name) for role in kinds)
-    places = [table.columns[place] for place in table.values if place not in foreign]
+    rest = [place for place in table.values if place not in foreign]
+    cells_of = {place: set(table.cells(place)) - MISSING for place in rest}
+    alike = [one for one in rest if any(cells_of[one] & cells_of[other] for other in rest if other != one)]
+    places = [table.columns[place] for place in alike]
     if len(places) < 2:
         what = "hold no items in common with the others" if len(foreign) > 1 else "hold no items"
         found = ", ".join(table.columns[place] for place in foreign)
@@ -232,7 +231,7 @@ def _foreign_columns(table: Table, foreign: list[int]) -> IngestError:
             f"--column places=NAME,NAME; for one line per item, say --format long and name the columns with "
             "--column id=NAME --column item=NAME --column rank=NAME"
         )
-    order = order_of_places(places)
+    order = words.order_of_places(places)
     if order is None and any(kind_of(table.cells(table.columns.index(one))) == "text" for one in places):
         order = list(range(len(places)))  # numbers may be ranks, and then these columns are not places
     best_first = "" if order is None else column_option("places", *(places[place] for place in order))
@@ -266,32 +265,36 @@ def refuse_long_tables(table: Table) -> None:
     labels = [table.roles[role] for role in ("id", "group") if role in table.roles]
     keys = labels or table.values[:1]
     values = [place for place in table.values if place not in keys]
-    if all(is_place_name(table.columns[place]) for place in values) or not 1 < len(values) <= 3:
+    if all(words.is_place_name(table.columns[place]) for place in values) or not 1 < len(values) <= 3:
         return
     numeric = [place for place in values if kind_of(table.cells(place)) in ("whole", "decimal")]
     cells = table.cells(keys[0])
     n_runs = 1 + sum(cell != before for cell, before in itertools.pairwise(cells))
     disjoint = labels or not set(cells) & {cell for place in values for cell in table.cells(place)}
     if numeric and disjoint and cells and 2 * n_runs <= len(cells) + 1 and len(cells) > 1:
-        item = next(place for place in values if place != numeric[-1])
+        rest = [place for place in values if place != numeric[-1]]
+        item = next((place for place in rest if place not in numeric), rest[0])
         names = [table.columns[place] for place in (keys[0], item, numeric[-1])]
         options = " ".join(map(column_option, ("id", "item", "rank"), names))
         raise IngestError(
             f"{table.url}: several lines have the same {names[0]!r}: if each line is one item of a ranking, and "
             f"{names[2]!r} is its rank (1 is the best), say --format long {options}; if it is a rating, say "
-            "--format ratings; if each line is a ranking, say --format wide"
+            "--format ratings; if each line is a ranking of items, say --format wide; if it holds ranks of items, one "
+            f"column per item, say --format ranks {column_option('id', names[0])}"
         )
 
 
 def refuse_lists(table: Table, options: ReadOptions) -> None:
     """An error if one column holds lists of items, such as `tea, mate, milk`."""
     named_id = [table.roles["id"]] if "id" in table.roles and "id" not in options.columns else []
-    for place in (*named_id, *(table.values if len(table.values) == 1 else ())):
+    texts = [place for place in table.values if kind_of(table.cells(place)) == "text"]
+    lists = [place for place in texts if are_lists(table.cells(place))]
+    for place in (*named_id, *(lists if len(lists) == 1 else ())):
         if are_lists(table.cells(place)):
             name = table.columns[place]
             raise IngestError(
                 f"{table.url}: the cells of the column {name!r} seem to be whole rankings, such as "
-                f"{table.cells(place)[0]!r}: if they are, best first, say --column ordering={name}"
+                f"{table.cells(place)[0]!r}: if they are, best first, say {column_option('ordering', name)}"
             )
 
 
@@ -301,19 +304,14 @@ def refuse_ratings(table: Table) -> None:
     if column is None:
         return
     name = table.columns[column]
-    if table.container == "memory":
-        raise IngestError(
-            f"column {name!r} of the table seems to hold ratings, of which the highest is the best: save the table as "
-            "CSV or Parquet, and read it with plmix_dist.ingest_ratings(...)"
-        )
     chosen = [
         f"{role}={table.columns[table.roles[role]] if role in table.roles else 'NAME'}" for role in ("id", "item")
     ]
     options = " ".join(f"--column {choice}" for choice in (*chosen, f"rank={name}"))
     raise IngestError(
         f"{table.url}: the column {name!r} seems to hold ratings, of which the highest is the best: say "
-        "--format ratings, and equal ratings become ties. If they are ranks (1 is the best), "
-        f"say --format long {options}"
+        "--format ratings (plmix_dist.ingest_ratings in Python), and equal ratings become ties. If they are ranks (1 "
+        f"is the best), say --format long {options}"
     )
 
 
@@ -356,14 +354,14 @@ def with_places(table: Table, named: list[str] | None = None) -> Table:
         raise IngestError(
             f"{table.url}: there is no column {missing[0]!r} for a place; found: {', '.join(table.columns)}"
         )
-    order = order_of_places(names) if named is None and table.has_names else list(range(len(names)))
+    order = words.order_of_places(names) if named is None and table.has_names else list(range(len(names)))
     if order is None:
         raise _names_say_no_order(table, names)
     taken = table.values if named is None else [table.columns.index(name) for name in names]
     places = {f"place {number}": taken[place] for number, place in enumerate(order)}
     table = replace(table, roles={**table.roles, **places})
     last = table.columns[taken[order[-1]]]
-    if len(order) > 1 and place_number(last) == float("inf"):
+    if len(order) > 1 and words.place_number(last) == float("inf"):
         # What a row does not list may stand between its places, but not below the last.
         guess = f"{last!r} is the last place of those on offer: items that a row does not list were not on offer"
         return replace(table, unranked="absent").with_guess(guess)
@@ -372,13 +370,8 @@ def with_places(table: Table, named: list[str] | None = None) -> Table:
 
 def _names_say_no_order(table: Table, names: list[str]) -> IngestError:
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    if table.container == "memory":
-        return IngestError(
-            f"the names of the columns ({shown}) do not say which place of a ranking each is: name them place1, place2 "
-            "and so on, or hand in lists, best first: table.to_numpy().tolist()"
-        )
     return IngestError(
         f"{table.url}: the names of the columns ({shown}) do not say which place of a ranking each is: name the "
-        f"places, best first, such as {column_option('places', *names)}; if the first line is a ranking, say "
-        "--no-header"
+        f"places, best first: {column_option('places', *names)} if {names[0]!r} is the best, else in another order; if "
+        "the first line is a ranking, say --no-header"
     )

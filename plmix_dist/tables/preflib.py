@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import IO, TYPE_CHECKING
 
 from plmix_dist.errors import IngestError
+from plmix_dist.tables.documents import unique_names
 from plmix_dist.tables.format import Format, ReadOptions, Syntax, number_text, parse_weight
 from plmix_dist.tables.notation import parse_ordering, tie_groups
-from plmix_dist.tables.rows import BATCH_ROWS, Failure, RowBuilder
+from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, RowBuilder
 from plmix_dist.tables.sources import BLANKS, Header, Slice, SourceFile, decode, reading, text_slices
 from plmix_dist.tables.text import lines
 from plmix_dist.tables.write import labelled_rows, open_target, refuse, survey
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
-    from plmix_dist.tables.rows import RawRows
 
 _NAME = "ALTERNATIVE NAME "
 _EMPTY_PLACE = re.compile(r"(^|[,{])\s*(,|$)|,\s*}")
@@ -207,10 +206,7 @@ def _names(by_number: dict[str, str], n_items: int, file: SourceFile) -> list[st
 
 
 def _unique_names(by_number: dict[str, str], n_items: int) -> list[str]:
-    names = [by_number.get(str(number + 1)) or str(number + 1) for number in range(n_items)]
-    # Alternatives with equal names get their numbers added.
-    times = Counter(names)
-    return [f"{name} ({i + 1})" if times[name] > 1 else name for i, name in enumerate(names)]
+    return unique_names([by_number.get(str(number + 1)) or str(number + 1) for number in range(n_items)])
 
 
 def _suffix(file: SourceFile) -> str:

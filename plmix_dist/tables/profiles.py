@@ -185,7 +185,7 @@ def _begins_scottish(head: str) -> bool:
     return named or (len(head) >= HEAD_CHARACTERS and all(line.endswith(",") for line in lines))
 
 
-# Formats look at so many characters of a file to recognise it.
+# Formats look at this many characters of a file to recognise it.
 HEAD_CHARACTERS = 1 << 16
 
 

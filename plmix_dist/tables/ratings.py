@@ -12,18 +12,16 @@ import pyarrow as pa
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.encode import LONGEST_LABEL, shown
-from plmix_dist.tables.format import DELIMITERS, Format, ReadOptions, Table, by_names, parse_weight
+from plmix_dist.tables.format import DELIMITERS, Batch, Column, Format, ReadOptions, Table, by_names, parse_weight
 from plmix_dist.tables.notation import from_spreadsheet
 from plmix_dist.tables.rows import Failure
-from plmix_dist.tables.sources import is_float
+from plmix_dist.tables.sources import Header, is_float
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from plmix_dist.tables.format import Batch, Column
-    from plmix_dist.tables.sources import Header
 
 COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "user": (

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import Batch, Column, ReadOptions, Table, cell_text, column_of, is_list
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, cell_text, column_of, is_list
 from plmix_dist.tables.rows import BATCH_ROWS
 from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, read_line, reading, text_slices
 from plmix_dist.tables.text import chunks
@@ -21,7 +21,6 @@ from plmix_dist.tables.text import chunks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from plmix_dist.tables.format import Format
 
 SUFFIXES = (".jsonl", ".ndjson", ".json")
 _SAMPLE_BYTES = 1 << 18
@@ -184,6 +183,8 @@ def _of_object(value: Any, url: str) -> list[Record]:
         raise IngestError(
             f"{url} holds several tables ({', '.join(tables)}); write the one with the rankings as an array of records"
         )
+    if _are_rankings(list(value.values())):
+        return [{"id": key, "items": part} for key, part in value.items()]
     columns = {key: list(part.values()) if isinstance(part, dict) else part for key, part in value.items()}
     lengths = {len(part) if isinstance(part, list) else -1 for part in columns.values()}
     if len(lengths) != 1 or lengths == {-1}:
@@ -192,6 +193,15 @@ def _of_object(value: Any, url: str) -> list[Record]:
             "one record per line (.jsonl)"
         )
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _are_rankings(lists: list[Any]) -> bool:
+    """Whether lists, each with its key, are rankings, and not columns, which have one length and repeat their cells."""
+    if not lists or not all(isinstance(part, list) and all(isinstance(cell, str) for cell in part) for part in lists):
+        return False
+    lengths = {len(part) for part in lists}
+    distinct = all(len(set(part)) == len(part) for part in lists)
+    return distinct and (len(lengths) > 1 or len(lists) > max(lengths))
 
 
 # The source: the first rows, slices, batches.

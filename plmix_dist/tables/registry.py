@@ -12,13 +12,15 @@ import pyarrow as pa
 
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
-from plmix_dist.tables import excel, records
+from plmix_dist.tables import records
 from plmix_dist.tables.battles import BATTLES
-from plmix_dist.tables.best_worst import BEST_WORST
 from plmix_dist.tables.by_row import ORDERINGS, RANKS, SCORES, WIDE
 from plmix_dist.tables.cvr import CVR
 from plmix_dist.tables.format import (
     LISTS_OF_COLUMNS,
+    Batch,
+    Condition,
+    Container,
     Format,
     ReadOptions,
     Source,
@@ -32,20 +34,27 @@ from plmix_dist.tables.format import (
 from plmix_dist.tables.frames import Frame, is_row
 from plmix_dist.tables.lists import PARQUET
 from plmix_dist.tables.long import LONG
-from plmix_dist.tables.parquet import batch_of, cut_parquet, parquet_batches, sample_parquet
+from plmix_dist.tables.outsiders import with_doubts
+from plmix_dist.tables.parquet import (
+    EXCEL_SUFFIXES,
+    batch_of,
+    cut_parquet,
+    excel_batches,
+    parquet_batches,
+    sample_excel,
+    sample_parquet,
+)
 from plmix_dist.tables.preflib import PREFLIB
 from plmix_dist.tables.profiles import ABIF, BLT, HEAD_CHARACTERS, SCOTTISH, VOTEKIT
 from plmix_dist.tables.slates import CHOICES, RESULTS
 from plmix_dist.tables.sniff import sample_text, without_unnamed
 from plmix_dist.tables.sources import Header, Slice, SourceFile, reading
-from plmix_dist.tables.surveys import QUALTRICS
+from plmix_dist.tables.surveys import BEST_WORST, QUALTRICS
 from plmix_dist.tables.text import SUFFIXES, cut_text, text_batches, whole_text
 from plmix_dist.tables.voting_systems import DOMINION, HART, NIST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from plmix_dist.tables.format import Batch, Condition, Container
 
 
 # A new format is added here.
@@ -65,10 +74,10 @@ _SOURCES: dict[str, Source] = {
         lambda part, coded, raw, together: parquet_batches(part, [*coded, *raw], together),
     ),
     "excel": Source(
-        excel.SUFFIXES,
-        excel.sample_excel,
+        EXCEL_SUFFIXES,
+        sample_excel,
         lambda file, header, together, whole: [Slice(file, header, 0, None)],  # noqa: ARG005
-        lambda part, coded, raw, together: excel.excel_batches(part, [*coded, *raw], together),
+        lambda part, coded, raw, together: excel_batches(part, [*coded, *raw], together),
     ),
     "jsonl": Source(
         records.SUFFIXES,
@@ -130,7 +139,7 @@ def detect(file: SourceFile, options: ReadOptions, name: str = "auto") -> tuple[
 
 def _by_evidence(file: SourceFile, forms: Sequence[Format]) -> Format | None:
     """The format that is not a table whose signs the first characters of a file have."""
-    if file.name.lower().endswith((*PARQUET.suffixes, *excel.SUFFIXES, *_SPREADSHEETS)):
+    if file.name.lower().endswith((*PARQUET.suffixes, *EXCEL_SUFFIXES, *_SPREADSHEETS)):
         return None
     with reading(file.parts[0]) as stream:
         head = stream.read(4 * HEAD_CHARACTERS).decode("utf-8-sig", errors="replace")[:HEAD_CHARACTERS]
@@ -256,7 +265,7 @@ def recognise(
                 f"the column {column!r} names persons, and all rankings of one person share one membership (if each "
                 f"row is a person of its own, say --column {'ignore' if form.merges else 'id'}={column})"
             )
-        return form, found
+        return form, with_doubts(found)
     raise IngestError(f"{table.url}: no format was recognised; name it with --format")
 
 

@@ -53,6 +53,7 @@ class RawRows:
     weights: NDArray[np.float64] | None = None
     ids: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
     groups: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
+    sides: NDArray[np.uint8] | None = None  # As in RankingBlock
     # (n_rows,): an index into UNRANKED, or -1 if the source does not say it for this row
     unranked: NDArray[np.int8] | None = None
     failures: list[Failure] = field(default_factory=list)  # Rows that were not accepted
@@ -100,6 +101,7 @@ class RawRows:
             weights=_kept(self.weights, keep),
             ids=_kept(self.ids, keep),
             groups=_kept(self.groups, keep),
+            sides=_kept(self.sides, keep),
             unranked=_kept(self.unranked, keep),
             lines=self.lines[keep],
             failures=[

@@ -15,10 +15,10 @@ import numpy as np
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.by_row import row_by_row
-from plmix_dist.tables.format import MISSING, Condition, Format, ReadOptions, Table, missing_columns
-from plmix_dist.tables.long import read_long
+from plmix_dist.tables.format import MISSING, Batch, Column, Condition, Format, ReadOptions, Table, missing_columns
+from plmix_dist.tables.long import Ranked, read_long
 from plmix_dist.tables.places import MOST, column_option
-from plmix_dist.tables.rows import Failure
+from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.sniff import is_number, kind_of
 from plmix_dist.tables.words import names_in
 
@@ -27,15 +27,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plmix_dist.tables.format import Batch, Column
-    from plmix_dist.tables.long import Ranked
-    from plmix_dist.tables.rows import RawRows
     from plmix_dist.tables.sources import Header
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True, "f": False, "t": True}
 _CASES = names_in(
     "case chid choice_id choiceid idcase case_id caseid obs_id obsid observation record_id srch_id search_id "
-    "choice_set set_id task_id question_id session_id id"
+    "choice_set set_id task task_id question question_id situation occasion session_id id"
 )
 _ALTERNATIVES = names_in("alternative alt item item_id prop_id product_id option alt_id altid brand")
 _CHOSEN = names_in("chosen choice purchase purchased booking_bool selected bought is_chosen depvar")
@@ -58,10 +55,14 @@ def _recognise_choices(table: Table, options: ReadOptions, named: bool) -> Table
             return replace(table, roles=kept, unranked="absent")
     flags = [role for role in ("chosen", "considered") if role in roles and _are_flags(table.cells(roles[role]))]
     if not flags:
-        _refuse_wide(table, roles)
-        if named:
-            raise missing_columns(table, ["chosen"])
-        return None
+        wide = _with_availability(table, roles)
+        if wide is None and named:
+            raise IngestError(
+                f"{table.url}: no column marks each row as chosen (1) or not (0): name it with --column chosen=NAME, "
+                "with 0 in empty cells; if it names what was chosen, add a column per alternative that says whether "
+                "it was on offer (1) or not (0), such as tea_av"
+            )
+        return wide
     chosen = roles[flags[0]]
     cases = [roles["case"]] if "case" in options.columns else _places(table, _CASES)
     case = next((place for place in cases if place != chosen and _one_of_each(table, place, chosen)), None)
@@ -166,19 +167,33 @@ def _case_runs(table: Table, taken: set[int]) -> list[list[int]]:
     return max((_runs(table, place) for place in taken), key=len)
 
 
-def _refuse_wide(table: Table, roles: Mapping[str, int]) -> None:
-    """An error for a table with availability columns whose choices are numbers: their order is not in the file."""
-    names = [found["after"] or found["before"] for name in table.columns if (found := _AVAILABLE.fullmatch(name))]
+def _with_availability(table: Table, roles: Mapping[str, int]) -> Table | None:
+    """A table with what was chosen in each row, by name, and for each alternative a column of whether it was on offer.
+
+    An error if numbers say what was chosen: their order is not in the file.
+    """
+    found = {place: _AVAILABLE.fullmatch(name.strip()) for place, name in enumerate(table.columns)}
+    names = {place: match["after"] or match["before"] for place, match in found.items() if match is not None}
     place = roles.get("chosen")
     if place is None or len(names) < 2:
-        return
+        return None
+    column, listed = table.columns[place], ", ".join(names.values())
     cells = {cell for cell in table.cells(place) if cell not in MISSING}
+    odd = sorted(cells - set(names.values()))
     if cells and all(map(is_number, cells)):
         raise IngestError(
-            f"{table.url}: {table.columns[place]!r} holds numbers ({', '.join(sorted(cells)[:4])}), and nothing says "
-            f"which of {', '.join(names)} each is: write their names instead, and all that was on offer in a column "
-            "'offered', such as TRAIN|CAR"
+            f"{table.url}: {column!r} holds numbers ({', '.join(sorted(cells)[:4])}), and nothing says which of "
+            f"{listed} each is: write their names instead"
         )
+    if odd:
+        raise IngestError(
+            f"{table.url}: {column!r} says that {odd[0]!r} was chosen, but the columns of what was available are for "
+            f"{listed}: write the same names, capitals included"
+        )
+    kept = {role: roles[role] for role in ("chosen", "group", "weight") if role in roles}
+    kept |= {f"available {name}": at for at, name in names.items()}
+    said = f"{column!r} says what was chosen of what the columns of availability offer: {listed}"
+    return replace(table, roles=kept, unranked="absent").with_guess(said)
 
 
 def _chosen(columns: Mapping[str, Column]) -> Ranked:
@@ -201,7 +216,7 @@ def _chosen(columns: Mapping[str, Column]) -> Ranked:
 
 
 def _read_choices(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
-    if "offered" in header.roles:
+    if "id" not in header.roles:
         yield from _BY_ROW(batches, header)
         return
     for rows in read_long(batches, header, ranks=_chosen):
@@ -220,9 +235,16 @@ def _are_offered(table: Table, roles: Mapping[str, int]) -> bool:
 
 
 def _one_choice(cells: dict[str, str]) -> tuple[list[str], int, list[bool] | None]:
-    offered = _DIVIDERS.split(cells["offered"].strip("[](){} ").replace("'", "").replace('"', ""))
+    if "offered" in cells:
+        offered = _DIVIDERS.split(cells["offered"].strip("[](){} ").replace("'", "").replace('"', ""))
+    else:
+        said = {role.removeprefix("available "): cell for role, cell in cells.items() if role.startswith("available ")}
+        odd = next((cell for cell in said.values() if cell.lower() not in _FLAGS), None)
+        if odd is not None:
+            raise IngestError(f"{odd!r} says neither that an item was available nor that it was not")
+        offered = [item for item, cell in said.items() if _FLAGS[cell.lower()]]
     if cells["chosen"] not in offered:
-        raise IngestError(f"{cells['chosen']!r} was chosen, but was not on offer ({cells['offered']})")
+        raise IngestError(f"{cells['chosen']!r} was chosen, but was not on offer ({', '.join(offered)})")
     return [cells["chosen"], *(item for item in offered if item != cells["chosen"])], 1, None
 
 
@@ -235,7 +257,7 @@ CHOICES = Format(
     about="one row per alternative of a choice, with a column that marks the chosen; or all that was on offer in one",
     example="case,alternative,chosen\n1,tea,1",
     roles={"case": (), "item": (), "chosen": _CHOSEN, "considered": _CONSIDERED, "offered": _OFFERED},
-    consecutive=lambda header: "offered" not in header.roles,
+    consecutive=lambda header: "id" in header.roles,
 )
 
 

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import COLUMN_NAMES, DELIMITERS, MISSING, Format, ReadOptions, Table, usual_names
 from plmix_dist.tables.sources import Header, SourceFile, decode, read_line, reading
-from plmix_dist.tables.text import split_fields
+from plmix_dist.tables.text import refuse_open_quote, split_fields
 from plmix_dist.tables.words import is_place_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
-
-    from plmix_dist.tables.sources import SourceFile
 
 
 _SAMPLE_BYTES = 1 << 18
@@ -51,6 +49,7 @@ def _read_sample(file: SourceFile) -> _Sample:
             _refuse_no_text(raw, file.url, number)
             text = decode(raw, file.url, number) if not texts else raw.decode(errors="replace")
             text = text.rstrip("\r\n")
+            refuse_open_quote(text, file.url, number)
             if text.strip():
                 if not texts:
                     mark = len(_BYTE_ORDER_MARK) if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
@@ -137,6 +136,7 @@ Kind = Literal["empty", "whole", "decimal", "text"]
 _NEARLY_ALL = 0.9
 _ARROW = re.compile(r"[^\s>]\s*>\s*[^\s>]")
 _WHOLE = re.compile(r"[+-]?\d+")
+_MARKDOWN = re.compile(r"[\s|:]*-{3}[\s|:-]*")
 _NUMBER = re.compile(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?")
 
 
@@ -280,10 +280,20 @@ def _ambiguous(first: Sequence[str], url: str) -> IngestError:
 def sample_text(file: SourceFile, options: ReadOptions, forms: Sequence[Format]) -> tuple[Table, Header]:
     """The columns and first rows of a text file that may be of these formats, and where its rows begin."""
     sample = _read_sample(file)
+    if any("|" in line and _MARKDOWN.fullmatch(line.strip()) for line in sample.lines[:3]):
+        raise IngestError(
+            f"{sample.url}: this is a Markdown table: remove the line of dashes and the signs | at both ends of each "
+            "line, and say --delimiter '|' --header"
+        )
     signs, n_fields = (forms[0].delimiters, forms[0].n_fields) if len(forms) == 1 else (DELIMITERS, ())
     default = "\t" if file.name.lower().endswith(".tsv") else ","
     delimiter = options.delimiter or _sniff_delimiter(sample, default, signs, n_fields)
     rows = [_fields(sample, number, line, delimiter) for number, line in enumerate(sample.lines)]
+    if len(rows[0]) == 1 and len(rows) > 2 and min(map(len, rows[1:])) > 1:
+        raise IngestError(
+            f"{sample.url}, line {sample.first_line}: {rows[0][0]!r} seems to be a title: remove the lines above that "
+            "with the names of the columns"
+        )
     named, guessed = names_columns(rows, options, sample.url, forms)
     table = table_of(rows, named, sample.url)
     if guessed:

@@ -169,7 +169,9 @@ def open_bytes(url: str, *, decompress: bool = True) -> IO[bytes]:
     import fsspec
 
     try:
-        opened: IO[bytes] = fsspec.open(url, "rb", compression="infer" if decompress else None).open()
+        found = fsspec.open(url, "rb", compression="infer" if decompress else None)
+        packed = RemoteFiles(found.fs, "").open(found.path) if "://" in url else found.fs.open(found.path)
+        opened: IO[bytes] = fsspec.core.compr[found.compression](packed, mode="r")
     except (ValueError, ImportError) as error:  # what unpacks or reaches it is not installed
         raise IngestError(f"{url} cannot be opened: {error}") from error
     return opened
@@ -196,6 +198,8 @@ def _reading_explained(url: str) -> Iterator[None]:
     except (EOFError, OSError, zlib.error, lzma.LZMAError, _zstd_error()) as error:
         if isinstance(error, PlmixError):
             raise
+        if isinstance(error, TimeoutError):
+            raise IngestError(f"{url} cannot be read: {error}; check the network, and run this again") from error
         if isinstance(error, OSError) and error.errno:
             raise IngestError(f"{url} cannot be read: {error.strerror}; check the path and its permissions") from error
         raise IngestError(f"{url} cannot be read to its end: {error}; it may be cut short or damaged") from error
@@ -309,7 +313,7 @@ def read_covariates(path: str | os.PathLike[str]) -> NDArray[np.float64]:
     try:
         if file.suffix == ".npy":
             return np.asarray(np.load(file, allow_pickle=False), np.float64)
-        with file.open(newline="", encoding="utf-8") as lines:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
             rows = [row for row in csv.reader(lines) if row]
     except (OSError, ValueError, TypeError, EOFError, csv.Error) as error:
         raise SettingsError(f"covariates cannot be read from {file}: {error}") from None

@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from plmix_dist.errors import IngestError
+from plmix_dist.rankings.columns import label_column
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import MISSING, NO_SCORE, whole_numbers_if_all
+from plmix_dist.tables.format import MISSING, NO_SCORE, Batch, Column, parse_weight, whole_numbers_if_all
 from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows
 from plmix_dist.tables.words import names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from plmix_dist.tables.format import Batch, Column
     from plmix_dist.tables.sources import Header
 
 # Words of the first side, each with that of the second.
@@ -84,91 +84,84 @@ def vocabulary(first: str) -> Callable[[str], int]:
 
 # Reading: who won against whom, counted.
 
-_ITEM_BITS, _PERSON_BITS = 20, 22
-_ITEM_MASK = (1 << _ITEM_BITS) - 1
+# A battle is a number of these bits: its person, winner, loser, on which side the winner stood, whether they tied.
+_PERSON_BITS, _ITEM_BITS, _SIDE_BITS = 22, 19, 2
+_ITEM_MASK, _SIDE_MASK = (1 << _ITEM_BITS) - 1, (1 << _SIDE_BITS) - 1
 _MOST_PENDING = 1 << 21
+
+
+class _Counted(NamedTuple):
+    """Battles as numbers, how many of each, and the line of the first; all (n,)."""
+
+    keys: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    lines: NDArray[np.int64]
+
+    def merged(self) -> _Counted:
+        """Equal battles added up, in the order of their numbers."""
+        # Whole numbers have one sum in any order.
+        whole = np.array_equal(self.weights, np.rint(self.weights))
+        order = np.argsort(self.keys, kind=None if whole else "stable")
+        keys = self.keys[order]
+        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        if not len(starts):
+            return self
+        lines = np.minimum.reduceat(self.lines[order], starts)
+        return _Counted(keys[starts], np.add.reduceat(self.weights[order], starts), lines)
 
 
 @dataclass
 class _Tally:
-    """Battles by person, winner, loser and whether they tied: how many, and the line of the first."""
+    """Battles by person, items, side and result."""
 
     has_persons: bool
     items: dict[str, int] = field(default_factory=dict)
     persons: dict[object, int] = field(default_factory=dict)
-    keys: list[NDArray[np.int64]] = field(default_factory=list)
-    weights: list[NDArray[np.float64]] = field(default_factory=list)
-    lines: list[NDArray[np.int64]] = field(default_factory=list)
-    n_pending: int = 0
+    parts: list[_Counted] = field(default_factory=list)
 
-    def add(
-        self,
-        person: NDArray[np.int64],
-        pair: tuple[NDArray[np.int64], NDArray[np.int64]],
-        tied: NDArray[np.bool_],
-        weight: NDArray[np.float64],
-        line: NDArray[np.int64],
-    ) -> None:
-        """Count battles, all of shape (n,). Tied items come in the order of their numbers."""
+    def add(self, columns: Sequence[NDArray[np.int64]], has_sides: bool, *counted: NDArray[Any]) -> None:
+        """Count battles: person, item of the first side, of the second, result; weight and line. All (n,)."""
         if len(self.items) > 1 << _ITEM_BITS or len(self.persons) > 1 << _PERSON_BITS:
             raise IngestError(
                 f"more than {1 << _ITEM_BITS:,} items or {1 << _PERSON_BITS:,} persons in one file of battles; divide "
                 "it by persons, and append"
             )
-        low, high = np.minimum(*pair), np.maximum(*pair)
-        winner, loser = np.where(tied, low, pair[0]), np.where(tied, high, pair[1])
-        key = (((person << _ITEM_BITS) | winner) << _ITEM_BITS | loser) << 1 | tied
-        self.keys.append(key)
-        self.weights.append(weight)
-        self.lines.append(line)
-        self.n_pending += len(key)
-        if self.n_pending > _MOST_PENDING:
-            self.merge()
+        person, first, second, result = columns
+        # The winner comes first; of tied items, that of the lower number.
+        turned = (result == SECOND_WON) | ((result == TIE) & (first > second))
+        side = np.where(turned, SECOND_WON, FIRST_WON) * has_sides
+        pair = (person << _ITEM_BITS | np.where(turned, second, first)) << _ITEM_BITS | np.where(turned, first, second)
+        self.parts.append(_Counted((pair << _SIDE_BITS | side) << 1 | (result == TIE), *counted))
+        if sum(len(part.keys) for part in self.parts[1:]) > max(_MOST_PENDING, len(self.parts[0].keys)):
+            self.parts = [self._together()]
 
-    def merge(self) -> None:
-        """Add up equal battles."""
-        if not self.keys:
-            return
-        keys, weights = np.concatenate(self.keys), np.concatenate(self.weights)
-        n_items = max(1, len(self.items))
-        few = 2 * n_items**2 <= 4 * len(keys)
-        if few and not (keys >> (2 * _ITEM_BITS + 1)).any():  # no persons: counted without sorting
-            pair = (keys >> (_ITEM_BITS + 1)) * n_items + (keys >> 1 & _ITEM_MASK)
-            numbers = 2 * pair + (keys & 1)
-            at = np.full(2 * n_items**2, -1)
-            at[numbers[::-1]] = np.arange(len(keys))[::-1]  # the last assignment is the first row
-            found = np.flatnonzero(at >= 0)
-            first, total = at[found], np.bincount(numbers, weights, len(at))[found]
-        else:
-            _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-            total = np.bincount(inverse, weights, len(first))
-        self.keys, self.lines = [keys[first]], [np.concatenate(self.lines)[first]]
-        self.weights = [total.astype(np.float64)]
-        self.n_pending = 0
+    def _together(self) -> _Counted:
+        return _Counted(*map(np.concatenate, zip(*self.parts, strict=True))).merged()
 
     def rows(self, failures: list[Failure]) -> Iterator[RawRows]:
-        """All battles, those of a person one after the other, in the order of their first lines."""
-        self.merge()
+        """All battles, those of a person one after the other; without persons, in the order of their first lines."""
         empty = np.empty(0, np.int64)
-        keys, lines = (self.keys[0], self.lines[0]) if self.keys else (empty, empty)
-        weights = self.weights[0] if self.keys else np.empty(0)
-        persons = keys >> (2 * _ITEM_BITS + 1)
-        order = np.lexsort((lines, persons))
+        keys, weights, lines = self._together() if self.parts else _Counted(empty, np.empty(0), empty)
+        if not self.has_persons:
+            order = np.argsort(lines, kind="stable")
+            keys, weights, lines = keys[order], weights[order], lines[order]
         names = pa.array(list(self.items), pa.string())
-        labels = whole_numbers_if_all(np.array([*self.persons, None], object)[:-1]) if self.has_persons else None
-        for start in range(0, max(1, len(order)), BATCH_ROWS):
-            some = order[start : start + BATCH_ROWS]
-            pair = np.stack([keys[some] >> (_ITEM_BITS + 1) & _ITEM_MASK, keys[some] >> 1 & _ITEM_MASK], axis=1)
-            tied = np.zeros(pair.shape, np.bool_)
-            tied[:, 1] = keys[some] & 1
+        labels = label_column(whole_numbers_if_all(np.array([*self.persons, None], object)[:-1]))
+        for start in range(0, max(1, len(keys)), BATCH_ROWS):
+            part = slice(start, start + BATCH_ROWS)
+            rest = keys[part] >> 1
+            side, pair = rest & _SIDE_MASK, rest >> _SIDE_BITS
+            items = np.stack([pair >> _ITEM_BITS & _ITEM_MASK, pair & _ITEM_MASK], axis=1).astype(np.int32)
+            tied = np.zeros(items.shape, np.bool_)
+            tied[:, 1] = keys[part] & 1
             yield RawRows(
-                labels=pa.DictionaryArray.from_arrays(pa.array(pair.ravel().astype(np.int32)), names),
-                n_listed=np.full(len(some), 2),
-                n_ordered=np.full(len(some), 2),
+                labels=pa.DictionaryArray.from_arrays(pa.array(items.ravel()), names),
+                n_listed=np.full(len(items), 2),
                 tied=tied.ravel(),
-                weights=weights[some],
-                groups=None if labels is None else labels[persons[some]],
-                lines=lines[some],
+                weights=weights[part],
+                groups=labels[pair >> (2 * _ITEM_BITS)] if self.has_persons else None,
+                sides=side.astype(np.uint8) if side.any() else None,
+                lines=lines[part],
                 failures=failures if start == 0 else [],
             )
 
@@ -221,6 +214,8 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
         refuse(result == _UNKNOWN, lambda row: _not_understood(columns, row))
         refuse(result == _NONE, "there is no result", wrong=False)
         results = [(result, np.ones(batch.n_rows))]
+    # Who lost, or how often, is in columns of their own: nothing says who stood where.
+    has_sides = not {"loser", "first_wins"} & columns.keys()
     good = np.ones(batch.n_rows, np.bool_)
     good[list(why)] = False
     for row, (message, wrong) in why.items():
@@ -228,9 +223,8 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
         failures.append(Failure(int(batch.lines[row]), reason, message, text=" ".join(batch.cells(row)), wrong=wrong))
     for result, times in results:
         use = good & (times > 0)
-        won = result[use] != SECOND_WON
-        ordered = np.where(won, pair[0][use], pair[1][use]), np.where(won, pair[1][use], pair[0][use])
-        tally.add(person[use], ordered, result[use] == TIE, weight[use] * times[use], batch.lines[use])
+        said = [column[use] for column in (person, *pair, result)]
+        tally.add(said, has_sides, (weight * times)[use], batch.lines[use])
 
 
 def _bad_count(column: Column, row: int) -> str:
@@ -254,7 +248,9 @@ def _results(columns: Mapping[str, Column], n_rows: int, header: Header) -> NDAr
         rest = np.where(words == TIE, TIE, np.where(words == _NONE, _NONE, _UNKNOWN))
         return np.where(winner == first, FIRST_WON, np.where(winner == second, SECOND_WON, rest))
     if "won" in columns:
-        return _of_numbers(columns["won"].numbers(MISSING), 0.0, 0.5)
+        as_number = {"true": "1", "false": "0"}
+        won = columns["won"].mapped(lambda text: parse_weight(as_number.get(text.lower(), text)), np.float64)
+        return _of_numbers(won, 0.0, 0.5)
     if "sign" in columns:
         return _of_numbers(columns["sign"].numbers(NO_SCORE), -1.0, 0.0)
     if "first_score" in columns:

@@ -16,14 +16,13 @@ import pyarrow.csv as arrow_csv
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import Batch, Column
 from plmix_dist.tables.notation import from_spreadsheet
-from plmix_dist.tables.sources import LONGEST_LINE, Slice, decode, read_line, reading, text_slices
+from plmix_dist.tables.sources import LONGEST_LINE, Header, Slice, SourceFile, decode, read_line, reading, text_slices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from plmix_dist.tables.sources import Header, SourceFile
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 # Bytes of text that are read at a time.
@@ -33,6 +32,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
 _BLANK_LINE = re.compile(rb"(?:^|\n)[ \t\v\f\r\x1c-\x1f]*(?:\n|$)")  # all that str.strip removes, of ASCII
 # Arrow divides fields at one character only, so longer delimiters are replaced by this one.
+_OPENS = re.compile(r'(?:^|[,;\t|])\s*"(?:[^"]|"")*$')  # a cell that begins with a quote and does not end
 _UNIT_SEPARATOR = "\x1f"
 
 
@@ -99,6 +99,16 @@ def split_fields(line: str, delimiter: str) -> list[str]:
     return [from_spreadsheet(value.strip()) for value in row]
 
 
+def refuse_open_quote(line: str, url: str, number: int) -> None:
+    """An error for a cell in quotes that goes on in the next line."""
+    if line.count('"') % 2 and _OPENS.search(line):
+        raise IngestError(
+            f"{url}, line {number}: a cell in quotes seems to go on in the next line, but each row must stand in one "
+            "line: read it with pandas, which joins such lines, and hand in the table: "
+            f"plmix_dist.ingest(pandas.read_csv({url!r}), STORE); or replace line breaks in cells by blanks"
+        )
+
+
 def _quoted_fields(line: str, delimiter: str) -> list[str]:
     reader = csv.reader([line.rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True)
     try:
@@ -141,6 +151,7 @@ def _read_lines(chunk: _Chunk, header: Header, wanted: Collection[int]) -> Batch
     numbers: list[int] = []
     bad: dict[int, str] = {}
     for number, line in chunk.lines():
+        refuse_open_quote(line, chunk.url, number)
         try:
             row = split_fields(line, header.delimiter)
         except IngestError as error:

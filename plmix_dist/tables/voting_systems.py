@@ -13,28 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plmix_dist.errors import IngestError
+from plmix_dist.tables import cvr
 from plmix_dist.tables.by_row import blank_rows
-from plmix_dist.tables.cvr import (
-    CONTEST_AND_RULES,
-    OVERVOTE,
-    SKIPPED,
-    WRITE_IN,
-    chosen_contest,
-    in_words,
-    is_write_in,
-    listed_ballots,
-    rules_of,
-)
 from plmix_dist.tables.documents import read_bytes, read_xml, unique_names
-from plmix_dist.tables.format import Format, Syntax
+from plmix_dist.tables.format import Format, ReadOptions, Syntax
 from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, integers_if_all
-from plmix_dist.tables.sources import Header, Slice
+from plmix_dist.tables.sources import Header, Slice, SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from plmix_dist.tables.format import ReadOptions
-    from plmix_dist.tables.sources import SourceFile
 
 _SLICE_BYTES = 1 << 24
 _MOST_RANKS = 1000
@@ -69,16 +57,16 @@ def _syntax(
         found = contests(file.parts)
         if not found:
             raise IngestError(f"{file.url}: these are votes without ranks, so there are no rankings to read")
-        name = chosen_contest(
+        name = cvr.chosen_contest(
             {name: f"{one.n_ballots:,} ballots" for name, one in found.items()}, options.choices, file.url
         )
-        rules = rules_of(options.choices)
+        rules = cvr.rules_of(options.choices)
         names = found[name].names
         return Header(
             item_names=None if names is None else tuple(dict.fromkeys(_items(names, rules))),
             unranked="below",
             container="json",
-            guesses=(f"contest {name!r}, {found[name].n_ballots:,} ballots", in_words(rules)),
+            guesses=(f"contest {name!r}, {found[name].n_ballots:,} ballots", cvr.in_words(rules)),
             metadata={"rules": rules, "contest": found[name].key, "names": names, "choices": dict(options.choices)},
         )
 
@@ -103,15 +91,15 @@ def _slices(file: SourceFile, header: Header) -> list[Slice]:
 
 def _items(names: Iterable[str], rules: Mapping[str, str]) -> list[str]:
     """The names that are items under the rule for write-ins."""
-    kept = [name for name in names if not (rules["writein"] == "skip" and is_write_in(name))]
-    return [WRITE_IN if rules["writein"] == "join" and is_write_in(name) else name for name in kept]
+    kept = [name for name in names if not (rules["writein"] == "skip" and cvr.is_write_in(name))]
+    return [cvr.WRITE_IN if rules["writein"] == "join" and cvr.is_write_in(name) else name for name in kept]
 
 
 def _rows(ballots: Sequence[_Marked], rules: Mapping[str, str], first: int) -> RawRows:
     """The rankings of some ballots. Those that do not count are listed with the reason."""
     numbers: dict[str, int] = {}
     n_ranks = max((rank for ballot in ballots for rank, _ in ballot.marks if rank <= _MOST_RANKS), default=1)
-    cells = np.full((len(ballots), n_ranks), SKIPPED, np.int32)
+    cells = np.full((len(ballots), n_ranks), cvr.SKIPPED, np.int32)
     failures: dict[int, Failure] = {}
     for row, ballot in enumerate(ballots):
         if ballot.reason:
@@ -124,8 +112,8 @@ def _rows(ballots: Sequence[_Marked], rules: Mapping[str, str], first: int) -> R
             for item in _items([name], rules):
                 code = numbers.setdefault(item, len(numbers))
                 there = cells[row, rank - 1]
-                cells[row, rank - 1] = code if there in (SKIPPED, code) else OVERVOTE
-    listed = listed_ballots(cells, list(numbers), rules)
+                cells[row, rank - 1] = code if there in (cvr.SKIPPED, code) else cvr.OVERVOTE
+    listed = cvr.listed_ballots(cells, list(numbers), rules)
     lines = np.arange(first, first + len(ballots))
     rows = RawRows(listed.labels, listed.n_listed, lines, ids=np.array([ballot.id for ballot in ballots], object))
     rows = rows.without(failures | blank_rows(listed, lines, failures))
@@ -225,7 +213,7 @@ DOMINION = Format(
     name="dominion",
     about="folders of Dominion JSON, with their manifests",
     example="CandidateManifest.json\nCvrExport.json",
-    choices=CONTEST_AND_RULES,
+    choices=cvr.CONTEST_AND_RULES,
     syntax=_syntax(
         _dominion_contests, _dominion_ballots, lambda head: '"Sessions"' in head and '"TabulatorId"' in head
     ),
@@ -278,7 +266,7 @@ def _nist_names(report: Any, contest: str) -> dict[str, str]:
         for selection in _each(one, "ContestSelection"):
             ids = [key for text in _each(selection, "CandidateIds") for key in str(text).split()]
             written = str(_first(selection, "IsWriteIn")).lower() == "true" and not ids
-            name = WRITE_IN if written else " / ".join(candidates.get(key, key) for key in ids)
+            name = cvr.WRITE_IN if written else " / ".join(candidates.get(key, key) for key in ids)
             names[selection.get("@id")] = name or str(selection.get("@id"))
     return dict(zip(names, unique_names(list(names.values())), strict=True))
 
@@ -309,14 +297,14 @@ def _nist_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[_Mar
     names = _nist_names(report, contest)
     for label, found, marks in _nist_marks(report):
         if found == contest:
-            yield _Marked(label, [(rank, names.get(key, WRITE_IN if new else key)) for rank, key, new in marks])
+            yield _Marked(label, [(rank, names.get(key, cvr.WRITE_IN if new else key)) for rank, key, new in marks])
 
 
 NIST = Format(
     name="nist",
     about="NIST SP 1500-103 as JSON or XML",
     example='{"@type": "CVR.CastVoteRecordReport", ...}\n',
-    choices=CONTEST_AND_RULES,
+    choices=cvr.CONTEST_AND_RULES,
     syntax=_syntax(
         _nist_contests, _nist_ballots, lambda head: "CastVoteRecordReport" in head or '"CVRSnapshot"' in head
     ),
@@ -335,7 +323,10 @@ def _hart_contests_of(url: str) -> Iterator[tuple[str, str, list[tuple[str, str]
         yield (
             label,
             _words(_first(contest, "Name") or ""),
-            [(_words(_first(one, "Name") or "") or WRITE_IN, _words(_first(one, "Value") or "")) for one in options],
+            [
+                (_words(_first(one, "Name") or "") or cvr.WRITE_IN, _words(_first(one, "Value") or ""))
+                for one in options
+            ],
         )
 
 
@@ -360,6 +351,6 @@ HART = Format(
     name="hart",
     about="folders of Hart XML, one file per ballot",
     example="<Cvr><Contests><Contest>\n<Name>Mayor</Name>",
-    choices=CONTEST_AND_RULES,
+    choices=cvr.CONTEST_AND_RULES,
     syntax=_syntax(_hart_contests, _hart_ballots, lambda head: "CVRDesign.xsd" in head),
 )

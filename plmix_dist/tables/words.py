@@ -108,6 +108,7 @@ _RANK = re.compile(
     r"(?:#|rank|place|no\.|=)?\s*(?P<number>\d+(?:[.,]\d+)?)\s*(?:st|nd|rd|th|=|\.|\))?(?:\s+(?:place|choice|rank))?",
     re.IGNORECASE,
 )
+_ORDINALS = names_in("first second third fourth fifth sixth seventh eighth ninth tenth")
 _ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5, "VI": 6, "VII": 7, "VIII": 8, "IX": 9, "X": 10}
 _PLACE_IN_CELL = re.compile(
     rf"(?:{_ORDINAL})(?:[ _.-]*(?:{_NOUN}|preferred|important|liked))?|(?:rank|place|choice)[ _.-]*#?\d+"
@@ -122,7 +123,10 @@ _MARKS = _words(
 
 def rank_in(cell: str) -> float | None:
     """The rank that a cell holds, also as `1st`, `#1` or `1=`; None if it holds another text."""
-    found = _RANK.fullmatch(cell.strip()) if cell.isascii() else None
+    word = cell.strip().lower()
+    if word in _ORDINALS:
+        return float(_ORDINALS.index(word) + 1)
+    found = _RANK.fullmatch(word) if cell.isascii() else None
     return None if found is None else float(found["number"].replace(",", "."))
 
 

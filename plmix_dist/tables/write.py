@@ -7,13 +7,14 @@ import csv
 import gzip
 import io
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from plmix_dist.errors import IngestError
-from plmix_dist.store.access import RemoteFiles, check_file, whole_file, writing_explained
+from plmix_dist.store.access import RemoteFiles, check_file, whole_file, within, writing_explained
 from plmix_dist.tables.encode import natural_order, shown
 from plmix_dist.tables.format import number_text, written_name
 from plmix_dist.tables.notation import spreadsheet_safe
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import RankingStore
+
+# The parts in which storage takes a file are at most this large.
+_PART_BYTES = 1 << 26
 
 
 class LabelledRow(NamedTuple):
@@ -167,7 +171,9 @@ def _published_at_the_end(url: str) -> Iterator[IO[bytes]]:
     with writing_explained(url, lambda: "size unknown"), filesystem.transaction:
         with contextlib.suppress(FileNotFoundError):  # storage that does not answer is an error here, not a long wait
             RemoteFiles(filesystem, "").call("info", path)
-        file = filesystem.open(path, "wb")
+        file = within(0, filesystem.open, path, "wb")
+        for name in {"flush", "commit"} & set(dir(file)):  # what sends parts, and makes a file of them
+            setattr(file, name, partial(within, _PART_BYTES, getattr(file, name)))
         try:
             yield file
         except BaseException:

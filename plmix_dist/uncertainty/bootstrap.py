@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from plmix_dist.cluster.clients import client_of
+from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.errors import NotConvergedWarning, SettingsError, ShrunkenWarning, give_warnings
 from plmix_dist.fitting.fingerprint import data_fingerprint, digest_of
 from plmix_dist.fitting.journal import open_journal
 from plmix_dist.metrics import match_components
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.rankings import Unranked
-from plmix_dist.settings import one_of, real_number, seed_of, whole_number
+from plmix_dist.settings import RandomState, one_of, real_number, seed_of, whole_number
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.information import InformationTotals, Layout, invert
@@ -24,11 +24,6 @@ from plmix_dist.uncertainty.replicate_passes import WEIGHTS, Draws
 from plmix_dist.uncertainty.replicates import Replicates, ReplicatesState, Scales
 from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, checked_level, given_components
 from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, is_joint, mostly_prior, named_items
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
-    from plmix_dist.settings import RandomState
-
 
 # Numbers that all replicates of a pass sum together; more replicates take turns.
 _MOST_NUMBERS = 1 << 23
@@ -179,8 +174,10 @@ def bootstrap(
     whole_number("n_replicates", n_replicates, at_least=2)
     whole_number("max_iter", max_iter, at_least=2)
     real_number("tol", tol, above=0)
-    if getattr(model, "noise", False):
-        raise SettingsError('a fit with noise=True has no bootstrap; take standard_errors(X, kind="sandwich")')
+    if getattr(model, "tie_parameters_", None) is not None:
+        raise SettingsError(
+            f'a fit with ties={model.ties!r} has no bootstrap; take standard_errors(X, kind="sandwich")'
+        )
     fitted = FittedPoint.of(model, "bootstrap replicates")
     rankings = model._rankings(X, unranked, sample_weight)
     seed, place = seed_of(random_state), Checkpoint.of(checkpoint)
@@ -280,7 +277,9 @@ def _gathered(
     shares = np.exp(np.concatenate([part[2] for part in parts]))
     converged = np.concatenate([state.ended for _, state in ended]) == 1
     for number in _out_of_order(log_worths, mixture.log_worths):
-        order = match_components(log_worths[number], mixture.log_worths)
+        order = np.arange(len(mixture.shares))
+        free = order[: len(order) - fitted.n_held]  # noise stays last
+        order[free] = match_components(log_worths[number][free], mixture.log_worths[free])
         log_worths[number], shares[number] = log_worths[number][order], shares[number][order]
     if not converged.all():
         loses = 'choose weights="exponential", which loses no item, ' if ended[0][0].draws.kind == "poisson" else ""

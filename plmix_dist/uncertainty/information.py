@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -16,11 +16,13 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.kernels.em_pass import component_logs
 from plmix_dist.kernels.information import all_choice_sums
-from plmix_dist.kernels.memberships import memberships, row_logs
+from plmix_dist.kernels.memberships import Memberships, memberships, row_logs
+from plmix_dist.kernels.tied_choices import tie_information
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import weights_within
 from plmix_dist.rankings.ties import MOST_EXTENSIONS, TIES, extend_ties
+from plmix_dist.solvers.davidson import outcomes
 from plmix_dist.solvers.likelihood import probabilities_against_ghost
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.threads import single_thread
@@ -30,7 +32,10 @@ from plmix_dist.threads import single_thread
 
 @dataclass(frozen=True)
 class Layout:
-    """Which parameters a vector has: log-worths component by component, then ghosts, then logits of the shares."""
+    """Which parameters a vector has: log-worths component by component, ghosts, log-weights of ties, logits of shares.
+
+    Results are centred log-worths, shares, and log-weights of ties.
+    """
 
     n_components: int
     n_items: int
@@ -40,6 +45,27 @@ class Layout:
     shown_shares: bool = True
     # How many of the last components have held worths, which are not parameters: that of noise.
     n_held: int = 0
+    # (n_components, n_orders - 1): log-weights of ties, where these are outcomes; and whether components share them.
+    log_ties: Floats | None = None
+    shared_ties: bool = True
+    is_last_empty: bool = False  # whether the last share is zero, as that of noise may be: it has no logit
+
+    @property
+    def of_ties(self) -> Floats:
+        """(n_components, n_orders - 1, n_ties): 1 where a parameter is the log-weight of an order of ties.
+
+        An order that never occurs has none.
+        """
+        log_ties = np.zeros((self.n_components, 0)) if self.log_ties is None else self.log_ties
+        free = np.eye(log_ties.shape[1])[:, np.isfinite(log_ties).all(axis=0)]
+        lines = np.ones((self.n_components, 1)) if self.shared_ties else np.eye(self.n_components)
+        found: Floats = np.einsum("kl,of->kolf", lines, free).reshape(*log_ties.shape, lines.shape[1] * free.shape[1])
+        return found
+
+    @property
+    def n_ties(self) -> int:
+        """The number of log-weights of ties."""
+        return int(self.of_ties.shape[2])
 
     @property
     def n_worths(self) -> int:
@@ -49,12 +75,13 @@ class Layout:
     @property
     def size(self) -> int:
         """The length of the vector."""
-        return self.n_worths + self.n_components * (int(self.ghosts) + int(self.free_shares))
+        return self.n_worths + self.n_components * (int(self.ghosts) + int(self.free_shares)) + self.n_ties
 
     @property
     def of_data(self) -> NDArray[np.int64]:
-        """Where the log-worths and the logits stand."""
-        worths = np.arange(self.n_worths)
+        """Where the log-worths, the log-weights of ties and the logits stand."""
+        ties = self.n_worths + self.n_components * int(self.ghosts)
+        worths = np.append(np.arange(self.n_worths), np.arange(ties, ties + self.n_ties))
         if not self.free_shares:
             return worths
         return np.concatenate([worths, np.arange(self.size - self.n_components, self.size)])
@@ -77,6 +104,8 @@ class Layout:
                 found[self.n_worths + k, k] = 1.0
         if shares:
             found[-self.n_components :, -1] = 1.0
+        if shares and self.is_last_empty:
+            found = np.column_stack([found, np.eye(self.size)[-1]])
         if not self.n_held:
             return found
         first = self.n_components - self.n_held
@@ -88,52 +117,79 @@ class Layout:
     def to_results(self, shares: Floats) -> Floats:
         """(n_results, size): derivatives of centred log-worths and of shares in the parameters."""
         n_shares = self.n_components if self.shown_shares else 0
-        found = np.zeros((self.n_worths + n_shares, self.size))
+        found = np.zeros((self.n_worths + n_shares + self.n_ties, self.size))
         for k in range(self.n_components if self.n_items else 0):
             place = slice(k * self.n_items, (k + 1) * self.n_items)
             found[place, place] = np.eye(self.n_items) - 1 / self.n_items
         if self.free_shares:
-            found[self.n_worths :, -self.n_components :] = np.diag(shares) - np.outer(shares, shares)
+            of_shares = slice(self.n_worths, self.n_worths + n_shares)
+            found[of_shares, -self.n_components :] = np.diag(shares) - np.outer(shares, shares)
+        ties = self.of_data[self.n_worths : self.n_worths + self.n_ties]
+        found[self.n_worths + n_shares :, ties] = np.eye(self.n_ties)
         return found
 
     def prior(self, log_worths: Floats, ghosts: Floats, alpha: float) -> tuple[Floats, Floats]:
         """The prior's own information (size, size), and its gradient (size,)."""
-        information, gradient = np.zeros((self.size, self.size)), np.zeros(self.size)
-        if not self.ghosts:
-            return information, gradient
-        for k in range(self.n_components - self.n_held):
-            items, ghost = np.arange(k * self.n_items, (k + 1) * self.n_items), self.n_worths + k
+        if self.ghosts and self.n_ties:
+            return _tied_prior(self, log_worths, ghosts, alpha)[:2]
+        gradient, seconds = np.zeros(self.size), []
+        for k in range(self._n_with_prior):
             beats, loses = probabilities_against_ghost(log_worths[k], float(ghosts[k]))
-            second = 2 * alpha * beats * loses
-            information[items, items] += second
-            information[items, ghost] -= second
-            information[ghost, items] -= second
-            information[ghost, ghost] += second.sum()
-            gradient[items] += alpha * (loses - beats)
-            gradient[ghost] -= alpha * float((loses - beats).sum())
-        return information, gradient
+            seconds.append(2 * alpha * beats * loses)
+            gradient[k * self.n_items : (k + 1) * self.n_items] += alpha * (loses - beats)
+            gradient[self.n_worths + k] -= alpha * float((loses - beats).sum())
+        return self._against_ghosts(seconds), gradient
 
     def prior_products(self, log_worths: Floats, ghosts: Floats, alpha: float) -> Floats:
         """(size, size): products of scores of the prior's comparisons with the ghost, as if they were rankings.
 
         An item far from the ghost has hardly any curvature there (`prior`), but its score is plus or minus one.
         """
-        products = np.zeros((self.size, self.size))
-        for k in range(self.n_components - self.n_held if self.ghosts else 0):
+        if self.ghosts and self.n_ties:
+            return _tied_prior(self, log_worths, ghosts, alpha)[2]
+        found = (squared_prior_scores(log_worths[k], float(ghosts[k]), alpha) for k in range(self._n_with_prior))
+        return self._against_ghosts(found)
+
+    @property
+    def _n_with_prior(self) -> int:
+        return self.n_components - self.n_held if self.ghosts else 0
+
+    def _against_ghosts(self, by_component: Iterable[Floats]) -> Floats:
+        """(size, size): sums of v (e_item - e_ghost)(e_item - e_ghost)', from one v (n_items,) per component."""
+        found = np.zeros((self.size, self.size))
+        for k, values in enumerate(by_component):
             items, ghost = np.arange(k * self.n_items, (k + 1) * self.n_items), self.n_worths + k
-            squares = squared_prior_scores(log_worths[k], float(ghosts[k]), alpha)
-            products[items, items] += squares
-            products[items, ghost] -= squares
-            products[ghost, items] -= squares
-            products[ghost, ghost] += squares.sum()
-        return products
+            found[items, items] += values
+            found[items, ghost] -= values
+            found[ghost, items] -= values
+            found[ghost, ghost] += values.sum()
+        return found
+
+
+def _tied_prior(layout: Layout, log_worths: Floats, ghosts: Floats, alpha: float) -> tuple[Floats, Floats, Floats]:
+    """Information, gradient and products of scores of the prior, where items and ghosts may tie."""
+    assert layout.log_ties is not None
+    (information, products), gradient = np.zeros((2, layout.size, layout.size)), np.zeros(layout.size)
+    first_tie = layout.n_worths + layout.n_components
+    for k in range(layout.n_components - layout.n_held):
+        pairs = layout.of_ties[k, 0]
+        found = outcomes(log_worths[k] - ghosts[k], layout.log_ties[k, 0]).T
+        for item, chances in enumerate(found, layout.n_items * k):
+            to = np.zeros((3, layout.size))  # from item, ghost and ties of two to all parameters
+            to[0, item] = to[1, layout.n_worths + k] = 1.0
+            to[2, first_tie : first_tie + layout.n_ties] = pairs
+            seen = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 1.0], [0.0, 1.0, 0.0]])  # of win, tie and loss
+            scores = (seen - chances @ seen) @ to
+            information += 2 * alpha * scores.T @ (chances[:, None] * scores)
+            gradient += alpha * (scores[0] + scores[2])
+            products += alpha * (np.outer(scores[0], scores[0]) + np.outer(scores[2], scores[2]))
+    return information, gradient, products
 
 
 def squared_prior_scores(log_worths: Floats, ghost: float, alpha: float) -> Floats:
     """(n_items,): squared scores of `alpha` wins and `alpha` losses of each item against the ghost, summed."""
     beats, loses = probabilities_against_ghost(log_worths, ghost)
-    found: Floats = alpha * (beats**2 + loses**2)
-    return found
+    return alpha * (beats**2 + loses**2)
 
 
 # The inverse of an information matrix, without the directions in which it is singular.
@@ -175,8 +231,7 @@ def _complement(directions: Floats) -> Floats:
     n_parameters, n_directions = directions.shape
     if not n_directions:
         return np.eye(n_parameters)
-    orthogonal: Floats = np.linalg.qr(directions, mode="complete")[0][:, n_directions:]
-    return orthogonal
+    return np.linalg.qr(directions, mode="complete")[0][:, n_directions:]
 
 
 # Scores of persons at the fitted parameters, and the information that the choices of a block hold.
@@ -214,7 +269,7 @@ def person_scores(block: RankingBlock, params: Prepared, ties: str) -> Iterator[
             "bootstrap of your own with sample_weight"
         )
     for part in row_runs(block, max(1, _MOST_SCORES // (params.n_components * params.n_items))):
-        if not part.has_ties:
+        if params.n_orders or not part.has_ties:
             yield _scores(part, params)
         elif TIES[ties].extends:
             extended = TIES[ties].extended(part)
@@ -235,15 +290,27 @@ def row_runs(block: RankingBlock, n_rows: int) -> Iterator[RankingBlock]:
 
 
 def _scores(block: RankingBlock, params: Prepared) -> _PersonScores:
-    """Without ties."""
-    persons = memberships(block, row_logs(block, params), params)
-    _, scores, complete = all_choice_sums(block, params, persons.by_row)
+    """Without ties, or with ties that are outcomes: their log-weights stand behind the log-worths."""
+    persons = memberships(block, component_logs(block, params), params)
+    if params.n_orders:
+        scores, complete = tie_information(block, params, persons.by_row)
+    else:
+        _, scores, complete = all_choice_sums(block, params, persons.by_row)
     own = _by_person(block, scores)
     return _PersonScores(persons.log_likelihoods, persons.weights, persons.posteriors, own, complete, None, 0)
 
 
-def _tied_scores(block: RankingBlock, params: Prepared) -> _PersonScores:
-    """A row is the set of its orders: the order is as unknown as the component (Louis 1982)."""
+class _TiedOrders(NamedTuple):
+    """The orders of rows with ties, each a row without, and what the parameters say of them."""
+
+    persons: Memberships
+    orders: RankingBlock
+    row: NDArray[np.int64]  # (n_orders,)
+    joint: Floats  # (n_orders, n_components): the probability of component and order, given the rows of the person
+
+
+def tied_orders(block: RankingBlock, params: Prepared) -> _TiedOrders:
+    """All orders of each row, or 24 draws of them."""
     persons = memberships(block, component_logs(block, params), params)
     extended = extend_ties(block)
     firsts = np.flatnonzero(np.diff(extended.row, prepend=-1))
@@ -252,13 +319,18 @@ def _tied_scores(block: RankingBlock, params: Prepared) -> _PersonScores:
     logs -= np.maximum.reduceat(logs, firsts, axis=0)[extended.row]
     chances = np.exp(logs)
     chances /= np.add.reduceat(chances, firsts, axis=0)[extended.row]
-    by_row = persons.by_row
-    joint = by_row[extended.row] * chances
+    return _TiedOrders(persons, orders, extended.row, persons.by_row[extended.row] * chances)
+
+
+def _tied_scores(block: RankingBlock, params: Prepared) -> _PersonScores:
+    """A row is the set of its orders: the order is as unknown as the component (Louis 1982)."""
+    persons, orders, row, joint = tied_orders(block, params)
+    firsts, by_row = np.flatnonzero(np.diff(row, prepend=-1)), persons.by_row
     _, scores, complete = all_choice_sums(orders, params, joint)
     row_scores = np.add.reduceat(scores, firsts, axis=0)
     # The orders of a row differ in their scores: the variance of these is information that is missing.
-    several = np.diff(np.append(firsts, len(extended.row))) > 1
-    tied = several[extended.row]
+    several = np.diff(np.append(firsts, len(row))) > 1
+    tied = several[row]
     for k in range(params.n_components):
         within = _products(scores[tied, k], joint[tied, k], orders.row_weights[tied])
         of_rows = _products(row_scores[several, k], by_row[several, k], block.row_weights[several])
@@ -270,8 +342,7 @@ def _tied_scores(block: RankingBlock, params: Prepared) -> _PersonScores:
 def _products(scores: Floats, posteriors: Floats, weights: Floats) -> Floats:
     """The sum of w (q s)(q s)' / q."""
     per_posterior = np.divide(weights, posteriors, out=np.zeros(len(weights)), where=posteriors > 0)
-    products: Floats = scores.T @ (scores * per_posterior[:, None])
-    return products
+    return scores.T @ (scores * per_posterior[:, None])
 
 
 def _by_person(block: RankingBlock, scores: Floats) -> Floats:
@@ -279,8 +350,7 @@ def _by_person(block: RankingBlock, scores: Floats) -> Floats:
     if block.groups is None:
         return scores
     weighted = scores * weights_within(block)[:, None, None]
-    summed: Floats = np.add.reduceat(weighted, np.flatnonzero(block.group_starts), axis=0)
-    return summed
+    return np.add.reduceat(weighted, np.flatnonzero(block.group_starts), axis=0)
 
 
 def _n_sampled(block: RankingBlock) -> int:
@@ -326,19 +396,18 @@ def information_pass(ties: str, *, joint: bool) -> Aggregation:
 
 def prepare_point(mixture: MixtureParams) -> PreparedPoint:
     """Parameters ready for kernels."""
-    return PreparedPoint(prepare(mixture.log_worths, mixture.log_shares), mixture.shares)
+    return PreparedPoint(prepare(mixture.log_worths, mixture.log_shares, mixture.log_ties), mixture.shares)
 
 
 def flat_scores(found: _PersonScores, shares: Floats) -> Floats:
     """(n_persons, d): the scores in all log-worths, component by component, then in the logits of the shares."""
     n_persons = len(found.weights)
-    flat: Floats = np.concatenate([found.scores.reshape(n_persons, -1), found.posteriors - shares], axis=1)
-    return flat
+    return np.concatenate([found.scores.reshape(n_persons, -1), found.posteriors - shares], axis=1)
 
 
 def _leaf_totals(ties: str, joint: bool, number: int, block: RankingBlock, point: PreparedPoint) -> InformationTotals:
     del number
-    n_components, n_items = point.params.n_components, point.params.n_items
+    n_components, n_items = point.params.n_components, point.params.n_items + max(0, point.params.n_orders - 1)
     n_worths = n_components * n_items
     sizes = [n_worths + n_components] if joint else [n_items] * n_components + [n_components]
     bounds = [0, *np.cumsum(sizes).tolist()]
@@ -348,13 +417,13 @@ def _leaf_totals(ties: str, joint: bool, number: int, block: RankingBlock, point
     with single_thread():
         for found in person_scores(block, point.params, ties):
             flat = flat_scores(found, point.shares)
-            by_unit, unit_weights = _by_unit(found, flat)
+            of_units, unit_weights = by_unit(found, flat)
             for place, (first, last) in enumerate(pairwise(bounds)):
                 own = flat[:, first:last]
                 squares = own.T @ (own * found.weights[:, None])
                 observed[place] += squares
                 same = found.unit is None
-                units = by_unit[:, first:last]
+                units = of_units[:, first:last]
                 products[place] += squares if same else units.T @ (units * unit_weights[:, None])
             _add_second_derivatives(observed, found, point.shares, joint)
             gradient += found.weights @ flat
@@ -367,7 +436,7 @@ def _leaf_totals(ties: str, joint: bool, number: int, block: RankingBlock, point
     return InformationTotals(tuple(observed), tuple(products), gradient, known, np.array(weight), *counts)
 
 
-def _by_unit(found: _PersonScores, flat: Floats) -> tuple[Floats, Floats]:
+def by_unit(found: _PersonScores, flat: Floats) -> tuple[Floats, Floats]:
     """The mean score (n_units, d) of each independent unit, and its weight."""
     if found.unit is None:
         return flat, found.weights

@@ -26,7 +26,7 @@ from plmix_dist.prediction.posteriors import posteriors_by_ranking
 from plmix_dist.rankings import RankingBlock, Unranked
 from plmix_dist.rankings.groups import merge_if_short
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.settings import one_of, whole_number
+from plmix_dist.settings import one_of, real_number, whole_number
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.bootstrap import bootstrap
 from plmix_dist.uncertainty.information import PreparedPoint, prepare_point
@@ -177,7 +177,7 @@ def _anchor(anchor: Any, mixture: MixtureParams, offset: float) -> tuple[int, fl
     if anchor is None:
         return None
     name, value = next(iter(anchor.items())) if isinstance(anchor, Mapping) and len(anchor) == 1 else (anchor, offset)
-    return int(item_numbers("anchor", [name], mixture.item_names)[0]), float(value)
+    return int(item_numbers("anchor", [name], mixture.item_names)[0]), real_number("anchor", value)
 
 
 def _lines(log_worths: Floats, shares: Floats, shown: list[int], anchor: tuple[int, float] | None) -> Floats:
@@ -286,6 +286,8 @@ def _before(old: Any, mixture: MixtureParams, shown: list[int], how: tuple[str, 
     Components are matched by their log-worths. Where the numbers of components differ, only the mixture is compared.
     """
     scale, anchor, without_noise = how
+    if not hasattr(old, "_mixture"):
+        raise SettingsError(f"against must be a fitted model, but is {type(old).__name__}")
     theirs = old._mixture()
     number_of = {name: number for number, name in enumerate(theirs.item_names)}
     known = np.array([number_of.get(name, -1) for name in mixture.item_names])

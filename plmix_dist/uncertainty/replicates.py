@@ -20,14 +20,7 @@ from plmix_dist.passes.request import Answer, Request
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.store.mixture import Floats
 from plmix_dist.threads import single_thread
-from plmix_dist.uncertainty.replicate_passes import (
-    Draws,
-    FirstParams,
-    LaterParams,
-    ReplicateSums,
-    first_pass,
-    later_pass,
-)
+from plmix_dist.uncertainty import replicate_passes
 from plmix_dist.uncertainty.standard_errors import FittedPoint
 
 _MEMORY = 6
@@ -82,7 +75,7 @@ class Replicates:
 
     fitted: FittedPoint
     scales: Scales
-    draws: Draws
+    draws: replicate_passes.Draws
     # A replicate ends when the error that is left is expected to be at most this many standard errors (root mean
     # square over parameters).
     tol: float
@@ -107,22 +100,22 @@ class Replicates:
         """One request for all replicates that still run."""
         ties = self.fitted.ties
         if state.n_passes == 0:
-            params = FirstParams(self.fitted.mixture.unnamed(), self.draws)
-            return (Request(first_pass(ties), params),)
+            params = replicate_passes.FirstParams(self.fitted.mixture.unnamed(), self.draws)
+            return (Request(replicate_passes.first_pass(ties), params),)
         active = self._active(state)
         if not len(active):
             return ()
         log_worths, _, log_shares = self.parts_of(_trial(state)[active])
         replicates = tuple(self.draws.replicates[place] for place in active)
-        later = LaterParams(log_worths, log_shares, self.draws._replace(replicates=replicates))
-        return (Request(later_pass(ties), later),)
+        later = replicate_passes.LaterParams(log_worths, log_shares, self.draws._replace(replicates=replicates))
+        return (Request(replicate_passes.later_pass(ties), later),)
 
     def tell(self, state: ReplicatesState, answers: Sequence[Answer]) -> ReplicatesState:
         """Steps that raise the objective are taken, and the next ones proposed; others are shortened."""
         (answer,) = answers
         if answer.error is not None:
             raise answer.error
-        sums: ReplicateSums = answer.results[0]
+        sums: replicate_passes.ReplicateSums = answer.results[0]
         with single_thread():
             if state.n_passes == 0:
                 every = np.arange(len(state.point))
@@ -177,7 +170,7 @@ class Replicates:
         return np.flatnonzero(state.ended == _RUNNING)
 
     def _evaluated(
-        self, points: Floats, sums: ReplicateSums, weight: Floats, active: NDArray[np.int64]
+        self, points: Floats, sums: replicate_passes.ReplicateSums, weight: Floats, active: NDArray[np.int64]
     ) -> tuple[Floats, Floats]:
         """Objective (n,) and gradient (n, d) at points of the replicates `active` (n,)."""
         layout = self.fitted.layout

@@ -68,6 +68,8 @@ class StandardErrors:
         How many rankings have ties with more than 24 orders: their second derivatives are estimated from 24 draws.
     shrinkage : (n_components, n_items)
         How far the prior has moved each centred log-worth towards the middle, to first order; zero without a prior.
+    log_ties : (n_components, order - 1)
+        Standard errors of the logarithms of `tie_parameters_`, where ties are outcomes; 0 for orders that never occur.
 
     All numbers hold given the number of components: they do not say whether there are this many. With a prior they
     are those of the posterior, so intervals are for values as the prior shrinks them; `notes` says it in words.
@@ -87,6 +89,7 @@ class StandardErrors:
     kind: str
     n_sampled: int
     shrinkage: Floats
+    log_ties: Floats | None = None
 
     @cached_property
     def slopes(self) -> Floats:
@@ -356,14 +359,13 @@ def checked_level(level: float) -> float:
 def _differences(block: Floats) -> Floats:
     """(n, n): the covariance of the differences i - j, from that of two vectors (n, n)."""
     diagonal = np.diag(block)
-    found: Floats = diagonal[:, None] + diagonal[None, :] - block - block.T
-    return found
+    return diagonal[:, None] + diagonal[None, :] - block - block.T
 
 
 def _moved(blind: Floats) -> NDArray[np.bool_]:
     """(d,): which quantities singular directions move."""
-    moved: NDArray[np.bool_] = np.linalg.norm(blind, axis=1) > _MOVED
-    return moved
+    found: NDArray[np.bool_] = np.linalg.norm(blind, axis=1) > _MOVED
+    return found
 
 
 def _moved_differences(blind: Floats) -> NDArray[np.bool_]:
@@ -452,5 +454,4 @@ def _step(values: Floats, logs: Floats, pairs: NDArray[np.bool_]) -> Floats:
     residuals = np.where(pairs, np.log(np.where(pairs, added, 1.0)) - logs, 0.0)
     matrix = inverse**2
     matrix += np.diag(matrix.sum(axis=1))
-    step: Floats = -np.linalg.solve(matrix, (residuals * inverse).sum(axis=1))
-    return step
+    return -np.linalg.solve(matrix, (residuals * inverse).sum(axis=1))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from plmix_dist.cluster.clients import client_of
+from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.errors import (
     NonFiniteError,
     NotConvergedWarning,
@@ -20,16 +21,13 @@ from plmix_dist.errors import (
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.request import Passes, Request, ask
 from plmix_dist.rankings import Unranked
+from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.threads import single_thread
 from plmix_dist.uncertainty.information import InformationTotals, Layout, information_pass, invert, squared_prior_scores
 from plmix_dist.uncertainty.results import StandardErrors, Unidentified
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
-
 
 KINDS = ("information", "sandwich")
 # Up to this many log-worths, ghosts and shares, all covariances are computed; beyond, those within components.
@@ -86,7 +84,9 @@ class FittedPoint(NamedTuple):
     def layout(self) -> Layout:
         """The order of all parameters."""
         n_components, n_items = self.mixture.log_worths.shape
-        return Layout(n_components, n_items, self.alpha > 0, self.has_free_shares, n_held=self.n_held)
+        layout = Layout(n_components, n_items, self.alpha > 0, self.has_free_shares, n_held=self.n_held)
+        layout = replace(layout, is_last_empty=bool(self.n_held and self.mixture.shares[-1] == 0))
+        return replace(layout, log_ties=self.mixture.log_ties, shared_ties=TIES[self.ties].shared)
 
 
 class _Solved(NamedTuple):
@@ -149,17 +149,21 @@ def errors_of(totals: InformationTotals, fitted: FittedPoint, kind: str) -> Stan
     solved = solve(totals, fitted, kind)
     found = _unidentified(solved, fitted.mixture)
     shrinkage = np.concatenate([one.shrinkage for one in solved])[: fitted.mixture.log_worths.size]
+    n_ties = fitted.layout.n_ties  # they come last
+    lasts = [len(one.covariance) - n_ties for one in solved]
+    of_ties = fitted.layout.of_ties @ np.sqrt(np.diag(solved[-1].covariance)[lasts[-1] :])
     errors = StandardErrors(
         fitted.mixture,
-        tuple(one.covariance for one in solved),
-        tuple(one.blind for one in solved),
+        tuple(one.covariance[:last, :last] for one, last in zip(solved, lasts, strict=True)),
+        tuple(one.blind[:last] for one, last in zip(solved, lasts, strict=True)),
         found,
         kind,
         int(totals.n_sampled),
         shrinkage.reshape(fitted.mixture.log_worths.shape),
+        None if fitted.mixture.tie_parameters is None else of_ties,
     )
     far = mostly_prior(totals, fitted) & (np.abs(errors.shrinkage) > _FAR_BY_PRIOR * errors.log_worths)
-    give_warnings([*_unidentified_warnings(found, fitted), *_far_warnings(solved), *_shrunken_warnings(far, errors)])
+    give_warnings([*_unidentified_warnings(found, fitted), *far_warnings(solved), *_shrunken_warnings(far, errors)])
     return errors
 
 
@@ -171,7 +175,13 @@ def is_joint(mixture: MixtureParams) -> bool:
             f"standard errors need a matrix of {n_items} x {n_items} numbers per component, and at most {_MOST_ITEMS} "
             "items are allowed; fit fewer items"
         )
-    return bool(n_components * (n_items + 2) <= _MOST_PARAMETERS)
+    joint = bool(n_components * (n_items + 2) <= _MOST_PARAMETERS)
+    if mixture.tie_parameters is not None and not joint:
+        raise SettingsError(
+            f"standard errors where ties are outcomes are computed for at most {_MOST_PARAMETERS} log-worths, ghosts "
+            'and shares; fit fewer items, or take ties="half"'
+        )
+    return joint
 
 
 def information_totals(passes: Passes, fitted: FittedPoint, *, joint: bool) -> InformationTotals:
@@ -180,7 +190,23 @@ def information_totals(passes: Passes, fitted: FittedPoint, *, joint: bool) -> I
     totals: InformationTotals = ask(passes, request)
     if not all(np.isfinite(matrix).all() for matrix in totals.observed):
         raise NonFiniteError("the observed information is not finite: worths or weights are too far apart")
-    return totals
+    return totals if fitted.mixture.tie_parameters is None else _with_tie_parameters(totals, fitted.layout)
+
+
+def _with_tie_parameters(totals: InformationTotals, layout: Layout) -> InformationTotals:
+    """The sums in log-worths, the free log-weights of ties, and logits, from those by component."""
+    n_components, n_items, of_ties = layout.n_components, layout.n_items, layout.of_ties
+    n_orders = of_ties.shape[1]
+    to = np.zeros((n_components * (n_items + n_orders + 1), layout.n_worths + layout.n_ties + n_components))
+    for k in range(n_components):
+        first = k * (n_items + n_orders)
+        to[first : first + n_items, k * n_items : (k + 1) * n_items] = np.eye(n_items)
+        to[first + n_items : first + n_items + n_orders, layout.n_worths : layout.n_worths + layout.n_ties] = of_ties[k]
+    to[-n_components:, -n_components:] = np.eye(n_components)
+    with single_thread():
+        observed, products = (to.T @ one[0] @ to for one in (totals.observed, totals.products))
+        gradient, known = totals.gradient @ to, totals.known @ to
+    return totals._replace(observed=(observed,), products=(products,), gradient=gradient, known=known)
 
 
 def mostly_prior(totals: InformationTotals, fitted: FittedPoint) -> NDArray[np.bool_]:
@@ -191,6 +217,7 @@ def mostly_prior(totals: InformationTotals, fitted: FittedPoint) -> NDArray[np.b
         for worths, ghost in zip(fitted.mixture.log_worths, fitted.ghosts, strict=True)
     ]
     found: NDArray[np.bool_] = of_data.reshape(fitted.mixture.log_worths.shape) < np.array(of_prior)
+    found[len(found) - fitted.n_held :] = False  # the prior says nothing of worths that are held
     return found
 
 
@@ -225,7 +252,7 @@ def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_So
         )
         found.append(one)
     shares = _solve_block(
-        Layout(mixture.n_components, 0, ghosts=False, free_shares=fitted.has_free_shares),
+        replace(fitted.layout, n_items=0, ghosts=False, n_held=0, log_ties=None),
         (totals.observed[-1], totals.products[-1]),
         (totals.gradient[n_worths:], totals.known[n_worths:]),
         (mixture.log_worths[:, :0], fitted.ghosts, mixture.shares),
@@ -276,9 +303,7 @@ def _solve_block(
 def _without_prior(layout: Layout, information: Floats, known: Floats) -> Floats:
     """Directions (layout.size, n) about which the rankings alone say nothing."""
     own = layout.of_data
-    plain = Layout(
-        layout.n_components, layout.n_items, ghosts=False, free_shares=layout.free_shares, n_held=layout.n_held
-    )
+    plain = replace(layout, ghosts=False)
     found = invert(information[np.ix_(own, own)], plain.unfelt(), known[own]).singular
     whole = np.zeros((layout.size, found.shape[1]))
     whole[own] = found
@@ -314,8 +339,8 @@ def _sizes(moves: Floats) -> Floats:
         return np.zeros(len(moves))
     # A median of two differing values would name both; the lower of the middle ones names one.
     middle = np.sort(moves, axis=0)[(len(moves) - 1) // 2]
-    sizes: Floats = np.abs(moves - middle).max(axis=1)
-    return sizes
+    found: Floats = np.abs(moves - middle).max(axis=1)
+    return found
 
 
 def _unidentified_warnings(found: Sequence[Unidentified], fitted: FittedPoint) -> list[Warning]:
@@ -356,7 +381,7 @@ def _shrunken_warnings(far: NDArray[np.bool_], errors: StandardErrors) -> list[W
     return [ShrunkenWarning(words)]
 
 
-def _far_warnings(solved: Sequence[_Solved]) -> list[Warning]:
+def far_warnings(solved: Sequence[_Solved]) -> list[Warning]:
     """A warning if the parameters are not at the maximum for these rankings."""
     furthest = 0.0
     for one in solved:

@@ -10,23 +10,21 @@ Factors of users stay in scratch files, one per leaf and sweep. The completed ma
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.datasets.ratings.leaf import RatingLeaf, keep_enough, load_leaf
-from plmix_dist.datasets.ratings.shuffle import sum_over_leaves
+from plmix_dist.datasets.ratings.shuffle import Scratch, sum_over_leaves
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.threads import single_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
     from plmix_dist.cluster.executor import Executor
-    from plmix_dist.datasets.ratings.shuffle import Scratch
 
 
 # Lengths grow by a tenth, so that at most a tenth of the entries is padding.
@@ -42,19 +40,19 @@ class _Group(NamedTuple):
     # (n_rows, length): what they rated, and how; past the end of a row the column `n_columns` and the
     # rating 0
     columns: NDArray[np.int64]
-    ratings: NDArray[np.float64]
+    ratings: Floats
     counts: NDArray[np.int64]  # (n_rows,): how many ratings each has
 
 
 class _Equations(NamedTuple):
     """_Equations of some rows: `gram` (n_rows, rank, rank) without the ridge, and `right` (n_rows, rank)."""
 
-    gram: NDArray[np.float64]
-    right: NDArray[np.float64]
+    gram: Floats
+    right: Floats
 
 
 def groups(
-    bounds: NDArray[np.int64], columns: NDArray[np.integer], ratings: NDArray[np.float64], n_columns: int
+    bounds: NDArray[np.int64], columns: NDArray[np.integer], ratings: Floats, n_columns: int
 ) -> Iterator[_Group]:
     """The rows that have ratings, in groups. Row u has the entries from `bounds[u]` to `bounds[u + 1]`."""
     counts = np.diff(bounds)
@@ -76,26 +74,26 @@ def groups(
             )
 
 
-def padded(factors: NDArray[np.float64]) -> NDArray[np.float64]:
+def padded(factors: Floats) -> Floats:
     """Factors with a row of zeros at the end, for the padding of groups."""
     return np.vstack([factors, np.zeros((1, factors.shape[1]))])
 
 
-def _equations_of(group: _Group, padded_factors: NDArray[np.float64]) -> _Equations:
+def _equations_of(group: _Group, padded_factors: Floats) -> _Equations:
     """The equations of the rows of a group, from the padded factors of the columns."""
     chosen = padded_factors.take(group.columns, axis=0)
     gram = np.matmul(chosen.transpose(0, 2, 1), chosen)
     return _Equations(gram, np.matmul(group.ratings[:, None, :], chosen)[:, 0])
 
 
-def _add_ridge(equations: _Equations, ridges: NDArray[np.float64]) -> _Equations:
+def _add_ridge(equations: _Equations, ridges: Floats) -> _Equations:
     """The same equations after a ridge (n_rows,) was added to the diagonal of each, in place."""
     gram = equations.gram
     gram.reshape(len(gram), -1)[:, :: gram.shape[1] + 1] += ridges[:, None]
     return equations
 
 
-def _descend(equations: _Equations, factors: NDArray[np.float64], n_rounds: int) -> NDArray[np.float64]:
+def _descend(equations: _Equations, factors: Floats, n_rounds: int) -> Floats:
     """Factors (n_rows, rank) after rounds of coordinate descent, each coordinate at its best value from zero on.
 
     No round raises the objective x'Gx / 2 - b'x of a row. Coordinates of all rows are updated side by side.
@@ -114,16 +112,15 @@ def _descend(equations: _Equations, factors: NDArray[np.float64], n_rounds: int)
     return current
 
 
-def _gradient_of(equations: _Equations, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _gradient_of(equations: _Equations, factors: Floats) -> Floats:
     """(n_rows, rank): the gradient Gx - b."""
-    product: NDArray[np.float64] = np.matmul(equations.gram, factors[:, :, None])[:, :, 0]
+    product: Floats = np.matmul(equations.gram, factors[:, :, None])[:, :, 0]
     return product - equations.right
 
 
-def projected(gradient: NDArray[np.float64], factors: NDArray[np.float64]) -> NDArray[np.float64]:
+def projected(gradient: Floats, factors: Floats) -> Floats:
     """The gradient; where a factor is zero, only as far as it asks for a larger one."""
-    steepest: NDArray[np.float64] = np.where(factors > 0, gradient, np.minimum(gradient, 0.0))
-    return steepest
+    return np.where(factors > 0, gradient, np.minimum(gradient, 0.0))
 
 
 # Rounds of coordinate descent per sweep. Those of the items cost little: they have far fewer equations than users.
@@ -136,8 +133,8 @@ _ITEM_BLOCK = 1024
 class _ItemSums(NamedTuple):
     """What a sweep adds up over leaves."""
 
-    gram: NDArray[np.float64]  # (n_items, rank (rank + 1) / 2): The upper triangles of the items' equations
-    right: NDArray[np.float64]  # (n_items, rank): their right-hand sides
+    gram: Floats  # (n_items, rank (rank + 1) / 2): The upper triangles of the items' equations
+    right: Floats  # (n_items, rank): their right-hand sides
     objective: float  # The users' part of the objective: errors, and the ridge of the users
     user_gradient: float  # Sums of squares of the users' projected gradient and right-hand sides
     user_right: float
@@ -154,7 +151,7 @@ class Completion(NamedTuple):
     """The result of a completion."""
 
     # (n_items, rank): factors of the items. Those of the users are in scratch files
-    item_factors: NDArray[np.float64]
+    item_factors: Floats
     sweep: int  # The sweep whose scratch files hold the factors of the users
     history: list[_Sweep]  # One entry per sweep
     converged: bool  # Whether the residual of the last sweep is at most `tol`
@@ -215,7 +212,7 @@ def complete(
     return Completion(factors, len(history) - 1, history, history[-1].residual <= tol)
 
 
-def _start_factors(n_items: int, rank: int, mean: float, seed: int) -> NDArray[np.float64]:
+def _start_factors(n_items: int, rank: int, mean: float, seed: int) -> Floats:
     """(n_items, rank): random factors of items, so that equal factors of users give the mean rating on average."""
     return generator(seed, "completion").uniform(0.0, 2.0 * np.sqrt(mean / rank), (n_items, rank))
 
@@ -229,7 +226,7 @@ def used_leaf(
     return kept._replace(items=numbers[kept.items]), users
 
 
-def load_users(scratch: Scratch, leaf: int, sweep: int) -> NDArray[np.float64]:
+def load_users(scratch: Scratch, leaf: int, sweep: int) -> Floats:
     """(n_users, rank): the factors of the users of a leaf after a sweep."""
     return scratch.load(_users_name(leaf, sweep))["factors"]
 
@@ -279,9 +276,7 @@ def _sweep_leaf(task: CompletionTask, sweep: int, leaf: int) -> _ItemSums:
     return _ItemSums(*equations, objective, gradient, right)
 
 
-def _users_step(
-    leaf: RatingLeaf, users: NDArray[np.float64], items: NDArray[np.float64], ridge: float
-) -> tuple[float, float, float]:
+def _users_step(leaf: RatingLeaf, users: Floats, items: Floats, ridge: float) -> tuple[float, float, float]:
     """Improve the factors of users (n_users, rank) in place."""
     table = padded(items)
     objective = gradient = right = 0.0
@@ -296,7 +291,7 @@ def _users_step(
     return objective, gradient, right
 
 
-def _item_equations(by_item: RatingLeaf, users: NDArray[np.float64]) -> _Equations:
+def _item_equations(by_item: RatingLeaf, users: Floats) -> _Equations:
     """The equations of all items over the users of a leaf; the symmetric matrices as their upper triangles."""
     rank = users.shape[1]
     upper = np.ravel_multi_index(np.triu_indices(rank), (rank, rank))
@@ -310,9 +305,7 @@ def _item_equations(by_item: RatingLeaf, users: NDArray[np.float64]) -> _Equatio
     return _Equations(gram, right)
 
 
-def _items_step(
-    sums: _ItemSums, factors: NDArray[np.float64], ridges: NDArray[np.float64]
-) -> tuple[_Sweep, NDArray[np.float64]]:
+def _items_step(sums: _ItemSums, factors: Floats, ridges: Floats) -> tuple[_Sweep, Floats]:
     """Objective and residual of the present factors, and the items' next factors."""
     rank = factors.shape[1]
     rows, columns = np.triu_indices(rank)

@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
-from plmix_dist.cluster.executor import executor_for, run_all
-from plmix_dist.datasets.ratings.leaf import LeafMaker
-from plmix_dist.datasets.ratings.selection import Leaves, select
-from plmix_dist.datasets.ratings.shuffle import (
-    Scratch,
-    ShuffleTask,
-    n_leaves_for,
-    rejected_lines,
-    shuffle_part,
-    sum_over_leaves,
-)
+from plmix_dist.cluster.clients import ClientLike
+from plmix_dist.cluster.executor import Executor, executor_for, run_all
+from plmix_dist.datasets.ratings import shuffle
+from plmix_dist.datasets.ratings.leaf import LeafMaker, LeafSummary
+from plmix_dist.datasets.ratings.selection import Leaves, RankedLeaf, Selection, select
 from plmix_dist.errors import IngestError, SettingsError, StoreExistsError
 from plmix_dist.rankings.groups import default_leaf_rows
-from plmix_dist.settings import one_of, real_number, seed_of, shown, whole_number, yes_or_no
-from plmix_dist.store import Location, RejectedRows, WritePlan, WriteSession, check_output, open_store, write_partition
+from plmix_dist.settings import RandomState, one_of, real_number, seed_of, shown, whole_number, yes_or_no
+from plmix_dist.store import Location, RankingStore, open_store
 from plmix_dist.store.arrays import CHUNK_BYTES
 from plmix_dist.store.manifest import MANIFEST
+from plmix_dist.store.partition import PartitionTask, RejectedRows, WritePlan, write_partition
 from plmix_dist.store.targets import HOW_TO_REPLACE
-from plmix_dist.tables.encode import checked_names, natural_order
+from plmix_dist.store.writer import WriteSession, check_output
+from plmix_dist.tables.encode import OnError, checked_names, natural_order
 from plmix_dist.tables.format import ReadOptions
 from plmix_dist.tables.ratings import COLUMN_NAMES, RATINGS
 from plmix_dist.tables.registry import open_table, slices_of
-from plmix_dist.tables.sources import file_digest, find, find_sources
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
-
-    from plmix_dist.cluster.clients import ClientLike
-    from plmix_dist.cluster.executor import Executor
-    from plmix_dist.datasets.ratings.leaf import LeafSummary
-    from plmix_dist.datasets.ratings.selection import RankedLeaf, Selection
-    from plmix_dist.datasets.ratings.shuffle import Shuffled
-    from plmix_dist.settings import RandomState
-    from plmix_dist.store import PartitionTask, RankingStore
-    from plmix_dist.tables.encode import OnError
-    from plmix_dist.tables.sources import Slice
-
+from plmix_dist.tables.sources import Slice, file_digest, find, find_sources
 
 # RatingSettings: which ratings are used, and how they become rankings.
 
@@ -230,7 +213,7 @@ def ingest_ratings(
     made = None if overwrite else _made_before(location, settings, sources)
     if made is not None:
         return made
-    scratch = Scratch.beside(location)
+    scratch = shuffle.Scratch.beside(location)
     try:
         read = _read(runner, scratch, urls, settings, progress)
         selection = select(runner, read.leaves, settings, progress)
@@ -245,7 +228,7 @@ def ingest_ratings(
             chunk_bytes=chunk_bytes,
         )
         with WriteSession.begin(location, plan, overwrite=overwrite) as session:
-            _write(session, runner, read, selection.ranked, progress)
+            run_all(runner, partial(_write_leaf, read, selection.ranked), session.pending(), "ingest", progress)
             return session.finalise({"paths": urls, **_report(read, selection)})
     finally:
         scratch.remove()
@@ -278,8 +261,7 @@ def _made_before(location: Location, settings: RatingSettings, sources: list[dic
         return None
     found = open_store(location)
     event = found.manifest.history[0]
-    same = event["settings"] == settings.as_record() and event["sources"] == sources
-    if not same:
+    if event["settings"] != settings.as_record() or event["sources"] != sources:
         raise StoreExistsError(
             f"{location.url} already holds another store, of {found.n_rankings:,} rankings; {HOW_TO_REPLACE}"
         )
@@ -288,15 +270,15 @@ def _made_before(location: Location, settings: RatingSettings, sources: list[dic
 
 def _read(
     runner: Executor,
-    scratch: Scratch,
+    scratch: shuffle.Scratch,
     urls: list[str],
     settings: RatingSettings,
     progress: Callable[[int, int], None] | None,
 ) -> _Read:
     """Read all parts, and gather the ratings of each user in one leaf."""
     parts = _plan_parts(urls, settings)
-    tasks = [ShuffleTask(part, scratch, settings.on_error) for part in parts]
-    found: list[Shuffled] = run_all(runner, shuffle_part, tasks, "read-ratings", progress)
+    tasks = [shuffle.ShuffleTask(part, scratch, settings.on_error) for part in parts]
+    found: list[shuffle.Shuffled] = run_all(runner, shuffle.shuffle_part, tasks, "read-ratings", progress)
     n_good = sum(one.n_rows for one in found)
     rejected: Counter[str] = Counter()
     for one in found:
@@ -307,12 +289,12 @@ def _read(
     maker = LeafMaker(
         scratch,
         [name for one in found for name in one.files],
-        n_leaves_for(n_good),
+        shuffle.n_leaves_for(n_good),
         tuple(natural_order(items)),
         tuple(urls),
         settings.duplicates or ("last" if "time" in parts[0].slice.header.roles else "refuse"),
     )
-    summary: LeafSummary = sum_over_leaves(runner, maker, maker.n_leaves, "gather-ratings")
+    summary: LeafSummary = shuffle.sum_over_leaves(runner, maker, maker.n_leaves, "gather-ratings")
     scratch.forget(*maker.files)
     return _Read(
         Leaves(scratch, maker.n_leaves, maker.item_names, not summary.n_text_users),
@@ -323,33 +305,12 @@ def _read(
     )
 
 
-@dataclass(frozen=True)
-class _WriteTask:
-    """What a worker must know to write the rankings of one leaf. The first also lists the bad rows."""
-
-    partition: PartitionTask
-    ranked: RankedLeaf
-    rejected: dict[str, int]
-    bad_parts: list[int]
-
-
-def _write(
-    session: WriteSession,
-    runner: Executor,
-    read: _Read,
-    ranked: RankedLeaf,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    tasks = [
-        _WriteTask(one, ranked, {} if one.number else read.rejected, [] if one.number else read.bad_parts)
-        for one in session.pending()
-    ]
-    run_all(runner, _write_leaf, tasks, "ingest", progress)
-
-
-def _write_leaf(task: _WriteTask) -> int:
-    rejected = RejectedRows(dict(task.rejected), rejected_lines(task.ranked.scratch, task.bad_parts))
-    return write_partition(task.partition, task.ranked.blocks(task.partition.number), rejected).n_rankings
+def _write_leaf(read: _Read, ranked: RankedLeaf, task: PartitionTask) -> int:
+    """Write the rankings of one leaf. The first also lists the bad rows."""
+    rejected = RejectedRows()
+    if task.number == 0:
+        rejected = RejectedRows(dict(read.rejected), shuffle.rejected_lines(ranked.scratch, read.bad_parts))
+    return write_partition(task, ranked.blocks(task.number), rejected).n_rankings
 
 
 def _report(read: _Read, selection: Selection) -> dict[str, Any]:

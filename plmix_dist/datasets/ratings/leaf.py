@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from plmix_dist.datasets.ratings.shuffle import rows_of_leaf
+from plmix_dist.datasets.ratings.shuffle import Scratch, rows_of_leaf
 from plmix_dist.errors import IngestError
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import STRING, item_dtype, narrowest
+from plmix_dist.rankings.columns import STRING, Floats, item_dtype, narrowest
 from plmix_dist.tables.encode import natural_order, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from plmix_dist.datasets.ratings.ingest import Duplicates
-    from plmix_dist.datasets.ratings.shuffle import Scratch
 
 
 class RatingLeaf(NamedTuple):
@@ -29,7 +26,7 @@ class RatingLeaf(NamedTuple):
 
     bounds: NDArray[np.int64]  # (n_users + 1,): where the ratings of each user begin, and the end
     items: NDArray[np.int32]  # (n_ratings,): the item, by its number, and the rating
-    ratings: NDArray[np.float64]
+    ratings: Floats
 
     @property
     def n_users(self) -> int:
@@ -203,9 +200,7 @@ def rated_rankings(
     return _block(items[order], useful.counts, tied, ids[several][spread], len(chosen)), left_out
 
 
-def completed_rankings(
-    users: NDArray[np.float64], items: NDArray[np.float64], ids: NDArray[Any]
-) -> Iterator[RankingBlock]:
+def completed_rankings(users: Floats, items: Floats, ids: NDArray[Any]) -> Iterator[RankingBlock]:
     """Full rankings by completed ratings, highest first. Ratings that are equal to the last bit are tied.
 
     Shapes: users, items (n_users, rank), (n_items, rank), ids (n_users,).

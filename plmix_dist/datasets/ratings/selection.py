@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from plmix_dist.datasets.ratings.completion import CompletionTask, complete, load_users, used_leaf
+from plmix_dist.datasets.ratings.completion import Completion, CompletionTask, complete, load_users, used_leaf
 from plmix_dist.datasets.ratings.leaf import (
+    LeftOut,
+    RatingLeaf,
     completed_rankings,
     keep_enough,
     load_leaf,
@@ -17,21 +21,15 @@ from plmix_dist.datasets.ratings.leaf import (
     user_labels,
     users_name,
 )
-from plmix_dist.datasets.ratings.shuffle import sum_over_leaves
+from plmix_dist.datasets.ratings.shuffle import Scratch, sum_over_leaves
 from plmix_dist.errors import IngestError, NotConvergedWarning, give_warnings
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.threads import single_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
     from plmix_dist.cluster.executor import Executor
-    from plmix_dist.datasets.ratings.completion import Completion
     from plmix_dist.datasets.ratings.ingest import RatingSettings
-    from plmix_dist.datasets.ratings.leaf import LeftOut, RatingLeaf
-    from plmix_dist.datasets.ratings.shuffle import Scratch
-    from plmix_dist.rankings import RankingBlock
 
 
 class _Counts(NamedTuple):
@@ -76,7 +74,7 @@ def _enough_ratings(executor: Executor, leaves: Leaves, settings: RatingSettings
         keep = enough
 
 
-def _highest(values: NDArray[np.int64] | NDArray[np.float64], n_items: int) -> NDArray[np.int64]:
+def _highest(values: NDArray[np.int64] | Floats, n_items: int) -> NDArray[np.int64]:
     """(n_items,): the items with the highest values, in rising order; among equals the first."""
     return np.sort(np.argsort(-values, kind="stable")[:n_items])
 
@@ -91,11 +89,11 @@ class _RankSums(NamedTuple):
     """Sums over rows, for each item: how many rank it, the sum of its ranks, and that of their squares."""
 
     counts: NDArray[np.int64]
-    sums: NDArray[np.float64] | NDArray[np.int64]
-    squares: NDArray[np.float64] | NDArray[np.int64]
+    sums: Floats | NDArray[np.int64]
+    squares: Floats | NDArray[np.int64]
 
 
-def _doubled_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _doubled_ranks(values: Floats) -> NDArray[np.int64]:
     """(n_rows, n_items): twice the rank of each value in its row, largest first; equal values share the mean rank.
 
     Twice, so that all ranks are whole numbers and their sums have no rounding.
@@ -111,7 +109,7 @@ def _doubled_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return ranks
 
 
-def _completed_rank_sums(users: NDArray[np.float64], items: NDArray[np.float64]) -> _RankSums:
+def _completed_rank_sums(users: Floats, items: Floats) -> _RankSums:
     """Sums of doubled ranks over completed rows, a few rows at a time."""
     n_items = len(items)
     sums, squares = np.zeros(n_items, np.int64), np.zeros(n_items, np.int64)
@@ -146,7 +144,7 @@ def _observed_rank_sums(leaf: RatingLeaf, n_items: int) -> _RankSums:
     )
 
 
-def variances(sums: _RankSums) -> NDArray[np.float64]:
+def variances(sums: _RankSums) -> Floats:
     """(n_items,): the variance of each item's rank; 0 for items that no user ranks. Whole numbers are exact."""
     found = np.zeros(len(sums.counts))
     rows = zip(sums.counts.tolist(), sums.sums.tolist(), sums.squares.tolist(), strict=True)
@@ -243,26 +241,24 @@ def select(
     keep, counts = _enough_ratings(executor, leaves, settings)
     _check_left(int(keep.sum()), settings)
     task = _completion_task(leaves, settings, keep, counts)
+    per_item = counts.per_item[keep]
     completion = None
     if settings.complete is not None:
         completion = complete(
-            executor, task, counts.per_item[keep], tol=settings.tol, max_sweeps=settings.max_sweeps, progress=progress
+            executor, task, per_item, tol=settings.tol, max_sweeps=settings.max_sweeps, progress=progress
         )
-    chosen = _choose(executor, task, settings, counts.per_item[keep], completion)
-    if completion is not None:
-        leaves.scratch.save(_FACTORS, factors=completion.item_factors[chosen])
+    chosen = _choose(executor, task, settings, per_item, completion)
     sweep = None if completion is None else completion.sweep
     ranked = RankedLeaf(leaves.scratch, keep, settings.min_user_ratings, chosen, leaves.numbers, sweep)
     report = {"items_with_few_ratings": counts.n_of_dropped_items, "users_with_few_ratings": counts.n_of_dropped_users}
+    names = tuple(np.array(leaves.item_names, object)[keep][chosen].tolist())
+    found: dict[str, Any] = {"left_out": report}
     notes: list[str] = []
     if completion is None:
         report |= _rated_report(executor, ranked, leaves.n_leaves)
     else:
-        notes += _tell_about(completion, settings)
-    names = tuple(np.array(leaves.item_names, object)[keep][chosen].tolist())
-    found: dict[str, Any] = {"left_out": report}
-    if completion is not None:
-        last = completion.history[-1]
+        leaves.scratch.save(_FACTORS, factors=completion.item_factors[chosen])
+        notes, last = _tell_about(completion, settings), completion.history[-1]
         found["completion"] = {
             "sweeps": len(completion.history),
             "converged": completion.converged,

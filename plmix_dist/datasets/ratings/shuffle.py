@@ -11,6 +11,7 @@ import shutil
 import sys
 import uuid
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -18,26 +19,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from plmix_dist.passes.tree import TreeSum
-from plmix_dist.store import RejectedRows
+from plmix_dist.store import Location, RejectedRows
 from plmix_dist.store.access import write_whole
-from plmix_dist.tables.encode import dispose
-from plmix_dist.tables.ratings import RATINGS
+from plmix_dist.tables.encode import OnError, dispose
+from plmix_dist.tables.ratings import RATINGS, RatingRows
 from plmix_dist.tables.registry import read_slice
 from plmix_dist.threads import single_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import NDArray
-
     from plmix_dist.cluster.executor import Executor
     from plmix_dist.datasets.ratings.ingest import RatingPart
-    from plmix_dist.store import Location
-    from plmix_dist.tables.encode import OnError
-    from plmix_dist.tables.ratings import RatingRows
 
 
 # Users are divided by this many hashes; a leaf has the users of some of them, next to each other.
@@ -96,8 +90,8 @@ def _hashes_of(users: pa.Array) -> NDArray[np.uint16]:
     encoded = users.dictionary_encode()
     labels = encoded.dictionary.to_pylist()
     hashed = np.array([zlib.crc32(label.encode()) % _N_HASHES for label in labels], np.uint16)
-    of_rows: NDArray[np.uint16] = hashed[encoded.indices.to_numpy()]
-    return of_rows
+    found: NDArray[np.uint16] = hashed[encoded.indices.to_numpy()]
+    return found
 
 
 def n_leaves_for(n_rows: int) -> int:
@@ -168,15 +162,14 @@ def _sorted_file(rows: RatingRows, file_number: int) -> bytes:
         for start, stop in pairwise(cuts):
             piece = table.slice(start, stop - start).to_batches()
             file.write_batch(piece[0] if piece else pa.RecordBatch.from_pylist([], table.schema))
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
 
 
 # Scratch files of a run, kept beside the store so that all workers reach them, and sums over its leaves.
 
-# Tasks per thread of the workers: enough to share the work evenly, few enough to keep messages rare.
-_TASKS_PER_THREAD = 4
-_THREADS_IF_UNKNOWN = 4
+# Tasks of a sum over leaves: enough to share the work of 16 threads evenly, few enough to keep messages rare.
+_N_TASKS = 64
 
 
 @dataclass(frozen=True)
@@ -220,17 +213,11 @@ class Scratch:
         """The bytes of a file."""
         return self.location.read_bytes(name, sys.maxsize)  # it is our own, of any size
 
-    def open_arrow(self, name: str) -> AbstractContextManager[Any]:
+    def open_arrow(self, name: str) -> Any:
         """An Arrow file opened for reading parts of it: mapped into memory, or by ranges behind a URL."""
         if self.location.is_local:
-            opened: AbstractContextManager[Any] = pa.memory_map(str(self.location.local_path(name)))
-            return opened
-        import fsspec
-
-        remote: AbstractContextManager[Any] = fsspec.open(
-            f"{self.location.url}/{name}", "rb", **self.location.storage_options
-        )
-        return remote
+            return pa.memory_map(str(self.location.local_path(name)))
+        return self.location.open_file(name)
 
     def forget(self, *names: str) -> None:
         """Delete files that are no longer needed."""
@@ -254,26 +241,11 @@ def _sum_run(function: Callable[[int], Any], n_leaves: int, run: range) -> dict[
     return tree.nodes
 
 
-def sum_over_leaves(
-    executor: Executor, function: Callable[[int], Any], n_leaves: int, name: str, n_tasks: int | None = None
-) -> Any:
+def sum_over_leaves(executor: Executor, function: Callable[[int], Any], n_leaves: int, name: str) -> Any:
     """The sum of a statistic over all leaves along the canonical tree: the same bits for any cut into tasks."""
-    wanted = n_tasks or _TASKS_PER_THREAD * _threads_of(executor)
-    step = 1 << max(0, (n_leaves // wanted).bit_length() - 1)  # a power of two completes the most nodes
+    step = 1 << max(0, (n_leaves // _N_TASKS).bit_length() - 1)  # a power of two completes the most nodes
     runs = [range(start, min(start + step, n_leaves)) for start in range(0, n_leaves, step)]
     tree = TreeSum(n_leaves)
     for _, nodes in executor.map(partial(_sum_run, function, n_leaves), runs, name):
         tree.add_nodes(nodes)
     return tree.root()
-
-
-def _threads_of(executor: Executor) -> int:
-    """How many tasks run at a time."""
-    n_threads: Any = getattr(executor, "n_threads", None)
-    if n_threads is not None:
-        return int(n_threads)
-    asked: Any = getattr(executor, "client_if_asked", None)  # of an executor that may or may not have a cluster
-    client: Any = getattr(executor, "client", None) if asked is None else asked()
-    if client:
-        return max(1, int(sum(client.nthreads().values())))
-    return _THREADS_IF_UNKNOWN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve
 from scipy.special import expit, logit, ndtri
 
-from plmix_dist.kernels import em_statistics, prepare
+from plmix_dist.kernels import prepare
 from plmix_dist.kernels.em_pass import EmStatistics, statistics_at
 from plmix_dist.solvers import LSR, ComponentStatistics, Worths, gradient, mm_step
 from plmix_dist.threads import single_thread
@@ -24,37 +23,82 @@ if TYPE_CHECKING:
 
 
 # k-means is tried several times on this many rows. The best try then continues on all rows.
-_TRY_ROWS = 5_000
+_TRY_ROWS = 3_000
 _N_TRIES = 6
+# It ends when the centres have moved, in total, by less than this share of the variance of the points.
+_SETTLED = 1e-6
+_MOST_MOVES = 100
+_MOVES_OF_TRIES = 10
 
 
 def cluster_rows(
-    points: NDArray[np.float64], weights: NDArray[np.float64], n_clusters: int, rng: np.random.Generator
+    points: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    n_clusters: int,
+    rng: np.random.Generator,
+    n_tries: int = _N_TRIES,
 ) -> NDArray[np.int64]:
     """(n_rows,): the cluster of each row, by weighted k-means of points (n_rows, n_directions).
 
-    k-means++ is tried several times on a part of the rows; the best try continues on all rows. Some clusters stay
-    empty if there are fewer than `n_clusters` distinct points.
+    k-means++ is tried several times on a part of the rows, all tries side by side; the best try continues on all rows.
+    Some clusters stay empty if there are fewer than `n_clusters` distinct points.
     """
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
     n_clusters = min(n_clusters, len(points))
+    points = points - np.average(points, axis=0, weights=weights)
     tried = np.arange(len(points))
     if len(points) > _TRY_ROWS:
         tried = np.sort(rng.choice(len(points), _TRY_ROWS, replace=False))
     # One thread: several threads add in any order, which changes the last bits.
-    with single_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        best = KMeans(n_clusters, n_init=_N_TRIES, random_state=int(rng.integers(1 << 31))).fit(
-            points[tried], sample_weight=weights[tried]
-        )
-        if len(tried) < len(points):
-            best = KMeans(n_clusters, init=best.cluster_centers_, n_init=1, random_state=0).fit(
-                points, sample_weight=weights
-            )
-    labels: NDArray[np.int64] = best.labels_.astype(np.int64)
+    with single_thread():
+        some, own = points[tried], weights[tried]
+        n_moves = _MOST_MOVES if len(tried) == len(points) else _MOVES_OF_TRIES
+        centres, within = _moved(some, own, _spread_out(some, own, n_clusters, n_tries, rng), n_moves)
+        centres, _ = _moved(points, weights, centres[[within.argmin()]], _MOST_MOVES)
+        labels: NDArray[np.int64] = _distances(points, centres)[0].argmin(axis=0)
     return labels
+
+
+def _spread_out(
+    points: NDArray[np.float64], weights: NDArray[np.float64], n_clusters: int, n_tries: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """(n_tries, n_clusters, n_directions): points drawn one by one, those far from the ones before likelier."""
+    centres = np.empty((n_tries, n_clusters, points.shape[1]))
+    chances = np.tile(weights, (n_tries, 1))
+    nearest, lengths = np.full(chances.shape, np.inf), (points**2).sum(axis=1)
+    for number in range(n_clusters):
+        so_far = chances.cumsum(axis=1)
+        drawn = (so_far < rng.random((n_tries, 1)) * so_far[:, -1:]).sum(axis=1).clip(max=len(points) - 1)
+        centres[:, number] = points[drawn]
+        nearest = np.minimum(nearest, _distances(points, centres[:, [number]])[:, 0])
+        chances = weights * (nearest + lengths).clip(0.0)
+    return centres
+
+
+def _distances(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n_tries, n_clusters, n_rows): squared distances from centres, less the squared length of each point."""
+    n_tries, n_clusters, n_directions = centres.shape
+    flat = centres.reshape(-1, n_directions)
+    return np.asarray(((flat**2).sum(axis=1)[:, None] - 2 * flat @ points.T).reshape(n_tries, n_clusters, -1))
+
+
+def _moved(
+    points: NDArray[np.float64], weights: NDArray[np.float64], centres: NDArray[np.float64], most_moves: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Centres (n_tries, n_clusters, n_directions) moved until they settle, and the sums of squares (n_tries,)."""
+    weighted = np.column_stack([weights, weights[:, None] * points])
+    least = _SETTLED * float((weights @ points**2).mean() / weights.sum())
+    for _ in range(most_moves):
+        apart = _distances(points, centres)
+        nearest = apart.min(axis=1)  # faster than argmin; a point may be nearest to two centres
+        own = (apart == nearest[:, None]).astype(np.float64)
+        sums = (own.reshape(-1, len(points)) @ weighted).reshape(*centres.shape[:2], -1)
+        # The centre of an empty cluster stays where it is.
+        moved = np.divide(sums[:, :, 1:], sums[:, :, :1], out=centres.copy(), where=sums[:, :, :1] > 0)
+        change = float(((moved - centres) ** 2).sum(axis=(1, 2)).max())
+        centres = moved
+        if change <= least:
+            break
+    return centres, nearest @ weights
 
 
 def one_hot(labels: NDArray[np.integer], n_clusters: int) -> NDArray[np.float64]:
@@ -151,11 +195,13 @@ def lsr_in_clusters(
     return np.array([own.log_worths for own in worths])
 
 
-def cluster_sums(block: RankingBlock, memberships: NDArray[np.float64], worths: Sequence[Worths]) -> EmStatistics:
-    """The rates of each cluster over the rows of a block; memberships (n_rankings, n_clusters) are 0 and 1."""
+def cluster_sums(
+    block: RankingBlock, memberships: NDArray[np.float64], worths: Sequence[Worths], *, with_rates: bool = True
+) -> EmStatistics:
+    """The sums of each cluster over the rows of a block; memberships (n_rankings, n_clusters)."""
     log_worths = np.array([own.log_worths for own in worths])
     no_shares = np.full(len(worths), -np.log(len(worths)))
-    return statistics_at(block, prepare(log_worths, no_shares), memberships, 0.0, with_rates=True)
+    return statistics_at(block, prepare(log_worths, no_shares), memberships, 0.0, with_rates=with_rates)
 
 
 def cluster_step(sums: EmStatistics, cluster: int, worths: Worths) -> Worths:
@@ -164,17 +210,23 @@ def cluster_step(sums: EmStatistics, cluster: int, worths: Worths) -> Worths:
     return LSR.step(LSR.component(sums, cluster), worths, _ALPHA)
 
 
-# One Plackett-Luce model for a block of rows: a few MM steps, enough for a start.
+# Plackett-Luce models of clusters of rows: a few MM steps, enough for a start.
 
 _N_STEPS = 10
 
 
-def fit_one_model(block: RankingBlock, n_steps: int = _N_STEPS) -> Worths:
-    """Log-worths (n_items,) near the maximum-likelihood estimate. The steps begin with equal worths."""
-    worths = Worths(np.zeros(block.n_items), 0.0)
-    no_shares: NDArray[np.float64] = np.zeros(1)
+def fit_one_model(block: RankingBlock) -> Worths:
+    """Log-worths (n_items,) near the maximum-likelihood estimate."""
+    return fit_models(block, np.ones((block.n_rankings, 1)))[0]
+
+
+def fit_models(block: RankingBlock, memberships: NDArray[np.float64], n_steps: int = _N_STEPS) -> list[Worths]:
+    """The worths of each cluster; memberships (n_rankings, n_clusters). The steps begin with equal worths."""
+    models = [Worths(np.zeros(block.n_items), 0.0) for _ in range(memberships.shape[1])]
     for _ in range(n_steps):
-        statistics = em_statistics(block, prepare(worths.log_worths[None, :], no_shares))
-        own = ComponentStatistics(statistics.wins[0], statistics.expected_wins[0], statistics.rates)
-        worths = mm_step(worths, gradient(own, worths, _ALPHA), _ALPHA)
-    return worths
+        sums = cluster_sums(block, memberships, models, with_rates=False)
+        own = [ComponentStatistics(*both, sums.rates) for both in zip(sums.wins, sums.expected_wins, strict=True)]
+        models = [
+            mm_step(worths, gradient(each, worths, _ALPHA), _ALPHA) for worths, each in zip(models, own, strict=True)
+        ]
+    return models

@@ -6,11 +6,11 @@ rankings (Kendall's or Mallows', Jiao & Vert 2015), and the Peng-Wei relaxation 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plmix_dist.errors import RankingError, SettingsError
+from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.starts.sdp import clusters_of, peng_wei
 from plmix_dist.fitting.starts.spectral import cluster_worths
 from plmix_dist.rankings.groups import merge_equal_rows
@@ -19,7 +19,7 @@ from plmix_dist.rankings.sampling import generator, thinned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from plmix_dist.display.progress import Stages
     from plmix_dist.fitting.starts.settings import StartSettings
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 
 # Kendall's and Mallows' similarity of partial rankings (the kernels of Jiao and Vert 2015).
-
-_Over = Literal["known", "extensions"]
 
 # How many signs are held at once: some tens of megabytes. Rows are processed in slabs of this size.
 _SLAB_CELLS = 1 << 23
@@ -39,77 +37,46 @@ _EXACT_IN_FLOAT32 = 1 << 24
 _CENTRE_STEP = 2.0**-16
 
 
-class _Signs(NamedTuple):
-    """Signs of pairs (n_rows, n_pairs) and sizes (n_rows,).
-
-    The similarity of two rows is their inner product, divided by the square root of the product of their sizes.
-    """
-
-    values: NDArray[np.floating]
-    sizes: NDArray[np.float64]
-
-
 def _kendall_similarity(
-    left: RankingBlock, right: RankingBlock, *, over: _Over = "known", centre: ArrayLike | None = None
+    left: RankingBlock, right: RankingBlock, centre: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
     """(n_left, n_right): Kendall's tau between rankings, 1 for the same order and -1 for the opposite order.
 
-    over="known": the inner product over pairs that both rankings order, divided by the square root of the product of
-    the numbers of pairs that each orders. The similarity of a ranking with itself is 1 for every length. Nothing is
-    assumed about items that were not offered.
+    It is the inner product over pairs that both rankings order, divided by the square root of the product of the
+    numbers of pairs that each orders. The similarity of a ranking with itself is 1 for every length. Nothing is assumed
+    about items that were not offered.
 
-    over="extensions": the mean of tau over all full rankings that agree with each of the two, the convolution kernel of
-    Jiao and Vert. Pairs that a top-k ranking does not order are 0, as with "known". Items that were not offered are
-    inserted at every place with equal probability: the a-th of k offered items is before such an item with probability
-    (k + 1 - a) / (k + 1). The offered set then influences the similarity, so this is not recommended for clustering.
-
-    `centre` (n_pairs,), with "known" only, is the mean sign of each pair (`_mean_preferences`). It is subtracted from
-    the known signs, so that unknown pairs contribute 0. Use it to cluster rankings with different offered sets: without
-    it they are similar because almost everyone agrees on the pairs that both were offered, and clusters show offered
-    sets. Do not use it for top-k rankings: there the pairs that are not ordered are a choice of the ranker.
+    `centre` (n_pairs,) is the mean sign of each pair (`_mean_preferences`). It is subtracted from the known signs, so
+    that unknown pairs contribute 0. Use it to cluster rankings with different offered sets: without it they are similar
+    because almost everyone agrees on the pairs that both were offered, and clusters show offered sets. Do not use it
+    for top-k rankings: there the pairs that are not ordered are a choice of the ranker.
     """
-    if left.n_items != right.n_items:
-        raise RankingError(
-            f"similarities need rankings of the same items, but these have {left.n_items} and {right.n_items} items; "
-            "make both blocks with the same n_items"
-        )
-    if over not in ("known", "extensions"):
-        raise SettingsError(f'over must be "known" or "extensions", but got {over!r}')
-    middle = None if centre is None else _checked_centre(centre, left.n_items, over)
+    middle = None if centre is None else np.rint(centre / _CENTRE_STEP) * _CENTRE_STEP
     similarity = np.empty((left.n_rankings, right.n_rankings))
     for rows, slab in _slabs(left):
-        mine = _signs(slab, over, middle)
+        mine, my_sizes = _signs(slab, middle)
         for columns, other_slab in _slabs(right):
-            theirs = _signs(other_slab, over, middle)
-            sizes = np.sqrt(np.outer(mine.sizes, theirs.sizes))
+            theirs, their_sizes = _signs(other_slab, middle)
+            sizes = np.sqrt(np.outer(my_sizes, their_sizes))
             # A ranking that orders no pair has similarity 0 with every ranking.
             sizes[sizes == 0.0] = 1.0
-            np.divide(mine.values @ theirs.values.T, sizes, out=similarity[rows, columns])
+            np.divide(mine @ theirs.T, sizes, out=similarity[rows, columns])
     return similarity
 
 
 def _mallows_similarity(
-    left: RankingBlock,
-    right: RankingBlock,
-    bandwidth: float | None = None,
-    *,
-    over: _Over = "known",
-    centre: ArrayLike | None = None,
+    left: RankingBlock, right: RankingBlock, centre: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """(n_left, n_right): exp(-bandwidth * number of discordant pairs); partial rankings have an expected number.
+    """(n_left, n_right): exp(-2 / n_pairs * number of discordant pairs); partial rankings have an expected number.
 
-    That number is n_pairs * (1 - tau) / 2 with tau from `_kendall_similarity`. With over="extensions" it is the mean
-    over all full rankings that agree. With over="known" it is extrapolated from the pairs that both rankings order.
-    The matrix of tau is positive semidefinite, and so is the exponential of any positive multiple of it. The default
-    bandwidth, 2 / n_pairs, gives exp(-1) if tau is 0.
+    That number is n_pairs * (1 - tau) / 2 with tau from `_kendall_similarity`: it is extrapolated from the pairs that
+    both rankings order. The matrix of tau is positive semidefinite, and so is its exponential. It is exp(-1) if tau
+    is 0.
     """
     n_pairs = _count_pairs(left.n_items)
-    rate = 2.0 / max(n_pairs, 1) if bandwidth is None else float(bandwidth)
-    if not (rate > 0 and np.isfinite(rate)):
-        raise SettingsError(f"bandwidth must be a positive number, but is {bandwidth}")
-    similarity = _kendall_similarity(left, right, over=over, centre=centre)
+    similarity = _kendall_similarity(left, right, centre)
     similarity -= 1.0
-    similarity *= rate * n_pairs / 2
+    similarity *= 2.0 / max(n_pairs, 1) * n_pairs / 2
     return np.exp(similarity, out=similarity)
 
 
@@ -121,30 +88,11 @@ def _mean_preferences(block: RankingBlock) -> NDArray[np.float64]:
     sums = np.zeros(_count_pairs(block.n_items))
     known = np.zeros_like(sums)
     for _, slab in _slabs(block):
-        signs = _signs(slab, "known", None).values
+        signs, _ = _signs(slab, None)
         # einsum uses one thread, so the bits do not depend on the number of cores.
         sums += np.einsum("r,rp->p", slab.row_weights, signs)
         known += np.einsum("r,rp->p", slab.row_weights, np.abs(signs))
     return np.divide(sums, known, out=np.zeros_like(sums), where=known > 0)
-
-
-def _checked_centre(centre: ArrayLike, n_items: int, over: _Over) -> NDArray[np.float64]:
-    if over != "known":
-        raise SettingsError(
-            'a centre is for over="known"; choose that, or no centre: with extensions every pair has a value'
-        )
-    means = np.asarray(centre, np.float64)
-    if means.shape != (_count_pairs(n_items),):
-        raise SettingsError(
-            f"expected a centre of {_count_pairs(n_items)} mean signs, one per pair of {n_items} items, "
-            f"but got shape {means.shape}; use _mean_preferences(block)"
-        )
-    if not (np.abs(means) <= 1.0).all():
-        raise SettingsError(
-            "a centre holds mean signs, between -1 and 1, but this one has others; use _mean_preferences"
-        )
-    steps: NDArray[np.float64] = np.rint(means / _CENTRE_STEP) * _CENTRE_STEP
-    return steps
 
 
 def _count_pairs(n_items: int) -> int:
@@ -159,15 +107,16 @@ def _slabs(block: RankingBlock) -> Iterator[tuple[slice, RankingBlock]]:
         yield rows, block[rows]
 
 
-def _signs(block: RankingBlock, over: _Over, centre: NDArray[np.float64] | None) -> _Signs:
-    """The signs of every pair in every row; integers if there is no centre."""
+def _signs(block: RankingBlock, centre: NDArray[np.float64] | None) -> tuple[NDArray[np.floating], NDArray[np.float64]]:
+    """Signs of every pair in every row (n_rows, n_pairs), integers if there is no centre; how many are known (n_rows,).
+
+    The similarity of two rows is their inner product, divided by the square root of the product of these numbers.
+    """
     levels, offered = _levels(block)
     n_rows, n_items = levels.shape
     n_pairs = _count_pairs(n_items)
-    whole = over == "known" and centre is None and n_pairs < _EXACT_IN_FLOAT32
+    whole = centre is None and n_pairs < _EXACT_IN_FLOAT32
     values = np.empty((n_rows, n_pairs), np.float32 if whole else np.float64)
-    # With extensions, rows are multiplied by k + 1, the number of gaps around k offered items, to stay integers.
-    steps, lead = _leads(block, levels, offered) if over == "extensions" else (None, None)
     all_offered = bool(offered.all())
     start = 0
     for first in range(n_items - 1):
@@ -176,16 +125,10 @@ def _signs(block: RankingBlock, over: _Over, centre: NDArray[np.float64] | None)
         np.sign(levels[:, first + 1 :] - levels[:, first, None], out=pairs, casting="unsafe")
         if not all_offered:
             pairs *= offered[:, first, None] & offered[:, first + 1 :]
-        if steps is not None and lead is not None:
-            pairs *= steps[:, None]
-            one_offered = offered[:, first, None] ^ offered[:, first + 1 :]
-            pairs += one_offered * (lead[:, first, None] - lead[:, first + 1 :])
-    if steps is not None:
-        return _Signs(values, n_pairs * steps**2)
     n_known = np.count_nonzero(values, axis=1).astype(np.float64)
     if centre is not None:
         values -= np.abs(values) * centre
-    return _Signs(values, n_known)
+    return values, n_known
 
 
 def _levels(block: RankingBlock) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
@@ -204,29 +147,6 @@ def _levels(block: RankingBlock) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     offered = np.repeat(block.below[:, None], block.n_items, axis=1)
     offered[row, block.items] = True
     return levels, offered
-
-
-def _leads(
-    block: RankingBlock, levels: NDArray[np.int32], offered: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """With k offered items: k + 1, and for each item the number of gaps after it minus the number of gaps before it.
-
-    (n_rankings,) and (n_rankings, n_items). Tied items have the mean of the places that they share.
-    """
-    n_offered = np.count_nonzero(offered, axis=1).astype(np.float64)
-    n_before = levels.astype(np.float64)
-    n_tied = np.ones_like(n_before)
-    n_unordered = n_offered - block.n_ordered
-    last = levels >= block.n_ordered[:, None].astype(np.int32)
-    n_tied[last] = np.broadcast_to(n_unordered[:, None], last.shape)[last]
-    if block.has_ties and block.tied is not None:
-        row = block.row_of_item()
-        group = np.cumsum(~block.tied) - 1
-        size = np.bincount(group)[group]
-        ordered = block.place_of_item() < block.n_ordered[row]
-        n_tied[row[ordered], block.items[ordered]] = size[ordered]
-    twice_place = 2.0 * n_before + n_tied + 1.0
-    return n_offered + 1.0, np.where(offered, n_offered[:, None] + 1.0 - twice_place, 0.0)
 
 
 # What users type as kernel=. To add one, add a function of two blocks here.
@@ -261,11 +181,11 @@ def sdp_start(
     similarity = _SIMILARITIES[settings.kernel]
     n_clusters = min(settings.n_components, clustered.n_rankings)
     with stages.stage("semidefinite-program", rows=clustered.n_rankings):
-        affinity = similarity(clustered, clustered, centre=centre)
+        affinity = similarity(clustered, clustered, centre)
         solution = peng_wei(affinity, n_clusters, clustered.weights, tol=_TOLERANCE)
         clusters = clusters_of(solution.matrix, n_clusters, rng, clustered.weights)
     with stages.stage("assign", rows=assigned.n_rankings):
-        to_clustered = similarity(assigned, clustered, centre=centre)
+        to_clustered = similarity(assigned, clustered, centre)
         labels = _nearest(to_clustered, affinity, clusters, clustered.row_weights)
     with stages.stage("worths", rows=assigned.n_rankings):
         log_worths, shares = cluster_worths(assigned, labels, settings)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.fitting.starts.clusters import fit_one_model
+from plmix_dist.fitting.starts.clusters import fit_models, fit_one_model, one_hot
 from plmix_dist.fitting.starts.kernel import sdp_start
 from plmix_dist.fitting.starts.moments import moments_start
 from plmix_dist.fitting.starts.paper import whole_start
@@ -130,6 +130,7 @@ def _with_shares(
 _APART = 0.5
 # A handful lists every item about this many times: enough to tell items apart, and few enough for handfuls to differ.
 _TIMES_LISTED = 10
+_STEPS_OF_HANDFULS = 5
 
 
 class Proposer(NamedTuple):
@@ -159,11 +160,13 @@ def handfuls(proposer: Proposer, best: Mixture | None, number: int) -> Start:
     rng = generator(settings.seed, "handfuls", number)
     n_rows = max(1, round(_TIMES_LISTED * rows.n_items * rows.n_rankings / max(1, len(rows.items))))
     chances = rows.row_weights / rows.total_weight
-    log_worths = [
-        fit_one_model(rows.take(np.unique(rng.choice(rows.n_rankings, n_rows, p=chances)))).log_worths
-        for _ in range(settings.n_components)
-    ]
-    return Start(np.array(log_worths), _equal_shares(settings), {"method": "handfuls", "number": number})
+    drawn = [np.unique(rng.choice(rows.n_rankings, n_rows, p=chances)) for _ in range(settings.n_components)]
+    component = np.repeat(np.arange(settings.n_components), [len(own) for own in drawn])
+    models = fit_models(
+        rows.take(np.concatenate(drawn)), one_hot(component, settings.n_components), n_steps=_STEPS_OF_HANDFULS
+    )
+    log_worths = np.array([model.log_worths for model in models])
+    return Start(log_worths, _equal_shares(settings), {"method": "handfuls", "number": number})
 
 
 def worst_explained(proposer: Proposer, best: Mixture, number: int) -> Start:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import least_squares
 from scipy.special import expit, log_softmax
 
 from plmix_dist.errors import SettingsError
@@ -80,6 +79,8 @@ def _observed_moments(firsts: NDArray[np.int64], weights: NDArray[np.float64], n
 
 def _mixture_of_moments(moments: Moments, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Log-worths (2, n_items) and shares (2,) whose moments are nearest, and the root mean square of what is left."""
+    from scipy.optimize import least_squares
+
     n_items = int(moments.events.max()) + 1
     rng = generator(seed, "moments")
     best = None

@@ -47,18 +47,18 @@ _MOST_VECTOR_BYTES = 1 << 30
 
 
 class _Pairs(NamedTuple):
-    """Pairwise wins (n_items, n_items) of some leaves, their weight, and how many rows each of them has."""
+    """Pairwise wins (n_items, n_items) of some leaves, their weight, and how many rows each has: lists join as sums."""
 
     wins: NDArray[np.float64]
     weight: float
-    rows: tuple[NDArray[np.int64], ...]
+    rows: list[NDArray[np.int64]]
 
 
 class _Points(NamedTuple):
     """Projected rows of some leaves, and their weights."""
 
-    points: tuple[NDArray[np.float64], ...]
-    weights: tuple[NDArray[np.float64], ...]
+    points: list[NDArray[np.float64]]
+    weights: list[NDArray[np.float64]]
 
 
 class _Labels(NamedTuple):
@@ -88,7 +88,6 @@ def whole_start(
     with stages.stage("embedding", passes=1):
         pairs: _Pairs = ask(passes, Request(_PAIRS, finish=(Finish("pairs", _joined_pairs),)))
     frequencies, (leaf_rows,) = pair_frequencies(pairs.wins), pairs.rows
-    n_rows = int(leaf_rows.sum())
     with stages.stage("svd", passes=PASSES_OVER_ROWS):
         svd = _directions(passes, source, leaf_rows, frequencies, n_values, settings.seed, client)
     rank, about_rank = choose_rank(svd.singular_values, settings, n_items, pairs.weight)
@@ -105,7 +104,6 @@ def whole_start(
     with counted_stage(stages, "worths", passes):
         log_worths = _WORTHS[settings.cluster_worths](passes, clusters, n_items, settings)
     log_worths, shares = without_empty(log_worths, shares, settings.seed)
-    assert len(labels) == n_rows
     return SpectralStart(log_worths, shares, labels, *svd, rank, "pairwise"), about_rank
 
 
@@ -120,29 +118,20 @@ def _refuse_many_pairs(n_values: int, n_items: int) -> None:
         )
 
 
-def _answer(passes: Passes, request: Request) -> tuple[Any, ...]:
-    (answer,) = passes.run([request])
-    return answer.get()
-
-
 # Pairs.
 
 
 def _pairs_of_leaf(number: int, block: RankingBlock, params: None) -> _Pairs:
     del number, params
     wins = pairwise_wins(block, np.ones((block.n_rankings, 1)))[0]
-    return _Pairs(wins, float(block.row_weights.sum()), (np.array([block.n_rankings]),))
-
-
-def _both_pairs(left: _Pairs, right: _Pairs) -> _Pairs:
-    return _Pairs(left.wins + right.wins, left.weight + right.weight, left.rows + right.rows)
+    return _Pairs(wins, float(block.row_weights.sum()), [np.array([block.n_rankings])])
 
 
 def _joined_pairs(pairs: _Pairs) -> _Pairs:
-    return pairs._replace(rows=(np.concatenate(pairs.rows),))
+    return pairs._replace(rows=[np.concatenate(pairs.rows)])
 
 
-_PAIRS = Aggregation("pairs", leaf=_pairs_of_leaf, combine=_both_pairs)
+_PAIRS = Aggregation("pairs", leaf=_pairs_of_leaf)
 
 
 def _scaled_rows(frequencies: NDArray[np.float64], block: RankingBlock) -> NDArray[np.float64]:
@@ -186,20 +175,16 @@ def _project_leaf(number: int, block: RankingBlock, params: tuple[NDArray[np.flo
     del number
     frequencies, vectors = params
     if not block.n_rankings:
-        return _Points((np.zeros((0, vectors.shape[1])),), (np.zeros(0),))
+        return _Points([np.zeros((0, vectors.shape[1]))], [np.zeros(0)])
     points = projected(PairRows(block, frequencies, centred=False), vectors)
-    return _Points((points,), (block.row_weights,))
-
-
-def _both_points(left: _Points, right: _Points) -> _Points:
-    return _Points(left.points + right.points, left.weights + right.weights)
+    return _Points([points], [block.row_weights])
 
 
 def _joined_points(found: _Points) -> _Points:
-    return _Points((np.concatenate(found.points),), (np.concatenate(found.weights),))
+    return _Points([np.concatenate(found.points)], [np.concatenate(found.weights)])
 
 
-_PROJECT = Aggregation("projection", leaf=_project_leaf, combine=_both_points)
+_PROJECT = Aggregation("projection", leaf=_project_leaf)
 
 
 # Worths of clusters.
@@ -218,22 +203,17 @@ def _by_least_squares(passes: Passes, clusters: _Labels, n_items: int, settings:
     finish = tuple(
         Finish(f"least-squares-{k}", partial(_least_squares_of, k, settings.link)) for k in range(clusters.n_clusters)
     )
-    return np.array(_answer(passes, Request(_CLUSTER_WINS, clusters, finish)))
+    (answer,) = passes.run([Request(_CLUSTER_WINS, clusters, finish)])
+    return np.array(answer.get())
 
 
 def _least_squares_of(cluster: int, link: str, wins: NDArray[np.float64]) -> NDArray[np.float64]:
     return least_squares(wins[cluster], link)
 
 
-class _LsrParams(NamedTuple):
-    """The clusters, and their present worths."""
-
-    clusters: _Labels
-    worths: Sequence[Worths]
-
-
-def _rates_of_leaf(number: int, block: RankingBlock, params: _LsrParams) -> EmStatistics:
-    return cluster_sums(block, params.clusters.memberships(number, block.n_rankings), params.worths)
+def _rates_of_leaf(number: int, block: RankingBlock, params: tuple[_Labels, Sequence[Worths]]) -> EmStatistics:
+    clusters, worths = params
+    return cluster_sums(block, clusters.memberships(number, block.n_rankings), worths)
 
 
 _CLUSTER_RATES = Aggregation("cluster-rates", leaf=_rates_of_leaf)
@@ -249,7 +229,8 @@ def _lsr_pass(passes: Passes, clusters: _Labels, worths: Sequence[Worths]) -> Se
     finish = tuple(
         Finish(f"cluster-lsr-{k}", partial(cluster_step, cluster=k, worths=own)) for k, own in enumerate(worths)
     )
-    return _answer(passes, Request(_CLUSTER_RATES, _LsrParams(clusters, worths), finish))
+    (answer,) = passes.run([Request(_CLUSTER_RATES, (clusters, worths), finish)])
+    return answer.get()
 
 
 _WORTHS = {"least-squares": _by_least_squares, "lsr": _by_lsr}

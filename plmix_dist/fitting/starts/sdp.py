@@ -30,10 +30,11 @@ import numpy as np
 import scipy.linalg
 
 from plmix_dist.errors import SettingsError
+from plmix_dist.fitting.starts.clusters import cluster_rows
 from plmix_dist.threads import single_thread
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
 _OVER_RELAXATION = 1.7
 _CHECK_EVERY = 10
@@ -72,7 +73,12 @@ class _Problem(NamedTuple):
 
 
 def peng_wei(
-    affinity: ArrayLike, n_clusters: int, weights: ArrayLike | None = None, *, tol: float = 1e-5, max_iter: int = 3000
+    affinity: NDArray[np.float64],
+    n_clusters: int,
+    weights: NDArray[np.float64] | None = None,
+    *,
+    tol: float = 1e-5,
+    max_iter: int = 3000,
 ) -> _SdpSolution:
     """Solve the semidefinite relaxation of kernel k-means: maximise sum w_i w_j A_ij Z_ij (see the top of this file).
 
@@ -82,9 +88,8 @@ def peng_wei(
     clusters 1e-4 is enough, in a quarter of the time. Each iteration costs an eigendecomposition; if `max_iter` do not
     suffice, `converged` is False, and the bound still holds.
     """
-    kernel = _checked_affinity(affinity)
+    kernel = _symmetric(affinity)
     weight = _checked_weights(weights, len(kernel))
-    _check_settings(n_clusters, len(kernel), tol, max_iter)
     root = np.sqrt(weight)
     # One thread: the bits of a decomposition must not depend on the number of cores.
     with single_thread():
@@ -101,7 +106,7 @@ def peng_wei(
 
 
 def clusters_of(
-    matrix: NDArray[np.float64], n_clusters: int, rng: np.random.Generator, weights: ArrayLike | None = None
+    matrix: NDArray[np.float64], n_clusters: int, rng: np.random.Generator, weights: NDArray[np.float64] | None = None
 ) -> NDArray[np.int64]:
     """(n,): the cluster of each row, from the matrix of a solution; numbered in order of first appearance.
 
@@ -109,14 +114,10 @@ def clusters_of(
     is exact, all rows of a cluster are the same point. If there are fewer distinct points than `n_clusters`, there are
     fewer clusters.
     """
-    from sklearn.cluster import KMeans
-
-    matrix = _checked_affinity(matrix)
+    matrix = _symmetric(matrix)
     weight = _checked_weights(weights, len(matrix))
-    _check_n_clusters(n_clusters, len(matrix))
     root = np.sqrt(weight)
     n_rows = len(matrix)
-    seed = int(rng.integers(2**31))
     with single_thread():
         values, vectors = scipy.linalg.eigh(
             matrix * np.outer(root, root), subset_by_index=[n_rows - n_clusters, n_rows - 1]
@@ -127,8 +128,7 @@ def clusters_of(
         points, point = np.unique(places, axis=0, return_inverse=True)
         if len(points) <= n_clusters:
             return _numbered_by_first(point)
-        means = KMeans(n_clusters, n_init=10, random_state=seed)
-        labels = means.fit_predict(points, sample_weight=np.bincount(point, weight))
+        labels = cluster_rows(points, np.bincount(point, weight).astype(np.float64), n_clusters, rng, n_tries=10)
     return _numbered_by_first(labels[point])
 
 
@@ -307,53 +307,18 @@ def _numbered_by_first(labels: NDArray[np.integer]) -> NDArray[np.int64]:
     return number[label]
 
 
-# --- checks ----------------------------------------------------------------------------------------------
-
-
-def _checked_affinity(affinity: ArrayLike) -> NDArray[np.float64]:
-    matrix = np.asarray(affinity, np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise SettingsError(f"expected an affinity of shape (rows, rows), but got shape {matrix.shape}")
-    bad = np.argwhere(~np.isfinite(matrix))
-    if len(bad):
-        i, j = bad[0].tolist()
-        raise SettingsError(
-            f"affinities must be finite, but that of rows {i} and {j} is {matrix[i, j]} "
-            f"({len(bad)} of {matrix.size} are not finite); leave such rows out"
-        )
-    unlike = np.abs(matrix - matrix.T)
-    i, j = (int(place) for place in np.unravel_index(np.argmax(unlike), matrix.shape))
-    if unlike[i, j] > 1e-8 * np.abs(matrix).max():
-        raise SettingsError(
-            f"an affinity must be symmetric, but rows {i} and {j} have {matrix[i, j]} one way "
-            f"and {matrix[j, i]} the other; use (affinity + affinity.T) / 2 if their mean is meant"
-        )
+def _symmetric(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The matrix without the rounding errors by which it differs from its transpose."""
     symmetric: NDArray[np.float64] = (matrix + matrix.T) / 2
     return symmetric
 
 
-def _checked_weights(weights: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
+def _checked_weights(weights: NDArray[np.float64] | None, n_rows: int) -> NDArray[np.float64]:
     if weights is None:
         return np.ones(n_rows)
-    column = np.asarray(weights, np.float64)
-    if column.shape != (n_rows,):
-        raise SettingsError(f"expected {n_rows} weights, one per row, but got shape {column.shape}")
-    bad = np.flatnonzero(~(np.isfinite(column) & (column > 0)))
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights > 0)))
     if len(bad):
         raise SettingsError(
-            f"weights must be positive numbers, but row {bad[0]} has {column[bad[0]]}; leave such rows out"
+            f"weights must be positive numbers, but row {bad[0]} has {weights[bad[0]]}; leave such rows out"
         )
-    return column
-
-
-def _check_settings(n_clusters: int, n_rows: int, tol: float, max_iter: int) -> None:
-    _check_n_clusters(n_clusters, n_rows)
-    if not tol > 0:
-        raise SettingsError(f"tol must be a positive number, but is {tol}")
-    if max_iter < 1:
-        raise SettingsError(f"max_iter must be at least 1, but is {max_iter}")
-
-
-def _check_n_clusters(n_clusters: int, n_rows: int) -> None:
-    if not 1 <= n_clusters <= n_rows:
-        raise SettingsError(f"n_clusters must be between 1 and the number of rows, {n_rows}, but is {n_clusters}")
+    return weights

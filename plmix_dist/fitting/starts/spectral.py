@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from plmix_dist.errors import SettingsError, StartWarning
-from plmix_dist.fitting.starts.clusters import (
-    cluster_rows,
-    cluster_step,
-    cluster_sums,
-    fit_one_model,
-    least_squares,
-    lsr_in_clusters,
-    one_hot,
-)
+from plmix_dist.fitting.starts import clusters
 from plmix_dist.fitting.starts.embeddings import PairRows, PersonRows, PlaceRows, pair_frequencies
 from plmix_dist.kernels import pairwise_wins
 from plmix_dist.passes.svd import PASSES_OVER_ROWS, RowMaker, Svd, randomized_svd, with_fixed_signs
@@ -114,10 +106,10 @@ class SpectralStarter:
             points = projected(self.rows, self.svd.vectors[:, :rank])
             rng = generator(settings.seed, "k-means", attempt)
             if isinstance(self.rows, PersonRows):
-                persons = cluster_rows(points, self.rows.weights, settings.n_components, rng)
+                persons = clusters.cluster_rows(points, self.rows.weights, settings.n_components, rng)
                 labels = persons[self.rows.person]
             else:
-                labels = cluster_rows(points, sample.row_weights, settings.n_components, rng)
+                labels = clusters.cluster_rows(points, sample.row_weights, settings.n_components, rng)
         with self.stages.stage("worths", share=1):
             log_worths, shares = cluster_worths(sample, labels, settings)
         return SpectralStart(log_worths, shares, labels, *self.svd, rank, settings.chosen_embedding)
@@ -235,21 +227,21 @@ def cluster_worths(
     n_clusters = settings.n_components
     weights = sample.row_weights
     shares = np.bincount(labels, weights, n_clusters) / weights.sum()
-    memberships = one_hot(labels, n_clusters)
+    memberships = clusters.one_hot(labels, n_clusters)
     if settings.cluster_worths == "lsr":
-        log_worths = lsr_in_clusters(partial(_lsr_on_sample, sample, memberships), n_clusters, sample.n_items)
+        log_worths = clusters.lsr_in_clusters(partial(_lsr_on_sample, sample, memberships), n_clusters, sample.n_items)
     elif _counts_pairs(sample, settings.link):
         wins = pairwise_wins(sample, memberships)
-        log_worths = np.array([least_squares(own, settings.link) for own in wins])
+        log_worths = np.array([clusters.least_squares(own, settings.link) for own in wins])
     else:
-        log_worths = np.array([fit_one_model(sample.take(labels == k)).log_worths for k in range(n_clusters)])
+        log_worths = np.array([model.log_worths for model in clusters.fit_models(sample, memberships)])
     return without_empty(log_worths, shares, settings.seed)
 
 
 def _lsr_on_sample(sample: RankingBlock, memberships: NDArray[np.float64], worths: Sequence[Worths]) -> list[Worths]:
     """One step of LSR in each cluster of a sample."""
-    sums = cluster_sums(sample, memberships, worths)
-    return [cluster_step(sums, k, own) for k, own in enumerate(worths)]
+    sums = clusters.cluster_sums(sample, memberships, worths)
+    return [clusters.cluster_step(sums, k, own) for k, own in enumerate(worths)]
 
 
 def without_empty(

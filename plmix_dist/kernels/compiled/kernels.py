@@ -25,6 +25,7 @@ from plmix_dist.kernels.compiled.sums import (
     evaluate_rows,
     posteriors_of_row,
 )
+from plmix_dist.kernels.compiled.ties import add_tied_row
 from plmix_dist.kernels.compiled.vectors import (
     load,
     load4,
@@ -47,6 +48,7 @@ from plmix_dist.kernels.information import InformationSums
 from plmix_dist.kernels.memberships import FilledLogs, FilledPosteriors
 from plmix_dist.kernels.pairs import Surprises, WinSums
 from plmix_dist.kernels.prepared import Items, Prepared, Probabilities, Rows, Slots
+from plmix_dist.kernels.tied_choices import TieSums
 
 
 @kernel
@@ -316,6 +318,17 @@ def fill_logs(rows_fields: Any, params_fields: Any, slots_fields: Any, filled_fi
         evaluate_row(row_at(index, rows), params, scratch)
         for lane in range(0, params.width, 4):
             store4(filled.logs, index * params.width + lane, log_likelihood4(scratch, lane))
+
+
+# Kernel: rows with ties as outcomes of choices.
+
+
+@kernel
+def add_tied_rows(rows_fields: Any, params_fields: Any, sums_fields: Any) -> None:
+    """Fill the log-probability of each row; add up wins and ties at posteriors, where they are given."""
+    rows, params, sums = unpack(Rows, rows_fields), unpack(Prepared, params_fields), unpack(TieSums, sums_fields)
+    for index in range(rows.n_rows):
+        add_tied_row(index, rows, params, sums)
 
 
 # Kernel: the posterior and the probability of each row.
