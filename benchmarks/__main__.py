@@ -39,7 +39,9 @@ NAMES = (
     "ratings",
     "arena",
     "ties",
+    "check",
     "noise",
+    "tie_rules",
     "mixed_lengths",
 )
 

@@ -15,8 +15,13 @@ CASES = ((1, 1.0, 25), (1, 1.0, 50), (1, 1.5, 25), (1, 2.0, 25), (2, 1.0, 25), (
 N_ITEMS = 20
 
 
-def votes(seed: int, n_components: int, spread: float, n_votes: int, n_persons: int) -> tuple[Any, Any, Any, Any]:
-    """A block of votes, whether the left item won (n_votes,), the kind of each person, and the true log-worths."""
+def votes(
+    seed: int, n_components: int, spread: float, n_votes: int, n_persons: int, promoted: str = ""
+) -> tuple[Any, Any, Any, Any]:
+    """A block of votes, whether the left item won (n_votes,), the kind of each person, and the true log-worths.
+
+    With `promoted`, people of kind 2 vote for item 0 wherever it stands, and else at "random" or as they "mean" it.
+    """
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(n_components, N_ITEMS)) * spread
     truth -= truth.mean(axis=1, keepdims=True)
@@ -29,6 +34,9 @@ def votes(seed: int, n_components: int, spread: float, n_votes: int, n_persons: 
     won = rng.random(left.shape) < 1 / (1 + np.exp(-gap))
     won[kind == 1] = rng.integers(0, 2, won[kind == 1].shape)
     won[kind == 2] = True
+    if promoted:
+        else_won = rng.random(left.shape) < (0.5 if promoted == "random" else 1 / (1 + np.exp(-gap)))
+        won[kind == 2] = np.where(left == 0, True, np.where(right == 0, False, else_won))[kind == 2]
     rows = np.stack([np.where(won, left, right), np.where(won, right, left)], axis=2).reshape(-1, 2)
     block = pl.RankingBlock.from_array(rows, n_items=N_ITEMS, unranked="absent")
     return block.replace(groups=np.repeat(np.arange(n_persons), n_votes)), won.ravel(), kind, truth
