@@ -60,6 +60,7 @@ def test_plots__draw_on_given_axes_and_return_them(model):
         (plots.plot_worths, model),
         (plots.plot_components, model),
         (plots.plot_leaderboard, model.leaderboard()),
+        (plots.plot_check, model.check_fit(ROWS)),
         (plots.plot_convergence, model),
         (plots.plot_selection, table),
         (plots.plot_memberships, probabilities),
@@ -80,6 +81,16 @@ def test_plot_membership_map__corners_of_the_triangle():
     points = plot_membership_map(np.eye(3)).collections[0].get_offsets()
     distances = [np.linalg.norm(points[i] - points[j]) for i, j in ((0, 1), (1, 2), (0, 2))]
     np.testing.assert_allclose(distances, 1.0)
+
+
+def test_plot_membership_map__points_have_the_colours_of_their_components():
+    from matplotlib.colors import to_hex
+
+    from plmix_dist.display.marks import COMPONENTS
+    from plmix_dist.plots import plot_membership_map
+
+    points = plot_membership_map([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.2, 0.6, 0.2]]).collections[0]
+    assert [to_hex(colour) for colour in points.get_facecolors()] == [COMPONENTS[number] for number in (0, 2, 1)]
 
 
 def test_plot_comparison_graph__counts_pairs():

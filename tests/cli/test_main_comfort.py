@@ -54,6 +54,7 @@ WITH_EXAMPLES = (
     "resume",
     "status",
     "leaderboard",
+    "check",
     "certificates",
     "scheduler",
     "worker",

@@ -410,6 +410,7 @@ def unknown_task(package: Path) -> None:
 
 @pytest.mark.promise(49)
 @pytest.mark.parametrize("change", [other_version, other_kernel, unknown_task])
+@pytest.mark.promise(51)
 def test_version__a_worker_that_joins_with_another_is_refused(
     tmp_path: Path, breakable_client: Client, change: Callable[[Path], None]
 ) -> None:

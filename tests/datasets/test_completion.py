@@ -169,7 +169,7 @@ def test_completion__same_bits_for_any_threads_and_tasks(tmp_path: Path, monkeyp
     ratings = small_matrix(4)
     found = []
     for threads, tasks in ((1, 1), (2, 2), (3, 8)):
-        monkeypatch.setattr("plmix_dist.datasets.ratings.shuffle._TASKS_PER_THREAD", tasks)
+        monkeypatch.setattr("plmix_dist.datasets.ratings.shuffle._N_TASKS", tasks)
         task = prepared(tmp_path / str(threads), ratings, n_leaves=7)
         one = run(task, ratings, threads, tol=1e-3)
         found.append((one.item_factors.tobytes(), all_users(task, one).tobytes(), one.history))

@@ -11,7 +11,7 @@ import pytest
 
 import plmix_dist as plm
 from plmix_dist.cli import plmix
-from plmix_dist.datasets.examples import _EXAMPLES
+from plmix_dist.datasets.examples import _TASTES
 from plmix_dist.errors import SettingsError
 from tests.helpers import cli_helpers
 
@@ -29,8 +29,8 @@ def test_drinks__two_tastes_that_a_fit_finds() -> None:
     assert {len(row) for row in people} == {3, 4, 5}
     model = plm.PlackettLuceMixture(2, unranked="below", random_state=0).fit(people)
     assert model.shares_ == pytest.approx([0.6, 0.4], abs=0.05)
-    for worths, taste in zip(model.log_worths_, _EXAMPLES["drinks"].tastes, strict=True):
-        places = [model.item_names_.index(name) for name in taste.likes]
+    for worths, taste in zip(model.log_worths_, _TASTES, strict=True):
+        places = [model.item_names_.index(name) for name in taste]
         # The truth: log-worths that fall by 0.7 from each drink to the next.
         assert np.polyfit(np.arange(8), worths[places], 1)[0] == pytest.approx(-0.7, abs=0.1)
 
@@ -41,7 +41,7 @@ def test_unknown__is_named() -> None:
 
 
 def test_verb__writes_the_same_people_once(shell: Callable[..., Said]) -> None:
-    assert list(plmix.commands["example"].params[0].type.choices) == list(_EXAMPLES)  # type: ignore[attr-defined]
+    assert list(plmix.commands["example"].params[0].type.choices) == ["drinks"]  # type: ignore[attr-defined]
     said = shell("example", "drinks")
     assert said.line("example") == "600 rankings to drinks.csv"
     with open("drinks.csv", newline="") as file:

@@ -55,7 +55,7 @@ BAD_LINES = [
     ("1,,,", ("empty", "", "no item is ranked")),
     ("1,mate,,", ("single-item", "mate", "item mate alone was on offer, so nothing was chosen")),
     ("1,milk,mate,tea", None),
-    ("nan,tea,mate,milk", ("bad-weight", "", "weight nan is not a positive finite number")),
+    ("nan,tea,mate,milk", ("bad-weight", "", "weight nan is not a positive finite number; write 1234.5, not 1,234.5")),
     ("-2,tea,mate,milk", ("bad-weight", "", "weight -2 is not a positive finite number")),
     ("0,tea,mate,milk", ("bad-weight", "", "weight 0 is not a positive finite number")),
     ("1,tea,,milk", ("syntax", "", "an item follows an empty place; only the end of a row may be empty")),

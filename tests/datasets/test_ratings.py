@@ -313,7 +313,7 @@ def test_same_bytes__any_slices_chunks_threads_and_tasks(tmp_path: Path, monkeyp
         [(1 << 20, 1 << 20, 1, 1), (300, 1 << 20, 2, 4), (1000, 64, 3, 64)]
     ):
         small_pieces(monkeypatch, 64, slice_bytes, chunk)
-        monkeypatch.setattr(scratch, "_TASKS_PER_THREAD", tasks)
+        monkeypatch.setattr(scratch, "_N_TASKS", tasks)
         store = pl.ingest_ratings(
             path,
             tmp_path / f"s{number}",
@@ -447,6 +447,8 @@ def test_command_line__ties_and_completion(tmp_path: Path, capsys: pytest.Captur
             "--items is the number of items to choose, but is 'names.txt'",
         ),
         (("--format", "ratings", "--merge"), "--merge is not for ratings; leave it out"),
+        (("--format", "ratings", "--where", "user=1"), "--where is not for ratings; leave it out"),
+        (("--format", "ratings", "--most-dropped", "0.5"), "--most-dropped is not for ratings; leave it out"),
         (("--format", "ratings", "--column", "rank=rating"), "no column role 'rank' in ratings"),
     ],
 )
@@ -470,10 +472,10 @@ def test_interrupted__the_same_command_ends_with_the_same_bytes(
     whole = pl.ingest_ratings(path, tmp_path / "whole", client=False)
     written = driver._write_leaf
 
-    def stopped(task: Any) -> int:
-        if task.partition.number == 2:
+    def stopped(read: Any, ranked: Any, task: Any) -> int:
+        if task.number == 2:
             raise KeyboardInterrupt
-        return written(task)
+        return written(read, ranked, task)
 
     monkeypatch.setattr(driver, "_write_leaf", stopped)
     with pytest.raises(KeyboardInterrupt):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plmix_dist import MixtureParams, RankingBlock, open_store, simulate, split
 from plmix_dist.datasets import split as splitting
-from plmix_dist.errors import PlmixError, SettingsError
+from plmix_dist.errors import PlmixError, SettingsError, StoreExistsError
 from plmix_dist.rankings import sampling as randomness
 from tests.helpers.ingest_helpers import labels_of, named_rows
 from tests.helpers.oracle import (
@@ -147,6 +147,24 @@ def test_second_run__does_nothing(tmp_path: Path, store: RankingStore) -> None:
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.promise(40)
+@pytest.mark.parametrize("other", ["seed", "shares", "rankings", "part"])
+def test_second_run__of_another_split_is_refused(
+    tmp_path: Path, store: RankingStore, rows: PlainRankings, other: str
+) -> None:
+    outs = [tmp_path / "train", tmp_path / "test"]
+    split(store, outs, random_state=1)
+    before = snapshot(tmp_path)
+    more = store
+    if other == "rankings":  # the same in other partitions
+        parts = [[rows.pick(range(start, start + 100)).block()] for start in (200, 100, 0)]
+        more = write_store(tmp_path / "more", parts, leaf_rows=32, chunk_bytes=1 << 16)
+    how: dict[str, Any] = {"shares": [0.7, 0.3]} if other == "shares" else {}
+    with pytest.raises(StoreExistsError, match="already holds another store"):
+        split(more, outs[::-1] if other == "part" else outs, random_state=2 if other == "seed" else 1, **how)
+    assert {name: data for name, data in snapshot(tmp_path).items() if not str(name).startswith("more")} == before
+
+
 def test_groups__stay_whole(tmp_path: Path) -> None:
     groups = np.repeat(np.arange(100), np.random.default_rng(1).integers(1, 7, 100)).tolist()
     rankings = [Ranking(((0,), (1,)), (), "absent", 5.0) for _ in groups]
@@ -217,7 +235,8 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[Stream]]:
 
 
 def test_split__one_stream_per_leaf(tmp_path: Path, streams: Callable[[Any], list[Stream]]) -> None:
-    store = simulate(tmp_path / "a", n_rankings=100, n_items=3, leaf_rows=10)
+    rows = RankingBlock.from_array([[0, 1, 2]] * 50)
+    store = write_store(tmp_path / "a", [[rows], [rows]], leaf_rows=10)  # two partitions of five leaves each
     noted = streams(splitting)
     split(store, {tmp_path / "b": 0.5, tmp_path / "c": 0.5}, random_state=7)
     assert sorted(set(noted)) == [(7, "split", (leaf,)) for leaf in range(10)]

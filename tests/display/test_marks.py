@@ -152,3 +152,8 @@ def test_curve__least_at_the_bottom_largest_at_the_top() -> None:
 def test_dots(n_filled: int, n_all: int, expected: tuple[int, int]) -> None:
     drawn = dots(n_filled, n_all, "#0072b2")
     assert (drawn.count('class="yes"'), drawn.count('class="no"')) == expected
+
+
+def test_curve__of_many_points_goes_to_its_end() -> None:
+    mark = curve([float(value) for value in range(801)])
+    assert mark.partition('points="')[2].partition('"')[0].endswith(" 100,0")

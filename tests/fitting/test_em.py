@@ -457,6 +457,7 @@ def test_history__records() -> None:
         assert record["rankings_per_second"] == pytest.approx(60 / record["seconds"])
 
 
+@pytest.mark.promise(48)
 def test_score__the_objective_of_the_best_point_so_far() -> None:
     rows = block_of(drawn_rows(3, np.array([[1.0, 0.5, -0.5, -1.0]]), [1.0], 60), 4)
     passes = ThreadedPasses(as_rankings(rows), n_threads=1)

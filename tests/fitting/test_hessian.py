@@ -108,7 +108,7 @@ def near_the_top(alpha: float) -> tuple[list[Ranking], Point]:
 
 def objective_of(rows: Sequence[Ranking], state: Point, alpha: float) -> Callable[[Vector], float]:
     def at(point: Vector) -> float:
-        worths, ghosts, log_shares = _without_norms(state, point)
+        worths, ghosts, log_shares, *_ = _without_norms(state, point)
         shares = softmax(log_shares).tolist()
         return objective(rows, worths.shape[1], worths, ghosts.tolist(), shares, alpha)
 
@@ -160,7 +160,7 @@ def test_step__does_not_move_what_is_not_defined(alpha: float) -> None:
     free = hessian.free
     whole = np.zeros(len(slopes))
     whole[free] = np.linalg.solve(hessian.observed[np.ix_(free, free)], slopes[free])
-    worths, ghosts, log_shares = _without_norms(state, whole)
+    worths, ghosts, log_shares, *_ = _without_norms(state, whole)
     assert_allclose(worths.sum(axis=1) + ghosts, 0, atol=1e-6)
     assert_allclose(log_shares.sum(), 0, atol=1e-6)
     assert free.tolist() == [True] * 8 + [alpha > 0] * 2 + [True] * 2

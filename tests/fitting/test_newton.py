@@ -540,6 +540,7 @@ def test_careful__the_hessian_of_the_pass_is_used() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.promise(55)
 def test_fit__one_component_too_many_ends(tmp_path: Any, seed: int) -> None:
     # The likelihood is flat along a curve; such fits went on for 500 passes.
     store = simulate(tmp_path / "s", n_rankings=200_000, n_items=5, n_components=2, random_state=seed)

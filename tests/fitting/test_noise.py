@@ -135,8 +135,6 @@ def test_noise__refused_where_there_is_none() -> None:
     block, _ = _people(3, 20)
     with pytest.raises(SettingsError, match="fit it with noise=True"):
         PlackettLuceMixture(1).fit(block).evidence_of_noise(block)
-    with pytest.raises(SettingsError, match="has no bootstrap"):
-        PlackettLuceMixture(1, noise=True).fit(block).bootstrap(block)
 
 
 def test_noise__continues_from_a_checkpoint_with_the_same_bits(tmp_path: Any) -> None:
@@ -179,3 +177,16 @@ def test_noise__is_named_in_the_summary() -> None:
     words = str(PlackettLuceMixture(1, noise=True, random_state=0).fit(block).summary())
     assert "component 1, noise, share" in words
     assert "component 0, share" in words
+
+
+def test_noise__bootstrap_agrees_with_the_sandwich_and_holds_its_worths() -> None:
+    block, _ = _people(0, 300)
+    model = PlackettLuceMixture(1, noise=True, random_state=0, alpha=0.1).fit(block)
+    drawn = model.bootstrap(block, 300, random_state=0)
+    assert drawn.converged.all()
+    assert not drawn.log_worths[:, 1].any()
+    errors, spread = model.standard_errors(block, kind="sandwich"), drawn.standard_errors()
+    assert_allclose(spread.log_worths[0], errors.log_worths[0], rtol=0.15)
+    assert_allclose(spread.shares, errors.shares, rtol=0.15)
+    board = model.leaderboard(block, interval="bootstrap", without_noise=True, table="dict")
+    assert (board["lower"] < board["upper"]).all()

@@ -129,6 +129,7 @@ def end_of(method: str, score: float) -> search_module._End:
         ([("random", 0)] * 30, 4, 4, 10, True),
     ],
 )
+@pytest.mark.promise(53)
 def test_is_settled__independent_starts_decide(ends, batches, quiet, n_init, settled) -> None:
     found = search_module._is_settled([end_of(*end) for end in ends], batches, quiet, n_init)
     assert found == settled
@@ -226,6 +227,7 @@ def test_a_start_that_varies_the_best_end_keeps_the_other_components():
         assert (made.log_worths != best.log_worths).any(axis=1).sum() == n_new
 
 
+@pytest.mark.promise(48)
 def test_a_best_end_found_once_is_said(monkeypatch):
     monkeypatch.setattr(search_module, "_BUDGET", 1.0)
     for seed in range(20):
@@ -243,6 +245,8 @@ def test_a_best_end_found_once_is_said(monkeypatch):
     pytest.fail("no data on which the best end is found once")
 
 
+@pytest.mark.promise(48)
+@pytest.mark.promise(53)
 def test_about__counts_of_ends_agree() -> None:
     # Scores in small steps: those at the best end are one end, so the rest are at least one other.
     ends = [search_module._End(Candidate(None, {}), -1.0 - 0.4 * _SAME_END * step) for step in range(12)]

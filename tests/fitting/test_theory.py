@@ -123,7 +123,7 @@ def test_lsr_and_mm__have_the_same_fixed_points(seed: int, n_items: int, alpha: 
     worths = Worths(np.zeros(n_items), 0.0)
     for _ in range(3_000):
         here, worths = worths, lsr_step(statistics(block, worths.log_worths), worths, alpha)
-        if np.abs(np.append(*worths) - np.append(*here)).max() < 1e-13:
+        if np.abs(np.append(*worths[:2]) - np.append(*here[:2])).max() < 1e-13:
             break
     own = statistics(block, worths.log_worths)
     at = gradient(own, worths, alpha)

@@ -41,7 +41,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     "test_run__cluster_that_is_not_there_and_damaged_store": (),
     "test_run__limit_of_seconds_then_status_then_new_sources_wait": (),
     "test_simulate__from_threads_and_from_processes": (),
-    "test_single_thread__all_libraries": ("scipy.linalg,sklearn.cluster",),
+    "test_single_thread__all_libraries": ("scipy.linalg",),
     "test_stderr__that_cannot_be_written_ends_no_fit": ("2>/dev/full-json", "2>&- >&- <&--text"),
     "test_stdout__that_nobody_reads": (),
     "test_task_that_kills_its_workers__rows_worker_and_advice": ("memory",),

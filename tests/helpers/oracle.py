@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
+from plmix_dist.datasets.inspect import _verify_partition, _verify_top
 from plmix_dist.rankings import Ranking, RankingBlock
-from plmix_dist.store import Location, WritePlan, WriteSession, verify_partition, verify_top, write_partition
+from plmix_dist.store import Location, WritePlan, WriteSession, write_partition
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from plmix_dist.store import Damage, RankingStore
+    from plmix_dist.datasets.inspect import _Damage
+    from plmix_dist.store import RankingStore
 
 LARGEST_INT64 = 2**63 - 1
 
@@ -220,11 +222,11 @@ def index_digests(store: RankingStore) -> list[str]:
     return [partition.index_sha256 for partition in store.manifest.partitions]
 
 
-def all_damage(store: RankingStore) -> list[Damage]:
+def all_damage(store: RankingStore) -> list[_Damage]:
     """Everything that the checks of a store find."""
-    found = verify_top(store)
+    found = _verify_top(store)
     for number in range(store.n_partitions):
-        found += verify_partition(store, number)
+        found += _verify_partition(store, number)
     return found
 
 

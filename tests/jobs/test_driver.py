@@ -137,6 +137,10 @@ def test_run__with_other_settings_is_refused(place: Path, shell: Shell) -> None:
     write_job(place, model={"alpha": 0.5})
     said = shell("run", "job.toml", code=2)
     assert "holds the results of another job (model.alpha is 1.0 there and 0.5 here); choose another" in said.err
+    np.save(place / "persons.npy", np.zeros((2_000, 1)))
+    write_job(place, data={"covariates": "persons.npy"})
+    assert "another job (data.covariates is " in shell("run", "job.toml", code=2).err
+    write_job(place, model={"alpha": 0.5})
     assert (place / "out/job.json").read_bytes() == job
     shell("run", "job.toml", "--force")
     assert PlackettLuceMixture.load(place / "out/model").alpha == 0.5

@@ -8,12 +8,14 @@ import re
 import stat
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plmix_dist.jobs import read_job, run_job
+from plmix_dist.jobs import driver, read_job, run_job
 from plmix_dist.jobs.hooks import _metrics_text
+from plmix_dist.threads import OutOfTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +80,24 @@ def test_hooks__tokens_of_addresses_are_kept_from_others(place: Path, path: str)
     assert stat.S_IMODE(holding[0].stat().st_mode) == 0o600
     run_job(read_job(write_job(place)))
     assert stat.S_IMODE(holding[0].stat().st_mode) == stat.S_IMODE((place / "out/summary.json").stat().st_mode)
+
+
+def test_hooks__secrets_of_a_command_are_kept_from_others(place: Path) -> None:
+    run_job(read_job(write_job(place, hooks={"command": ["true", "--token", "SECRET"]})))
+    assert stat.S_IMODE((place / "out/job.json").stat().st_mode) == 0o600
+
+
+def test_hooks__of_a_job_out_of_time_have_two_seconds(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = time.monotonic()
+
+    def out_of_time(*_: object) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(driver, "_run_steps", out_of_time)
+    with pytest.raises(OutOfTime):
+        run_job(read_job(write_job(place, hooks={"command": ["sleep", "60"], "timeout": 60})))
+    assert time.monotonic() - begun < 30
+    assert "took longer than 2 s" in summary_of(place)["failed_hooks"]["command"]
 
 
 def test_metrics__names_are_escaped() -> None:

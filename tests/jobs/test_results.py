@@ -24,7 +24,7 @@ from plmix_dist.jobs.folder import OutputFolder
 from plmix_dist.jobs.plan import plan_of
 from plmix_dist.jobs.results import Work, is_same
 from plmix_dist.jobs.steps import Context
-from plmix_dist.settings import TASKS
+from plmix_dist.settings import TASKS, settings_of
 from tests.jobs.data import summary_of, write_job
 from tests.store.test_checkpoints import bits
 
@@ -334,18 +334,33 @@ def test_damage__of_the_model_in_the_middle_of_a_job(step: str, place: Path, mon
     assert (summary_of(place)["state"], summary_of(place)["exit_code"]) == ("damaged", 3)
 
 
-@pytest.mark.parametrize("change", ["seed", "settings", "covariates", "store"])
+@pytest.mark.parametrize("change", ["seed", "settings", "covariates", "store", "start"])
 def test_work__what_decides_the_result_is_in_its_record(drawn: Path, tmp_path: Path, change: str) -> None:
     files = [tmp_path / name for name in ("one.npy", "other.npy")]
     for value, file in enumerate(files):
         np.save(file, np.full((400, 1), float(value)))
-    work = Work("fit", {"n_components": 2, "alpha": 1.0}, 1, str(files[0]))
+    start = pl.PlackettLuceMixture.from_arrays([[1.0, -1.0]], [1.0], ["a", "b"])
+    start.save(tmp_path / "start")
+    settings = {"n_components": 2, "alpha": 1.0, "init": str(tmp_path / "start")}
+    work = Work("fit", settings, 1, str(files[0]))
     others: dict[str, Work] = {
         "seed": work._replace(seed=2),
-        "settings": work._replace(settings={"n_components": 2, "alpha": 0.5}),
+        "settings": work._replace(settings=settings | {"alpha": 0.5}),
         "covariates": work._replace(covariates=str(files[1])),
     }
     first = work.made_from(pl.open_store(drawn / "ballots"))
     assert is_same(first, work.made_from(pl.open_store(drawn / "ballots")))
     store = drawn / ("later" if change == "store" else "ballots")
+    if change == "start":  # another model at the same place
+        shutil.rmtree(tmp_path / "start")
+        pl.PlackettLuceMixture.from_arrays([[2.0, -2.0]], [1.0], ["a", "b"]).save(tmp_path / "start")
     assert not is_same(first, others.get(change, work).made_from(pl.open_store(store)))
+
+
+def test_work__a_record_of_before_a_setting_existed_has_its_default(drawn: Path) -> None:
+    settings = {name: setting.default for name, setting in settings_of("fit").items() if setting.text is not None}
+    mine = Work("fit", settings, 1).made_from(pl.open_store(drawn / "ballots"))
+    older = {name: value for name, value in mine.items() if name != "noise"}
+    assert len(older) < len(mine)
+    assert is_same(mine, older)
+    assert not is_same(mine | {"noise": True}, older)

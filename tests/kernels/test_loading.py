@@ -120,6 +120,7 @@ def test_cache__others_may_read_but_never_write(tmp_path: Path, code: MachineCod
 @pytest.mark.promise(32)
 @pytest.mark.parametrize("which", ["", "a.kernel"])
 @pytest.mark.parametrize("fault", ["group", "all", "owner"])
+@pytest.mark.promise(52)
 def test_cache__what_others_may_write_is_not_run(
     tmp_path: Path,
     code: MachineCode,

@@ -81,6 +81,33 @@ def test_signatures__name_what_users_may_pass(estimator: type) -> None:
         assert {"unranked", "client", "membership_covariates"} <= set(parameters), name
 
 
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, pl.MixtureSelection])
+def test_signatures__spelled_out(estimator: type) -> None:
+    found = inspect.signature(estimator.fit).parameters  # type: ignore[attr-defined]
+    assert "how" not in found
+    assert {"sample_weight", "n_items", "unranked", "client"} <= set(found)
+    assert found["client"].annotation == "ClientLike"
+    assert found["client"].default is None
+    assert hasattr(estimator, "set_fit_request")  # scikit-learn has read the names
+    assert ("membership_covariates" in found) == (estimator is pl.PlackettLuceMixture)
+
+
+def test_keywords__unknown_ones_are_refused_also_where_they_would_not_be_used() -> None:
+    model = PlackettLuceMixture(1).fit([[0, 1], [1, 0]])
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (model.fit, ([[0, 1]],)),
+        (model.predict, ([[0, 1]],)),
+        (model.expected_ranks, ()),
+        (model.choice_probabilities, ([0],)),
+        (model.bic, ([[0, 1]],)),
+    ]
+    for method, arguments in calls:
+        with pytest.raises(TypeError, match=rf"{method.__name__}\(\) got an unexpected keyword argument 'clients'"):
+            method(*arguments, clients=None)
+    with pytest.raises(TypeError, match="membership_covariates"):
+        pl.BayesianPlackettLuceMixture(1).fit([[0, 1]], membership_covariates=[1])  # type: ignore[call-arg]
+
+
 def test_spectral__saved_and_loaded(tmp_path: Path) -> None:
     rankings = [[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10
     model = pl.SpectralPlackettLuce(2, random_state=3, residency="memory").fit(rankings)

@@ -25,7 +25,7 @@ from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, StoreExistsError
 from plmix_dist.fitting import chains as sampler
 from plmix_dist.fitting.algorithm import run
-from plmix_dist.fitting.chains import BayesSettings, _from_prior, _relabelling
+from plmix_dist.fitting.chains import _from_prior, _relabelling
 from plmix_dist.fitting.gibbs import Gibbs, MapEm
 from plmix_dist.models import leave_one_out
 from plmix_dist.models.diagnostics import bulk_ess, r_hat, tail_ess, waic_of
@@ -183,16 +183,6 @@ def test_gibbs__state_through_files() -> None:
     begin = gibbs.start(_from_prior(2, prior, 3, 1))
     ended = assert_same_way(ThreadedPasses(as_rankings(separated(60))), gibbs, begin)
     assert sum(map(len, ended.kept)) == 7
-
-
-def test_sample_mixture__goes_on_from_a_state() -> None:
-    rankings, states = as_rankings(separated(60)), []
-    settings = BayesSettings(2, 2, 5, 10, seed=3)
-    whole = sampler.sample_mixture(rankings, settings, None, None, after=states.append)
-    assert len(states) == 16
-    rest = sampler.sample_mixture(rankings, settings, None, None, begin=states[8])
-    for one, other in zip(whole.draws, rest.draws, strict=True):
-        assert one.tobytes() == other.tobytes()
 
 
 @pytest.mark.promise(4)
@@ -444,6 +434,7 @@ def test_loo__largest_shape_of_all_leaves() -> None:
         assert sums.weight == pytest.approx(1.1)
 
 
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")  # few draws: both sides compute from the same ones
 def test_loo__as_arviz_and_weights_are_copies() -> None:
     az = arviz()
     rankings = [["tea", "milk", "mate"], ["mate", "tea", "milk"], ["milk", "mate", "tea"]]

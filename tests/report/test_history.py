@@ -101,6 +101,11 @@ def test_code__names_what_differs_from_the_defaults() -> None:
     ]
 
 
+def test_code__the_seed_0_is_a_seed() -> None:
+    assert "(random_state=0)" in code_to_repeat("PlackettLuceMixture", {}, {}, None, 0)
+    assert "()" in code_to_repeat("PlackettLuceMixture", {"random_state": None}, {}, None, None)
+
+
 def test_code__of_a_model_that_a_selection_chose() -> None:
     selection = {"n_components": [1, 2], "criterion": "bic"}
     found = code_to_repeat("PlackettLuceMixture", {"n_components": 2}, {}, "votes", 7, selection)

@@ -559,3 +559,16 @@ def test_text_on_colours_can_be_read():
 def test_percent__never_rounds_to_a_certainty():
     assert percent(0.999999, 1) == ">99.9\xa0%"
     assert percent(0.0) == "0\xa0%"
+
+
+def test_memberships__of_a_model_with_covariates_use_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    of_second = np.arange(300) % 2
+    worths = np.array([[1.0, 0.0, -1.0], [-1.0, 0.0, 1.0]])[of_second]
+    rows = np.argsort(-worths - rng.gumbel(size=(300, 3)), axis=1)
+    columns = 4.0 * of_second[:, None] - 2  # they tell groups apart that three items cannot
+    model = pl.PlackettLuceMixture(2, random_state=0).fit(rows, membership_covariates=columns, client=False)
+    certain = (model.predict_proba(rows, membership_covariates=columns).max(axis=1) >= 0.9).mean()
+    assert certain > 0.95
+    page = model.report(tmp_path / "r.html", rows, membership_covariates=columns).read_text()
+    assert f"For {100 * certain:.0f}\xa0% of the rankings, one group has a probability of at least 90" in page

@@ -126,6 +126,22 @@ def test_phone__no_column_of_what_sets_groups_apart_is_cut(browser, tmp_path):
     page.close()
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_tables__no_column_of_items_or_criteria_is_cut(browser, tmp_path, width):
+    rows = np.argsort(np.random.default_rng(0).gumbel(size=(200, 5)), axis=1)
+    names = np.array(["coffee", "orange juice with pulp", "green tea", "black tea", "cocoa"], object)
+    model = pl.PlackettLuceMixture(3, random_state=0, max_iter=20).fit(names[rows], client=False)
+    criteria = ("bic", "bic_without_prior", "aic", "icl", "score")
+    table = [{"n_components": k, **dict.fromkeys(criteria, -137556.1 / k)} for k in (1, 2, 3)]
+    path = model.report(tmp_path / "r.html", names[rows], selection=table)
+    page = opened(browser, path, [], viewport={"width": width, "height": 844})
+    cut = (
+        "[...document.querySelectorAll('#items, .chosen table')].map(t => t.scrollWidth > t.parentElement.clientWidth)"
+    )
+    assert page.evaluate(cut) == [False, False]
+    page.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["small", "nasty"])
 def test_contrast_of_all_text(browser, reports, name, scheme):

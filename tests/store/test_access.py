@@ -10,6 +10,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import fsspec.config
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 
 from plmix_dist import MixtureParams, ingest, open_store
@@ -17,6 +21,7 @@ from plmix_dist.errors import IngestError, SettingsError, StoreAccessError, Stor
 from plmix_dist.store import Location, lock
 from plmix_dist.store.access import _VARIABLE, RemoteFiles, storage_seconds
 from plmix_dist.store.lock import write_lock
+from plmix_dist.tables.write import open_binary_target
 from tests.helpers.oracle import PlainRankings, full, write_store
 
 if TYPE_CHECKING:
@@ -34,6 +39,7 @@ class Proxy:
         host, port = upstream.removeprefix("http://").split(":")
         self.upstream = host, int(port)
         self.silent = False
+        self.n_bytes_left = float("inf")  # then it falls silent
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.held: list[socket.socket] = []
@@ -55,7 +61,8 @@ class Proxy:
     def pump(self, one: socket.socket, other: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := one.recv(1 << 16):
-                if not self.silent:
+                self.n_bytes_left -= len(data)
+                if not self.silent and self.n_bytes_left > 0:
                     other.sendall(data)
             other.shutdown(socket.SHUT_WR)
 
@@ -109,6 +116,48 @@ def test_silent_endpoint__sources_of_an_ingest(
     proxy.silent = True
     with pytest.raises(IngestError, match=r"s3://rankings/.* cannot be found: no answer within 0 s"):
         ingest(f"s3://rankings/{name}", tmp_path / "store")
+
+
+@pytest.mark.promise(49)
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet"])
+def test_silence_in_the_middle_of_a_file__ends_an_ingest(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    items = np.random.default_rng(0).permuted(np.tile(np.arange(100), (20_000, 1)), axis=1)[:, :8]
+    table = pa.table({f"rank{place + 1}": column for place, column in enumerate(items.T)})
+    local = tmp_path / name
+    if name.endswith(".parquet"):
+        pq.write_table(table, local, row_group_size=1000)
+    else:
+        with pa.output_stream(local, compression="gzip" if name.endswith(".gz") else None) as out:
+            pa_csv.write_csv(table, out)
+    url = f"s3://rankings/{uuid.uuid4().hex}/{name}"
+    options = {"key": "key", "secret": "secret", "endpoint_url": f"http://{proxy.upstream[0]}:{proxy.upstream[1]}"}
+    fsspec.filesystem("s3", **options).put_file(str(local), url)
+    monkeypatch.setitem(fsspec.config.conf, "s3", options | {"endpoint_url": proxy.endpoint})
+    assert fsspec.filesystem("s3").info(url)["size"] == local.stat().st_size  # the client is made
+    proxy.n_bytes_left = local.stat().st_size // 2
+    monkeypatch.setenv(_VARIABLE, "1")
+    begun = time.monotonic()
+    with pytest.raises(IngestError, match=rf"{url} cannot be read.*: no answer within \d s \({_VARIABLE}\)"):
+        ingest(url, tmp_path / "store", unranked="absent")
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.promise(49)
+def test_silent_endpoint__while_a_target_is_written(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = place_at(proxy.endpoint)
+    monkeypatch.setitem(fsspec.config.conf, "s3", place.storage_options)
+    monkeypatch.setenv(_VARIABLE, "3")  # half a second passes before a busy machine answers the first request
+    url = f"{place.url}/a.csv"
+
+    def write() -> None:
+        with open_binary_target(url) as out:
+            out.write(b"1,2\n")
+            proxy.silent = True
+
+    with pytest.raises(StoreAccessError, match=rf"{url} cannot be reached: no answer"):
+        write()
 
 
 @pytest.mark.promise(49)

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 from plmix_dist import open_store
+from plmix_dist.datasets.inspect import _verify_partition, _verify_top
 from plmix_dist.errors import DamagedStoreError, StoreError, StoreNotFoundError
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.store import Location, RankingStore, WriteSession, verify_partition, verify_top
+from plmix_dist.store import Location, RankingStore, WriteSession
 from plmix_dist.store.manifest import Manifest
 from tests.helpers.oracle import Forger, PlainRankings, all_damage, full, plan_for, single_bit_flips, write_store
 
@@ -70,7 +71,7 @@ def contents(store: RankingStore, number: int) -> list[Any]:
 
 
 def found_in(store: RankingStore, key: str) -> set[tuple[str, str]]:
-    damage = verify_top(store) + verify_partition(store, partition_of(key))
+    damage = _verify_top(store) + _verify_partition(store, partition_of(key))
     return {(found.kind, found.key) for found in damage}
 
 
@@ -312,7 +313,7 @@ def refused(root: Path, column: str) -> None:
     """Reading is an error that names the array and takes no memory; and checking finds it."""
     with little_memory(), pytest.raises(DamagedStoreError, match=rf"partitions/p000000/.*{re.escape(column)}"):
         contents(open_store(root), 0)
-    assert any(column in found.key + found.message for found in verify_partition(open_store(root), 0))
+    assert any(column in found.key + found.message for found in _verify_partition(open_store(root), 0))
 
 
 def test_forger__leaves_no_trace_of_its_own(root: Path, forger: Forger, every_column: PlainRankings) -> None:
@@ -343,7 +344,7 @@ def test_claim__leaf_of_a_thousand_billions(root: Path, forger: Forger, field: s
     forger.change_index(0, lambda index: index[field].__setitem__(-1, 10**15))
     with little_memory(), pytest.raises(DamagedStoreError, match="partitions/p000000"):
         contents(open_store(root), 0)
-    assert {found.kind for found in verify_partition(open_store(root), 0)} == {"count"}
+    assert {found.kind for found in _verify_partition(open_store(root), 0)} == {"count"}
 
 
 def zstd_frame(claimed: int, n_blocks: int) -> bytes:
@@ -465,7 +466,7 @@ def test_claim__column_elsewhere(tmp_path: Path, root: Path, forger: Forger, nam
 def test_claim__file_elsewhere(tmp_path: Path, root: Path, forger: Forger, key: str) -> None:
     (tmp_path / "outside").write_bytes(b"outside")
     forger.change_index(0, lambda index: index["files"].update({key: [7, "0" * 64]}))
-    found = verify_partition(open_store(root), 0)
+    found = _verify_partition(open_store(root), 0)
     assert found, "a file that cannot be there was not noticed"
     assert all(key in damage.key for damage in found)
 
@@ -500,7 +501,7 @@ def test_count__manifest_of_a_partition(root: Path, forger: Forger, field: str, 
             manifest[field] += change
 
     forger.change_manifest(miscount)
-    found = verify_partition(open_store(root), 0)
+    found = _verify_partition(open_store(root), 0)
     assert {(damage.kind, damage.key) for damage in found} == {("count", "partitions/p000000")}
 
 
@@ -528,7 +529,7 @@ def test_count__totals_of_the_manifest(root: Path, forger: Forger, field: str) -
 )
 def test_count__index(root: Path, forger: Forger, miscount: Callable[[dict[str, Any]], None]) -> None:
     forger.change_index(0, miscount)
-    kinds = {damage.kind for damage in verify_partition(open_store(root), 0)}
+    kinds = {damage.kind for damage in _verify_partition(open_store(root), 0)}
     assert kinds == {"count"}
 
 
@@ -579,8 +580,8 @@ def words_of(root: Path) -> Iterator[str]:
     """Whatever is found wrong with a store."""
     try:
         store = open_store(root)
-        yield from (damage.message for damage in verify_partition(store, 0))
-        verify_top(store)
+        yield from (damage.message for damage in _verify_partition(store, 0))
+        _verify_top(store)
     except DamagedStoreError as error:
         yield str(error)
 
@@ -601,12 +602,12 @@ def test_sparse__files_of_20_gb_are_not_read(root: Path, forger: Forger, key: st
     path = forger.partition(0) / key
     made_sparse(path)
     with little_memory():
-        assert "has 21,474,836,480 bytes" in verify_partition(open_store(root), 0)[0].message
+        assert "has 21,474,836,480 bytes" in _verify_partition(open_store(root), 0)[0].message
         with pytest.raises(DamagedStoreError, match="has 21,474,836,480 bytes where"):
             list(open_store(root).rejected_rows() if key == "rejected.jsonl" else open_store(root).partition(0))
     # The same with an index that says so.
     forger.change_index(0, lambda index: index["files"].update({key: [SPARSE_BYTES, "0" * 64]}))
     with little_memory():
-        assert "at most 1,073,741,824 are expected" in verify_partition(open_store(root), 0)[0].message
+        assert "at most 1,073,741,824 are expected" in _verify_partition(open_store(root), 0)[0].message
         with pytest.raises(DamagedStoreError, match="claims to have 21,474,836,480 bytes"):
             list(open_store(root).rejected_rows() if key == "rejected.jsonl" else open_store(root).partition(0))

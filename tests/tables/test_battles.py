@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.stats import binomtest
 
-from plmix_dist import ingest
+from plmix_dist import PlackettLuceMixture, ingest
+from plmix_dist.datasets.given import as_rankings
 from plmix_dist.tables import sources, tally, text
 from tests.helpers.ingest_helpers import ingest_error, labels_of, named_rows, rejected, row, write
 
@@ -27,8 +29,11 @@ ROWS = [row("tea", "mate", weight=2.0), row(("milk", "tea")), row("mate", "milk"
 
 
 def merged(rows: list[Ranking]) -> list[Ranking]:
-    """Rows with tied items in the order of their names."""
-    return [one._replace(ordered=tuple(tuple(sorted(place)) for place in one.ordered)) for one in rows]
+    """Rows with tied items in the order of their names, equal ones, which differ in the side alone, added up."""
+    times = Counter[Any]()
+    for one in rows:
+        times[one._replace(ordered=tuple(tuple(sorted(place)) for place in one.ordered), weight=1.0)] += one.weight
+    return [one._replace(weight=weight) for one, weight in times.items()]
 
 
 def table(header: str, lines: list[str]) -> str:
@@ -234,3 +239,67 @@ def test_refused__with_what_helps(tmp_path: Path, contents: str, words: str) -> 
 def test_rankings__are_not_battles(tmp_path: Path, contents: str) -> None:
     store = ingest(write(tmp_path / "a.csv", contents), tmp_path / "store")
     assert store.manifest.history[-1]["read_as"][0]["format"] == "wide"
+
+
+def test_battles__the_side_of_each_winner_is_kept_and_equal_battles_merge_by_side(tmp_path: Path) -> None:
+    names, n_rows = ["tea", "mate", "milk"], 300
+    rng = random.Random(5)
+    fought = [(rng.choice("xyz"), *rng.sample(names, 2), rng.choice(["left", "right", "tie"])) for _ in range(n_rows)]
+    lines = [",".join(one) for one in fought]
+    store = ingest(write(tmp_path / "a.csv", table("judge,left,right,winner", lines)), tmp_path / "store")
+    wanted = Counter[Any]()
+    for person, left, right, said in fought:
+        first, second = (right, left) if said == "right" else (left, right)
+        if said == "tie":
+            first, second = sorted(
+                (left, right), key=[*dict.fromkeys(name for one in fought for name in one[1:3])].index
+            )
+        wanted[person, first, second, said == "tie", 1 if first == left else 2] += 1
+    block = store.block()
+    assert block.tied is not None
+    assert block.sides is not None
+    assert block.groups is not None
+    pairs = [[store.item_names[item] for item in pair] for pair in block.items.reshape(-1, 2)]
+    columns = zip(block.groups, pairs, block.tied[1::2], block.sides, block.row_weights, strict=True)
+    found = {(str(person), *pair, bool(tied), int(side)): weight for person, pair, tied, side, weight in columns}
+    assert found == wanted
+    assert len(found) == block.n_rankings
+    assert [int(side) for side in store.column("sides", 0)] == block.sides.tolist()
+    apart = as_rankings(
+        {name: [one[place] for one in fought[:3]] for place, name in ((1, "left"), (2, "right"))}
+        | {"winner": ["left", "right", "right"]}
+    )
+    assert apart.source.block.sides.tolist() == [1, 2, 2]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "contents", ["winner,loser,day\ntea,mate,1\nmate,milk,2\n", "model_a,model_b,n_win,n_loss\na,b,2,1\n"]
+)
+def test_battles__without_sides_none_are_stored(tmp_path: Path, contents: str) -> None:
+    store = ingest(write(tmp_path / "a.csv", contents), tmp_path / "store", format="battles")
+    assert store.block().sides is None
+    assert "sides" not in store.index(0).columns
+
+
+def test_battles__evidence_of_noise_shows_sides(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    lines = []
+    for vote in range(1200):
+        person, (left, right) = vote % 30, rng.sample(range(5), 2)
+        said = "left" if person == 7 else ("left" if left < right else "right") if rng.random() < 0.8 else "tie"
+        lines.append(f"p{person},i{left},i{right},{said}")
+    store = ingest(write(tmp_path / "a.csv", table("judge,left,right,winner", lines)), tmp_path / "store")
+    model = PlackettLuceMixture(1, noise=True, random_state=0).fit(store)
+    shown = model.evidence_of_noise(store, table="dict")
+    assert shown["log_bayes_factor"].tolist() == model.evidence_of_noise(store).tolist()
+    for place, person in enumerate(shown["person"]):
+        said = [line.rsplit(",", 1)[1] for line in lines if line.startswith(f"{person},")]
+        n_left, n_right = said.count("left"), said.count("right")
+        assert shown["n_sides"][place] == n_left + n_right
+        assert shown["share_left"][place] == pytest.approx(n_left / (n_left + n_right))
+        assert shown["p_one_sided"][place] == pytest.approx(binomtest(n_left, n_left + n_right).pvalue)
+    assert shown["person"][shown["p_one_sided"].argmin()] == "p7"
+    assert set(model.evidence_of_noise(store.block().replace(sides=None), table="dict")) == {
+        "person",
+        "log_bayes_factor",
+    }

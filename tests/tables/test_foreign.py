@@ -84,6 +84,7 @@ def outcome(layout: Layout, folder: Path) -> str:
 
 
 @pytest.mark.full
+@pytest.mark.promise(50)
 def test_foreign_tables__right_or_refused_with_a_remedy_that_works(tmp_path: Path) -> None:
     found = {layout.name: outcome(layout, tmp_path) for layout in layouts()}
     wrong = {name: result for name, result in found.items() if result.startswith("WRONG")}

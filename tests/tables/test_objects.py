@@ -132,8 +132,8 @@ def test_battles__as_tables(source: Any) -> None:
     ("source", "words"),
     [
         ([("a", ["b", "c"])], "row 0: a tuple of two is a choice (chosen, offered), but 'a'"),
-        ([["a", ["b", 1]], ["b", "a"]], "row 0: expected an item's name, or its number from 0"),
-        ([["a", ["b", ["c"]]]], "row 0: a group of tied items holds items"),
+        ([["a", ["b", 1]], ["b", "a"]], "row 0, column 2 is the number 1, but row 0, column 0 is the name 'a'"),
+        ([["a", ["b", ["c"]]]], "row 0, column 2: expected an item's name or its number"),
         ([["a", ["b", "a"]]], "item a is listed twice"),
         ([[1, [2, 3]]], "no row lists item 0"),
         (["a > = b"], "row 0: '=' joins tied items"),

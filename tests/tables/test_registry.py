@@ -159,7 +159,9 @@ def test_parquet__tables_of_places_and_of_ranks(tmp_path: Path, kind: str) -> No
 
 def test_frames__ratings_are_refused_with_their_function() -> None:
     frame = pd.DataFrame({"user": [1, 1], "item": ["a", "b"], "rating": [3, 4]})
-    with pytest.raises(RankingError, match=r"column 'rating' of the table seems to hold ratings.*ingest_ratings"):
+    with pytest.raises(
+        RankingError, match=r"column 'rating' seems to hold ratings.*plmix_dist.ingest_ratings in Python"
+    ):
         as_rankings(frame)
 
 

@@ -157,3 +157,33 @@ def test_leaderboard__as_text_markdown_csv_and_json(tmp_path: Any, shell: Any) -
     assert [row["item"] for row in found["leaderboard"]] == ["tea", "mate"]
     page = model.report(tmp_path / "page.html", store).read_text()
     assert 'id="leaderboard"' in page
+
+
+@pytest.mark.parametrize("ties", ["half", "davidson"])
+def test_leaderboard__noise_that_is_not_there_leaves_all_errors(ties: str) -> None:
+    """Where the share of noise is zero, errors and intervals are those of the fit without it, not NaN."""
+    votes = np.array([[0, 1, 1], [0, 2, 1], [0, 3, 0.5], [1, 2, 1], [1, 3, 1], [2, 3, 1], [1, 0, 0.5], [3, 2, 1]])
+    more = np.array([[0, 1, 1], [0, 2, 1], [0, 3, 1], [1, 2, 0.5], [1, 3, 1], [2, 3, 1], [1, 0, 1], [3, 0, 1]])
+    left, right, result = np.concatenate([votes, more] * 20).T
+    block = battles(left.astype(int), right.astype(int), result, np.arange(320) // 8)
+    plain, noisy = (
+        PlackettLuceMixture(1, ties=ties, noise=noise, alpha=0.1, tol=1e-10).fit(block) for noise in (False, True)
+    )
+    assert noisy.shares_[1] == 0
+    for kind in ("information", "sandwich"):
+        without, found = (model.standard_errors(block, kind=kind) for model in (plain, noisy))
+        assert_allclose(found.log_worths, [without.log_worths[0], np.zeros(4)], atol=1e-12)
+        assert found.shares.tolist() == [0.0, 0.0]
+    wanted, board = plain.leaderboard(block, table="dict"), noisy.leaderboard(block, without_noise=True, table="dict")
+    for name in ("rating", "lower", "upper"):
+        assert_allclose(board[name], wanted[name], atol=1e-9)
+
+
+def test_leaderboard__what_it_is_measured_from_is_checked() -> None:
+    block = battles([0, 0, 1], [1, 1, 0], [1, 0.5, 1])
+    model = PlackettLuceMixture(1).fit(block)
+    for value in (np.nan, "x"):
+        with pytest.raises(SettingsError, match="anchor must be a finite number, but is"):
+            model.leaderboard(anchor={0: value})
+    with pytest.raises(SettingsError, match="against must be a fitted model, but is str"):
+        model.leaderboard(against="last-month")

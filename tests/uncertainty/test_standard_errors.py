@@ -267,6 +267,7 @@ def oracle_sandwich(model: PlackettLuceMixture, rows: Sequence[Ranking], persons
 
 
 @pytest.mark.parametrize("alpha", [0.1, 2.0])
+@pytest.mark.promise(54)
 def test_sandwich__the_prior_counts_as_rankings(alpha: float) -> None:
     """The covariance with a prior is that of a fit without one to rows and to pairs of every item and a ghost item."""
     block, _ = draw_rankings(np.array([[2.0, 0.0, -0.5, -3.0]]), np.ones(1), 50, np.random.default_rng(2))
@@ -304,6 +305,7 @@ def test_shrinkage__is_what_a_fit_to_expected_rankings_moves() -> None:
     assert len(without.notes) == 1
 
 
+@pytest.mark.promise(54)
 def test_shrunken__items_that_were_never_chosen() -> None:
     rows = np.array([[0, 1], [1, 0], [2, 1], [0, 2]] * 25)
     model = PlackettLuceMixture(1, unranked="below", **TIGHT).fit(rows, n_items=5)

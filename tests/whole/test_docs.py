@@ -56,8 +56,8 @@ def pieces_of(page: Path) -> list[Piece]:
 
 def test_there_is_no_language_that_is_not_run():
     languages = {piece.language for page in PAGES for piece in pieces_of(page)}
-    # toml: jobs.
-    assert languages <= {"sh", "python", "toml"}
+    # toml: jobs. r, text: what others do, beside ours.
+    assert languages <= {"sh", "python", "toml", "r", "text"}
 
 
 @pytest.fixture
@@ -162,10 +162,10 @@ def _run_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_readme__five_minutes_from_an_empty_folder(tmp_path, monkeypatch, capsys):
+def test_readme__five_commands_from_an_empty_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = re.search(r"^## Five minutes$(.*?)^## ", text, re.DOTALL | re.MULTILINE)
+    section = re.search(r"^## From a file to a report in five commands$(.*?)^## ", text, re.DOTALL | re.MULTILINE)
     assert section is not None
     pieces = re.findall(r"^```(\w+)\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE)
     assert [language for language, _ in pieces] == ["sh", "python"]

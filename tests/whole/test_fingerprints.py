@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.filterwarnings("ignore::plmix_dist.errors.NotConvergedWarning")
+pytestmark = [pytest.mark.promise(56), pytest.mark.filterwarnings("ignore::plmix_dist.errors.NotConvergedWarning")]
 
 N = 200
 ROWS = np.argsort(np.random.default_rng(0).gumbel(size=(N, 5)) + np.arange(5) / 2, axis=1)
@@ -91,6 +92,15 @@ def test_fit__another_one_does_not_go_on_from_the_checkpoint(
 
 def test_fit__the_same_one_does(kept: Kept) -> None:
     assert np.array_equal(kept.fit({}, {}).log_worths_, kept.first.log_worths_)
+
+
+def test_fit__begun_elsewhere_does_not_go_on(tmp_path: Path) -> None:
+    starts = np.random.default_rng(1).normal(size=(2, 2, ROWS.shape[1]))
+    for number, start in enumerate(starts):
+        model = plm.PlackettLuceMixture(**(FIT | {"init": start}), checkpoint=tmp_path / "c")
+        refused = pytest.raises(StoreExistsError, match="of another computation")
+        with refused if number else contextlib.nullcontext():
+            model.fit(ROWS, client=False)
 
 
 def test_fit__the_order_of_leaves_matters() -> None:
@@ -204,6 +214,14 @@ def test_bootstrap__of_another_fit_is_refused(tmp_path: Path, change: dict[str, 
     plm.bootstrap(fits[0], ROWS, 3, random_state=0, checkpoint=tmp_path / "c", client=False)
     with pytest.raises(StoreExistsError, match="of another computation"):
         plm.bootstrap(fits[1], ROWS, 3, random_state=0, checkpoint=tmp_path / "c", client=False)
+
+
+def test_bootstrap__of_a_fit_with_other_ghosts_is_refused(tmp_path: Path) -> None:
+    model = plm.PlackettLuceMixture(**FIT).fit(ROWS, client=False)
+    plm.bootstrap(model, ROWS, 3, random_state=0, checkpoint=tmp_path / "c", client=False)
+    model._ghosts = model._ghosts + 0.1
+    with pytest.raises(StoreExistsError, match="of another computation"):
+        plm.bootstrap(model, ROWS, 3, random_state=0, checkpoint=tmp_path / "c", client=False)
 
 
 @pytest.mark.parametrize(

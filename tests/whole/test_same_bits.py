@@ -237,6 +237,9 @@ def test_battles__the_same_bits_on_a_cluster(tmp_path: Path, single_worker: Clie
     for client in (False, single_worker):
         model = PlackettLuceMixture(1, noise=True, max_iter=MAX_ITER, random_state=0).fit(whole, client=client)
         board = model.leaderboard(whole, client=client, table="dict")
-        found.append([model.log_worths_, model.shares_, *(board[name] for name in ("lower", "upper", "votes"))])
+        check = model.check_fit(whole, client=client)
+        numbers = [[*one[1:]] for one in check.residuals] + [2 * [*check.p_values.values()]]
+        columns = [board[name] for name in ("lower", "upper", "votes")]
+        found.append([model.log_worths_, model.shares_, np.array(numbers), *columns])
     for one, other in zip(*found, strict=True):
         assert one.tobytes() == other.tobytes()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.promise(56)
+
 SEED = 7
 LEAF_ROWS = 50
 N_LEAVES = 3
