@@ -59,7 +59,7 @@ class _ShareSums(NamedTuple):
     moments: Floats
 
 
-def _prepare(params: tuple[Point, _Units]) -> tuple[Prepared, Floats, _Units]:
+def _prepare(params: tuple[Point, Units]) -> tuple[Prepared, Floats, Units]:
     """From a point with coefficients of shares, and the units of the covariates, to what a leaf takes."""
     point, units = params
     try:
@@ -72,7 +72,7 @@ def _prepare(params: tuple[Point, _Units]) -> tuple[Prepared, Floats, _Units]:
         raise NonFiniteError(str(error)) from None
 
 
-def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: tuple[Prepared, Floats, _Units]) -> _ShareSums:
+def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: tuple[Prepared, Floats, Units]) -> _ShareSums:
     current, coefficients, units = params
     block = with_person_shares(units.of_block(block), coefficients)
     sums = e_step(m_step).leaf(number, block, PreparedPass(current, None))
@@ -160,11 +160,16 @@ _COLLINEAR = 1e-8
 
 
 @savable
-class _Units(NamedTuple):
+class Units(NamedTuple):
     """Where covariates are centred, and what they are divided by: (n_columns,) each."""
 
     centre: Floats
     scale: Floats
+
+    @classmethod
+    def none(cls) -> Units:
+        """Those of no covariates."""
+        return cls(np.zeros(0), np.ones(0))
 
     def of_block(self, block: RankingBlock) -> RankingBlock:
         """The block with its covariates in these units."""
@@ -185,7 +190,7 @@ class Moments(NamedTuple):
     second: Floats
 
 
-def _leaf_moments(number: int, block: RankingBlock, rough: _Units) -> Moments:
+def _leaf_moments(number: int, block: RankingBlock, rough: Units) -> Moments:
     del number
     columns = rough.of_block(block).covariates
     assert columns is not None
@@ -200,16 +205,16 @@ def _leaf_moments(number: int, block: RankingBlock, rough: _Units) -> Moments:
 _MOMENTS = Aggregation("moments", leaf=_leaf_moments)
 
 
-def _rough_units(covariates: Floats) -> _Units:
+def _rough_units(covariates: Floats) -> Units:
     """Units from the plain rows; an error if a column is constant."""
     centre, scale = covariates.mean(axis=0), covariates.std(axis=0)
     largest = np.abs(covariates).max(axis=0, initial=0.0)
     for column in np.flatnonzero(scale <= _CONSTANT * largest).tolist():
         raise SettingsError(_constant(column, f" ({covariates[0, column]:g})"))
-    return _Units(centre, scale)
+    return Units(centre, scale)
 
 
-def _units_of(moments: Moments, rough: _Units) -> _Units:
+def _units_of(moments: Moments, rough: Units) -> Units:
     """Mean and standard deviation over persons; an error if columns are constant or linear combinations of others."""
     mean = moments.first / moments.weight
     covariance = moments.second / moments.weight - np.outer(mean, mean)
@@ -225,10 +230,10 @@ def _units_of(moments: Moments, rough: _Units) -> _Units:
                 f"column {column} of membership_covariates is a linear combination of the columns before it, so their "
                 "coefficients cannot be told apart; leave it out (of columns that mark categories, leave one out)"
             )
-    return _Units(rough.centre + rough.scale * mean, rough.scale * deviation)
+    return Units(rough.centre + rough.scale * mean, rough.scale * deviation)
 
 
-def _take_units(passes: Passes, covariates: Floats) -> _Units:
+def take_units(passes: Passes, covariates: Floats) -> Units:
     """The units of covariates, in one pass over the persons."""
     rough = _rough_units(covariates)
     return _units_of(ask(passes, Request(_MOMENTS, rough)), rough)
@@ -272,7 +277,7 @@ class _CovariateEm:
     # M-step, prior, tolerance and the like.
     em: Em
     # The units of the covariates.
-    units: _Units
+    units: Units
     # The number of iterations before this fit.
     n_before: int = 0
 
@@ -382,7 +387,7 @@ def run_with_covariates(
             f"{n_components} components and {n_columns} covariates have {n_components * (n_columns + 1)} coefficients, "
             f"and at most {_MOST_COEFFICIENTS} can be fitted; choose fewer columns"
         )
-    units = journal.stage("units", lambda: _take_units(passes, covariates))
+    units = journal.stage("units", lambda: take_units(passes, covariates))
     algorithm = _CovariateEm(em, units, before.n_iterations)
 
     def report(state: _CovariateState) -> None:

@@ -389,7 +389,7 @@ def run_to_ends(
         [fit.start(candidate.point, candidate.hessian) for fit, candidate in zip(fits, candidates, strict=True)]
     )
     begin = journal.begin("fit", begin)
-    ended = journal.run("fit", passes, together, begin, _Reporter(progress, begin))
+    ended = journal.run("fit", passes, together, begin, Reporter(progress, begin))
     failed = {
         number: state.error
         for number, state in enumerate(ended.states)
@@ -414,7 +414,7 @@ def _n_numbers(em: Em, candidate: Candidate) -> int:
     return int(n_components * em.m_step.numbers(n_items))
 
 
-class _Reporter:
+class Reporter:
     """Hands on new records of fits that run together."""
 
     def __init__(self, progress: Progress | None, begin: TogetherState) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from plmix_dist.fitting.algorithm import to_plain
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.overview import Overview
 from plmix_dist.fitting.point import Point
@@ -29,13 +30,18 @@ _DIGITS = 16
 _WITHOUT_EFFECT = ("residency",)
 
 
-def made_from(passes: Passes, rankings: Rankings, settings: FitSettings, given: Point | None) -> dict[str, Any]:
-    """The fingerprint of a fit."""
+def made_from(
+    passes: Passes, rankings: Rankings, settings: FitSettings, given: Point | None, *more: Any
+) -> dict[str, Any]:
+    """The fingerprint of a fit; `more` are tuples or dataclasses of arrays that it is made from."""
     chosen = {name: value for name, value in asdict(settings).items() if name not in _WITHOUT_EFFECT}
     if settings.shares is not None:
         chosen["shares"] = settings.shares.tolist()
     if given is not None:
         chosen["init"] = f"given {digest_of(*given)}"
+    if more:
+        plain, arrays = to_plain(list(more))
+        chosen["model"] = f"{sha256(repr(plain).encode())[:_DIGITS]} {digest_of(*arrays.values())}"
     return data_fingerprint(passes, rankings) | chosen
 
 
@@ -86,7 +92,7 @@ _PACKAGES = ("plmix-dist", "numpy", "scipy", "scikit-learn", "numba", "dask", "d
 def data_record(rankings: Rankings, overview: Overview) -> dict[str, Any]:
     """What a model was fitted to, as plain values."""
     extent, sample = overview.extent, overview.sample
-    by_person = not sample.averaged and not bool(sample.group_starts.all())
+    by_person = sample.within is None and not bool(sample.group_starts.all())
     location = getattr(getattr(rankings.source, "store", None), "location", None)
     found = identifiability(ordered_lengths(sample), sample.n_items)
     return {

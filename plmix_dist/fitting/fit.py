@@ -65,6 +65,8 @@ class Fit:
     share_coefficients: NDArray[np.float64] | None = None
     about: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[Warning, ...] = ()
+    # The parameters of utilities that are linear, and how they are laid out.
+    linear: Any = None
 
 
 def fit_mixture(
@@ -111,7 +113,7 @@ def _fit(
         with counted_stage(stages, "ties", passes):
             ties = journal.stage("ties", lambda: count_ties(passes, rankings, treatment.order))
         overview = for_search(overview)
-    warnings = [*journal.warnings, *_silent_rows(overview.extent)]
+    warnings = [*journal.warnings, *silent_rows(overview.extent)]
     warnings += weight_warnings(overview, rankings.n_rankings)
     n_components = settings.n_components + settings.noise
     warnings += check_supported(overview.sample, n_components, all_rows=overview.share == 1)
@@ -157,19 +159,19 @@ def _fit(
         with counted_stage(stages, "noise", passes):
             run = run_with_noise(passes, em, run, settings.ties, progress, journal)
     began = {"stages": stages.records, "failed_starts": failed}
-    warnings += _found_once(about.get("search"))
+    warnings += found_once(about.get("search"))
     warnings += _not_converged(run, em.m_step, settings.tol)
     record = {"data": data_record(rankings, overview), **made_with(settings.seed)}
     init = about | candidates[best].about | began
     return Fit(run, em.m_step.name, init, coefficients, record, tuple(warnings))
 
 
-def _silent_rows(extent: Extent) -> list[Warning]:
+def silent_rows(extent: Extent) -> list[Warning]:
     """A warning of rankings that count for nothing."""
     return [errors.NoInformationWarning(without_information(extent.silent, extent.rows))] if extent.silent else []
 
 
-def _found_once(search: dict[str, int] | None) -> list[Warning]:
+def found_once(search: dict[str, int] | None) -> list[Warning]:
     """A warning that the optimum may not be the best one, if no start ended there but it and variations of it."""
     if search is None or search["n_starts"] == 1 or search["n_best"] - search["n_varied"] > 1:
         return []

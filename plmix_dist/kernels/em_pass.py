@@ -47,6 +47,7 @@ from plmix_dist.kernels.prepared import (
 )
 from plmix_dist.kernels.tied_choices import tie_logs
 from plmix_dist.kernels.tied_rows import PlaceSums, TiedRows
+from plmix_dist.kernels.utilities import utility_logs
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 
@@ -315,7 +316,7 @@ def em_statistics(
     >>> found.wins.tolist(), found.expected_wins.round(3).tolist()
     ([[1.0, 1.0, 0.0]], [[1.167, 0.25, 0.583]])
     """
-    if is_plain(block) or (block.averaged and current.n_components == 1 and block.log_shares is None):
+    if is_plain(block) or (block.within is not None and current.n_components == 1 and block.log_shares is None):
         return _row_statistics(block, current, frozen, with_rates=with_rates)
     block = unorder_last_ties(block)
     ties = TiedRows.of(block)
@@ -351,6 +352,8 @@ def component_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]
     """(n_rankings, n_components): log Pr(row | component): the sum over orders of tied items, or ties are outcomes."""
     if params.n_orders:
         return tie_logs(block, params)
+    if block.utilities is not None:
+        return utility_logs(block, np.log(params.worths.reshape(-1, params.width)[:, : params.n_components]).T)
     block = unorder_last_ties(block)
     ties = TiedRows.of(block)
     return _logs(block, params, ties, None if ties is None else ties.places(params))
@@ -381,6 +384,6 @@ def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.fl
         block = unorder_last_ties(block)
     logs = component_logs(block, params)
     at = memberships(block, logs, params)
-    if block.groups is None or block.averaged:
+    if block.groups is None or block.within is not None:
         return at.log_likelihoods[at.person], at.by_row
     return conditional_log_likelihoods(block, logs, params), at.by_row

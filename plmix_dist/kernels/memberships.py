@@ -35,7 +35,7 @@ class Memberships(NamedTuple):
         return self.posteriors[self.person]
 
 
-def memberships(block: RankingBlock, logs: NDArray[np.float64], params: prepared.Prepared) -> Memberships:
+def memberships(block: RankingBlock, logs: NDArray[np.float64], params: prepared.Prepared | None) -> Memberships:
     """The memberships of all persons of a block, from the log-likelihoods (n_rankings, n_components) of its rows.
 
     Of the parameters only the shares are used, and these only if the block has none of its own.
@@ -94,9 +94,10 @@ def _normalised(joint: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArra
     return largest + np.log(total), shares / total[:, None]
 
 
-def _log_shares_by_person(block: RankingBlock, params: prepared.Prepared) -> NDArray[np.float64]:
+def _log_shares_by_person(block: RankingBlock, params: prepared.Prepared | None) -> NDArray[np.float64]:
     """The log-shares of parameters (n_components,), or those of each person of a block (n_persons, n_components)."""
     if block.log_shares is None:
+        assert params is not None, "shares are those of parameters, or of persons"
         return _log_shares_of(params)
     return block.log_shares if block.groups is None else block.log_shares[block.group_starts]
 

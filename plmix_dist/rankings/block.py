@@ -45,6 +45,10 @@ class Ranking(NamedTuple):
     weight: float
 
 
+# The columns that have one line per listed item; all others have one per row.
+_BY_ITEM = ("items", "tied", "features", "utilities")
+
+
 @dataclass(frozen=True, eq=False)
 class RankingBlock:
     """Rankings of `n_items` items, stored row after row without padding.
@@ -74,12 +78,17 @@ class RankingBlock:
     sides : (n_rankings,) or None
         Of battles, on which side the first listed item stood: 1 the left or first, 2 the other, 0 if it is not known.
     covariates : (n_rankings, n_columns) or None
-        Columns of the person who gave each ranking, on which shares depend. They are not stored.
+        Columns of the person who gave each ranking, on which shares depend.
+    features : (total listed, n_features) or None
+        Columns of each listed item in its row, on which its worth depends there.
+    utilities : (total listed, n_components) or None
+        What its features add to the log-worth of each listed item, made from them during a pass.
     log_shares : (n_rankings, n_components) or None
         The person's own log-shares, made from covariates during a pass; None if all persons have the mixture's.
-    averaged
-        True if groups are the orders of one ranking each, whose ties count half: log-likelihoods of a group are
-        averaged by weight, and it stands for as many persons as its weights sum to.
+    within : (n_rankings,) or None
+        If groups are made here, of rows that stand for parts of one ranking (its orders, whose ties count half, or its
+        choices): how much each row counts within its group, which stands for weight / within persons. None if groups
+        are persons.
     n_half
         How many rankings with ties that count half were made into rows here; a part of the rows has 0.
 
@@ -104,7 +113,9 @@ class RankingBlock:
     covariates: Floats | None = None
     log_shares: Floats | None = None
     sides: NDArray[np.uint8] | None = None
-    averaged: bool = False
+    features: NDArray[np.floating[Any]] | None = None
+    utilities: Floats | None = None
+    within: Floats | None = None
     n_half: int = 0
 
     def __post_init__(self) -> None:
@@ -253,12 +264,12 @@ class RankingBlock:
     def _select(self, rows: slice | NDArray[np.integer], listed: slice | NDArray[np.integer]) -> RankingBlock:
         """Take rows from the row columns and entries from the item columns."""
         columns = self.__getstate__()
-        n_items, averaged, _ = (columns.pop(name) for name in ("n_items", "averaged", "n_half"))
+        n_items, _ = (columns.pop(name) for name in ("n_items", "n_half"))
         taken: dict[str, Any] = {
-            name: None if column is None else column[listed if name in ("items", "tied") else rows]
+            name: None if column is None else column[listed if name in _BY_ITEM else rows]
             for name, column in columns.items()
         }
-        return RankingBlock(n_items=n_items, averaged=averaged, **taken)
+        return RankingBlock(n_items=n_items, **taken)
 
     def replace(self, **changes: Any) -> RankingBlock:
         """A block with some columns replaced.
@@ -461,8 +472,8 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
         lengths = [len(block.items) if per_item else block.n_rankings for block in blocks]
         return np.concatenate([filled(column, n, default) for column, n in zip(columns, lengths, strict=True)])
 
-    averaged = any(block.averaged for block in blocks)
-    for name in ("ids",) if averaged else ("ids", "groups"):
+    within = joined("within", 1.0)
+    for name in ("ids", "groups") if within is None else ("ids",):
         present = {getattr(block, name) is not None for block in blocks if block.n_rankings}
         if len(present) > 1:
             raise RankingError(f"some blocks have {name} and some do not: they cannot be joined")
@@ -475,11 +486,13 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
         tied=joined("tied", False, per_item=True),
         weights=joined("weights", 1.0),
         ids=joined_labels([block.ids for block in blocks if block.n_rankings]),
-        groups=np.cumsum(np.concatenate([block.group_starts for block in blocks]))
-        if averaged
-        else joined_labels([block.groups for block in blocks if block.n_rankings]),
+        groups=joined_labels([block.groups for block in blocks if block.n_rankings])
+        if within is None
+        else np.cumsum(np.concatenate([block.group_starts for block in blocks])),
         covariates=joined("covariates"),
         log_shares=joined("log_shares"),
         sides=joined("sides"),
-        averaged=averaged,
+        features=joined("features", per_item=True),
+        utilities=joined("utilities", per_item=True),
+        within=within,
     )

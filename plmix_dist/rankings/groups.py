@@ -6,6 +6,7 @@ once, and the weight of a row is how often this person gave that ranking.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,7 @@ def membership_weight(block: RankingBlock) -> float:
     >>> membership_weight(block), membership_weight(block.replace(groups=np.array([7, 7, 8])))
     (4.0, 2.0)
     """
-    if block.groups is None or block.averaged:
-        return block.total_weight
-    return float(np.count_nonzero(block.group_starts))
+    return block.total_weight if block.groups is None else float(person_weights(block).sum())
 
 
 def n_memberships(block: RankingBlock) -> int:
@@ -88,22 +87,20 @@ def person_weights(block: RankingBlock) -> Floats:
     --------
     >>> from plmix_dist.rankings.block import RankingBlock
     >>> block = RankingBlock.from_array([[0, 1], [1, 0], [0, 1]], weights=[2, 2, 1]).replace(groups=np.array([7, 7, 8]))
-    >>> person_weights(block).tolist(), person_weights(block.replace(averaged=True)).tolist()
+    >>> person_weights(block).tolist(), person_weights(block.replace(within=np.array([0.5, 0.5, 1]))).tolist()
     ([1.0, 1.0], [4.0, 1.0])
     """
     if block.groups is None:
         return block.row_weights
-    starts = np.flatnonzero(block.group_starts)
-    if not block.averaged:
-        return np.ones(len(starts))
-    return np.add.reduceat(block.row_weights, starts)
+    starts = block.group_starts
+    if block.within is None:
+        return np.ones(np.count_nonzero(starts))
+    return block.row_weights[starts] / block.within[starts]
 
 
 def weights_within(block: RankingBlock) -> Floats:
     """(n_rankings,): how often its person gave each row; orders of one ranking have shares of it."""
-    if not block.averaged:
-        return block.row_weights
-    return block.row_weights / person_weights(block)[person_of_row(block)]
+    return block.row_weights if block.within is None else block.within
 
 
 # Shares of a person: a multinomial logit on columns of the person.
@@ -141,6 +138,16 @@ def with_person_shares(block: RankingBlock, coefficients: Floats) -> RankingBloc
     """
     assert block.covariates is not None, "shares of persons need covariates"
     return block.replace(log_shares=log_shares_at(block.covariates, coefficients))
+
+
+def row_runs(block: RankingBlock, n_rows: int) -> Iterator[RankingBlock]:
+    """Runs of about `n_rows` rows; the rows of a group stay together."""
+    starts = np.append(np.flatnonzero(block.group_starts), block.n_rankings)
+    first = 0
+    while first < block.n_rankings:
+        last = int(starts[min(int(np.searchsorted(starts, first + n_rows)), len(starts) - 1)])
+        yield block[first:last]
+        first = last
 
 
 # Leaves: fixed runs of rows. Every sum is formed leaf by leaf, so bits do not depend on chunks or workers.

@@ -172,7 +172,7 @@ def ordered_lengths(block: RankingBlock) -> OrderedLengths:
 def _persons(block: RankingBlock, orders_something: NDArray[np.bool_]) -> Floats:
     """(33,): persons by their number of rankings; the weight of a row is how often its person gave it."""
     weights = block.row_weights * orders_something
-    if block.groups is None or block.averaged:
+    if block.groups is None or block.within is not None:
         found = np.zeros(_LONGEST + 1)
         found[1] = weights.sum()
         return found

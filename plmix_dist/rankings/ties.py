@@ -117,11 +117,17 @@ def extend_ties(block: RankingBlock, half: str = "") -> _Extended:
         _random_keys(copies, moves, first, copy),
         _listed_keys(places, original, moves - first[moves], copy[owner]),
     )
-    items[moves] = copies.items[moves[np.lexsort((keys, first[moves]))]]
+    moved = moves[np.lexsort((keys, first[moves]))]
+    items[moves] = copies.items[moved]
+    if copies.features is not None:
+        features = copies.features.copy()
+        features[moves] = copies.features[moved]
+        copies = copies.replace(features=features)
     extended = copies.replace(items=items, tied=None, weights=weights, n_half=int(halved.sum()))
     if halved.any() and block.groups is None:
         begins = ~halved[row] | (np.diff(row, prepend=-1) > 0)
-        extended = extended.replace(groups=np.cumsum(begins), averaged=True)
+        within = np.where(halved[row], 1 / n_copies[row], 1.0)
+        extended = extended.replace(groups=np.cumsum(begins), within=within)
     return _Extended(extended, row)
 
 

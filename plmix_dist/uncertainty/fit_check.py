@@ -23,20 +23,13 @@ from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.passes.tree import add_statistics
 from plmix_dist.prediction.choices import choice_probabilities, item_numbers, pairwise_probabilities
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import person_of_row, person_weights, weights_within
+from plmix_dist.rankings.groups import person_of_row, person_weights, row_runs, weights_within
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.threads import single_thread
 from plmix_dist.uncertainty.check_results import FitCheck, Length, Residual
-from plmix_dist.uncertainty.information import (
-    by_unit,
-    flat_scores,
-    information_pass,
-    person_scores,
-    row_runs,
-    tied_orders,
-)
+from plmix_dist.uncertainty.information import by_unit, flat_scores, information_pass, person_scores, tied_orders
 from plmix_dist.uncertainty.standard_errors import FittedPoint, far_warnings, is_joint, mostly_prior, solve
 
 _Integers = NDArray[np.int64]
@@ -178,7 +171,7 @@ def _rows(block: RankingBlock, at: _At) -> tuple[RankingBlock, _Events, NDArray[
     if base is not orders:
         happened = _events(orders, plan).happened * shares[:, None]
         events = events._replace(happened=np.add.reduceat(happened, starts, axis=0))
-    base = base.replace(weights=block.weights, groups=block.groups, averaged=False)
+    base = base.replace(weights=block.weights, groups=block.groups, within=None)
     return base, events, np.bincount(row, minlength=1) > 1
 
 

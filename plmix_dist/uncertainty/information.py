@@ -20,7 +20,7 @@ from plmix_dist.kernels.memberships import Memberships, memberships, row_logs
 from plmix_dist.kernels.tied_choices import tie_information
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import weights_within
+from plmix_dist.rankings.groups import row_runs, weights_within
 from plmix_dist.rankings.ties import MOST_EXTENSIONS, TIES, extend_ties
 from plmix_dist.solvers.davidson import outcomes
 from plmix_dist.solvers.likelihood import probabilities_against_ghost
@@ -277,16 +277,6 @@ def person_scores(block: RankingBlock, params: Prepared, ties: str) -> Iterator[
             yield _scores(extended.block, params)._replace(unit=unit, n_half=extended.block.n_half)
         else:
             yield _tied_scores(part, params)
-
-
-def row_runs(block: RankingBlock, n_rows: int) -> Iterator[RankingBlock]:
-    """Runs of about `n_rows` rows; the rows of a group stay together."""
-    starts = np.append(np.flatnonzero(block.group_starts), block.n_rankings)
-    first = 0
-    while first < block.n_rankings:
-        last = int(starts[min(int(np.searchsorted(starts, first + n_rows)), len(starts) - 1)])
-        yield block[first:last]
-        first = last
 
 
 def _scores(block: RankingBlock, params: Prepared) -> _PersonScores:

@@ -103,7 +103,7 @@ def test_half__which_ties_count() -> None:
 def test_half__blocks_with_and_without_such_ties_are_joined() -> None:
     tied = extend_ties(battles([0, 1], [1, 2], [0.5, 1]), "battles").block
     joined = concatenate([tied, battles([0, 1], [1, 2], [1, 0])])
-    assert joined.averaged
+    assert joined.within is not None
     assert joined.group_starts.tolist() == [True, False, True, True, True]
 
 

@@ -1,0 +1,392 @@
+"""The driver of fits whose utilities are linear: columns checked and scaled, a search on a sample, the fit to all rows.
+
+A start takes persons apart by their scores where everybody is one component: directions in which these vary more than
+one component explains, and k-means along them. Every cluster then takes one Newton step of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from plmix_dist.datasets.given import rankings_of_block
+from plmix_dist.display.progress import Stages, stage_listener
+from plmix_dist.errors import CollapsedComponentWarning, FitError, NotConvergedWarning, SettingsError
+from plmix_dist.fitting.algorithm import Together, counted_stage, run, savable
+from plmix_dist.fitting.covariates import Units, take_units
+from plmix_dist.fitting.em import Progress, Reporter, Run
+from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
+from plmix_dist.fitting.fit import Fit, found_once, silent_rows
+from plmix_dist.fitting.journal import Journal, open_journal
+from plmix_dist.fitting.linear import Columns, Layout, LinearFit, LinearState, damped_step
+from plmix_dist.fitting.methods import FitSettings
+from plmix_dist.fitting.overview import Overview, take_overview, weight_warnings
+from plmix_dist.fitting.point import SMALLEST_SHARE, Point
+from plmix_dist.fitting.starts.clusters import cluster_rows
+from plmix_dist.kernels.utilities import LinearPoint, linear_information, person_scores
+from plmix_dist.passes.dask import passes_over
+from plmix_dist.passes.rankings import Rankings
+from plmix_dist.passes.request import Aggregation, Passes, Request, ask
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings.groups import membership_weight, n_memberships
+from plmix_dist.rankings.sampling import generator, sample_rows
+from plmix_dist.store.checkpoints import Checkpoint
+from plmix_dist.threads import single_thread
+
+if TYPE_CHECKING:
+    from plmix_dist.cluster.clients import Client
+
+# A column whose standard deviation within choices is less than this share of the largest says nothing.
+_CONSTANT = 1e-10
+# The least eigenvalue of the correlation of columns within choices that can be told from none.
+_COLLINEAR = 1e-8
+# A search looks at this many persons per parameter, and at least at so many.
+_PERSONS_PER_PARAMETER, _FEWEST_PERSONS = 50, 2_000
+# It runs starts in rounds, until two independent ones share the best end.
+_STARTS_PER_ROUND, _MOST_ROUNDS = 4, 4
+_ITERATIONS_OF_A_SEARCH = 60
+# Ends closer than this, per unit of weight, are one.
+_SAME_END = 1e-6
+# Entries times squared columns times components: up to this, every pass computes the information of all rows.
+_MOST_WORK = 4e9
+_MOST_FREE = 4_000
+
+
+@savable
+@dataclass(frozen=True)
+class LinearModel:
+    """What utilities are made of, as users say it: columns of alternatives, of features, their ridges.
+
+    `remedy` says, for messages, what would hold coefficients that grow without end.
+    """
+
+    design: Floats
+    names: tuple[str, ...]
+    ridge: Floats
+    shared: np.ndarray[Any, np.dtype[np.bool_]]
+    remedy: str = "alpha above 0"
+    # Which columns are those of users, by what parameter they came; for messages.
+    given: Mapping[str, str] = field(default_factory=dict)
+
+
+@savable
+@dataclass(frozen=True)
+class LinearEnd:
+    """Where such a fit ended: its parameters, and how they were laid out."""
+
+    point: LinearPoint
+    layout: Layout
+
+
+class _Gram(NamedTuple):
+    """Sums over choices: of columns centred within what was on offer, their products, and the number of choices."""
+
+    products: Floats
+    n_choices: Floats
+
+
+def _leaf_gram(number: int, block: RankingBlock, point: LinearPoint) -> _Gram:
+    del number
+    if block.features is not None and not np.isfinite(block.features).all():
+        raise SettingsError(_not_finite(block))
+    found = linear_information(block.replace(covariates=None), point)
+    n = point.coefficients.shape[1]
+    n_choices = np.minimum(block.n_ordered, np.where(block.below, block.n_items, block.n_listed) - 1)
+    return _Gram(found.observed[:n, :n], np.array(block.row_weights @ n_choices))
+
+
+def _not_finite(block: RankingBlock) -> str:
+    assert block.features is not None
+    entry, column = (int(number[0]) for number in np.nonzero(~np.isfinite(block.features)))
+    return (
+        f"features[{entry}, {column}] of a leaf is {block.features[entry, column]}, but must be finite; fill the value "
+        "in, or leave the ranking out"
+    )
+
+
+def checked_columns(passes: Passes, model: LinearModel) -> Columns:
+    """The columns with their standard deviations within choices; an error for those that can have no coefficient."""
+    n = len(model.names)
+    nowhere = LinearPoint(model.design, np.zeros((1, n)), np.zeros((1, 1)))
+    gram: _Gram = ask(passes, Request(Aggregation("columns", leaf=_leaf_gram), nowhere))
+    scale = np.sqrt(np.maximum(np.diag(gram.products), 0.0) / max(float(gram.n_choices), 1.0))
+    unit = np.where([name in model.given for name in model.names], scale, 1.0)
+    for column in np.flatnonzero(scale <= _CONSTANT * max(float(scale.max(initial=0.0)), 1e-300)).tolist():
+        name = model.names[column]
+        if name in model.given:
+            raise SettingsError(
+                f"column {name!r} of {model.given[name]} is the same for all that is on offer in every choice, so it "
+                "says nothing about choices; leave it out. What differs between persons alone belongs to "
+                "membership_covariates, on which shares depend"
+            )
+        if model.ridge[column] == 0:
+            raise SettingsError(f"{name} is never compared with the others; choose {model.remedy}")
+    free = np.flatnonzero(model.ridge == 0)
+    inner = gram.products[np.ix_(free, free)] / np.outer(scale[free], scale[free]) / max(float(gram.n_choices), 1.0)
+    if len(free):
+        values, vectors = np.linalg.eigh(inner)
+        if values[0] < _COLLINEAR:
+            involved = [model.names[free[place]] for place in np.flatnonzero(np.abs(vectors[:, 0]) > 0.1)]
+            raise SettingsError(
+                f"the columns {', '.join(involved)} are linear combinations of each other within choices, so their "
+                f"coefficients cannot be told apart; leave one out, or give {model.remedy}"
+            )
+    return Columns(model.design, model.names, model.shared, unit, model.ridge)
+
+
+def fit_linear(
+    rankings: Rankings,
+    settings: FitSettings,
+    model: LinearModel,
+    given: LinearPoint | None,
+    client: Client | None,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    *,
+    any_seed: bool = False,
+) -> Fit:
+    """Fit from a given point, or from the best ends of a search on a sample. As `fit_mixture`."""
+    with passes_over(rankings, client, settings.residency) as passes:
+        fingerprint = partial(made_from, passes, rankings, settings, None, model, given)
+        with open_journal(checkpoint, fingerprint, free=("seed",) if any_seed else ()) as journal:
+            settings = replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
+            return _Driver(passes, rankings, settings, model, progress, journal).fit(given)
+
+
+@dataclass
+class _Driver:
+    """One fit: where it reads, what it was asked for."""
+
+    passes: Passes
+    rankings: Rankings
+    settings: FitSettings
+    model: LinearModel
+    progress: Progress | None
+    journal: Journal
+
+    def fit(self, given: LinearPoint | None) -> Fit:
+        """All stages of a fit."""
+        passes, settings, journal, rankings = self.passes, self.settings, self.journal, self.rankings
+        stages = Stages(stage_listener(self.progress))
+        with stages.stage("look", passes=1):
+            overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
+        with counted_stage(stages, "columns", passes):
+            columns = journal.stage("columns", lambda: checked_columns(passes, self.model))
+            layout = self._layout(columns)
+        if layout.n_free > _MOST_FREE:
+            raise SettingsError(
+                f"{settings.n_components} components have {layout.n_free:,} coefficients, more than {_MOST_FREE:,}; "
+                "choose fewer components or columns"
+            )
+        with counted_stage(stages, "search", passes):
+            found = journal.stage("search", lambda: self._search(overview, layout, given))
+        with counted_stage(stages, "fit", passes):
+            best = self._to_ends(overview, layout, found.vectors)
+        point, good, last = layout.point(best.vector), best.good, best.history[-1]
+        assert good is not None
+        own = np.exp(point.share_coefficients[:, 0] - np.logaddexp.reduce(point.share_coefficients[:, 0]))
+        shares = good.shares if layout.n_covariates else own
+        end = Run(
+            point=Point.start(point.log_worths, shares),
+            converged=best.ended == "converged",
+            n_iterations=len(best.history),
+            log_likelihood=good.log_likelihood,
+            objective=good.objective,
+            score=good.objective,
+            gradient=float(np.abs(good.gradient).max(initial=0.0)) / overview.extent.weight,
+            history=list(best.history),
+            events=[],
+            hessian=None,
+            posterior_shares=good.shares,
+        )
+        warnings = [*journal.warnings, *silent_rows(overview.extent), *weight_warnings(overview, rankings.n_rankings)]
+        warnings += _ended_badly(end, last["gradient"], settings.tol) + found_once(found.about.get("search"))
+        record = {"data": data_record(rankings, overview), **made_with(settings.seed)}
+        about = {"method": "scores" if given is None else "given", **found.about, "stages": stages.records}
+        coefficients = point.share_coefficients if layout.n_covariates else None
+        began = {**about, "failed_starts": []}
+        return Fit(end, "newton", began, coefficients, record, tuple(warnings), LinearEnd(point, layout))
+
+    def _layout(self, columns: Columns) -> Layout:
+        shares, covariates = self.settings.shares, self.rankings.covariates
+        units = Units.none() if covariates is None else self.journal.stage("units", lambda: take_units(self.passes, covariates))
+        return Layout(
+            columns,
+            self.settings.n_components,
+            units,
+            None if shares is None else np.log(shares),
+            share_ridge=0.01 * min(self.settings.alpha, 1.0),
+        )
+
+    def _fit_of(self, layout: Layout, weight: float, n_rankings: int, **options: Any) -> LinearFit:
+        return LinearFit(layout, weight, n_rankings, self.settings.tol, remedy=self.model.remedy, **options)
+
+    # The search.
+
+    def _search(self, overview: Overview, layout: Layout, given: LinearPoint | None) -> _StartsFound:
+        """At most n_init distinct ends of starts on a sample, best first."""
+        if given is not None:
+            return _StartsFound((layout.vector(given),), {})
+        rows, seed = overview.small_sample, self.settings.seed
+        most = max(_FEWEST_PERSONS, _PERSONS_PER_PARAMETER * layout.n_free)
+        sample = sample_rows(rows, min(1.0, most / n_memberships(rows)), generator(seed, "linear-sample"))
+        one = self._end_on(sample, replace(layout, n_components=1, fixed_log_shares=None), None)
+        if isinstance(one, FitError):
+            raise one
+        if layout.n_components == 1:
+            return _StartsFound((one.vector,), {})
+        starts = _starts(sample, layout, one.vector, seed)
+        ends: list[LinearState] = []
+        failed: list[FitError] = []
+        weight, n_wanted = membership_weight(sample), self.settings.n_init
+        for _ in range(_MOST_ROUNDS * n_wanted):
+            for _ in range(_STARTS_PER_ROUND):
+                end = self._end_on(sample, layout, next(starts))
+                (failed if isinstance(end, FitError) else ends).append(end)  # type: ignore[arg-type]
+            ends.sort(key=lambda end: -_objective(end))
+            if sum(_objective(ends[0]) - _objective(end) <= _SAME_END * weight for end in ends) >= 1 + n_wanted:
+                break
+        if not ends:
+            raise failed[0]
+        distinct = [
+            end
+            for place, end in enumerate(ends)
+            if not place or _objective(ends[place - 1]) - _objective(end) > _SAME_END * weight
+        ]
+        n_best = sum(_objective(ends[0]) - _objective(end) <= _SAME_END * weight for end in ends)
+        n_starts = len(ends) + len(failed)
+        told = {"n_starts": n_starts, "n_best": n_best, "n_varied": 0, "n_independent": n_starts,
+                "n_independent_best": n_best, "n_merged": 0}  # fmt: skip
+        return _StartsFound(tuple(end.vector for end in distinct[:n_wanted]), {"search": told})
+
+    def _end_on(self, sample: RankingBlock, layout: Layout, vector: Floats | None) -> LinearState | FitError:
+        """Where a start ends on a sample."""
+        begin = np.zeros(layout.n_free) if vector is None else vector
+        fit = self._fit_of(
+            layout, membership_weight(sample), sample.n_rankings, max_iter=_ITERATIONS_OF_A_SEARCH
+        )
+        with passes_over(rankings_of_block(sample), residency="memory") as passes:
+            end: LinearState = run(passes, fit, fit.start(begin))
+        if end.good is None or (end.error is not None and layout.n_components == 1):
+            assert end.error is not None
+            return end.error
+        return end._replace(vector=end.good.vector)
+
+    # The fit to all rows.
+
+    def _to_ends(self, overview: Overview, layout: Layout, vectors: Sequence[Floats]) -> LinearState:
+        """Where the best of all starts ends."""
+        extent, sample = overview.extent, overview.sample
+        per_row = layout.n_components * layout.columns.n_columns**2 + layout.n_free**2
+        cheap = extent.listed * per_row <= _MOST_WORK
+        fit = self._fit_of(layout, extent.weight, extent.rows, max_iter=self.settings.max_iter, always_renews=cheap)
+        fits = [replace(fit, number=number) for number in range(len(vectors))]
+        begun = []
+        for one, vector in zip(fits, vectors, strict=True):
+            known = None
+            if not cheap:
+                with single_thread():
+                    found = linear_information(sample, layout.point(vector))
+                known = one.curvature_of(found, extent.weight / membership_weight(sample))
+            begun.append(one.start(vector, known))
+        together = Together(tuple(fits))
+        begin = self.journal.begin("fit", together.start(begun))
+        ended = self.journal.run("fit", self.passes, together, begin, Reporter(self.progress, begin))
+        good = [state for state in ended.states if state is not None and state.error is None]
+        if not good:
+            raise next(state.error for state in ended.states if state is not None and state.error is not None)
+        best: LinearState = max(good, key=_objective)
+        assert best.good is not None
+        return best._replace(vector=best.good.vector)
+
+
+@savable
+class _StartsFound(NamedTuple):
+    """What a search gives: vectors to begin with, and what is known about it."""
+
+    vectors: tuple[Floats, ...]
+    about: dict[str, Any]
+
+
+def _objective(state: LinearState) -> float:
+    assert state.good is not None
+    return state.good.objective
+
+
+def _starts(sample: RankingBlock, layout: Layout, vector: Floats, seed: int) -> Iterator[Floats]:
+    """Starts without end: clusters of persons by their scores, and now and then coefficients drawn at random."""
+    one = replace(layout, n_components=1, fixed_log_shares=None)
+    centre = one.point(vector)
+    at, scores = person_scores(sample, centre)
+    scores, weights = scores[:, 0] / layout.columns.scale, at.weights
+    information = linear_information(sample, centre)
+    n = layout.columns.n_columns
+    known = information.observed[:n, :n] / np.outer(layout.columns.scale, layout.columns.scale)
+    known += np.diag(layout.columns.ridge)
+    values, vectors = np.linalg.eigh(known)
+    roots = vectors / np.sqrt(np.maximum(values, 1e-9 * values[-1]))
+    whitened = scores @ roots
+    spread, directions = np.linalg.eigh(whitened.T @ (weights[:, None] * whitened))
+    directions = directions[:, np.argsort(-spread)]
+    number, most = 0, max(1, min(n, layout.n_components - 1))
+    while True:
+        rng = generator(seed, "linear-start", number)
+        if number % 2 == 0:
+            n_directions = (most, n, 1, min(n, 2 * most))[number // 2 % 4]
+            points = whitened @ directions[:, :n_directions]
+            labels = cluster_rows(points, weights, layout.n_components, rng)
+            yield _of_clusters(layout, one, vector, labels, scores, weights, known)
+        else:
+            start = np.tile(vector, (layout.n_components, 1)) + rng.standard_normal((layout.n_components, n))
+            yield layout.vector(_with(layout, start, np.zeros(layout.n_components)))
+        number += 1
+
+
+def _of_clusters(
+    layout: Layout,
+    one: Layout,
+    vector: Floats,
+    labels: np.ndarray[Any, np.dtype[np.integer[Any]]],
+    scores: Floats,
+    weights: Floats,
+    known: Floats,
+) -> Floats:
+    """One Newton step from where all persons are one component, for each cluster its own."""
+    n = layout.n_components
+    counts = np.bincount(labels, weights, n) + 1e-3 * weights.sum()
+    shares = counts / counts.sum()
+    found = np.array(
+        [
+            vector[: len(known)] + damped_step(share * known, np.diag(share * known), weights[labels == k] @ scores[labels == k], 0.1)
+            for k, share in enumerate(shares)
+        ]
+    )
+    del one
+    return layout.vector(_with(layout, found, np.log(shares)))
+
+
+def _with(layout: Layout, coefficients: Floats, log_shares: Floats) -> LinearPoint:
+    of_shares = np.zeros((layout.n_components, 1 + layout.n_covariates))
+    of_shares[:, 0] = log_shares
+    return LinearPoint(layout.columns.design, coefficients / layout.columns.scale, of_shares)
+
+
+def _ended_badly(end: Run, gradient: float, tol: float) -> list[Warning]:
+    found: list[Warning] = []
+    if not end.converged:
+        found.append(
+            NotConvergedWarning(
+                f"the fit did not converge in {end.n_iterations} iterations (gradient {gradient:.2g} where {tol:.2g} "
+                "was asked for); raise max_iter, or tol"
+            )
+        )
+    empty = int(np.count_nonzero(np.exp(end.point.log_shares) < SMALLEST_SHARE))
+    if empty:
+        words = f"{empty} components have lost all their rankings; choose fewer components"
+        found.append(CollapsedComponentWarning(words))
+    return found
