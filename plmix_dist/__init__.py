@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from plmix_dist.models.spectral import SpectralPlackettLuce as SpectralPlackettLuce
     from plmix_dist.rankings import Ranking as Ranking
     from plmix_dist.rankings import RankingBlock as RankingBlock
+    from plmix_dist.rankings.choice_models import Slates as Slates
+    from plmix_dist.rankings.features import Features as Features
     from plmix_dist.rankings.ties import Davidson as Davidson
     from plmix_dist.rankings.ties import Half as Half
     from plmix_dist.store import RankingStore as RankingStore
@@ -54,6 +56,8 @@ _HOME = {
     "Random": "plmix_dist.fitting.starts.settings",
     "Half": "plmix_dist.rankings.ties",
     "Davidson": "plmix_dist.rankings.ties",
+    "Slates": "plmix_dist.rankings.choice_models",
+    "Features": "plmix_dist.rankings.features",
     "bootstrap": "plmix_dist.uncertainty.bootstrap",
     "pair_weights": "plmix_dist.uncertainty.leaderboard",
     "example": "plmix_dist.datasets.examples",

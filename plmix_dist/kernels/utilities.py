@@ -193,6 +193,8 @@ class LinearInformation(NamedTuple):
     # (d,): the diagonal of the information if all components were known; and the gradient.
     known: Floats
     gradient: Floats
+    # (n_components, n_components * (1 + n_covariates)): derivatives of sums of shares in their coefficients.
+    share_slopes: Floats
     # (): of all persons.
     weight: Floats
 
@@ -255,9 +257,14 @@ def _run_information(block: RankingBlock, point: LinearPoint) -> LinearInformati
         observed[own, n_worths:] -= scores[:, k].T @ weighted
         observed[n_worths:, n_worths:] -= known.T @ weighted
     observed[n_worths:, :n_worths] = observed[:n_worths, n_worths:].T
-    complete[n_worths:, n_worths:] = _variance_of_shares(shares, of_persons, weights)
+    of_shares = complete[n_worths:, n_worths:] = _variance_of_shares(shares, of_persons, weights)
     return LinearInformation(
-        complete + observed + products, products, np.diag(complete).copy(), weights @ mean, np.array(weights.sum())
+        complete + observed + products,
+        products,
+        np.diag(complete).copy(),
+        weights @ mean,
+        of_shares[:: of_persons.shape[1]].copy(),
+        np.array(weights.sum()),
     )
 
 
