@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.kernels import prepared
 from plmix_dist.kernels.em_pass import PassSums, em_statistics, is_plain, spread_below
 from plmix_dist.kernels.loading import Kernel
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 
 # The sums of a batch stay within the second cache.
 _MOST_NUMBERS = 1 << 16
@@ -27,12 +26,12 @@ class BatchStatistics(NamedTuple):
     """Sums over rows for each of several mixtures, as `EmStatistics` has them for one."""
 
     # (n_mixtures,)
-    log_likelihood: NDArray[np.float64]
+    log_likelihood: Floats
     # (n_mixtures, n_components): sums of weight times posterior.
-    shares: NDArray[np.float64]
+    shares: Floats
     # wins, expected_wins (n_mixtures, n_components, n_items)
-    wins: NDArray[np.float64]
-    expected_wins: NDArray[np.float64]
+    wins: Floats
+    expected_wins: Floats
 
 
 class BatchSums(NamedTuple):
@@ -46,9 +45,7 @@ class BatchSums(NamedTuple):
 _add_batch = Kernel("add_batch", prepared.Rows, prepared.Prepared, prepared.Slots, PassSums, BatchSums)
 
 
-def batch_statistics(
-    block: RankingBlock, log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]
-) -> BatchStatistics:
+def batch_statistics(block: RankingBlock, log_worths: Floats, log_shares: Floats) -> BatchStatistics:
     """The statistics of a block at log-worths (n_mixtures, n_components, n_items) and their log-shares.
 
     Examples
@@ -78,7 +75,7 @@ def batch_statistics(
     return found
 
 
-def _row_sums(block: RankingBlock, log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) -> BatchStatistics:
+def _row_sums(block: RankingBlock, log_worths: Floats, log_shares: Floats) -> BatchStatistics:
     """The statistics of rows that are persons of their own, without ties."""
     n_mixtures, n_components, n_items = log_worths.shape
     n_lanes = n_mixtures * n_components

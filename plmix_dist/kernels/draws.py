@@ -31,7 +31,7 @@ from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.kernels.pairs import persons_of, without_ties
 from plmix_dist.kernels.tied_rows import TiedRows
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 
 
@@ -39,25 +39,25 @@ class SweepSums(NamedTuple):
     """Sums over rows. The sums of two blocks can be added."""
 
     # (): the log-likelihood of the rows at the parameters, with nothing hidden given.
-    log_likelihood: NDArray[np.float64]
+    log_likelihood: Floats
     # (n_components,): how many persons were drawn into each component.
-    shares: NDArray[np.float64]
+    shares: Floats
     # (n_components, n_items): the choices that each item won.
-    wins: NDArray[np.float64]
+    wins: Floats
     # (n_components, n_items): the sums of exponentials of all choices that offered an item, times its worth. The
     # worths cancel: whatever constant the log-worths of a component were given with, these are the same.
-    offers: NDArray[np.float64]
+    offers: Floats
 
 
 class RandomNumbers(NamedTuple):
     """What a sweep is drawn with."""
 
     # (n_rows,) or 0: One per row, which decides its component.
-    uniforms: NDArray[np.float64] | int
+    uniforms: Floats | int
     # (n_rows,) or 0: The component of each row where it was drawn already.
     given: NDArray[np.int32] | int
     # (n_choices,): one per choice, row by row: means of as many exponential numbers as the row has weight.
-    exponentials: NDArray[np.float64]
+    exponentials: Floats
 
 
 class _Drawn(NamedTuple):
@@ -103,12 +103,10 @@ class _Entries(NamedTuple):
 
     rows: NDArray[np.int64]
     components: NDArray[np.int64]
-    counts: NDArray[np.float64]
+    counts: Floats
 
 
-def _memberships_drawn(
-    block: RankingBlock, at: Memberships, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], _Entries]:
+def _memberships_drawn(block: RankingBlock, at: Memberships, rng: np.random.Generator) -> tuple[Floats, _Entries]:
     """How many persons each component has, and which rows."""
     if block.groups is None:
         counts = rng.multinomial(at.weights.astype(np.int64), at.posteriors)
@@ -139,7 +137,7 @@ def _orders_drawn(
     return _Drawn(taken, components.astype(np.int32))
 
 
-def _components_drawn(posteriors: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+def _components_drawn(posteriors: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     """(n_persons,): one component of each person, from its posterior (n_persons, n_components)."""
     reached = np.cumsum(posteriors, axis=1)
     return np.argmax(reached > rng.random(len(reached))[:, None] * reached[:, -1:], axis=1)
@@ -160,10 +158,10 @@ def _with_orders(
     return block.replace(items=items, tied=None)
 
 
-def _mean_exponentials(block: RankingBlock, rng: np.random.Generator) -> NDArray[np.float64]:
+def _mean_exponentials(block: RankingBlock, rng: np.random.Generator) -> Floats:
     """(n_choices,): means of exponential numbers, as many as the row of the choice has weight."""
     weights = np.repeat(block.row_weights, _n_choices(block))
-    found: NDArray[np.float64] = rng.standard_gamma(weights) / weights
+    found: Floats = rng.standard_gamma(weights) / weights
     return found
 
 
@@ -209,9 +207,7 @@ def drawn_statistics(
     return sums._replace(shares=(at.weights[:, None] * drawn).sum(axis=0))
 
 
-def _drawn_memberships(
-    posteriors: NDArray[np.float64], weights: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _drawn_memberships(posteriors: Floats, weights: Floats, rng: np.random.Generator) -> Floats:
     """(n_persons, n_components): the share of each person's weight that falls to each component.
 
     A whole weight above 1 stands for this many persons, who are drawn one by one. Any other weight falls to one

@@ -47,7 +47,7 @@ from plmix_dist.kernels.prepared import (
 )
 from plmix_dist.kernels.tied_choices import tie_logs
 from plmix_dist.kernels.tied_rows import PlaceSums, TiedRows
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 
 # Rates between items, as LSR needs them: for every choice that j won while i was on offer, one number is added.
@@ -69,7 +69,7 @@ class RateSums(NamedTuple):
     # (n_items * n_items * width,) or empty: By winner, then beaten item, components side by side.
     side_by_side: Room
     # (n_components * n_items * padded,) or empty: By component, then winner; lines end on whole vectors.
-    lines: NDArray[np.float64]
+    lines: Floats
     # (n_components * QUEUE * padded,): of each queued row the place of each item.
     places: Room
     # (n_components * QUEUE * n_items,): of each queued row what each winner adds to the items it beat.
@@ -121,7 +121,7 @@ def _ways(block: RankingBlock, params: Prepared) -> NDArray[np.uint8]:
     return np.where(block.below, below, listed)
 
 
-def _rates_by_component(rates: RateSums, params: Prepared) -> NDArray[np.float64]:
+def _rates_by_component(rates: RateSums, params: Prepared) -> Floats:
     """(n_components, n_items, n_items): everything added up."""
     n_items, n_components = params.n_items, params.n_components
     lines = rates.lines.reshape(-1, n_items, rates.padded)[:, :, :n_items]
@@ -138,16 +138,16 @@ class EmStatistics(NamedTuple):
     """Sums over rows. The statistics of two blocks can be added."""
 
     # (): the log-likelihood of the rows at the current parameters or, with frozen posteriors, at the frozen ones.
-    log_likelihood: NDArray[np.float64]
+    log_likelihood: Floats
     # (n_components,): sum of w q log Pr(row | component) at the current parameters.
-    expected_log_likelihood: NDArray[np.float64]
+    expected_log_likelihood: Floats
     # (n_components,): sum of w q.
-    shares: NDArray[np.float64]
+    shares: Floats
     # wins, expected_wins (n_components, n_items)
-    wins: NDArray[np.float64]
-    expected_wins: NDArray[np.float64]
+    wins: Floats
+    expected_wins: Floats
     # (n_components, n_items, n_items), or empty where not asked for
-    rates: NDArray[np.float64]
+    rates: Floats
 
 
 class PassSums(NamedTuple):
@@ -157,7 +157,7 @@ class PassSums(NamedTuple):
     totals: Room
     scales: Room
     # (n_rows, width) or 0: The posterior of each row, or 0 for those at the current parameters.
-    given: NDArray[np.float64] | int
+    given: Floats | int
     # (n_items, 2, width): the offers to each item, and its wins.
     sums: Room
     # (n_items, width): offers to unlisted items, noted at places in the order by falling worth.
@@ -175,8 +175,8 @@ spread_below = Kernel("spread_below", Prepared, PassSums)
 class _GivenPosteriors(NamedTuple):
     """Posteriors (n_rows, width) that a pass takes as they are, and the log-likelihood () of the rows there."""
 
-    log_likelihood: NDArray[np.float64]
-    posteriors: NDArray[np.float64]
+    log_likelihood: Floats
+    posteriors: Floats
 
 
 def _row_statistics(
@@ -196,9 +196,7 @@ def _row_statistics(
     return _summed(block, rows, current, given, workspace, with_rates)
 
 
-def reweighted_statistics(
-    block: RankingBlock, weightings: Iterable[tuple[NDArray[np.float64], Prepared]]
-) -> list[EmStatistics]:
+def reweighted_statistics(block: RankingBlock, weightings: Iterable[tuple[Floats, Prepared]]) -> list[EmStatistics]:
     """The statistics of rows for several weights (n_rankings,) of the same rows, each at its own parameters.
 
     The rows are made ready for the kernel once.
@@ -213,12 +211,7 @@ def reweighted_statistics(
 
 
 def statistics_at(
-    block: RankingBlock,
-    current: Prepared,
-    posteriors: NDArray[np.float64],
-    log_likelihood: float,
-    *,
-    with_rates: bool = False,
+    block: RankingBlock, current: Prepared, posteriors: Floats, log_likelihood: float, *, with_rates: bool = False
 ) -> EmStatistics:
     """The statistics of a block whose posteriors (n_rankings, n_components) and log-likelihood are known."""
     workspace = Workspace.of_thread()
@@ -256,9 +249,7 @@ def _summed(
     return statistics_of(log_likelihood, sums.sums.array, rates, current)
 
 
-def pass_sums(
-    probabilities: Probabilities, given: NDArray[np.float64] | None, params: Prepared, workspace: Workspace
-) -> PassSums:
+def pass_sums(probabilities: Probabilities, given: Floats | None, params: Prepared, workspace: Workspace) -> PassSums:
     """Room for the sums of a pass, all zero; one after the other in one room, in the order of `PassSums`."""
     per_item = params.n_items * params.width
     sums = workspace.zeros("sums", 3 * per_item + 2 * params.width)
@@ -275,9 +266,7 @@ def pass_sums(
     )
 
 
-def statistics_of(
-    log_likelihood: NDArray[np.float64], sums: NDArray[np.float64], rates: NDArray[np.float64], params: Prepared
-) -> EmStatistics:
+def statistics_of(log_likelihood: Floats, sums: Floats, rates: Floats, params: Prepared) -> EmStatistics:
     """The statistics from the sums of a pass, which lie in a workspace and are copied."""
     n_items, width, n_components = params.n_items, params.width, params.n_components
     by_item = sums[: 2 * n_items * width].reshape(n_items, 2, width)
@@ -347,7 +336,7 @@ def is_plain(block: RankingBlock) -> bool:
     return block.groups is None and block.log_shares is None and not block.has_ties
 
 
-def component_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
+def component_logs(block: RankingBlock, params: Prepared) -> Floats:
     """(n_rankings, n_components): log Pr(row | component): the sum over orders of tied items, or ties are outcomes."""
     if params.n_orders:
         return tie_logs(block, params)
@@ -356,7 +345,7 @@ def component_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]
     return _logs(block, params, ties, None if ties is None else ties.places(params))
 
 
-def _logs(block: RankingBlock, params: Prepared, ties: TiedRows | None, at: PlaceSums | None) -> NDArray[np.float64]:
+def _logs(block: RankingBlock, params: Prepared, ties: TiedRows | None, at: PlaceSums | None) -> Floats:
     logs = row_logs(block, params)
     if ties is not None and at is not None:
         logs[ties.numbers] = ties.logs(at)
@@ -368,7 +357,7 @@ def memberships_at(block: RankingBlock, params: Prepared) -> Memberships:
     return memberships(block, component_logs(block, params), params)
 
 
-def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[Floats, Floats]:
     """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row.
 
     All rows of a group have the posterior of their person. The log-likelihood of a row is then that of the row given

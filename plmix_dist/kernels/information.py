@@ -15,12 +15,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import memberships, padded_posteriors, row_logs
 from plmix_dist.kernels.prepared import Prepared, Room, Rows, Slots, Workspace, rows_of, run_over
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import weights_within
 
 
@@ -28,19 +27,19 @@ class Information(NamedTuple):
     """Sums over rows. The information of two blocks can be added."""
 
     # (d, d): with d = n_components * n_items + n_components: log-worths component by component, then log-shares.
-    observed: NDArray[np.float64]
+    observed: Floats
     # (n_components, n_items, n_items): the sums of q_k C_k: what the information in the log-worths would be if the
     # components of rows were known.
-    complete: NDArray[np.float64]
+    complete: Floats
 
 
 class InformationSums(NamedTuple):
     """Posteriors, what is added up, and working memory for the place of each item in one row."""
 
-    posteriors: NDArray[np.float64] | int
-    own: NDArray[np.float64] | int
-    shared: NDArray[np.float64] | int
-    scores: NDArray[np.float64] | int
+    posteriors: Floats | int
+    own: Floats | int
+    shared: Floats | int
+    scores: Floats | int
     places: Room | int
     padded: int
 
@@ -79,14 +78,14 @@ class _ChoiceSums(NamedTuple):
     """What the choices of a block give."""
 
     # (n_rankings, n_components)
-    posteriors: NDArray[np.float64]
+    posteriors: Floats
     # (n_rankings, n_components, n_items): q_k s_k of each row, not weighted.
-    scores: NDArray[np.float64]
+    scores: Floats
     # (n_components, n_items, n_items): the sum of w q_k C_k.
-    complete: NDArray[np.float64]
+    complete: Floats
 
 
-def _choice_sums(block: RankingBlock, params: Prepared, posteriors: NDArray[np.float64] | None = None) -> _ChoiceSums:
+def _choice_sums(block: RankingBlock, params: Prepared, posteriors: Floats | None = None) -> _ChoiceSums:
     """Scores of rows and variances of choices, at given posteriors (n_rankings, n_components) or those of the rows.
 
     Rankings have no ties; groups are ignored.
@@ -107,7 +106,7 @@ def _choice_sums(block: RankingBlock, params: Prepared, posteriors: NDArray[np.f
     return _ChoiceSums(posteriors, scores, _complete(own, shared[:, :, :n_items], params))
 
 
-def all_choice_sums(block: RankingBlock, params: Prepared, posteriors: NDArray[np.float64]) -> _ChoiceSums:
+def all_choice_sums(block: RankingBlock, params: Prepared, posteriors: Floats) -> _ChoiceSums:
     """As `_choice_sums`, which leaves out posteriors (n_rankings, n_components) below 1e-6; here none is left out.
 
     All count that float64 can add to the others.
@@ -123,13 +122,7 @@ def all_choice_sums(block: RankingBlock, params: Prepared, posteriors: NDArray[n
     return _ChoiceSums(posteriors, scores, complete)
 
 
-def _observed(
-    scores: NDArray[np.float64],
-    posteriors: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    complete: NDArray[np.float64],
-    params: Prepared,
-) -> NDArray[np.float64]:
+def _observed(scores: Floats, posteriors: Floats, weights: Floats, complete: Floats, params: Prepared) -> Floats:
     """(d, d): the information, from the scores q s of all rows, their posteriors and weights."""
     n_rows, n_components, n_items = scores.shape
     n_worths = n_components * n_items
@@ -156,11 +149,11 @@ def _observed(
     return total
 
 
-def _complete(own: NDArray[np.float64], shared: NDArray[np.float64], params: Prepared) -> NDArray[np.float64]:
+def _complete(own: Floats, shared: Floats, params: Prepared) -> Floats:
     """The variances of choices, from the sums of expected wins and of the choices that two items share."""
     n_components, n_items = own.shape
     worths = params.worths.reshape(n_items, params.width)[:, :n_components].T
     between = shared * worths[:, None, :]
-    complete: NDArray[np.float64] = -(between + between.transpose(0, 2, 1))
+    complete: Floats = -(between + between.transpose(0, 2, 1))
     complete[:, np.arange(n_items), np.arange(n_items)] += own
     return complete

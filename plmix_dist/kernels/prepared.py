@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels.loading import Kernel
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 
 # Structures for kernels: arrays and integers in Python, addresses in compiled code.
 
@@ -48,7 +48,7 @@ def _address_of(field: Any) -> int:
     return field.address if type(field) is Room else address(field)
 
 
-def aligned_zeros(*shape: int) -> NDArray[np.float64]:
+def aligned_zeros(*shape: int) -> Floats:
     """An array that begins with a cache line, so that no vector of four numbers lies across two lines."""
     size = math.prod(shape)
     memory = np.zeros(size + _CACHE_LINE // 8)
@@ -106,7 +106,7 @@ def probabilities_of(n_rows: int, workspace: Workspace) -> Probabilities:
     return Probabilities(totals, scales, n_rows + 3)
 
 
-def logs_of(probabilities: Probabilities) -> NDArray[np.float64]:
+def logs_of(probabilities: Probabilities) -> Floats:
     """(n_rows,): the logarithm of each probability; it takes the place of the total."""
     _take_logs(pointers(probabilities))
     return probabilities.totals.array[:-3]
@@ -193,17 +193,17 @@ class Prepared(NamedTuple):
     """
 
     # (n_items * width,)
-    worths: NDArray[np.float64]
+    worths: Floats
     # share_mantissas, share_exponents (width,): shares as mantissa * 2**exponent, so that none is too small to be
     # held.
-    share_mantissas: NDArray[np.float64]
-    share_exponents: NDArray[np.float64]
+    share_mantissas: Floats
+    share_exponents: Floats
     # (n_components * n_items,)
     order: NDArray[np.int32]
     # (n_items * width,)
     rank: NDArray[np.int32]
     # ((n_items + 1) * width,)
-    tails: NDArray[np.float64]
+    tails: Floats
     # (n_items * width / 4,): the item of an entry of `worths`, by the number of its vector.
     item_of: NDArray[np.int32]
     n_items: int
@@ -215,11 +215,11 @@ class Prepared(NamedTuple):
     # For ties as outcomes of choices, otherwise empty: (n_orders + 1, n_items, width), logarithms of worths, then for
     # d = 1, 2 ... the worths to the power of 1 / d; (2, n_orders, width), logarithms of the weights of ties of d items,
     # then the weights; and the most items that tie, or 0.
-    powers: NDArray[np.float64]
-    tie_weights: NDArray[np.float64]
+    powers: Floats
+    tie_weights: Floats
     n_orders: int
 
-    def tie_tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def tie_tables(self) -> tuple[Floats, Floats]:
         """`powers` (n_orders + 1, n_items, n_components) and `tie_weights` (2, n_orders, n_components)."""
         powers = self.powers.reshape(-1, self.n_items, self.width)
         return powers[..., : self.n_components], self.tie_weights.reshape(2, -1, self.width)[..., : self.n_components]
@@ -229,9 +229,7 @@ class Prepared(NamedTuple):
 NO_TIES = -700.0
 
 
-def prepare(
-    log_worths: NDArray[np.float64], log_shares: NDArray[np.float64], log_ties: NDArray[np.float64] | None = None
-) -> Prepared:
+def prepare(log_worths: Floats, log_shares: Floats, log_ties: Floats | None = None) -> Prepared:
     """Parameters for kernels, from log-worths (n_components, n_items) and log-shares (n_components,).
 
     `log_ties` (n_components or 1, n_orders - 1) make ties outcomes of choices.
@@ -288,7 +286,7 @@ def prepare(
     )
 
 
-def _split_shares(log_shares: NDArray[np.float64], width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _split_shares(log_shares: Floats, width: int) -> tuple[Floats, Floats]:
     """Mantissas and exponents of shares, padded with shares of 0."""
     mantissas, exponents = np.zeros(width), np.full(width, -np.inf)
     held = np.flatnonzero(log_shares != -np.inf)
