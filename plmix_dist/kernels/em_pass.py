@@ -15,7 +15,7 @@ are the same for all rows, so they are multiplied in at the end.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +39,7 @@ from plmix_dist.kernels.prepared import (
     Slots,
     Workspace,
     aligned_zeros,
-    logs_of,
     pointers,
-    probabilities_of,
     rows_of,
     run_over,
 )
@@ -84,9 +82,9 @@ class RateSums(NamedTuple):
     n_queues: int
 
 
-def _rate_sums(block: RankingBlock, params: Prepared, workspace: Workspace) -> RateSums:
+def _rate_sums(block: RankingBlock, params: Prepared) -> RateSums:
     """Room for the rates of a block, all zero."""
-    n_items, ways = params.n_items, _ways(block, params)
+    n_items, ways, workspace = params.n_items, _ways(block, params), Workspace.of_thread()
     with_lines = params.n_components if (ways != SIDE_BY_SIDE).any() else 0
     is_side_by_side = bool((ways == SIDE_BY_SIDE).any())
     padded = -(-n_items // LANES) * LANES
@@ -169,14 +167,7 @@ class PassSums(NamedTuple):
 
 _add_rows = Kernel("add_rows", Rows, Prepared, Slots, PassSums)
 _add_rows_and_rates = Kernel("add_rows_and_rates", Rows, Prepared, Slots, PassSums, RateSums)
-spread_below = Kernel("spread_below", Prepared, PassSums)
-
-
-class _GivenPosteriors(NamedTuple):
-    """Posteriors (n_rows, width) that a pass takes as they are, and the log-likelihood () of the rows there."""
-
-    log_likelihood: Floats
-    posteriors: Floats
+_spread_below = Kernel("spread_below", Prepared, PassSums)
 
 
 def _row_statistics(
@@ -187,13 +178,12 @@ def _row_statistics(
     Groups are ignored; listed items that are tied count as ordered. Posteriors are those at `frozen`, if given, as in
     the inner loop of an exact M-step. The rates, which LSR needs, are added up `with_rates`.
     """
-    workspace = Workspace.of_thread()
-    rows = rows_of(block, current.width, workspace)
-    given = None
-    if frozen is not None:
-        logs, posteriors = padded_posteriors(rows, frozen, workspace)
-        given = _GivenPosteriors(np.array(np.sum(rows.weights.array * logs)), posteriors)
-    return _summed(block, rows, current, given, workspace, with_rates)
+    rows = rows_of(block, current.width)
+    if frozen is None:
+        return _summed(block, rows, current, with_rates=with_rates)
+    logs, posteriors = padded_posteriors(rows, frozen)
+    log_likelihood = np.sum(rows.weights.array * logs)
+    return _summed(block, rows, current, posteriors, log_likelihood, with_rates=with_rates)
 
 
 def reweighted_statistics(block: RankingBlock, weightings: Iterable[tuple[Floats, Prepared]]) -> list[EmStatistics]:
@@ -201,12 +191,12 @@ def reweighted_statistics(block: RankingBlock, weightings: Iterable[tuple[Floats
 
     The rows are made ready for the kernel once.
     """
-    workspace, rows, found = Workspace.of_thread(), None, []
+    rows, found = None, []
     for weights, params in weightings:
         if rows is None:
-            rows = rows_of(block, params.width, workspace)
+            rows = rows_of(block, params.width)
         rows.weights.array[:] = weights
-        found.append(_summed(block, rows, params, None, workspace, with_rates=False))
+        found.append(_summed(block, rows, params))
     return found
 
 
@@ -214,66 +204,59 @@ def statistics_at(
     block: RankingBlock, current: Prepared, posteriors: Floats, log_likelihood: float, *, with_rates: bool = False
 ) -> EmStatistics:
     """The statistics of a block whose posteriors (n_rankings, n_components) and log-likelihood are known."""
-    workspace = Workspace.of_thread()
-    rows = rows_of(block, current.width, workspace)
     padded = np.zeros((block.n_rankings, current.width))
     padded[:, : current.n_components] = posteriors
-    given = _GivenPosteriors(np.array(log_likelihood), padded)
-    return _summed(block, rows, current, given, workspace, with_rates)
+    return _summed(block, rows_of(block, current.width), current, padded, log_likelihood, with_rates=with_rates)
 
 
 def _summed(
     block: RankingBlock,
     rows: Rows,
     current: Prepared,
-    given: _GivenPosteriors | None,
-    workspace: Workspace,
-    with_rates: bool,
+    given: Floats | None = None,
+    log_likelihood: float = 0.0,
+    *,
+    with_rates: bool = False,
 ) -> EmStatistics:
-    """Run the kernel over all rows."""
-    probabilities = probabilities_of(rows.n_rows, workspace)
-    sums = pass_sums(probabilities, None if given is None else given.posteriors, current, workspace)
+    """Run the kernel over all rows; with posteriors (n_rows, width) that are given, so is the log-likelihood there."""
+    probabilities, sums = room_for_pass(rows.n_rows, current, given)
     rates = np.zeros((0, current.n_items, 0))
     if with_rates:
-        added_rates = _rate_sums(block, current, workspace)
-        run_over(_add_rows_and_rates, rows, current, workspace, sums, added_rates)
+        added_rates = _rate_sums(block, current)
+        run_pass(_add_rows_and_rates, rows, current, sums, added_rates)
         rates = _rates_by_component(added_rates, current)
     else:
-        run_over(_add_rows, rows, current, workspace, sums)
-    if block.below.any():
-        spread_below(workspace.pointers_of(current), pointers(sums))
+        run_pass(_add_rows, rows, current, sums)
     if given is None:
-        log_likelihood = np.array(np.sum(rows.weights.array * logs_of(probabilities)))
-    else:
-        log_likelihood = given.log_likelihood
-    return statistics_of(log_likelihood, sums.sums.array, rates, current)
+        log_likelihood = np.sum(rows.weights.array * probabilities.logs())
+    return statistics_of(log_likelihood, sums, rates, current)
 
 
-def pass_sums(probabilities: Probabilities, given: Floats | None, params: Prepared, workspace: Workspace) -> PassSums:
+def room_for_pass(n_rows: int, params: Prepared, given: Floats | None = None) -> tuple[Probabilities, PassSums]:
     """Room for the sums of a pass, all zero; one after the other in one room, in the order of `PassSums`."""
-    per_item = params.n_items * params.width
-    sums = workspace.zeros("sums", 3 * per_item + 2 * params.width)
+    per_item, probabilities = params.n_items * params.width, Probabilities.of(n_rows)
+    sums = Workspace.of_thread().zeros("sums", 3 * per_item + 2 * params.width)
     below = sums.address + 8 * 2 * per_item
-    shares = below + 8 * per_item
-    return PassSums(
-        probabilities.totals,
-        probabilities.scales,
-        0 if given is None else given,
-        sums,
-        below,
-        shares,
-        shares + 8 * params.width,
-    )
+    shares, posteriors = below + 8 * per_item, 0 if given is None else given
+    return probabilities, PassSums(*probabilities[:2], posteriors, sums, below, shares, shares + 8 * params.width)
 
 
-def statistics_of(log_likelihood: Floats, sums: Floats, rates: Floats, params: Prepared) -> EmStatistics:
+def run_pass(kernel: Kernel, rows: Rows, params: Prepared, sums: PassSums, *more: Any) -> None:
+    """Run a kernel of a pass over rows; offers to unlisted items are given to these at the end."""
+    run_over(kernel, rows, params, sums, *more)
+    if rows.below.any():
+        _spread_below(Workspace.of_thread().pointers_of(params), pointers(sums))
+
+
+def statistics_of(log_likelihood: float, added: PassSums, rates: Floats, params: Prepared) -> EmStatistics:
     """The statistics from the sums of a pass, which lie in a workspace and are copied."""
     n_items, width, n_components = params.n_items, params.width, params.n_components
+    sums = added.sums.array
     by_item = sums[: 2 * n_items * width].reshape(n_items, 2, width)
     shares, expected = sums[-2 * width :].reshape(2, width)
     expected_wins = by_item[:, 0] * params.worths.reshape(n_items, width)
     return EmStatistics(
-        log_likelihood=log_likelihood,
+        log_likelihood=np.array(log_likelihood),
         expected_log_likelihood=expected[:n_components].copy(),
         shares=shares[:n_components].copy(),
         wins=by_item[:, 1, :n_components].T.copy(),
@@ -313,18 +296,23 @@ def em_statistics(
     logs = _logs(block, frozen or current, ties, at_frozen)
     at = memberships(block, logs, frozen or current)
     log_likelihood = float((at.weights * at.log_likelihoods).sum())
-    posteriors = at.by_row
-    shares = (at.weights[:, None] * at.posteriors).sum(axis=0)
     if ties is None or here is None:
-        sums = statistics_at(block, current, posteriors, log_likelihood, with_rates=with_rates)
-        return sums._replace(shares=shares)
-    if with_rates:
+        sums = statistics_at(block, current, at.by_row, log_likelihood, with_rates=with_rates)
+    elif with_rates:
         raise SettingsError('rates are not computed for rows with ties; choose m_step="mm", or ties="expand"')
+    else:
+        sums = statistics_with_ties(block, ties, here, current, at.by_row, log_likelihood)
+    return sums._replace(shares=(at.weights[:, None] * at.posteriors).sum(axis=0))
+
+
+def statistics_with_ties(
+    block: RankingBlock, ties: TiedRows, at: PlaceSums, current: Prepared, posteriors: Floats, log_likelihood: float
+) -> EmStatistics:
+    """As `statistics_at`, for a block that has tied rows, from what is known of their places at the parameters."""
     plain = np.setdiff1d(np.arange(block.n_rankings), ties.numbers)
     sums = statistics_at(block.take(plain), current, posteriors[plain], log_likelihood)
-    expected_log_likelihood, wins, expected_wins = ties.sums(current, here, posteriors[ties.numbers])
+    expected_log_likelihood, wins, expected_wins = ties.sums(current, at, posteriors[ties.numbers])
     return sums._replace(
-        shares=shares,
         expected_log_likelihood=sums.expected_log_likelihood + expected_log_likelihood,
         wins=sums.wins + wins,
         expected_wins=sums.expected_wins + expected_wins,

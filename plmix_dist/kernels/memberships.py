@@ -94,13 +94,8 @@ def _normalised(joint: Floats) -> tuple[Floats, Floats]:
 
 def _log_shares_by_person(block: RankingBlock, params: prepared.Prepared) -> Floats:
     """The log-shares of parameters (n_components,), or those of each person of a block (n_persons, n_components)."""
-    if block.log_shares is None:
-        return _log_shares_of(params)
-    return block.log_shares if block.groups is None else block.log_shares[block.group_starts]
-
-
-def _log_shares_of(params: prepared.Prepared) -> Floats:
-    """(n_components,): the log-shares of parameters."""
+    if block.log_shares is not None:
+        return block.log_shares if block.groups is None else block.log_shares[block.group_starts]
     mantissas, exponents = params.share_mantissas, params.share_exponents
     with np.errstate(divide="ignore"):
         logs: Floats = np.log(mantissas) + np.where(mantissas > 0, exponents, 0.0) * math.log(2)
@@ -123,21 +118,16 @@ _fill_posteriors = Kernel("fill_posteriors", prepared.Rows, prepared.Prepared, p
 
 def single_posteriors(block: RankingBlock, params: prepared.Prepared) -> tuple[Floats, Floats]:
     """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row by itself."""
-    workspace = prepared.Workspace.of_thread()
-    rows = prepared.rows_of(block, params.width, workspace)
-    log_likelihood, posteriors = padded_posteriors(rows, params, workspace)
+    log_likelihood, posteriors = padded_posteriors(prepared.rows_of(block, params.width), params)
     return log_likelihood, np.ascontiguousarray(posteriors[:, : params.n_components])
 
 
-def padded_posteriors(
-    rows: prepared.Rows, params: prepared.Prepared, workspace: prepared.Workspace
-) -> tuple[Floats, Floats]:
+def padded_posteriors(rows: prepared.Rows, params: prepared.Prepared) -> tuple[Floats, Floats]:
     """Log-likelihood (n_rankings,) and posterior (n_rankings, width) of each row."""
-    posteriors = np.empty((rows.n_rows, params.width))
-    probabilities = prepared.probabilities_of(rows.n_rows, workspace)
+    posteriors, probabilities = np.empty((rows.n_rows, params.width)), prepared.Probabilities.of(rows.n_rows)
     filled = FilledPosteriors(posteriors, probabilities.totals, probabilities.scales)
-    prepared.run_over(_fill_posteriors, rows, params, workspace, filled)
-    return prepared.logs_of(probabilities).copy(), posteriors
+    prepared.run_over(_fill_posteriors, rows, params, filled)
+    return probabilities.logs().copy(), posteriors
 
 
 # Log-probability of each row under each component; the rows of a person are added up later.
@@ -154,8 +144,6 @@ _fill_logs = Kernel("fill_logs", prepared.Rows, prepared.Prepared, prepared.Slot
 
 def row_logs(block: RankingBlock, params: prepared.Prepared) -> Floats:
     """(n_rankings, n_components): log Pr(row | component). Items that are tied count as ordered."""
-    workspace = prepared.Workspace.of_thread()
-    rows = prepared.rows_of(block, params.width, workspace)
-    logs = np.empty((rows.n_rows, params.width))
-    prepared.run_over(_fill_logs, rows, params, workspace, FilledLogs(logs))
+    logs = np.empty((block.n_rankings, params.width))
+    prepared.run_over(_fill_logs, prepared.rows_of(block, params.width), params, FilledLogs(logs))
     return np.ascontiguousarray(logs[:, : params.n_components])

@@ -44,9 +44,7 @@ def pairwise_wins(block: RankingBlock, memberships: Floats) -> Floats:
     n_components, n_items = memberships.shape[1], block.n_items
     wins = np.zeros((n_components, n_items, n_items))
     given = np.ascontiguousarray(memberships, np.float64)
-    workspace = Workspace.of_thread()
-    rows = rows_of(block, 1, workspace)
-    listed = workspace.zeros("listed", n_items, np.int32)
+    rows, listed = rows_of(block, 1), Workspace.of_thread().zeros("listed", n_items, np.int32)
     _count_wins(pointers(rows), pointers(WinSums(given, listed, wins, n_components, n_items)))
     return wins
 
@@ -126,8 +124,7 @@ def place_surprises(block: RankingBlock, log_worths: Floats) -> Floats:
     >>> place_surprises(block, np.zeros(3)).tolist()
     [-0.5, 0.5]
     """
-    surprises = np.zeros(len(block.items))
-    rows = rows_of(block, 1, Workspace.of_thread())
+    rows, surprises = rows_of(block, 1), np.zeros(len(block.items))
     held = np.ascontiguousarray(log_worths, np.float64)
     _add_surprises(pointers(rows), pointers(Surprises(held, surprises)))
     return surprises

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -50,10 +50,7 @@ def _address_of(field: Any) -> int:
 
 def aligned_zeros(*shape: int) -> Floats:
     """An array that begins with a cache line, so that no vector of four numbers lies across two lines."""
-    size = math.prod(shape)
-    memory = np.zeros(size + _CACHE_LINE // 8)
-    begin = -address(memory) % _CACHE_LINE // 8
-    return memory[begin : begin + size].reshape(shape)
+    return _aligned(math.prod(shape), np.dtype(np.float64), np.zeros).array.reshape(shape)
 
 
 _MOST_SLOTS = 4
@@ -74,8 +71,9 @@ class Slots(NamedTuple):
     n_slots: int
 
 
-def _slots_for(rows: Rows, params: Prepared, workspace: Workspace) -> Slots:
+def _slots_for(rows: Rows, params: Prepared) -> Slots:
     """Scratch for rows at parameters, in the rooms "scratch floats" and "scratch integers"."""
+    workspace = Workspace.of_thread()
     n_floats, n_integers = (4 + rows.longest) * params.width, params.width + 2 * params.n_items
     n_slots = _MOST_SLOTS if n_floats <= _MOST_NUMBERS_IN_A_SLOT else 1
     return Slots(
@@ -94,22 +92,22 @@ class Probabilities(NamedTuple):
     scales: Room
     size: int
 
+    @classmethod
+    def of(cls, n_rows: int) -> Probabilities:
+        """Room for the probabilities of rows."""
+        workspace = Workspace.of_thread()
+        totals, scales = workspace.empty("totals", n_rows + 3), workspace.empty("scales", n_rows + 3)
+        totals.array[n_rows:] = 1.0
+        scales.array[n_rows:] = 1.0
+        return cls(totals, scales, n_rows + 3)
+
+    def logs(self) -> Floats:
+        """(n_rows,): the logarithm of each probability; it takes the place of the total."""
+        _take_logs(pointers(self))
+        return self.totals.array[:-3]
+
 
 _take_logs = Kernel("take_logs", Probabilities)
-
-
-def probabilities_of(n_rows: int, workspace: Workspace) -> Probabilities:
-    """Room for the probabilities of rows."""
-    totals, scales = workspace.empty("totals", n_rows + 3), workspace.empty("scales", n_rows + 3)
-    totals.array[n_rows:] = 1.0
-    scales.array[n_rows:] = 1.0
-    return Probabilities(totals, scales, n_rows + 3)
-
-
-def logs_of(probabilities: Probabilities) -> Floats:
-    """(n_rows,): the logarithm of each probability; it takes the place of the total."""
-    _take_logs(pointers(probabilities))
-    return probabilities.totals.array[:-3]
 
 
 # Memory that a thread uses again for every block.
@@ -158,8 +156,8 @@ class Workspace:
         return self._prepared[1]
 
 
-def _aligned(size: int, dtype: np.dtype[Any]) -> Room:
-    memory = np.empty(size * dtype.itemsize + _CACHE_LINE, np.uint8)
+def _aligned(size: int, dtype: np.dtype[Any], make: Callable[..., NDArray[Any]] = np.empty) -> Room:
+    memory = make(size * dtype.itemsize + _CACHE_LINE, np.uint8)
     begin = -address(memory) % _CACHE_LINE
     array = memory[begin : begin + size * dtype.itemsize].view(dtype)
     return Room(array, address(memory) + begin)
@@ -338,15 +336,15 @@ class Items(NamedTuple):
 _fill_entries = Kernel("fill_entries", Items)
 
 
-def run_over(kernel: Kernel, rows: Rows, params: Prepared, workspace: Workspace, *more: _Structure) -> None:
+def run_over(kernel: Kernel, rows: Rows, params: Prepared, *more: _Structure) -> None:
     """Run a kernel over rows at parameters, with scratch, and with the further structures that it takes."""
-    slots = _slots_for(rows, params, workspace)
-    kernel(pointers(rows), workspace.pointers_of(params), pointers(slots), *map(pointers, more))
+    slots = _slots_for(rows, params)
+    kernel(pointers(rows), Workspace.of_thread().pointers_of(params), pointers(slots), *map(pointers, more))
 
 
-def rows_of(block: RankingBlock, width: int, workspace: Workspace) -> Rows:
+def rows_of(block: RankingBlock, width: int) -> Rows:
     """The rows of a block. Narrow item numbers become wider here, leaf by leaf, and nowhere else."""
-    items, n_rows = np.ascontiguousarray(block.items), block.n_rankings
+    items, n_rows, workspace = np.ascontiguousarray(block.items), block.n_rankings, Workspace.of_thread()
     entries = workspace.empty("entries", len(items), np.int32)
     _fill_entries(pointers(Items(items, len(items), items.itemsize, width, entries)))
     n_ordered, weights = workspace.empty("n_ordered", n_rows, np.int32), workspace.empty("weights", n_rows)

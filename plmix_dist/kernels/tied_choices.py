@@ -70,7 +70,7 @@ def _run(block: RankingBlock, params: Prepared, posteriors: Floats | None = None
             f"ties=Davidson(order={sizes.max()}), or leave the ranking out"
         )
     workspace, width = Workspace.of_thread(), params.width
-    rows, logs = rows_of(block, width, workspace), np.empty((block.n_rankings, width))
+    rows, logs = rows_of(block, width), np.empty((block.n_rankings, width))
     n_sums, n_polynomials = params.n_items + params.n_orders, params.n_orders * (params.n_orders + 1) // 2
     padded: Floats | int = 0
     if posteriors is not None:
@@ -122,18 +122,11 @@ def tie_statistics(block: RankingBlock, current: Prepared, frozen: Prepared | No
 # Scores and information, in NumPy: choices that offer the same number of items side by side.
 
 
-class _Choices(NamedTuple):
+def _choices_by_size(block: RankingBlock) -> Iterator[tuple[NDArray[np.int64], ...]]:
     """Choices from sets of one size: their rows (n,), the items on offer (n, size), and how many were chosen (n,).
 
     Those that were chosen come first.
     """
-
-    row: NDArray[np.int64]
-    offered: NDArray[np.int64]
-    n_chosen: NDArray[np.int64]
-
-
-def _choices_by_size(block: RankingBlock) -> Iterator[_Choices]:
     first, sizes = place_sizes(block)
     row, items = block.row_of_item()[first], block.items.astype(np.int64)
     n_left = block.offsets[1:][row] - first
@@ -146,7 +139,7 @@ def _choices_by_size(block: RankingBlock) -> Iterator[_Choices]:
         if left + rest > 1:
             listed = items[first[chosen, None] + np.arange(left)]
             others = np.nonzero(unlisted[row[chosen]])[1].reshape(len(chosen), rest)
-            yield _Choices(row[chosen], np.concatenate([listed, others], axis=1), sizes[chosen])
+            yield row[chosen], np.concatenate([listed, others], axis=1), sizes[chosen]
 
 
 def tie_information(block: RankingBlock, params: Prepared, posteriors: Floats) -> tuple[Floats, Floats]:
@@ -158,19 +151,19 @@ def tie_information(block: RankingBlock, params: Prepared, posteriors: Floats) -
     scores = np.zeros((block.n_rankings, params.n_components, n_all))
     complete = np.zeros((params.n_components, n_all, n_all))
     powers, weights = params.tie_tables()
-    for one in _choices_by_size(block):
-        size = one.offered.shape[1]
-        of_ties = np.broadcast_to(n_items + np.arange(params.n_orders - 1), (len(one.row), params.n_orders - 1))
-        entries = np.concatenate([one.offered, of_ties], axis=1)
+    for row, offered, n_chosen in _choices_by_size(block):
+        size = offered.shape[1]
+        of_ties = np.broadcast_to(n_items + np.arange(params.n_orders - 1), (len(row), params.n_orders - 1))
+        entries = np.concatenate([offered, of_ties], axis=1)
         seen = np.zeros(entries.shape)
-        seen[:, :size] = (np.arange(size) < one.n_chosen[:, None]) / one.n_chosen[:, None]
-        seen[:, size:] = one.n_chosen[:, None] == np.arange(2, params.n_orders + 1)
+        seen[:, :size] = (np.arange(size) < n_chosen[:, None]) / n_chosen[:, None]
+        seen[:, size:] = n_chosen[:, None] == np.arange(2, params.n_orders + 1)
         for k in range(params.n_components):
-            mean, second = _moments(powers[1:, one.offered, k], weights[1, :, k])
-            share = posteriors[one.row, k]
-            np.add.at(scores[:, k], (one.row[:, None], entries), share[:, None] * (seen - mean))
+            mean, second = _moments(powers[1:, offered, k], weights[1, :, k])
+            share = posteriors[row, k]
+            np.add.at(scores[:, k], (row[:, None], entries), share[:, None] * (seen - mean))
             second -= mean[:, :, None] * mean[:, None, :]
-            second *= (share * block.row_weights[one.row])[:, None, None]
+            second *= (share * block.row_weights[row])[:, None, None]
             np.add.at(complete[k], (entries[:, :, None], entries[:, None, :]), second)
     return scores, complete
 

@@ -36,14 +36,6 @@ class TieSums(NamedTuple):
     offers: Floats
 
 
-class _Subsets(NamedTuple):
-    """The recursion, solved: worth on offer D, first and next as logarithms, each (2**n_tied, n_cases)."""
-
-    on_offer: Floats
-    first: Floats
-    next: Floats
-
-
 def tie_by_subsets(worths: Floats, rest: Floats) -> TieSums:
     """The sums over all orders of tied items, from their worths (n_tied, n_cases).
 
@@ -67,8 +59,8 @@ def tie_by_subsets(worths: Floats, rest: Floats) -> TieSums:
     return TieSums(first[-1], expected * worths, chances.sum(axis=0))
 
 
-def _solve_subsets(worths: Floats, rest: Floats) -> _Subsets:
-    """The recursion in both directions."""
+def _solve_subsets(worths: Floats, rest: Floats) -> tuple[Floats, Floats, Floats]:
+    """The recursion in both directions: worth on offer D, first and next as logarithms, each (2**n_tied, n_cases)."""
     n_tied, n_cases = worths.shape
     full = (1 << n_tied) - 1
     on_offer = np.empty((full + 1, n_cases))
@@ -92,7 +84,7 @@ def _solve_subsets(worths: Floats, rest: Floats) -> _Subsets:
             if after != subset:
                 step = log_worths[item] - log_offers[subset] + following[after]
                 following[subset] = np.logaddexp(following[subset], step)
-    return _Subsets(on_offer, first, following)
+    return on_offer, first, following
 
 
 def draw_order_by_subsets(worths: Floats, rest: Floats, uniforms: Floats) -> NDArray[np.int64]:

@@ -130,18 +130,15 @@ class TiedRows:
         own = of_items[np.arange(len(items)), components[self.block.row_of_item()]]
         uniforms, of_place = rng.random(len(items)), rng.random((2, len(self.starts)))
         found = items.copy()
-        for size in np.unique(self.sizes[self.sizes > 1]).tolist():
-            chosen = np.flatnonzero(self.sizes == size)
-            at_once = _cases_at_once(size)
-            for begin in range(0, len(chosen), at_once):
-                places = chosen[begin : begin + at_once]
-                entries = self.starts[places] + np.arange(size)[:, None]
-                if size <= _MOST_BY_SUBSETS:
-                    order = draw_order_by_subsets(own[entries], rest[places], uniforms[entries])
-                else:
-                    random = np.concatenate([uniforms[entries], of_place[:, places]])
-                    order = draw_order_by_integral(own[entries], rest[places], random)
-                found[entries] = items[np.take_along_axis(entries, order, axis=0)]
+        for size, places, entries in self._some_places(1):
+            if size == 1:
+                continue
+            if size <= _MOST_BY_SUBSETS:
+                order = draw_order_by_subsets(own[entries], rest[places], uniforms[entries])
+            else:
+                random = np.concatenate([uniforms[entries], of_place[:, places]])
+                order = draw_order_by_integral(own[entries], rest[places], random)
+            found[entries] = items[np.take_along_axis(entries, order, axis=0)]
         return found
 
     def places(self, params: Prepared) -> PlaceSums:
@@ -152,22 +149,27 @@ class TiedRows:
         rest = self._worth_after(of_items, worths)
         logs, offers = np.zeros((2, len(self.starts), n_components))
         expected = np.zeros_like(of_items)
+        for size, places, entries in self._some_places(n_components):
+            sums = _tie_sums(of_items[entries].reshape(size, -1), rest[places].reshape(-1))
+            shape = (len(places), n_components)
+            logs[places], offers[places] = sums.logs.reshape(shape), sums.offers.reshape(shape)
+            expected[entries] = sums.expected.reshape(size, *shape)
+        return PlaceSums(logs, offers, expected)
+
+    def _some_places(self, n_cases: int) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Some places of one size at a time, by cases per place: the size, their numbers, entries (size, n_places)."""
         for size in np.unique(self.sizes).tolist():
-            chosen = np.flatnonzero(self.sizes == size)
-            at_once = max(1, _cases_at_once(size) // n_components)
+            numbers = _MOST_NUMBERS // (1 << size if size <= _MOST_BY_SUBSETS else _NODES)
+            chosen, at_once = np.flatnonzero(self.sizes == size), max(1, numbers // n_cases)
             for begin in range(0, len(chosen), at_once):
                 places = chosen[begin : begin + at_once]
-                entries = self.starts[places] + np.arange(size)[:, None]
-                sums = _tie_sums(of_items[entries].reshape(size, -1), rest[places].reshape(-1))
-                shape = (len(places), n_components)
-                logs[places], offers[places] = sums.logs.reshape(shape), sums.offers.reshape(shape)
-                expected[entries] = sums.expected.reshape(size, *shape)
-        return PlaceSums(logs, offers, expected)
+                yield size, places, self.starts[places] + np.arange(size)[:, None]
 
     def _worth_after(self, of_items: Floats, worths: Floats) -> Floats:
         """(n_places, n_components): the worth of everything after each place, summed from the last place up."""
         left = self._worth_unordered(of_items, worths)
-        of_places = self._place_worths(of_items)
+        firsts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+        of_places = np.add.reduceat(of_items[self._place_of_entry() >= 0], firsts, axis=0)
         after = np.empty_like(of_places)
         n_places = np.diff(self.first_place)
         for back in range(1, int(n_places.max()) + 1):
@@ -176,11 +178,6 @@ class TiedRows:
             after[places] = left[rows]
             left[rows] += of_places[places]
         return after
-
-    def _place_worths(self, of_items: Floats) -> Floats:
-        ordered = self._place_of_entry() >= 0
-        firsts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        return np.add.reduceat(of_items[ordered], firsts, axis=0)
 
     def _worth_unordered(self, of_items: Floats, worths: Floats) -> Floats:
         """(n_rows, n_components): the worth of items on offer that a row does not order, listed or not."""
@@ -237,10 +234,6 @@ class TiedRows:
 def _worths(params: Prepared) -> Floats:
     """(n_items, n_components): worths as kernels scale them."""
     return params.worths.reshape(params.n_items, params.width)[:, : params.n_components]
-
-
-def _cases_at_once(size: int) -> int:
-    return _MOST_NUMBERS // (1 << size if size <= _MOST_BY_SUBSETS else _NODES)
 
 
 def _tie_sums(worths: Floats, rest: Floats) -> TieSums:

@@ -15,12 +15,11 @@ from scipy.special import gammaln
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.kernels.em_pass import component_logs
-from plmix_dist.kernels.information import all_choice_sums
+from plmix_dist.kernels.information import all_choice_sums, scores_of_persons
 from plmix_dist.kernels.memberships import Memberships, memberships, row_logs
 from plmix_dist.kernels.tied_choices import tie_information
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import weights_within
 from plmix_dist.rankings.ties import MOST_EXTENSIONS, TIES, extend_ties
 from plmix_dist.solvers.davidson import outcomes
 from plmix_dist.solvers.likelihood import probabilities_against_ghost
@@ -295,8 +294,8 @@ def _scores(block: RankingBlock, params: Prepared) -> _PersonScores:
     if params.n_orders:
         scores, complete = tie_information(block, params, persons.by_row)
     else:
-        _, scores, complete = all_choice_sums(block, params, persons.by_row)
-    own = _by_person(block, scores)
+        scores, complete = all_choice_sums(block, params, persons.by_row)
+    own = scores_of_persons(block, scores)
     return _PersonScores(persons.log_likelihoods, persons.weights, persons.posteriors, own, complete, None, 0)
 
 
@@ -326,7 +325,7 @@ def _tied_scores(block: RankingBlock, params: Prepared) -> _PersonScores:
     """A row is the set of its orders: the order is as unknown as the component (Louis 1982)."""
     persons, orders, row, joint = tied_orders(block, params)
     firsts, by_row = np.flatnonzero(np.diff(row, prepend=-1)), persons.by_row
-    _, scores, complete = all_choice_sums(orders, params, joint)
+    scores, complete = all_choice_sums(orders, params, joint)
     row_scores = np.add.reduceat(scores, firsts, axis=0)
     # The orders of a row differ in their scores: the variance of these is information that is missing.
     several = np.diff(np.append(firsts, len(row))) > 1
@@ -335,7 +334,7 @@ def _tied_scores(block: RankingBlock, params: Prepared) -> _PersonScores:
         within = _products(scores[tied, k], joint[tied, k], orders.row_weights[tied])
         of_rows = _products(row_scores[several, k], by_row[several, k], block.row_weights[several])
         complete[k] -= within - of_rows
-    own, n_sampled = _by_person(block, row_scores), _n_sampled(block)
+    own, n_sampled = scores_of_persons(block, row_scores), _n_sampled(block)
     return _PersonScores(persons.log_likelihoods, persons.weights, persons.posteriors, own, complete, None, n_sampled)
 
 
@@ -343,14 +342,6 @@ def _products(scores: Floats, posteriors: Floats, weights: Floats) -> Floats:
     """The sum of w (q s)(q s)' / q."""
     per_posterior = np.divide(weights, posteriors, out=np.zeros(len(weights)), where=posteriors > 0)
     return scores.T @ (scores * per_posterior[:, None])
-
-
-def _by_person(block: RankingBlock, scores: Floats) -> Floats:
-    """The score of a person is the sum of those of the rows, times their weights."""
-    if block.groups is None:
-        return scores
-    weighted = scores * weights_within(block)[:, None, None]
-    return np.add.reduceat(weighted, np.flatnonzero(block.group_starts), axis=0)
 
 
 def _n_sampled(block: RankingBlock) -> int:

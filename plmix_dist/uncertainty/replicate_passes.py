@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import EmStatistics, Prepared, em_statistics, memberships_at, prepare
-from plmix_dist.kernels.em_pass import is_plain, reweighted_statistics, statistics_at
+from plmix_dist.kernels.em_pass import is_plain, reweighted_statistics, statistics_at, statistics_with_ties
 from plmix_dist.kernels.tied_rows import TiedRows
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.rankings import RankingBlock
@@ -91,10 +91,8 @@ def _weighted(block: RankingBlock, factors: Floats, params: Prepared) -> EmStati
     ties = TiedRows.of(scaled)
     if ties is None:
         return statistics_at(scaled, params, at.by_row, log_likelihood)._replace(shares=shares)
-    plain = np.setdiff1d(np.arange(block.n_rankings), ties.numbers)
-    sums = statistics_at(scaled.take(plain), params, at.by_row[plain], log_likelihood)
-    _, wins, expected_wins = ties.sums(params, ties.places(params), at.by_row[ties.numbers])
-    return sums._replace(shares=shares, wins=sums.wins + wins, expected_wins=sums.expected_wins + expected_wins)
+    sums = statistics_with_ties(scaled, ties, ties.places(params), params, at.by_row, log_likelihood)
+    return sums._replace(shares=shares)
 
 
 # Weights of persons, over all replicates, that are held at a time.
