@@ -197,9 +197,8 @@ class _Sums(NamedTuple):
 _UNSTABLE = 0.4
 
 
-def _leaf(number: int, block: RankingBlock, draws: list[tuple[Floats, Floats]]) -> _Sums:
+def _leaf(_number: int, block: RankingBlock, draws: list[tuple[Floats, Floats]]) -> _Sums:
     """One leaf: for each person four running numbers, whatever the number of draws."""
-    del number
     running: _Running | None = None
     weights = np.zeros(0)
     for log_worths, log_shares in draws:

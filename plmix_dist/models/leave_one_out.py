@@ -165,8 +165,7 @@ def _log_likelihoods(block: RankingBlock, draws: _Draws, at_once: int) -> Iterat
         yield np.array([at.log_likelihoods for at in found]), found[0].weights
 
 
-def _loo_leaf(number: int, block: RankingBlock, draws: _Draws) -> _Sums:
-    del number
+def _loo_leaf(_number: int, block: RankingBlock, draws: _Draws) -> _Sums:
     sums, largest = np.zeros(5), -np.inf
     with single_thread():
         for logs, weights in _log_likelihoods(block, draws, _MOST_IN_LEAF // 16):
@@ -184,8 +183,7 @@ def _loo_combined(left: _Sums, right: _Sums) -> _Sums:
     return sums._replace(largest_shape=np.maximum(left.largest_shape, right.largest_shape))
 
 
-def _pointwise_leaf(number: int, block: RankingBlock, draws: _Draws) -> tuple[Floats, ...]:
-    del number
+def _pointwise_leaf(_number: int, block: RankingBlock, draws: _Draws) -> tuple[Floats, ...]:
     parts = []
     for logs, weights in _log_likelihoods(block, draws, _MOST_IN_LEAF):
         counts = np.rint(weights).astype(np.int64)

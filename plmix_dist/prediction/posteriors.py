@@ -296,9 +296,8 @@ class Score(NamedTuple):
     weight: Floats
 
 
-def _score_leaf(number: int, block: RankingBlock, params: tuple[Prepared, Floats | None]) -> Score:
+def _score_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Floats | None]) -> Score:
     """Log-likelihood and weight of one leaf."""
-    del number
     prepared, coefficients = params
     if coefficients is not None:
         block = with_person_shares(block, coefficients)

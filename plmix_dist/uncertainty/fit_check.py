@@ -204,8 +204,7 @@ def _runs(block: RankingBlock, plan: _Plan) -> Iterator[RankingBlock]:
 _Observed = tuple[Floats, Floats, Floats, Floats, Floats, _Integers]
 
 
-def _leaf_observed(number: int, block: RankingBlock, at: _At) -> _Observed:
-    del number
+def _leaf_observed(_number: int, block: RankingBlock, at: _At) -> _Observed:
     sums: Any = None
     for part in _runs(block, at[0]):
         base, events, tied = _rows(part, at)

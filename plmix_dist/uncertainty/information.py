@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -127,42 +127,28 @@ class Layout:
         found[self.n_worths + n_shares :, ties] = np.eye(self.n_ties)
         return found
 
-    def prior(self, log_worths: Floats, ghosts: Floats, alpha: float) -> tuple[Floats, Floats]:
-        """The prior's own information (size, size), and its gradient (size,)."""
-        if self.ghosts and self.n_ties:
-            return _tied_prior(self, log_worths, ghosts, alpha)[:2]
-        gradient, seconds = np.zeros(self.size), []
-        for k in range(self._n_with_prior):
-            beats, loses = probabilities_against_ghost(log_worths[k], float(ghosts[k]))
-            seconds.append(2 * alpha * beats * loses)
-            gradient[k * self.n_items : (k + 1) * self.n_items] += alpha * (loses - beats)
-            gradient[self.n_worths + k] -= alpha * float((loses - beats).sum())
-        return self._against_ghosts(seconds), gradient
+    def prior(self, log_worths: Floats, ghosts: Floats, alpha: float) -> tuple[Floats, Floats, Floats]:
+        """The prior's own information (size, size), its gradient (size,), and products of scores (size, size).
 
-    def prior_products(self, log_worths: Floats, ghosts: Floats, alpha: float) -> Floats:
-        """(size, size): products of scores of the prior's comparisons with the ghost, as if they were rankings.
-
-        An item far from the ghost has hardly any curvature there (`prior`), but its score is plus or minus one.
+        Products are those of its comparisons with the ghost, as if they were rankings. An item far from the ghost has
+        hardly any curvature there, but its score is plus or minus one.
         """
         if self.ghosts and self.n_ties:
-            return _tied_prior(self, log_worths, ghosts, alpha)[2]
-        found = (squared_prior_scores(log_worths[k], float(ghosts[k]), alpha) for k in range(self._n_with_prior))
-        return self._against_ghosts(found)
-
-    @property
-    def _n_with_prior(self) -> int:
-        return self.n_components - self.n_held if self.ghosts else 0
-
-    def _against_ghosts(self, by_component: Iterable[Floats]) -> Floats:
-        """(size, size): sums of v (e_item - e_ghost)(e_item - e_ghost)', from one v (n_items,) per component."""
-        found = np.zeros((self.size, self.size))
-        for k, values in enumerate(by_component):
+            return _tied_prior(self, log_worths, ghosts, alpha)
+        (information, products), gradient = np.zeros((2, self.size, self.size)), np.zeros(self.size)
+        for k in range(self.n_components - self.n_held if self.ghosts else 0):
+            beats, loses = probabilities_against_ghost(log_worths[k], float(ghosts[k]))
             items, ghost = np.arange(k * self.n_items, (k + 1) * self.n_items), self.n_worths + k
-            found[items, items] += values
-            found[items, ghost] -= values
-            found[ghost, items] -= values
-            found[ghost, ghost] += values.sum()
-        return found
+            gradient[items] += alpha * (loses - beats)
+            gradient[ghost] -= alpha * float((loses - beats).sum())
+            squares = squared_prior_scores(log_worths[k], float(ghosts[k]), alpha)
+            for found, values in ((information, 2 * alpha * beats * loses), (products, squares)):
+                # The sum of v (e_item - e_ghost)(e_item - e_ghost)'.
+                found[items, items] += values
+                found[items, ghost] -= values
+                found[ghost, items] -= values
+                found[ghost, ghost] += values.sum()
+        return information, gradient, products
 
 
 def _tied_prior(layout: Layout, log_worths: Floats, ghosts: Floats, alpha: float) -> tuple[Floats, Floats, Floats]:
@@ -396,8 +382,7 @@ def flat_scores(found: _PersonScores, shares: Floats) -> Floats:
     return np.concatenate([found.scores.reshape(n_persons, -1), found.posteriors - shares], axis=1)
 
 
-def _leaf_totals(ties: str, joint: bool, number: int, block: RankingBlock, point: PreparedPoint) -> InformationTotals:
-    del number
+def _leaf_totals(ties: str, joint: bool, _number: int, block: RankingBlock, point: PreparedPoint) -> InformationTotals:
     n_components, n_items = point.params.n_components, point.params.n_items + max(0, point.params.n_orders - 1)
     n_worths = n_components * n_items
     sizes = [n_worths + n_components] if joint else [n_items] * n_components + [n_components]

@@ -263,8 +263,7 @@ def _by_replicates(lines: Floats, at: list[_Board]) -> list[_Board]:
     ]
 
 
-def _leaf_votes(ties: str, number: int, block: RankingBlock, point: PreparedPoint) -> _Votes:
-    del number
+def _leaf_votes(ties: str, _number: int, block: RankingBlock, point: PreparedPoint) -> _Votes:
     posteriors = posteriors_by_ranking(ties, block, point.params)[1]
     extended = TIES[ties].extended(block)
     wins = pairwise_wins(extended.block, posteriors[extended.row])
