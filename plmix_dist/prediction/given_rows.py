@@ -22,6 +22,9 @@ from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 from plmix_dist.store.mixture import Floats
 
+# Pairs of items times rows held at once.
+_MOST_IN_PAIRS = 1 << 21
+
 
 class RowPlaces(NamedTuple):
     """The places of all items in each row. All arrays have the shape (n_rankings, n_items).
@@ -103,7 +106,7 @@ def row_places(block: RankingBlock) -> RowPlaces:
     return RowPlaces(place, before, size, is_open)
 
 
-def next_choices(places: RowPlaces, log_worths: Floats, posteriors: Floats) -> Floats:
+def next_choices(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
     """(n_rankings, n_items): the probability that each item is the next choice; zeros if nothing is left to choose.
 
     Examples
@@ -112,6 +115,7 @@ def next_choices(places: RowPlaces, log_worths: Floats, posteriors: Floats) -> F
     >>> next_choices(places, np.log([[3.0, 1.0, 1.0]]), np.ones((1, 1))).tolist()
     [[0.75, 0.25, 0.0]]
     """
+    del is_even  # ties are behind the next choice
     found = np.zeros(places.place.shape)
     for component, logs in enumerate(log_worths):
         found += posteriors[:, component, None] * choice_probabilities(logs[None], places.is_open)[0]
@@ -141,13 +145,26 @@ def ranks(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even:
     return found
 
 
-def pairs(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
+def pairs_among(
+    items: NDArray[np.int64], places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False
+) -> Floats:
+    """(n_rankings, n * n): the probability that i comes before j, of n items; NaN if one was not on offer."""
+    at_once = max(1, _MOST_IN_PAIRS // log_worths.shape[1] ** 2)
+    parts = []
+    for begin in range(0, len(posteriors), at_once):
+        part, own = places.rows(begin, begin + at_once), posteriors[begin : begin + at_once]
+        found = _pairs(part, log_worths, own, is_even=is_even)[:, items[:, None], items]
+        parts.append(found.reshape(len(own), -1))
+    return np.concatenate(parts)
+
+
+def _pairs(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
     """(n_rankings, n_items, n_items): the probability that i comes before j; NaN if one was not on offer.
 
     Examples
     --------
     >>> places = row_places(plm.RankingBlock.from_array([[2, -1, -1]], n_items=3, unranked="below"))
-    >>> pairs(places, np.log([[3.0, 1.0, 1.0]]), np.ones((1, 1)))[0, 0].tolist()
+    >>> _pairs(places, np.log([[3.0, 1.0, 1.0]]), np.ones((1, 1)))[0, 0].tolist()
     [0.5, 0.75, 0.0]
     """
     n_items = log_worths.shape[1]
