@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
-from plmix_dist.cluster.clients import client_of
+from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import SettingsError
 from plmix_dist.models.keywords import OfPersons, OfPredictions, spell_out
@@ -29,9 +29,6 @@ from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import whole_number
 from plmix_dist.solvers.davidson import outcomes
 from plmix_dist.store.mixture import Floats, MixtureParams
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
 
 
 class Predictions:

@@ -7,19 +7,20 @@ import io
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, logsumexp, ndtri
 
-from plmix_dist.cluster.clients import client_of
+from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import pairwise_wins
 from plmix_dist.metrics import match_components
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.leaves import BlockLeaves
+from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Request, ask
 from plmix_dist.prediction.choices import item_numbers, table_of
 from plmix_dist.prediction.posteriors import posteriors_by_ranking
@@ -31,10 +32,6 @@ from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.bootstrap import bootstrap
 from plmix_dist.uncertainty.information import PreparedPoint, prepare_point
 from plmix_dist.uncertainty.standard_errors import FittedPoint, errors_of, information_totals, is_joint
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
-    from plmix_dist.passes.rankings import Rankings
 
 ALL = "all"
 _SCALES = {"elo": (1000.0, 400 / np.log(10)), "log": (0.0, 1.0)}
