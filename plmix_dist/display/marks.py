@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import html
 import math
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+from collections.abc import Sequence
 
 # Signs that turn the direction of the text around them, or mark one: shown by their code, never obeyed.
 _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

@@ -11,7 +11,6 @@ loading      kernels as Python calls them, from a cache of machine code
 compiled/    the kernels themselves
 """
 
-from plmix_dist.kernels.batch import BatchStatistics as BatchStatistics
 from plmix_dist.kernels.batch import batch_statistics as batch_statistics
 from plmix_dist.kernels.draws import SweepSums as SweepSums
 from plmix_dist.kernels.draws import drawn_statistics as drawn_statistics
@@ -23,12 +22,10 @@ from plmix_dist.kernels.em_pass import row_posteriors as row_posteriors
 from plmix_dist.kernels.information import Information as Information
 from plmix_dist.kernels.information import information as information
 from plmix_dist.kernels.loading import FIRST_FIT_SECONDS as FIRST_FIT_SECONDS
-from plmix_dist.kernels.loading import CompiledKernel as CompiledKernel
 from plmix_dist.kernels.loading import cache_folder as cache_folder
 from plmix_dist.kernels.loading import compile_kernels as compile_kernels
 from plmix_dist.kernels.loading import kernels_are_compiled as kernels_are_compiled
 from plmix_dist.kernels.loading import kernels_of_fit as kernels_of_fit
-from plmix_dist.kernels.memberships import Memberships as Memberships
 from plmix_dist.kernels.pairs import PairStatistics as PairStatistics
 from plmix_dist.kernels.pairs import pair_statistics as pair_statistics
 from plmix_dist.kernels.pairs import pairwise_wins as pairwise_wins

@@ -22,8 +22,8 @@ from plmix_dist.kernels.em_pass import (
     EmStatistics,
     PassSums,
     memberships_at,
-    pass_sums,
-    spread_below,
+    room_for_pass,
+    run_pass,
     statistics_at,
     statistics_of,
 )
@@ -31,7 +31,7 @@ from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.kernels.pairs import persons_of, without_ties
 from plmix_dist.kernels.tied_rows import TiedRows
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 
 
@@ -39,32 +39,25 @@ class SweepSums(NamedTuple):
     """Sums over rows. The sums of two blocks can be added."""
 
     # (): the log-likelihood of the rows at the parameters, with nothing hidden given.
-    log_likelihood: NDArray[np.float64]
+    log_likelihood: Floats
     # (n_components,): how many persons were drawn into each component.
-    shares: NDArray[np.float64]
+    shares: Floats
     # (n_components, n_items): the choices that each item won.
-    wins: NDArray[np.float64]
+    wins: Floats
     # (n_components, n_items): the sums of exponentials of all choices that offered an item, times its worth. The
     # worths cancel: whatever constant the log-worths of a component were given with, these are the same.
-    offers: NDArray[np.float64]
+    offers: Floats
 
 
 class RandomNumbers(NamedTuple):
     """What a sweep is drawn with."""
 
     # (n_rows,) or 0: One per row, which decides its component.
-    uniforms: NDArray[np.float64] | int
+    uniforms: Floats | int
     # (n_rows,) or 0: The component of each row where it was drawn already.
     given: NDArray[np.int32] | int
     # (n_choices,): one per choice, row by row: means of as many exponential numbers as the row has weight.
-    exponentials: NDArray[np.float64]
-
-
-class _Drawn(NamedTuple):
-    """Rows with everything but the exponentials drawn: no ties, one component (n_rows,) each, weights as counts."""
-
-    block: RankingBlock
-    components: NDArray[np.int32]
+    exponentials: Floats
 
 
 _add_draws = Kernel("add_draws", prepared.Rows, prepared.Prepared, prepared.Slots, PassSums, RandomNumbers)
@@ -89,44 +82,40 @@ def sweep_sums(block: RankingBlock, params: prepared.Prepared, rng: np.random.Ge
         return _summed(block, params, random)
     block = unorder_last_ties(block)
     at = memberships_at(block, params)
-    shares, entries = _memberships_drawn(block, at, rng)
-    drawn = _orders_drawn(block, params, entries, rng)
-    found = _summed(drawn.block, params, RandomNumbers(0, drawn.components, _mean_exponentials(drawn.block, rng)))
+    shares, rows, components, counts = _memberships_drawn(block, at, rng)
+    drawn, components = _orders_drawn(block, params, rows, components, counts, rng)
+    weights = np.repeat(drawn.row_weights, _n_choices(drawn))
+    means = rng.standard_gamma(weights) / weights  # of as many exponential numbers as the row has weight
+    found = _summed(drawn, params, RandomNumbers(0, components.astype(np.int32), means))
     log_likelihood = np.array((at.weights * at.log_likelihoods).sum())
     if not np.isfinite(log_likelihood):
         raise NonFiniteError("the log-likelihood is not finite")
     return found._replace(log_likelihood=log_likelihood, shares=shares)
 
 
-class _Entries(NamedTuple):
-    """Members of components: the row (n_entries,) of each, its component, and how many copies of the row it has."""
-
-    rows: NDArray[np.int64]
-    components: NDArray[np.int64]
-    counts: NDArray[np.float64]
-
-
 def _memberships_drawn(
     block: RankingBlock, at: Memberships, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], _Entries]:
-    """How many persons each component has, and which rows."""
+) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64], Floats]:
+    """How many persons each component has; of all members the row, the component, and how many copies of the row."""
     if block.groups is None:
         counts = rng.multinomial(at.weights.astype(np.int64), at.posteriors)
         rows, components = np.nonzero(counts)
-        return counts.sum(axis=0).astype(np.float64), _Entries(
-            rows, components, counts[rows, components].astype(np.float64)
-        )
+        return counts.sum(axis=0).astype(np.float64), rows, components, counts[rows, components].astype(np.float64)
     chosen = _components_drawn(at.posteriors, rng)
     shares = np.bincount(chosen, minlength=at.posteriors.shape[1]).astype(np.float64)
     rows = np.flatnonzero(block.row_weights > 0)
-    return shares, _Entries(rows, chosen[at.person[rows]], block.row_weights[rows])
+    return shares, rows, chosen[at.person[rows]], block.row_weights[rows]
 
 
 def _orders_drawn(
-    block: RankingBlock, params: prepared.Prepared, entries: _Entries, rng: np.random.Generator
-) -> _Drawn:
-    """The entries as rows, tied items in an order drawn given the component. Copies of a tied row are drawn apart."""
-    rows, components, counts = entries
+    block: RankingBlock,
+    params: prepared.Prepared,
+    rows: NDArray[np.int64],
+    components: NDArray[np.int64],
+    counts: Floats,
+    rng: np.random.Generator,
+) -> tuple[RankingBlock, NDArray[np.int64]]:
+    """Members as rows, tied items in an order drawn given the component. Copies of a tied row are drawn apart."""
     tied_rows = TiedRows.of(block)
     if tied_rows is not None:
         is_tied = np.isin(rows, tied_rows.numbers)
@@ -134,37 +123,27 @@ def _orders_drawn(
         counts = np.repeat(np.where(is_tied, 1.0, counts), copies)
         rows, components = np.repeat(rows, copies), np.repeat(components, copies)
     taken = block.replace(ids=None, groups=None).take(rows).replace(weights=counts)
-    ties = None if tied_rows is None else TiedRows.of(taken)
-    taken = taken.replace(tied=None) if ties is None else _with_orders(taken, ties, params, components, rng)
-    return _Drawn(taken, components.astype(np.int32))
+    return _with_orders(taken, params, components, rng), components
 
 
-def _components_drawn(posteriors: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+def _components_drawn(posteriors: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     """(n_persons,): one component of each person, from its posterior (n_persons, n_components)."""
     reached = np.cumsum(posteriors, axis=1)
     return np.argmax(reached > rng.random(len(reached))[:, None] * reached[:, -1:], axis=1)
 
 
 def _with_orders(
-    block: RankingBlock,
-    ties: TiedRows,
-    params: prepared.Prepared,
-    components: NDArray[np.int64],
-    rng: np.random.Generator,
+    block: RankingBlock, params: prepared.Prepared, components: NDArray[np.int64], rng: np.random.Generator
 ) -> RankingBlock:
     """The block with an order drawn for every tie, given the component (n_rankings,) of each row."""
+    ties = TiedRows.of(block)
+    if ties is None:
+        return block.replace(tied=None)
     items = block.items.copy()
     is_tied = np.zeros(block.n_rankings, np.bool_)
     is_tied[ties.numbers] = True
     items[np.repeat(is_tied, block.n_listed)] = ties.drawn(params, components[ties.numbers], rng)
     return block.replace(items=items, tied=None)
-
-
-def _mean_exponentials(block: RankingBlock, rng: np.random.Generator) -> NDArray[np.float64]:
-    """(n_choices,): means of exponential numbers, as many as the row of the choice has weight."""
-    weights = np.repeat(block.row_weights, _n_choices(block))
-    found: NDArray[np.float64] = rng.standard_gamma(weights) / weights
-    return found
 
 
 def _n_choices(block: RankingBlock) -> NDArray[np.int64]:
@@ -175,15 +154,11 @@ def _n_choices(block: RankingBlock) -> NDArray[np.int64]:
 
 def _summed(block: RankingBlock, params: prepared.Prepared, random: RandomNumbers) -> SweepSums:
     """Run the kernel over all rows."""
-    workspace = prepared.Workspace.of_thread()
-    rows = prepared.rows_of(block, params.width, workspace)
-    probabilities = prepared.probabilities_of(rows.n_rows, workspace)
-    sums = pass_sums(probabilities, None, params, workspace)
-    prepared.run_over(_add_draws, rows, params, workspace, sums, random)
-    if block.below.any():
-        spread_below(workspace.pointers_of(params), prepared.pointers(sums))
-    log_likelihood = prepared.logs_of(probabilities).sum() if isinstance(random.given, int) else 0.0
-    found = statistics_of(np.array(log_likelihood), sums.sums.array, np.zeros(0), params)
+    rows = prepared.rows_of(block, params.width)
+    probabilities, sums = room_for_pass(rows.n_rows, params)
+    run_pass(_add_draws, rows, params, sums, random)
+    log_likelihood = probabilities.logs().sum() if isinstance(random.given, int) else 0.0
+    found = statistics_of(log_likelihood, sums, np.zeros(0), params)
     return SweepSums(found.log_likelihood, found.shares, found.wins, found.expected_wins)
 
 
@@ -209,9 +184,7 @@ def drawn_statistics(
     return sums._replace(shares=(at.weights[:, None] * drawn).sum(axis=0))
 
 
-def _drawn_memberships(
-    posteriors: NDArray[np.float64], weights: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _drawn_memberships(posteriors: Floats, weights: Floats, rng: np.random.Generator) -> Floats:
     """(n_persons, n_components): the share of each person's weight that falls to each component.
 
     A whole weight above 1 stands for this many persons, who are drawn one by one. Any other weight falls to one
@@ -243,10 +216,9 @@ def draw_extensions(
 ) -> tuple[RankingBlock, float]:
     """The block with an order drawn for every tie, and the log-likelihood of the block with its ties."""
     block = unorder_last_ties(block)
-    ties = TiedRows.of(block)
     at = memberships_at(block, params)
     log_likelihood = float((at.weights * at.log_likelihoods).sum())
-    if ties is None:
+    if not block.has_ties:
         return block.replace(tied=None), log_likelihood
     chosen = _components_drawn(at.posteriors, rng)
-    return _with_orders(block, ties, params, chosen[at.person], rng), log_likelihood
+    return _with_orders(block, params, chosen[at.person], rng), log_likelihood

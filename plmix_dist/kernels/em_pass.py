@@ -15,7 +15,7 @@ are the same for all rows, so they are multiplied in at the end.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,16 +39,14 @@ from plmix_dist.kernels.prepared import (
     Slots,
     Workspace,
     aligned_zeros,
-    logs_of,
     pointers,
-    probabilities_of,
     rows_of,
     run_over,
 )
 from plmix_dist.kernels.tied_choices import tie_logs
 from plmix_dist.kernels.tied_rows import PlaceSums, TiedRows
 from plmix_dist.kernels.utilities import utility_logs
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 
 # Rates between items, as LSR needs them: for every choice that j won while i was on offer, one number is added.
@@ -70,7 +68,7 @@ class RateSums(NamedTuple):
     # (n_items * n_items * width,) or empty: By winner, then beaten item, components side by side.
     side_by_side: Room
     # (n_components * n_items * padded,) or empty: By component, then winner; lines end on whole vectors.
-    lines: NDArray[np.float64]
+    lines: Floats
     # (n_components * QUEUE * padded,): of each queued row the place of each item.
     places: Room
     # (n_components * QUEUE * n_items,): of each queued row what each winner adds to the items it beat.
@@ -85,9 +83,9 @@ class RateSums(NamedTuple):
     n_queues: int
 
 
-def _rate_sums(block: RankingBlock, params: Prepared, workspace: Workspace) -> RateSums:
+def _rate_sums(block: RankingBlock, params: Prepared) -> RateSums:
     """Room for the rates of a block, all zero."""
-    n_items, ways = params.n_items, _ways(block, params)
+    n_items, ways, workspace = params.n_items, _ways(block, params), Workspace.of_thread()
     with_lines = params.n_components if (ways != SIDE_BY_SIDE).any() else 0
     is_side_by_side = bool((ways == SIDE_BY_SIDE).any())
     padded = -(-n_items // LANES) * LANES
@@ -122,7 +120,7 @@ def _ways(block: RankingBlock, params: Prepared) -> NDArray[np.uint8]:
     return np.where(block.below, below, listed)
 
 
-def _rates_by_component(rates: RateSums, params: Prepared) -> NDArray[np.float64]:
+def _rates_by_component(rates: RateSums, params: Prepared) -> Floats:
     """(n_components, n_items, n_items): everything added up."""
     n_items, n_components = params.n_items, params.n_components
     lines = rates.lines.reshape(-1, n_items, rates.padded)[:, :, :n_items]
@@ -139,16 +137,16 @@ class EmStatistics(NamedTuple):
     """Sums over rows. The statistics of two blocks can be added."""
 
     # (): the log-likelihood of the rows at the current parameters or, with frozen posteriors, at the frozen ones.
-    log_likelihood: NDArray[np.float64]
+    log_likelihood: Floats
     # (n_components,): sum of w q log Pr(row | component) at the current parameters.
-    expected_log_likelihood: NDArray[np.float64]
+    expected_log_likelihood: Floats
     # (n_components,): sum of w q.
-    shares: NDArray[np.float64]
+    shares: Floats
     # wins, expected_wins (n_components, n_items)
-    wins: NDArray[np.float64]
-    expected_wins: NDArray[np.float64]
+    wins: Floats
+    expected_wins: Floats
     # (n_components, n_items, n_items), or empty where not asked for
-    rates: NDArray[np.float64]
+    rates: Floats
 
 
 class PassSums(NamedTuple):
@@ -158,7 +156,7 @@ class PassSums(NamedTuple):
     totals: Room
     scales: Room
     # (n_rows, width) or 0: The posterior of each row, or 0 for those at the current parameters.
-    given: NDArray[np.float64] | int
+    given: Floats | int
     # (n_items, 2, width): the offers to each item, and its wins.
     sums: Room
     # (n_items, width): offers to unlisted items, noted at places in the order by falling worth.
@@ -170,14 +168,7 @@ class PassSums(NamedTuple):
 
 _add_rows = Kernel("add_rows", Rows, Prepared, Slots, PassSums)
 _add_rows_and_rates = Kernel("add_rows_and_rates", Rows, Prepared, Slots, PassSums, RateSums)
-spread_below = Kernel("spread_below", Prepared, PassSums)
-
-
-class _GivenPosteriors(NamedTuple):
-    """Posteriors (n_rows, width) that a pass takes as they are, and the log-likelihood () of the rows there."""
-
-    log_likelihood: NDArray[np.float64]
-    posteriors: NDArray[np.float64]
+_spread_below = Kernel("spread_below", Prepared, PassSums)
 
 
 def _row_statistics(
@@ -188,104 +179,85 @@ def _row_statistics(
     Groups are ignored; listed items that are tied count as ordered. Posteriors are those at `frozen`, if given, as in
     the inner loop of an exact M-step. The rates, which LSR needs, are added up `with_rates`.
     """
-    workspace = Workspace.of_thread()
-    rows = rows_of(block, current.width, workspace)
-    given = None
-    if frozen is not None:
-        logs, posteriors = padded_posteriors(rows, frozen, workspace)
-        given = _GivenPosteriors(np.array(np.sum(rows.weights.array * logs)), posteriors)
-    return _summed(block, rows, current, given, workspace, with_rates)
+    rows = rows_of(block, current.width)
+    if frozen is None:
+        return _summed(block, rows, current, with_rates=with_rates)
+    logs, posteriors = padded_posteriors(rows, frozen)
+    log_likelihood = np.sum(rows.weights.array * logs)
+    return _summed(block, rows, current, posteriors, log_likelihood, with_rates=with_rates)
 
 
-def reweighted_statistics(
-    block: RankingBlock, weightings: Iterable[tuple[NDArray[np.float64], Prepared]]
-) -> list[EmStatistics]:
+def reweighted_statistics(block: RankingBlock, weightings: Iterable[tuple[Floats, Prepared]]) -> list[EmStatistics]:
     """The statistics of rows for several weights (n_rankings,) of the same rows, each at its own parameters.
 
     The rows are made ready for the kernel once.
     """
-    workspace, rows, found = Workspace.of_thread(), None, []
+    rows, found = None, []
     for weights, params in weightings:
         if rows is None:
-            rows = rows_of(block, params.width, workspace)
+            rows = rows_of(block, params.width)
         rows.weights.array[:] = weights
-        found.append(_summed(block, rows, params, None, workspace, with_rates=False))
+        found.append(_summed(block, rows, params))
     return found
 
 
 def statistics_at(
-    block: RankingBlock,
-    current: Prepared,
-    posteriors: NDArray[np.float64],
-    log_likelihood: float,
-    *,
-    with_rates: bool = False,
+    block: RankingBlock, current: Prepared, posteriors: Floats, log_likelihood: float, *, with_rates: bool = False
 ) -> EmStatistics:
     """The statistics of a block whose posteriors (n_rankings, n_components) and log-likelihood are known."""
-    workspace = Workspace.of_thread()
-    rows = rows_of(block, current.width, workspace)
     padded = np.zeros((block.n_rankings, current.width))
     padded[:, : current.n_components] = posteriors
-    given = _GivenPosteriors(np.array(log_likelihood), padded)
-    return _summed(block, rows, current, given, workspace, with_rates)
+    return _summed(block, rows_of(block, current.width), current, padded, log_likelihood, with_rates=with_rates)
 
 
 def _summed(
     block: RankingBlock,
     rows: Rows,
     current: Prepared,
-    given: _GivenPosteriors | None,
-    workspace: Workspace,
-    with_rates: bool,
+    given: Floats | None = None,
+    log_likelihood: float = 0.0,
+    *,
+    with_rates: bool = False,
 ) -> EmStatistics:
-    """Run the kernel over all rows."""
-    probabilities = probabilities_of(rows.n_rows, workspace)
-    sums = pass_sums(probabilities, None if given is None else given.posteriors, current, workspace)
+    """Run the kernel over all rows; with posteriors (n_rows, width) that are given, so is the log-likelihood there."""
+    probabilities, sums = room_for_pass(rows.n_rows, current, given)
     rates = np.zeros((0, current.n_items, 0))
     if with_rates:
-        added_rates = _rate_sums(block, current, workspace)
-        run_over(_add_rows_and_rates, rows, current, workspace, sums, added_rates)
+        added_rates = _rate_sums(block, current)
+        run_pass(_add_rows_and_rates, rows, current, sums, added_rates)
         rates = _rates_by_component(added_rates, current)
     else:
-        run_over(_add_rows, rows, current, workspace, sums)
-    if block.below.any():
-        spread_below(workspace.pointers_of(current), pointers(sums))
+        run_pass(_add_rows, rows, current, sums)
     if given is None:
-        log_likelihood = np.array(np.sum(rows.weights.array * logs_of(probabilities)))
-    else:
-        log_likelihood = given.log_likelihood
-    return statistics_of(log_likelihood, sums.sums.array, rates, current)
+        log_likelihood = np.sum(rows.weights.array * probabilities.logs())
+    return statistics_of(log_likelihood, sums, rates, current)
 
 
-def pass_sums(
-    probabilities: Probabilities, given: NDArray[np.float64] | None, params: Prepared, workspace: Workspace
-) -> PassSums:
+def room_for_pass(n_rows: int, params: Prepared, given: Floats | None = None) -> tuple[Probabilities, PassSums]:
     """Room for the sums of a pass, all zero; one after the other in one room, in the order of `PassSums`."""
-    per_item = params.n_items * params.width
-    sums = workspace.zeros("sums", 3 * per_item + 2 * params.width)
+    per_item, probabilities = params.n_items * params.width, Probabilities.of(n_rows)
+    sums = Workspace.of_thread().zeros("sums", 3 * per_item + 2 * params.width)
     below = sums.address + 8 * 2 * per_item
-    shares = below + 8 * per_item
-    return PassSums(
-        probabilities.totals,
-        probabilities.scales,
-        0 if given is None else given,
-        sums,
-        below,
-        shares,
-        shares + 8 * params.width,
-    )
+    shares, posteriors = below + 8 * per_item, 0 if given is None else given
+    return probabilities, PassSums(*probabilities[:2], posteriors, sums, below, shares, shares + 8 * params.width)
 
 
-def statistics_of(
-    log_likelihood: NDArray[np.float64], sums: NDArray[np.float64], rates: NDArray[np.float64], params: Prepared
-) -> EmStatistics:
+def run_pass(kernel: Kernel, rows: Rows, params: Prepared, sums: PassSums, *more: Any) -> None:
+    """Run a kernel of a pass over rows; offers to unlisted items are given to these at the end."""
+    run_over(kernel, rows, params, sums, *more)
+    if rows.below.any():
+        _spread_below(Workspace.of_thread().pointers_of(params), pointers(sums))
+
+
+def statistics_of(log_likelihood: float, added: PassSums, rates: Floats, params: Prepared) -> EmStatistics:
     """The statistics from the sums of a pass, which lie in a workspace and are copied."""
     n_items, width, n_components = params.n_items, params.width, params.n_components
+    sums = added.sums.array
     by_item = sums[: 2 * n_items * width].reshape(n_items, 2, width)
     shares, expected = sums[-2 * width :].reshape(2, width)
     expected_wins = by_item[:, 0] * params.worths.reshape(n_items, width)
     return EmStatistics(
-        log_likelihood=log_likelihood,
+        log_likelihood=np.array(log_likelihood),
         expected_log_likelihood=expected[:n_components].copy(),
         shares=shares[:n_components].copy(),
         wins=by_item[:, 1, :n_components].T.copy(),
@@ -325,18 +297,23 @@ def em_statistics(
     logs = _logs(block, frozen or current, ties, at_frozen)
     at = memberships(block, logs, frozen or current)
     log_likelihood = float((at.weights * at.log_likelihoods).sum())
-    posteriors = at.by_row
-    shares = (at.weights[:, None] * at.posteriors).sum(axis=0)
     if ties is None or here is None:
-        sums = statistics_at(block, current, posteriors, log_likelihood, with_rates=with_rates)
-        return sums._replace(shares=shares)
-    if with_rates:
+        sums = statistics_at(block, current, at.by_row, log_likelihood, with_rates=with_rates)
+    elif with_rates:
         raise SettingsError('rates are not computed for rows with ties; choose m_step="mm", or ties="expand"')
+    else:
+        sums = statistics_with_ties(block, ties, here, current, at.by_row, log_likelihood)
+    return sums._replace(shares=(at.weights[:, None] * at.posteriors).sum(axis=0))
+
+
+def statistics_with_ties(
+    block: RankingBlock, ties: TiedRows, at: PlaceSums, current: Prepared, posteriors: Floats, log_likelihood: float
+) -> EmStatistics:
+    """As `statistics_at`, for a block that has tied rows, from what is known of their places at the parameters."""
     plain = np.setdiff1d(np.arange(block.n_rankings), ties.numbers)
     sums = statistics_at(block.take(plain), current, posteriors[plain], log_likelihood)
-    expected_log_likelihood, wins, expected_wins = ties.sums(current, here, posteriors[ties.numbers])
+    expected_log_likelihood, wins, expected_wins = ties.sums(current, at, posteriors[ties.numbers])
     return sums._replace(
-        shares=shares,
         expected_log_likelihood=sums.expected_log_likelihood + expected_log_likelihood,
         wins=sums.wins + wins,
         expected_wins=sums.expected_wins + expected_wins,
@@ -348,7 +325,7 @@ def is_plain(block: RankingBlock) -> bool:
     return block.groups is None and block.log_shares is None and not block.has_ties
 
 
-def component_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
+def component_logs(block: RankingBlock, params: Prepared) -> Floats:
     """(n_rankings, n_components): log Pr(row | component): the sum over orders of tied items, or ties are outcomes."""
     if params.n_orders:
         return tie_logs(block, params)
@@ -359,7 +336,7 @@ def component_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]
     return _logs(block, params, ties, None if ties is None else ties.places(params))
 
 
-def _logs(block: RankingBlock, params: Prepared, ties: TiedRows | None, at: PlaceSums | None) -> NDArray[np.float64]:
+def _logs(block: RankingBlock, params: Prepared, ties: TiedRows | None, at: PlaceSums | None) -> Floats:
     logs = row_logs(block, params)
     if ties is not None and at is not None:
         logs[ties.numbers] = ties.logs(at)
@@ -371,7 +348,7 @@ def memberships_at(block: RankingBlock, params: Prepared) -> Memberships:
     return memberships(block, component_logs(block, params), params)
 
 
-def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[Floats, Floats]:
     """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row.
 
     All rows of a group have the posterior of their person. The log-likelihood of a row is then that of the row given

@@ -15,12 +15,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.kernels.loading import Kernel
-from plmix_dist.kernels.memberships import memberships, padded_posteriors, row_logs
+from plmix_dist.kernels.memberships import memberships, row_logs, single_posteriors
 from plmix_dist.kernels.prepared import Prepared, Room, Rows, Slots, Workspace, rows_of, run_over
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import weights_within
 
 
@@ -28,19 +27,19 @@ class Information(NamedTuple):
     """Sums over rows. The information of two blocks can be added."""
 
     # (d, d): with d = n_components * n_items + n_components: log-worths component by component, then log-shares.
-    observed: NDArray[np.float64]
+    observed: Floats
     # (n_components, n_items, n_items): the sums of q_k C_k: what the information in the log-worths would be if the
     # components of rows were known.
-    complete: NDArray[np.float64]
+    complete: Floats
 
 
 class InformationSums(NamedTuple):
     """Posteriors, what is added up, and working memory for the place of each item in one row."""
 
-    posteriors: NDArray[np.float64] | int
-    own: NDArray[np.float64] | int
-    shared: NDArray[np.float64] | int
-    scores: NDArray[np.float64] | int
+    posteriors: Floats | int
+    own: Floats | int
+    shared: Floats | int
+    scores: Floats | int
     places: Room | int
     padded: int
 
@@ -64,72 +63,62 @@ def information(block: RankingBlock, params: Prepared) -> Information:
     >>> information(block, prepare(np.zeros((1, 2)), np.zeros(1))).complete.tolist()
     [[[0.25, -0.25], [-0.25, 0.25]]]
     """
-    persons = None if block.groups is None else memberships(block, row_logs(block, params), params)
-    given = None if persons is None else persons.by_row
-    posteriors, scores, complete = _choice_sums(block, params, given)
-    if persons is not None:  # the score of a person is the sum of those of the rows
-        scores *= weights_within(block)[:, None, None]
-        scores = np.add.reduceat(scores, np.flatnonzero(block.group_starts), axis=0)
-        observed = _observed(scores, persons.posteriors, persons.weights, complete, params)
-        return Information(observed, complete)
-    return Information(_observed(scores, posteriors, block.row_weights, complete, params), complete)
+    if block.groups is None:
+        by_row = posteriors = single_posteriors(block, params)[1]
+        weights = block.row_weights
+    else:
+        persons = memberships(block, row_logs(block, params), params)
+        by_row, posteriors, weights = persons.by_row, persons.posteriors, persons.weights
+    scores, complete = _choice_sums(block, params, by_row)
+    return Information(_observed(scores_of_persons(block, scores), posteriors, weights, complete, params), complete)
 
 
-class _ChoiceSums(NamedTuple):
-    """What the choices of a block give."""
-
-    # (n_rankings, n_components)
-    posteriors: NDArray[np.float64]
-    # (n_rankings, n_components, n_items): q_k s_k of each row, not weighted.
-    scores: NDArray[np.float64]
-    # (n_components, n_items, n_items): the sum of w q_k C_k.
-    complete: NDArray[np.float64]
+def scores_of_persons(block: RankingBlock, scores: Floats) -> Floats:
+    """(n_persons, ...): the score of a person, the sum of those of the rows (n_rankings, ...), times their weights."""
+    if block.groups is None:
+        return scores
+    weighted = scores * weights_within(block)[:, None, None]
+    return np.add.reduceat(weighted, np.flatnonzero(block.group_starts), axis=0)
 
 
-def _choice_sums(block: RankingBlock, params: Prepared, posteriors: NDArray[np.float64] | None = None) -> _ChoiceSums:
-    """Scores of rows and variances of choices, at given posteriors (n_rankings, n_components) or those of the rows.
+def _choice_sums(block: RankingBlock, params: Prepared, posteriors: Floats) -> tuple[Floats, Floats]:
+    """Scores q s of rows, and variances of choices: the sums of w q C, at posteriors (n_rankings, n_components).
 
-    Rankings have no ties; groups are ignored.
+    Shapes: (n_rankings, n_components, n_items), and (n_components, n_items, n_items). Rankings have no ties; groups are
+    ignored.
     """
     n_items, n_components = params.n_items, params.n_components
     padded = -(-n_items // 4) * 4
     own = np.zeros((n_components, n_items))
     shared = np.zeros((n_components, n_items, padded))
     scores = np.zeros((block.n_rankings, n_components, n_items))
-    workspace = Workspace.of_thread()
-    rows = rows_of(block, params.width, workspace)
-    if posteriors is None:
-        posteriors = padded_posteriors(rows, params, workspace)[1][:, :n_components]
-    posteriors = np.ascontiguousarray(posteriors)
-    places = workspace.empty("places", padded)
-    sums = InformationSums(posteriors, own, shared, scores, places, padded)
-    run_over(_add_information, rows, params, workspace, sums)
-    return _ChoiceSums(posteriors, scores, _complete(own, shared[:, :, :n_items], params))
+    given, places = np.ascontiguousarray(posteriors), Workspace.of_thread().empty("places", padded)
+    sums = InformationSums(given, own, shared, scores, places, padded)
+    run_over(_add_information, rows_of(block, params.width), params, sums)
+    worths = params.worths.reshape(n_items, params.width)[:, :n_components].T
+    between = shared[:, :, :n_items] * worths[:, None, :]
+    complete: Floats = -(between + between.transpose(0, 2, 1))
+    complete[:, np.arange(n_items), np.arange(n_items)] += own
+    return scores, complete
 
 
-def all_choice_sums(block: RankingBlock, params: Prepared, posteriors: NDArray[np.float64]) -> _ChoiceSums:
+def all_choice_sums(block: RankingBlock, params: Prepared, posteriors: Floats) -> tuple[Floats, Floats]:
     """As `_choice_sums`, which leaves out posteriors (n_rankings, n_components) below 1e-6; here none is left out.
 
     All count that float64 can add to the others.
     """
-    _, scores, complete = _choice_sums(block, params, posteriors)
+    scores, complete = _choice_sums(block, params, posteriors)
     small = posteriors < _LEFT_OUT
     rows = np.flatnonzero(small.any(axis=1))
     if len(rows):
         scaled = np.where(small[rows], posteriors[rows] * _SCALED_UP, 0.0)
-        added = _choice_sums(block.take(rows), params, scaled)
-        scores[rows] += added.scores / _SCALED_UP
-        complete += added.complete / _SCALED_UP
-    return _ChoiceSums(posteriors, scores, complete)
+        more_scores, more_complete = _choice_sums(block.take(rows), params, scaled)
+        scores[rows] += more_scores / _SCALED_UP
+        complete += more_complete / _SCALED_UP
+    return scores, complete
 
 
-def _observed(
-    scores: NDArray[np.float64],
-    posteriors: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    complete: NDArray[np.float64],
-    params: Prepared,
-) -> NDArray[np.float64]:
+def _observed(scores: Floats, posteriors: Floats, weights: Floats, complete: Floats, params: Prepared) -> Floats:
     """(d, d): the information, from the scores q s of all rows, their posteriors and weights."""
     n_rows, n_components, n_items = scores.shape
     n_worths = n_components * n_items
@@ -154,13 +143,3 @@ def _observed(
     expected = (np.diag(shares) - np.outer(shares, shares)) * weights.sum()
     total[n_worths:, n_worths:] = expected - np.diag(weighted.sum(axis=0)) + posteriors.T @ weighted
     return total
-
-
-def _complete(own: NDArray[np.float64], shared: NDArray[np.float64], params: Prepared) -> NDArray[np.float64]:
-    """The variances of choices, from the sums of expected wins and of the choices that two items share."""
-    n_components, n_items = own.shape
-    worths = params.worths.reshape(n_items, params.width)[:, :n_components].T
-    between = shared * worths[:, None, :]
-    complete: NDArray[np.float64] = -(between + between.transpose(0, 2, 1))
-    complete[:, np.arange(n_items), np.arange(n_items)] += own
-    return complete

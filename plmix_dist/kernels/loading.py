@@ -229,7 +229,7 @@ def _is_whole(object_file: bytes) -> bool:
 FIRST_FIT_SECONDS = 3
 
 
-class CompiledKernel(NamedTuple):
+class _CompiledKernel(NamedTuple):
     """A kernel that was asked for."""
 
     name: str
@@ -252,12 +252,12 @@ def kernels_are_compiled(*, with_rates: bool) -> bool:
     return all(Kernel.known[name].is_compiled for name in kernels_of_fit(with_rates=with_rates))
 
 
-def compile_kernels(names: tuple[str, ...] | None = None) -> list[CompiledKernel]:
+def compile_kernels(names: tuple[str, ...] | None = None) -> list[_CompiledKernel]:
     """Fill the cache with kernels, and load them; all kernels if no names are given."""
     compiled = []
     for name in names or tuple(Kernel.known):
         kernel = Kernel.known[name]
         was_kept, begun = kernel.is_kept, time.perf_counter()
         kernel.load(keep=True)
-        compiled.append(CompiledKernel(name, time.perf_counter() - begun, was_kept, kernel.is_kept))
+        compiled.append(_CompiledKernel(name, time.perf_counter() - begun, was_kept, kernel.is_kept))
     return compiled

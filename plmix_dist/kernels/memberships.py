@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.kernels import prepared
 from plmix_dist.kernels.loading import Kernel
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import person_of_row, person_weights, weights_within
 
 
@@ -22,20 +22,20 @@ class Memberships(NamedTuple):
     """What persons are members of."""
 
     # log_likelihoods, weights (n_persons,): the log-likelihood of each person, and how many persons it stands for.
-    log_likelihoods: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    log_likelihoods: Floats
+    weights: Floats
     # (n_persons, n_components)
-    posteriors: NDArray[np.float64]
+    posteriors: Floats
     # (n_rankings,): the number of the person who gave each row.
     person: NDArray[np.int64]
 
     @property
-    def by_row(self) -> NDArray[np.float64]:
+    def by_row(self) -> Floats:
         """(n_rankings, n_components): the posterior of each row, which is that of its person."""
         return self.posteriors[self.person]
 
 
-def memberships(block: RankingBlock, logs: NDArray[np.float64], params: prepared.Prepared | None) -> Memberships:
+def memberships(block: RankingBlock, logs: Floats, params: prepared.Prepared | None) -> Memberships:
     """The memberships of all persons of a block, from the log-likelihoods (n_rankings, n_components) of its rows.
 
     Of the parameters only the shares are used, and these only if the block has none of its own.
@@ -61,9 +61,7 @@ def memberships(block: RankingBlock, logs: NDArray[np.float64], params: prepared
     return Memberships(log_likelihoods, weights, posteriors, person)
 
 
-def conditional_log_likelihoods(
-    block: RankingBlock, logs: NDArray[np.float64], params: prepared.Prepared
-) -> NDArray[np.float64]:
+def conditional_log_likelihoods(block: RankingBlock, logs: Floats, params: prepared.Prepared) -> Floats:
     """(n_rankings,): the log-likelihood of each row given the rows of its person before it, divided by its weight.
 
     A row of weight 0 has the limit for small weights: the mean over the components, by the posterior before it.
@@ -86,7 +84,7 @@ def conditional_log_likelihoods(
     return found
 
 
-def _normalised(joint: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _normalised(joint: Floats) -> tuple[Floats, Floats]:
     """Log of the sum (n,) and shares (n, n_components) of numbers given by their logarithms (n, n_components)."""
     largest = joint.max(axis=1)
     shares = np.exp(joint - largest[:, None])
@@ -94,19 +92,14 @@ def _normalised(joint: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArra
     return largest + np.log(total), shares / total[:, None]
 
 
-def _log_shares_by_person(block: RankingBlock, params: prepared.Prepared | None) -> NDArray[np.float64]:
+def _log_shares_by_person(block: RankingBlock, params: prepared.Prepared | None) -> Floats:
     """The log-shares of parameters (n_components,), or those of each person of a block (n_persons, n_components)."""
-    if block.log_shares is None:
-        assert params is not None, "shares are those of parameters, or of persons"
-        return _log_shares_of(params)
-    return block.log_shares if block.groups is None else block.log_shares[block.group_starts]
-
-
-def _log_shares_of(params: prepared.Prepared) -> NDArray[np.float64]:
-    """(n_components,): the log-shares of parameters."""
+    if block.log_shares is not None:
+        return block.log_shares if block.groups is None else block.log_shares[block.group_starts]
+    assert params is not None, "shares are those of parameters, or of persons"
     mantissas, exponents = params.share_mantissas, params.share_exponents
     with np.errstate(divide="ignore"):
-        logs: NDArray[np.float64] = np.log(mantissas) + np.where(mantissas > 0, exponents, 0.0) * math.log(2)
+        logs: Floats = np.log(mantissas) + np.where(mantissas > 0, exponents, 0.0) * math.log(2)
     return logs[: params.n_components]
 
 
@@ -116,7 +109,7 @@ def _log_shares_of(params: prepared.Prepared) -> NDArray[np.float64]:
 class FilledPosteriors(NamedTuple):
     """What the kernel fills."""
 
-    posteriors: NDArray[np.float64]
+    posteriors: Floats
     totals: prepared.Room
     scales: prepared.Room
 
@@ -124,25 +117,18 @@ class FilledPosteriors(NamedTuple):
 _fill_posteriors = Kernel("fill_posteriors", prepared.Rows, prepared.Prepared, prepared.Slots, FilledPosteriors)
 
 
-def single_posteriors(
-    block: RankingBlock, params: prepared.Prepared
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def single_posteriors(block: RankingBlock, params: prepared.Prepared) -> tuple[Floats, Floats]:
     """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row by itself."""
-    workspace = prepared.Workspace.of_thread()
-    rows = prepared.rows_of(block, params.width, workspace)
-    log_likelihood, posteriors = padded_posteriors(rows, params, workspace)
+    log_likelihood, posteriors = padded_posteriors(prepared.rows_of(block, params.width), params)
     return log_likelihood, np.ascontiguousarray(posteriors[:, : params.n_components])
 
 
-def padded_posteriors(
-    rows: prepared.Rows, params: prepared.Prepared, workspace: prepared.Workspace
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def padded_posteriors(rows: prepared.Rows, params: prepared.Prepared) -> tuple[Floats, Floats]:
     """Log-likelihood (n_rankings,) and posterior (n_rankings, width) of each row."""
-    posteriors = np.empty((rows.n_rows, params.width))
-    probabilities = prepared.probabilities_of(rows.n_rows, workspace)
+    posteriors, probabilities = np.empty((rows.n_rows, params.width)), prepared.Probabilities.of(rows.n_rows)
     filled = FilledPosteriors(posteriors, probabilities.totals, probabilities.scales)
-    prepared.run_over(_fill_posteriors, rows, params, workspace, filled)
-    return prepared.logs_of(probabilities).copy(), posteriors
+    prepared.run_over(_fill_posteriors, rows, params, filled)
+    return probabilities.logs().copy(), posteriors
 
 
 # Log-probability of each row under each component; the rows of a person are added up later.
@@ -151,16 +137,14 @@ def padded_posteriors(
 class FilledLogs(NamedTuple):
     """(n_rows, width): what the kernel fills."""
 
-    logs: NDArray[np.float64]
+    logs: Floats
 
 
 _fill_logs = Kernel("fill_logs", prepared.Rows, prepared.Prepared, prepared.Slots, FilledLogs)
 
 
-def row_logs(block: RankingBlock, params: prepared.Prepared) -> NDArray[np.float64]:
+def row_logs(block: RankingBlock, params: prepared.Prepared) -> Floats:
     """(n_rankings, n_components): log Pr(row | component). Items that are tied count as ordered."""
-    workspace = prepared.Workspace.of_thread()
-    rows = prepared.rows_of(block, params.width, workspace)
-    logs = np.empty((rows.n_rows, params.width))
-    prepared.run_over(_fill_logs, rows, params, workspace, FilledLogs(logs))
+    logs = np.empty((block.n_rankings, params.width))
+    prepared.run_over(_fill_logs, prepared.rows_of(block, params.width), params, FilledLogs(logs))
     return np.ascontiguousarray(logs[:, : params.n_components])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels.em_pass import memberships_at, row_posteriors
@@ -13,16 +12,16 @@ from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.kernels.prepared import Prepared, Room, Rows, Workspace, pointers, rows_of
 from plmix_dist.kernels.tied_rows import TiedRows
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 
 
 class WinSums(NamedTuple):
     """Memberships, the number of the last row that listed each item, and the wins being added up."""
 
-    memberships: NDArray[np.float64]
+    memberships: Floats
     listed: Room
-    wins: NDArray[np.float64]
+    wins: Floats
     n_components: int
     n_items: int
 
@@ -30,7 +29,7 @@ class WinSums(NamedTuple):
 _count_wins = Kernel("count_wins", Rows, WinSums)
 
 
-def pairwise_wins(block: RankingBlock, memberships: NDArray[np.float64]) -> NDArray[np.float64]:
+def pairwise_wins(block: RankingBlock, memberships: Floats) -> Floats:
     """(n_components, n_items, n_items): entry [k, i, j] adds w q wherever i is ranked before j.
 
     An ordered item is before every item on offer that is not ordered, listed or not. `memberships` q are
@@ -45,9 +44,7 @@ def pairwise_wins(block: RankingBlock, memberships: NDArray[np.float64]) -> NDAr
     n_components, n_items = memberships.shape[1], block.n_items
     wins = np.zeros((n_components, n_items, n_items))
     given = np.ascontiguousarray(memberships, np.float64)
-    workspace = Workspace.of_thread()
-    rows = rows_of(block, 1, workspace)
-    listed = workspace.zeros("listed", n_items, np.int32)
+    rows, listed = rows_of(block, 1), Workspace.of_thread().zeros("listed", n_items, np.int32)
     _count_wins(pointers(rows), pointers(WinSums(given, listed, wins, n_components, n_items)))
     return wins
 
@@ -59,12 +56,12 @@ class PairStatistics(NamedTuple):
     """Sums over rows. The statistics of two blocks can be added."""
 
     # (): of the rows, at the parameters that gave the posteriors.
-    log_likelihood: NDArray[np.float64]
+    log_likelihood: Floats
     # (n_components,): sum of weight times posterior, over persons.
-    shares: NDArray[np.float64]
+    shares: Floats
     # (n_components, n_items, n_items): entry [k, i, j] is the sum of weight times posterior over all rows that rank i
     # before j.
-    wins: NDArray[np.float64]
+    wins: Floats
 
 
 def pair_statistics(block: RankingBlock, current: Prepared, frozen: Prepared | None = None) -> PairStatistics:
@@ -106,14 +103,14 @@ def persons_of(block: RankingBlock, params: Prepared) -> Memberships:
 class Surprises(NamedTuple):
     """Log-worths, and the surprises being added up."""
 
-    log_worths: NDArray[np.float64]
-    surprises: NDArray[np.float64]
+    log_worths: Floats
+    surprises: Floats
 
 
 _add_surprises = Kernel("add_surprises", Rows, Surprises)
 
 
-def place_surprises(block: RankingBlock, log_worths: NDArray[np.float64]) -> NDArray[np.float64]:
+def place_surprises(block: RankingBlock, log_worths: Floats) -> Floats:
     """(total listed,): for each listed item, how many listed items stand before it, less the number expected.
 
     Only pairs whose order the row gives count. Item j is expected before i with probability
@@ -127,8 +124,7 @@ def place_surprises(block: RankingBlock, log_worths: NDArray[np.float64]) -> NDA
     >>> place_surprises(block, np.zeros(3)).tolist()
     [-0.5, 0.5]
     """
-    surprises = np.zeros(len(block.items))
-    rows = rows_of(block, 1, Workspace.of_thread())
+    rows, surprises = rows_of(block, 1), np.zeros(len(block.items))
     held = np.ascontiguousarray(log_worths, np.float64)
     _add_surprises(pointers(rows), pointers(Surprises(held, surprises)))
     return surprises

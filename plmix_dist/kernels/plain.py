@@ -14,18 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.kernels.draws import SweepSums
 from plmix_dist.kernels.em_pass import EmStatistics
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 
 
 def plain_em_statistics(
-    block: RankingBlock,
-    log_worths: NDArray[np.float64],
-    log_shares: NDArray[np.float64],
-    posteriors: NDArray[np.float64] | None = None,
+    block: RankingBlock, log_worths: Floats, log_shares: Floats, posteriors: Floats | None = None
 ) -> EmStatistics:
     """The statistics of a block, with rates, from log-worths (n_components, n_items) and log-shares (n_components,).
 
@@ -66,11 +62,7 @@ def plain_em_statistics(
 
 
 def plain_sweep_sums(
-    block: RankingBlock,
-    log_worths: NDArray[np.float64],
-    log_shares: NDArray[np.float64],
-    uniforms: NDArray[np.float64],
-    exponentials: NDArray[np.float64],
+    block: RankingBlock, log_worths: Floats, log_shares: Floats, uniforms: Floats, exponentials: Floats
 ) -> SweepSums:
     """The sums of a Gibbs sweep over rows without weights, groups and ties.
 
@@ -95,7 +87,7 @@ def plain_sweep_sums(
     return SweepSums(np.array(log_likelihood), shares, wins, offers)
 
 
-def _plain_row_log_likelihood(block: RankingBlock, row: int, worths: NDArray[np.float64]) -> NDArray[np.float64]:
+def _plain_row_log_likelihood(block: RankingBlock, row: int, worths: Floats) -> Floats:
     """(n_components,): the log-probability of one row under each component, from worths (n_components, n_items)."""
     logs = np.zeros(len(worths))
     for winner, on_offer in plain_choices(block, row):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels.loading import Kernel
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 
 # Structures for kernels: arrays and integers in Python, addresses in compiled code.
 
@@ -48,12 +48,9 @@ def _address_of(field: Any) -> int:
     return field.address if type(field) is Room else address(field)
 
 
-def aligned_zeros(*shape: int) -> NDArray[np.float64]:
+def aligned_zeros(*shape: int) -> Floats:
     """An array that begins with a cache line, so that no vector of four numbers lies across two lines."""
-    size = math.prod(shape)
-    memory = np.zeros(size + _CACHE_LINE // 8)
-    begin = -address(memory) % _CACHE_LINE // 8
-    return memory[begin : begin + size].reshape(shape)
+    return _aligned(math.prod(shape), np.dtype(np.float64), np.zeros).array.reshape(shape)
 
 
 _MOST_SLOTS = 4
@@ -74,8 +71,9 @@ class Slots(NamedTuple):
     n_slots: int
 
 
-def _slots_for(rows: Rows, params: Prepared, workspace: Workspace) -> Slots:
+def _slots_for(rows: Rows, params: Prepared) -> Slots:
     """Scratch for rows at parameters, in the rooms "scratch floats" and "scratch integers"."""
+    workspace = Workspace.of_thread()
     n_floats, n_integers = (4 + rows.longest) * params.width, params.width + 2 * params.n_items
     n_slots = _MOST_SLOTS if n_floats <= _MOST_NUMBERS_IN_A_SLOT else 1
     return Slots(
@@ -94,22 +92,22 @@ class Probabilities(NamedTuple):
     scales: Room
     size: int
 
+    @classmethod
+    def of(cls, n_rows: int) -> Probabilities:
+        """Room for the probabilities of rows."""
+        workspace = Workspace.of_thread()
+        totals, scales = workspace.empty("totals", n_rows + 3), workspace.empty("scales", n_rows + 3)
+        totals.array[n_rows:] = 1.0
+        scales.array[n_rows:] = 1.0
+        return cls(totals, scales, n_rows + 3)
+
+    def logs(self) -> Floats:
+        """(n_rows,): the logarithm of each probability; it takes the place of the total."""
+        _take_logs(pointers(self))
+        return self.totals.array[:-3]
+
 
 _take_logs = Kernel("take_logs", Probabilities)
-
-
-def probabilities_of(n_rows: int, workspace: Workspace) -> Probabilities:
-    """Room for the probabilities of rows."""
-    totals, scales = workspace.empty("totals", n_rows + 3), workspace.empty("scales", n_rows + 3)
-    totals.array[n_rows:] = 1.0
-    scales.array[n_rows:] = 1.0
-    return Probabilities(totals, scales, n_rows + 3)
-
-
-def logs_of(probabilities: Probabilities) -> NDArray[np.float64]:
-    """(n_rows,): the logarithm of each probability; it takes the place of the total."""
-    _take_logs(pointers(probabilities))
-    return probabilities.totals.array[:-3]
 
 
 # Memory that a thread uses again for every block.
@@ -158,8 +156,8 @@ class Workspace:
         return self._prepared[1]
 
 
-def _aligned(size: int, dtype: np.dtype[Any]) -> Room:
-    memory = np.empty(size * dtype.itemsize + _CACHE_LINE, np.uint8)
+def _aligned(size: int, dtype: np.dtype[Any], make: Callable[..., NDArray[Any]] = np.empty) -> Room:
+    memory = make(size * dtype.itemsize + _CACHE_LINE, np.uint8)
     begin = -address(memory) % _CACHE_LINE
     array = memory[begin : begin + size * dtype.itemsize].view(dtype)
     return Room(array, address(memory) + begin)
@@ -193,17 +191,17 @@ class Prepared(NamedTuple):
     """
 
     # (n_items * width,)
-    worths: NDArray[np.float64]
+    worths: Floats
     # share_mantissas, share_exponents (width,): shares as mantissa * 2**exponent, so that none is too small to be
     # held.
-    share_mantissas: NDArray[np.float64]
-    share_exponents: NDArray[np.float64]
+    share_mantissas: Floats
+    share_exponents: Floats
     # (n_components * n_items,)
     order: NDArray[np.int32]
     # (n_items * width,)
     rank: NDArray[np.int32]
     # ((n_items + 1) * width,)
-    tails: NDArray[np.float64]
+    tails: Floats
     # (n_items * width / 4,): the item of an entry of `worths`, by the number of its vector.
     item_of: NDArray[np.int32]
     n_items: int
@@ -215,11 +213,11 @@ class Prepared(NamedTuple):
     # For ties as outcomes of choices, otherwise empty: (n_orders + 1, n_items, width), logarithms of worths, then for
     # d = 1, 2 ... the worths to the power of 1 / d; (2, n_orders, width), logarithms of the weights of ties of d items,
     # then the weights; and the most items that tie, or 0.
-    powers: NDArray[np.float64]
-    tie_weights: NDArray[np.float64]
+    powers: Floats
+    tie_weights: Floats
     n_orders: int
 
-    def tie_tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def tie_tables(self) -> tuple[Floats, Floats]:
         """`powers` (n_orders + 1, n_items, n_components) and `tie_weights` (2, n_orders, n_components)."""
         powers = self.powers.reshape(-1, self.n_items, self.width)
         return powers[..., : self.n_components], self.tie_weights.reshape(2, -1, self.width)[..., : self.n_components]
@@ -229,9 +227,7 @@ class Prepared(NamedTuple):
 NO_TIES = -700.0
 
 
-def prepare(
-    log_worths: NDArray[np.float64], log_shares: NDArray[np.float64], log_ties: NDArray[np.float64] | None = None
-) -> Prepared:
+def prepare(log_worths: Floats, log_shares: Floats, log_ties: Floats | None = None) -> Prepared:
     """Parameters for kernels, from log-worths (n_components, n_items) and log-shares (n_components,).
 
     `log_ties` (n_components or 1, n_orders - 1) make ties outcomes of choices.
@@ -288,7 +284,7 @@ def prepare(
     )
 
 
-def _split_shares(log_shares: NDArray[np.float64], width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _split_shares(log_shares: Floats, width: int) -> tuple[Floats, Floats]:
     """Mantissas and exponents of shares, padded with shares of 0."""
     mantissas, exponents = np.zeros(width), np.full(width, -np.inf)
     held = np.flatnonzero(log_shares != -np.inf)
@@ -340,15 +336,15 @@ class Items(NamedTuple):
 _fill_entries = Kernel("fill_entries", Items)
 
 
-def run_over(kernel: Kernel, rows: Rows, params: Prepared, workspace: Workspace, *more: _Structure) -> None:
+def run_over(kernel: Kernel, rows: Rows, params: Prepared, *more: _Structure) -> None:
     """Run a kernel over rows at parameters, with scratch, and with the further structures that it takes."""
-    slots = _slots_for(rows, params, workspace)
-    kernel(pointers(rows), workspace.pointers_of(params), pointers(slots), *map(pointers, more))
+    slots = _slots_for(rows, params)
+    kernel(pointers(rows), Workspace.of_thread().pointers_of(params), pointers(slots), *map(pointers, more))
 
 
-def rows_of(block: RankingBlock, width: int, workspace: Workspace) -> Rows:
+def rows_of(block: RankingBlock, width: int) -> Rows:
     """The rows of a block. Narrow item numbers become wider here, leaf by leaf, and nowhere else."""
-    items, n_rows = np.ascontiguousarray(block.items), block.n_rankings
+    items, n_rows, workspace = np.ascontiguousarray(block.items), block.n_rankings, Workspace.of_thread()
     entries = workspace.empty("entries", len(items), np.int32)
     _fill_entries(pointers(Items(items, len(items), items.itemsize, width, entries)))
     n_ordered, weights = workspace.empty("n_ordered", n_rows, np.int32), workspace.empty("weights", n_rows)

@@ -16,7 +16,7 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import memberships
 from plmix_dist.kernels.prepared import Prepared, Room, Rows, Workspace, pointers, rows_of
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 
 
 class TieSums(NamedTuple):
@@ -25,8 +25,8 @@ class TieSums(NamedTuple):
     # (n_entries,): how many items share the place that begins with an entry.
     sizes: NDArray[np.int32]
     # logs, posteriors (n_rows, width): filled; and given, or 0 where only logs are wanted.
-    logs: NDArray[np.float64]
-    posteriors: NDArray[np.float64] | int
+    logs: Floats
+    posteriors: Floats | int
     # (n_items, 2, width), then (n_orders, 2, width): expected wins and wins, expected ties and ties.
     sums: Room
     # polynomials (n_items + 1, n_polynomials, 4), adjoints (n_polynomials, 4), offered, listed (n_items,): scratch.
@@ -40,15 +40,15 @@ class TieSums(NamedTuple):
 class TieStatistics(NamedTuple):
     """Sums over rows, as `EmStatistics` has them, and ties by their order. Those of two blocks can be added."""
 
-    log_likelihood: NDArray[np.float64]
-    expected_log_likelihood: NDArray[np.float64]
-    shares: NDArray[np.float64]
-    wins: NDArray[np.float64]
-    expected_wins: NDArray[np.float64]
-    rates: NDArray[np.float64]  # empty
+    log_likelihood: Floats
+    expected_log_likelihood: Floats
+    shares: Floats
+    wins: Floats
+    expected_wins: Floats
+    rates: Floats  # empty
     # (n_components, n_orders - 1) each: ties of 2, 3 ... items.
-    ties: NDArray[np.float64]
-    expected_ties: NDArray[np.float64]
+    ties: Floats
+    expected_ties: Floats
 
 
 _add_tied_rows = Kernel("add_tied_rows", Rows, Prepared, TieSums)
@@ -61,9 +61,7 @@ def place_sizes(block: RankingBlock) -> tuple[NDArray[np.int64], NDArray[np.int6
     return np.flatnonzero(begins), np.bincount(np.cumsum(begins)[ordered] - 1, minlength=int(begins.sum()))
 
 
-def _run(
-    block: RankingBlock, params: Prepared, posteriors: NDArray[np.float64] | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _run(block: RankingBlock, params: Prepared, posteriors: Floats | None = None) -> tuple[Floats, Floats]:
     """Logs (n_rankings, n_components), and the sums (n_items + n_orders, 2, n_components) at posteriors."""
     places, sizes = place_sizes(block)
     if sizes.max(initial=0) > params.n_orders:
@@ -72,9 +70,9 @@ def _run(
             f"ties=Davidson(order={sizes.max()}), or leave the ranking out"
         )
     workspace, width = Workspace.of_thread(), params.width
-    rows, logs = rows_of(block, width, workspace), np.empty((block.n_rankings, width))
+    rows, logs = rows_of(block, width), np.empty((block.n_rankings, width))
     n_sums, n_polynomials = params.n_items + params.n_orders, params.n_orders * (params.n_orders + 1) // 2
-    padded: NDArray[np.float64] | int = 0
+    padded: Floats | int = 0
     if posteriors is not None:
         padded = np.zeros((block.n_rankings, width))
         padded[:, : params.n_components] = posteriors
@@ -96,7 +94,7 @@ def _run(
     return np.ascontiguousarray(logs[:, : params.n_components]), found[..., : params.n_components].copy()
 
 
-def tie_logs(block: RankingBlock, params: Prepared) -> NDArray[np.float64]:
+def tie_logs(block: RankingBlock, params: Prepared) -> Floats:
     """(n_rankings, n_components): log Pr(row | component)."""
     return _run(block, params)[0]
 
@@ -124,18 +122,11 @@ def tie_statistics(block: RankingBlock, current: Prepared, frozen: Prepared | No
 # Scores and information, in NumPy: choices that offer the same number of items side by side.
 
 
-class _Choices(NamedTuple):
+def _choices_by_size(block: RankingBlock) -> Iterator[tuple[NDArray[np.int64], ...]]:
     """Choices from sets of one size: their rows (n,), the items on offer (n, size), and how many were chosen (n,).
 
     Those that were chosen come first.
     """
-
-    row: NDArray[np.int64]
-    offered: NDArray[np.int64]
-    n_chosen: NDArray[np.int64]
-
-
-def _choices_by_size(block: RankingBlock) -> Iterator[_Choices]:
     first, sizes = place_sizes(block)
     row, items = block.row_of_item()[first], block.items.astype(np.int64)
     n_left = block.offsets[1:][row] - first
@@ -148,12 +139,10 @@ def _choices_by_size(block: RankingBlock) -> Iterator[_Choices]:
         if left + rest > 1:
             listed = items[first[chosen, None] + np.arange(left)]
             others = np.nonzero(unlisted[row[chosen]])[1].reshape(len(chosen), rest)
-            yield _Choices(row[chosen], np.concatenate([listed, others], axis=1), sizes[chosen])
+            yield row[chosen], np.concatenate([listed, others], axis=1), sizes[chosen]
 
 
-def tie_information(
-    block: RankingBlock, params: Prepared, posteriors: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def tie_information(block: RankingBlock, params: Prepared, posteriors: Floats) -> tuple[Floats, Floats]:
     """Scores q s of rows, and the information if components were known, in log-worths and logarithms of tie weights.
 
     Shapes: (n_rankings, n_components, n_items + n_orders - 1), and (n_components, ..., ...) with weights.
@@ -162,26 +151,24 @@ def tie_information(
     scores = np.zeros((block.n_rankings, params.n_components, n_all))
     complete = np.zeros((params.n_components, n_all, n_all))
     powers, weights = params.tie_tables()
-    for one in _choices_by_size(block):
-        size = one.offered.shape[1]
-        of_ties = np.broadcast_to(n_items + np.arange(params.n_orders - 1), (len(one.row), params.n_orders - 1))
-        entries = np.concatenate([one.offered, of_ties], axis=1)
+    for row, offered, n_chosen in _choices_by_size(block):
+        size = offered.shape[1]
+        of_ties = np.broadcast_to(n_items + np.arange(params.n_orders - 1), (len(row), params.n_orders - 1))
+        entries = np.concatenate([offered, of_ties], axis=1)
         seen = np.zeros(entries.shape)
-        seen[:, :size] = (np.arange(size) < one.n_chosen[:, None]) / one.n_chosen[:, None]
-        seen[:, size:] = one.n_chosen[:, None] == np.arange(2, params.n_orders + 1)
+        seen[:, :size] = (np.arange(size) < n_chosen[:, None]) / n_chosen[:, None]
+        seen[:, size:] = n_chosen[:, None] == np.arange(2, params.n_orders + 1)
         for k in range(params.n_components):
-            mean, second = _moments(powers[1:, one.offered, k], weights[1, :, k])
-            share = posteriors[one.row, k]
-            np.add.at(scores[:, k], (one.row[:, None], entries), share[:, None] * (seen - mean))
+            mean, second = _moments(powers[1:, offered, k], weights[1, :, k])
+            share = posteriors[row, k]
+            np.add.at(scores[:, k], (row[:, None], entries), share[:, None] * (seen - mean))
             second -= mean[:, :, None] * mean[:, None, :]
-            second *= (share * block.row_weights[one.row])[:, None, None]
+            second *= (share * block.row_weights[row])[:, None, None]
             np.add.at(complete[k], (entries[:, :, None], entries[:, None, :]), second)
     return scores, complete
 
 
-def _moments(
-    powers: NDArray[np.float64], weights: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments(powers: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """First and second moments of wins and ties, from powers (n_orders, n, size) of worths and weights (n_orders,).
 
     An item, or two, are taken out of a polynomial by subtraction: what that loses is small beside the sum of all sets.

@@ -20,29 +20,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.rankings import Floats
+
 
 class TieSums(NamedTuple):
     """What is known about tied items, for several cases (sets of items and components)."""
 
     # (n_cases,): the log-probability that these items come first, in any order.
-    logs: NDArray[np.float64]
+    logs: Floats
     # (n_tied, n_cases): for each tied item, the expected sum of worth / (worth on offer) over the choices at which it
     # was on offer.
-    expected: NDArray[np.float64]
+    expected: Floats
     # (n_cases,): the expected sum of 1 / (worth on offer) over all choices among the tied items. Times the worth of
     # an item that comes after them, it is the expected number of those choices that this item would have won.
-    offers: NDArray[np.float64]
+    offers: Floats
 
 
-class _Subsets(NamedTuple):
-    """The recursion, solved: worth on offer D, first and next as logarithms, each (2**n_tied, n_cases)."""
-
-    on_offer: NDArray[np.float64]
-    first: NDArray[np.float64]
-    next: NDArray[np.float64]
-
-
-def tie_by_subsets(worths: NDArray[np.float64], rest: NDArray[np.float64]) -> TieSums:
+def tie_by_subsets(worths: Floats, rest: Floats) -> TieSums:
     """The sums over all orders of tied items, from their worths (n_tied, n_cases).
 
     `rest` (n_cases,) is the worth of everything that comes after them, above 0.
@@ -65,8 +59,8 @@ def tie_by_subsets(worths: NDArray[np.float64], rest: NDArray[np.float64]) -> Ti
     return TieSums(first[-1], expected * worths, chances.sum(axis=0))
 
 
-def _solve_subsets(worths: NDArray[np.float64], rest: NDArray[np.float64]) -> _Subsets:
-    """The recursion in both directions."""
+def _solve_subsets(worths: Floats, rest: Floats) -> tuple[Floats, Floats, Floats]:
+    """The recursion in both directions: worth on offer D, first and next as logarithms, each (2**n_tied, n_cases)."""
     n_tied, n_cases = worths.shape
     full = (1 << n_tied) - 1
     on_offer = np.empty((full + 1, n_cases))
@@ -90,12 +84,10 @@ def _solve_subsets(worths: NDArray[np.float64], rest: NDArray[np.float64]) -> _S
             if after != subset:
                 step = log_worths[item] - log_offers[subset] + following[after]
                 following[subset] = np.logaddexp(following[subset], step)
-    return _Subsets(on_offer, first, following)
+    return on_offer, first, following
 
 
-def draw_order_by_subsets(
-    worths: NDArray[np.float64], rest: NDArray[np.float64], uniforms: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def draw_order_by_subsets(worths: Floats, rest: Floats, uniforms: Floats) -> NDArray[np.int64]:
     """(n_tied, n_cases): an order of the tied items, drawn given that they are tied; best first.
 
     Worths and `uniforms`, random numbers from 0 to 1, are (n_tied, n_cases), the worth of the rest (n_cases,).
@@ -138,16 +130,16 @@ class Nodes(NamedTuple):
     """The integrand at some nodes."""
 
     # (n_nodes, n_cases): exp(s) = W m.
-    arrivals: NDArray[np.float64]
+    arrivals: Floats
     # (n_nodes, n_cases): the share of each node in the integral.
-    weights: NDArray[np.float64]
+    weights: Floats
     # (n_cases,): the logarithm of the integral.
-    logs: NDArray[np.float64]
+    logs: Floats
     # (n_cases,): the distance of neighbouring nodes in s.
-    step: NDArray[np.float64]
+    step: Floats
 
 
-def tie_by_integral(worths: NDArray[np.float64], rest: NDArray[np.float64]) -> TieSums:
+def tie_by_integral(worths: Floats, rest: Floats) -> TieSums:
     """The sums over all orders of tied items; the same as `tie_by_subsets` gives."""
     ratios = worths / rest
     nodes = _integrand(ratios)
@@ -163,7 +155,7 @@ def tie_by_integral(worths: NDArray[np.float64], rest: NDArray[np.float64]) -> T
     return TieSums(nodes.logs, expected, offers / rest)
 
 
-def _integrand(ratios: NDArray[np.float64]) -> Nodes:
+def _integrand(ratios: Floats) -> Nodes:
     """The integrand at nodes that are enough for all digits, for ratios p_i / W (n_tied, n_cases)."""
     n_tied, n_cases = ratios.shape
     mode = _crossing(lambda s: _slope(s, ratios), np.zeros(n_cases), np.log(n_tied + 1.0), _MODE_HALVINGS)
@@ -183,7 +175,7 @@ def _integrand(ratios: NDArray[np.float64]) -> Nodes:
     return Nodes(np.exp(places), weights / total, largest + np.log(total * step), step)
 
 
-def _log_integrand(places: NDArray[np.float64], ratios: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_integrand(places: Floats, ratios: Floats) -> Floats:
     arrivals = np.exp(places)
     logs = places - arrivals
     for ratio in ratios:
@@ -191,7 +183,7 @@ def _log_integrand(places: NDArray[np.float64], ratios: NDArray[np.float64]) -> 
     return logs
 
 
-def _slope(places: NDArray[np.float64], ratios: NDArray[np.float64]) -> NDArray[np.float64]:
+def _slope(places: Floats, ratios: Floats) -> Floats:
     arrivals = np.exp(places)
     slope = 1.0 - arrivals
     for ratio in ratios:
@@ -199,19 +191,14 @@ def _slope(places: NDArray[np.float64], ratios: NDArray[np.float64]) -> NDArray[
     return slope
 
 
-def _left(times: NDArray[np.float64]) -> NDArray[np.float64]:
+def _left(times: Floats) -> Floats:
     """The function y / (exp(y) - 1): 1 at 0, falling to 0."""
     with np.errstate(over="ignore"):
-        left: NDArray[np.float64] = times / np.expm1(times)
+        left: Floats = times / np.expm1(times)
     return left
 
 
-def _crossing(
-    falling: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64] | float,
-    n_halvings: int,
-) -> NDArray[np.float64]:
+def _crossing(falling: Callable[[Floats], Floats], low: Floats, high: Floats | float, n_halvings: int) -> Floats:
     """Where a function that falls from plus to minus crosses zero, by halving."""
     for _ in range(n_halvings):
         middle = (low + high) / 2
@@ -220,9 +207,7 @@ def _crossing(
     return (low + high) / 2
 
 
-def draw_order_by_integral(
-    worths: NDArray[np.float64], rest: NDArray[np.float64], uniforms: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def draw_order_by_integral(worths: Floats, rest: Floats, uniforms: Floats) -> NDArray[np.int64]:
     """(n_tied, n_cases): an order of the tied items, drawn given that they are tied; best first.
 
     The time m is drawn from its nodes, and the arrivals of the items before m from their distributions. Worths are

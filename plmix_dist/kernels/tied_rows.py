@@ -22,7 +22,7 @@ from plmix_dist.kernels.tied_places import (
     tie_by_integral,
     tie_by_subsets,
 )
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 
 # Up to this many tied items the recursion over subsets is faster than the integral.
@@ -38,10 +38,10 @@ class PlaceSums(NamedTuple):
     """What is known at given parameters."""
 
     # logs, offers (n_places, n_components): as in `TieSums`.
-    logs: NDArray[np.float64]
-    offers: NDArray[np.float64]
+    logs: Floats
+    offers: Floats
     # (n_entries, n_components): expected wins of each item at its own place; 0 for items that are not ordered.
-    expected: NDArray[np.float64]
+    expected: Floats
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,11 @@ class TiedRows:
         first_place = np.searchsorted(row, np.arange(rows.n_rankings + 1))
         return cls(rows, numbers, starts, sizes, row, first_place)
 
-    def logs(self, at: PlaceSums) -> NDArray[np.float64]:
+    def logs(self, at: PlaceSums) -> Floats:
         """(n_rows, n_components): log Pr(row | component)."""
         return np.add.reduceat(at.logs, self.first_place[:-1], axis=0)
 
-    def sums(
-        self, params: Prepared, at: PlaceSums, posteriors: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def sums(self, params: Prepared, at: PlaceSums, posteriors: Floats) -> tuple[Floats, Floats, Floats]:
         """Expected log-likelihood (n_components,), wins and expected wins (n_components, n_items) of all rows.
 
         `at` is what `places` gives for the parameters; posteriors are (n_rows, n_components).
@@ -132,18 +130,15 @@ class TiedRows:
         own = of_items[np.arange(len(items)), components[self.block.row_of_item()]]
         uniforms, of_place = rng.random(len(items)), rng.random((2, len(self.starts)))
         found = items.copy()
-        for size in np.unique(self.sizes[self.sizes > 1]).tolist():
-            chosen = np.flatnonzero(self.sizes == size)
-            at_once = _cases_at_once(size)
-            for begin in range(0, len(chosen), at_once):
-                places = chosen[begin : begin + at_once]
-                entries = self.starts[places] + np.arange(size)[:, None]
-                if size <= _MOST_BY_SUBSETS:
-                    order = draw_order_by_subsets(own[entries], rest[places], uniforms[entries])
-                else:
-                    random = np.concatenate([uniforms[entries], of_place[:, places]])
-                    order = draw_order_by_integral(own[entries], rest[places], random)
-                found[entries] = items[np.take_along_axis(entries, order, axis=0)]
+        for size, places, entries in self._some_places(1):
+            if size == 1:
+                continue
+            if size <= _MOST_BY_SUBSETS:
+                order = draw_order_by_subsets(own[entries], rest[places], uniforms[entries])
+            else:
+                random = np.concatenate([uniforms[entries], of_place[:, places]])
+                order = draw_order_by_integral(own[entries], rest[places], random)
+            found[entries] = items[np.take_along_axis(entries, order, axis=0)]
         return found
 
     def places(self, params: Prepared) -> PlaceSums:
@@ -154,22 +149,27 @@ class TiedRows:
         rest = self._worth_after(of_items, worths)
         logs, offers = np.zeros((2, len(self.starts), n_components))
         expected = np.zeros_like(of_items)
-        for size in np.unique(self.sizes).tolist():
-            chosen = np.flatnonzero(self.sizes == size)
-            at_once = max(1, _cases_at_once(size) // n_components)
-            for begin in range(0, len(chosen), at_once):
-                places = chosen[begin : begin + at_once]
-                entries = self.starts[places] + np.arange(size)[:, None]
-                sums = _tie_sums(of_items[entries].reshape(size, -1), rest[places].reshape(-1))
-                shape = (len(places), n_components)
-                logs[places], offers[places] = sums.logs.reshape(shape), sums.offers.reshape(shape)
-                expected[entries] = sums.expected.reshape(size, *shape)
+        for size, places, entries in self._some_places(n_components):
+            sums = _tie_sums(of_items[entries].reshape(size, -1), rest[places].reshape(-1))
+            shape = (len(places), n_components)
+            logs[places], offers[places] = sums.logs.reshape(shape), sums.offers.reshape(shape)
+            expected[entries] = sums.expected.reshape(size, *shape)
         return PlaceSums(logs, offers, expected)
 
-    def _worth_after(self, of_items: NDArray[np.float64], worths: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _some_places(self, n_cases: int) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Some places of one size at a time, by cases per place: the size, their numbers, entries (size, n_places)."""
+        for size in np.unique(self.sizes).tolist():
+            numbers = _MOST_NUMBERS // (1 << size if size <= _MOST_BY_SUBSETS else _NODES)
+            chosen, at_once = np.flatnonzero(self.sizes == size), max(1, numbers // n_cases)
+            for begin in range(0, len(chosen), at_once):
+                places = chosen[begin : begin + at_once]
+                yield size, places, self.starts[places] + np.arange(size)[:, None]
+
+    def _worth_after(self, of_items: Floats, worths: Floats) -> Floats:
         """(n_places, n_components): the worth of everything after each place, summed from the last place up."""
         left = self._worth_unordered(of_items, worths)
-        of_places = self._place_worths(of_items)
+        firsts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+        of_places = np.add.reduceat(of_items[self._place_of_entry() >= 0], firsts, axis=0)
         after = np.empty_like(of_places)
         n_places = np.diff(self.first_place)
         for back in range(1, int(n_places.max()) + 1):
@@ -179,12 +179,7 @@ class TiedRows:
             left[rows] += of_places[places]
         return after
 
-    def _place_worths(self, of_items: NDArray[np.float64]) -> NDArray[np.float64]:
-        ordered = self._place_of_entry() >= 0
-        firsts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        return np.add.reduceat(of_items[ordered], firsts, axis=0)
-
-    def _worth_unordered(self, of_items: NDArray[np.float64], worths: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _worth_unordered(self, of_items: Floats, worths: Floats) -> Floats:
         """(n_rows, n_components): the worth of items on offer that a row does not order, listed or not."""
         unordered = self._place_of_entry() < 0
         owner = self.block.row_of_item()[unordered]
@@ -195,7 +190,7 @@ class TiedRows:
             left[rows] += np.einsum("ri,ik->rk", unlisted, worths)
         return left
 
-    def _offers_before(self, offers: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _offers_before(self, offers: Floats) -> tuple[Floats, Floats]:
         """(n_places, n_components): offers at all earlier places of the row; (n_rows, n_components): at all places."""
         before = np.empty_like(offers)
         so_far = np.zeros((self.block.n_rankings, offers.shape[1]))
@@ -215,7 +210,7 @@ class TiedRows:
         found[firsts + np.arange(len(places))] = places
         return found
 
-    def _is_choice(self) -> NDArray[np.float64]:
+    def _is_choice(self) -> Floats:
         """(n_entries,): 1 for ordered items; 0 for others, and for an item that is left alone at the end."""
         of_entry = self._place_of_entry()
         block = self.block
@@ -224,7 +219,7 @@ class TiedRows:
         ends[block.offsets[1:] - 1] = alone  # a tied last place of these rows has become unordered
         return ((of_entry >= 0) & ~ends).astype(np.float64)
 
-    def _unlisted(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    def _unlisted(self) -> Iterator[tuple[NDArray[np.int64], Floats]]:
         """Rows whose unlisted items rank below, some at a time, with 1 for each item (n_rows, n_items) unlisted."""
         below = np.flatnonzero(self.block.below)
         at_once = max(1, _MOST_CELLS // self.block.n_items)
@@ -236,16 +231,12 @@ class TiedRows:
             yield rows, unlisted
 
 
-def _worths(params: Prepared) -> NDArray[np.float64]:
+def _worths(params: Prepared) -> Floats:
     """(n_items, n_components): worths as kernels scale them."""
     return params.worths.reshape(params.n_items, params.width)[:, : params.n_components]
 
 
-def _cases_at_once(size: int) -> int:
-    return _MOST_NUMBERS // (1 << size if size <= _MOST_BY_SUBSETS else _NODES)
-
-
-def _tie_sums(worths: NDArray[np.float64], rest: NDArray[np.float64]) -> TieSums:
+def _tie_sums(worths: Floats, rest: Floats) -> TieSums:
     """The sums over the orders of one place, from worths (n_tied, n_cases) and what comes after (n_cases,)."""
     if len(worths) == 1:
         on_offer = worths[0] + rest

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from plmix_dist.cluster.clients import client_of
+from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.display.notebook import NotebookView, Summary, Sureness, summary_of
 from plmix_dist.errors import DamagedStoreError, ObjectiveWarning, SettingsError, WeightWarning, give_warnings
@@ -30,15 +30,14 @@ from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.report.write import GivenRankings, write_report
-from plmix_dist.settings import check_settings, numbers, seed_of, shown, whole_number
+from plmix_dist.settings import RandomState, check_settings, numbers, seed_of, shown, whole_number
 from plmix_dist.store.location import Location
 from plmix_dist.store.mixture import MixtureParams, load_with
 from plmix_dist.store.targets import check_target
+from plmix_dist.uncertainty.results import StandardErrors
 
 if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client, ClientLike
-    from plmix_dist.settings import RandomState
-    from plmix_dist.uncertainty.results import StandardErrors
+    from plmix_dist.cluster.clients import Client
 
 
 class MixtureEstimator(

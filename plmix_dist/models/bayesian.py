@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,14 +21,10 @@ from plmix_dist.models.keywords import OfFit, OfWeights
 from plmix_dist.models.leave_one_out import Loo, loo_of, pointwise_of
 from plmix_dist.passes.memory import Residency, check_memory
 from plmix_dist.rankings import Unranked
-from plmix_dist.settings import BAYES_INITS, check_settings, seed_of, whole_number
+from plmix_dist.settings import BAYES_INITS, RandomState, check_settings, seed_of, whole_number
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import MixtureParams
 from plmix_dist.uncertainty.results import Interval, PerParameter, checked_level
-
-if TYPE_CHECKING:
-    from plmix_dist.settings import RandomState
-
 
 R = TypeVar("R")
 

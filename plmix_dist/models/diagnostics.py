@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from scipy.stats import rankdata
 from plmix_dist.kernels import memberships_at, prepare
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.groups import n_memberships
 from plmix_dist.store.mixture import Floats
 from plmix_dist.uncertainty.results import PerParameter
 
@@ -197,44 +199,23 @@ class _Sums(NamedTuple):
 _UNSTABLE = 0.4
 
 
-def _leaf(number: int, block: RankingBlock, draws: list[tuple[Floats, Floats]]) -> _Sums:
+def _leaf(_number: int, block: RankingBlock, draws: list[tuple[Floats, Floats]]) -> _Sums:
     """One leaf: for each person four running numbers, whatever the number of draws."""
-    del number
-    running: _Running | None = None
-    weights = np.zeros(0)
-    for log_worths, log_shares in draws:
-        at = memberships_at(block, prepare(log_worths, log_shares))
-        running = _Running(at.log_likelihoods) if running is None else running.add(at.log_likelihoods)
-        weights = at.weights
-    assert running is not None, "there is at least one draw"
-    variances = running.squares / max(running.count - 1, 1)
-    elpd = running.largest + np.log(running.total / running.count) - variances
-    return _Sums(
-        np.array((weights * elpd).sum()),
-        np.array((weights * elpd**2).sum()),
-        np.array((weights * variances).sum()),
-        np.array(weights.sum()),
-        np.array(weights[variances > _UNSTABLE].sum()),
-    )
-
-
-class _Running:
-    """Moments of log-likelihoods so far: the log of the mean of their exponentials, mean and squares (Welford)."""
-
-    def __init__(self, first: Floats) -> None:
-        self.count = 1
-        self.mean, self.squares = first.copy(), np.zeros_like(first)
-        self.largest, self.total = first.copy(), np.ones_like(first)
-
-    def add(self, values: Floats) -> _Running:
-        self.count += 1
-        change = values - self.mean
-        self.mean += change / self.count
-        self.squares += change * (values - self.mean)
-        larger = np.maximum(self.largest, values)
-        self.total = self.total * np.exp(self.largest - larger) + np.exp(values - larger)
-        self.largest = larger
-        return self
+    # Moments of log-likelihoods: mean and squares (Welford), and the log of the mean of their exponentials.
+    mean = squares = total = np.zeros(n_memberships(block))
+    largest = np.full(len(total), -np.inf)
+    for count, draw in enumerate(draws, start=1):
+        at = memberships_at(block, prepare(*draw))
+        change = at.log_likelihoods - mean
+        mean = mean + change / count
+        squares = squares + change * (at.log_likelihoods - mean)
+        larger = np.maximum(largest, at.log_likelihoods)
+        total = total * np.exp(largest - larger) + np.exp(at.log_likelihoods - larger)
+        largest = larger
+    weights, variances = at.weights, squares / max(len(draws) - 1, 1)
+    elpd = largest + np.log(total / len(draws)) - variances
+    sums = [(weights * values).sum() for values in (elpd, elpd**2, variances)]
+    return _Sums(*map(np.array, (*sums, weights.sum(), weights[variances > _UNSTABLE].sum())))
 
 
 _WAIC = Aggregation("waic", leaf=_leaf)
@@ -243,9 +224,15 @@ _WAIC = Aggregation("waic", leaf=_leaf)
 def waic_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Waic:
     """WAIC from draws: log-worths (n_draws, n_components, n_items) and log-shares (n_draws, n_components)."""
     sums: _Sums = ask(passes, Request(_WAIC, list(zip(log_worths, log_shares, strict=True))))
-    n_persons, elpd = float(sums.weight), float(sums.elpd)
-    spread = max(0.0, float(sums.squares) / n_persons - (elpd / n_persons) ** 2)
-    return Waic(elpd, float(np.sqrt(n_persons * spread)), float(sums.variances), n_persons, float(sums.unstable))
+    elpd, error, n_persons = elpd_of(sums.elpd, sums.squares, sums.weight)
+    return Waic(elpd, error, float(sums.variances), n_persons, float(sums.unstable))
+
+
+def elpd_of(elpd: Floats, squares: Floats, weight: Floats) -> tuple[float, float, float]:
+    """Expected log predictive density, its standard error and the number of persons, from sums over persons."""
+    n_persons, total = float(weight), float(elpd)
+    spread = max(0.0, float(squares) / n_persons - (total / n_persons) ** 2)
+    return total, math.sqrt(n_persons * spread), n_persons
 
 
 # Draws for ArviZ, which is optional and imported here alone. Works with ArviZ 0.23 and with 1.x.

@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ForwardRef, TypedDict, TypeVar, cast
+from typing import Any, ForwardRef, TypedDict, TypeVar, cast
 
 from numpy.typing import ArrayLike
 
+from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.rankings import Unranked
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
 
 
 class _OfRows(TypedDict, total=False):

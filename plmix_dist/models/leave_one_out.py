@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, memberships_at, prepare
+from plmix_dist.models.diagnostics import elpd_of
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.passes.tree import add_statistics
 from plmix_dist.rankings import RankingBlock
@@ -85,16 +86,9 @@ def loo_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Loo:
             f"leave-one-out needs {_FEWEST_DRAWS} draws or more, but has {len(log_shares)}; raise n_draws or max_draws"
         )
     sums: _Sums = ask(passes, Request(_LOO, list(zip(log_worths, log_shares, strict=True))))
-    n_persons, elpd = float(sums.weight), float(sums.elpd)
-    spread = max(0.0, float(sums.squares) / n_persons - (elpd / n_persons) ** 2)
-    return Loo(
-        elpd,
-        math.sqrt(n_persons * spread),
-        float(sums.density) - elpd,
-        n_persons,
-        float(sums.largest_shape),
-        float(sums.unreliable),
-    )
+    elpd, error, n_persons = elpd_of(sums.elpd, sums.squares, sums.weight)
+    density, largest, unreliable = float(sums.density), float(sums.largest_shape), float(sums.unreliable)
+    return Loo(elpd, error, density - elpd, n_persons, largest, unreliable)
 
 
 def pointwise_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Floats:
@@ -165,8 +159,7 @@ def _log_likelihoods(block: RankingBlock, draws: _Draws, at_once: int) -> Iterat
         yield np.array([at.log_likelihoods for at in found]), found[0].weights
 
 
-def _loo_leaf(number: int, block: RankingBlock, draws: _Draws) -> _Sums:
-    del number
+def _loo_leaf(_number: int, block: RankingBlock, draws: _Draws) -> _Sums:
     sums, largest = np.zeros(5), -np.inf
     with single_thread():
         for logs, weights in _log_likelihoods(block, draws, _MOST_IN_LEAF // 16):
@@ -184,8 +177,7 @@ def _loo_combined(left: _Sums, right: _Sums) -> _Sums:
     return sums._replace(largest_shape=np.maximum(left.largest_shape, right.largest_shape))
 
 
-def _pointwise_leaf(number: int, block: RankingBlock, draws: _Draws) -> tuple[Floats, ...]:
-    del number
+def _pointwise_leaf(_number: int, block: RankingBlock, draws: _Draws) -> tuple[Floats, ...]:
     parts = []
     for logs, weights in _log_likelihoods(block, draws, _MOST_IN_LEAF):
         counts = np.rint(weights).astype(np.int64)

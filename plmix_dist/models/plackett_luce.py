@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +27,7 @@ from plmix_dist.passes.request import ask
 from plmix_dist.prediction.choices import table_of
 from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.settings import INITS, check_settings, numbers, refuse_start_fields, seed_of
+from plmix_dist.settings import INITS, RandomState, check_settings, numbers, refuse_start_fields, seed_of
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.location import Location
@@ -38,9 +38,6 @@ from plmix_dist.uncertainty.fit_check import check_fit
 from plmix_dist.uncertainty.leaderboard import leaderboard
 from plmix_dist.uncertainty.results import StandardErrors
 from plmix_dist.uncertainty.standard_errors import standard_errors
-
-if TYPE_CHECKING:
-    from plmix_dist.settings import RandomState
 
 
 class PlackettLuceMixture(MixtureEstimator):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
-from plmix_dist.cluster.clients import client_of
+from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import SettingsError
 from plmix_dist.models.keywords import OfPersons, OfPredictions, spell_out
@@ -20,7 +21,7 @@ from plmix_dist.passes.by_row import RowFunction, rows_lazily, rows_now
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.prediction import choices, posteriors
+from plmix_dist.prediction import choices, given_rows, posteriors
 from plmix_dist.prediction.calibration import FIRST_CHOICES, Calibration
 from plmix_dist.prediction.most_probable import MOST_STEPS, MostProbable, most_probable
 from plmix_dist.rankings import Unranked
@@ -28,9 +29,6 @@ from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import whole_number
 from plmix_dist.solvers.davidson import outcomes
 from plmix_dist.store.mixture import Floats, MixtureParams
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
 
 
 class Predictions:
@@ -117,7 +115,7 @@ class Predictions:
         [[1.0, 0.0]]
         """
         if offered is None:
-            return self._prediction("probability", choices.choice_probabilities, posteriors.next_choices_of, **how)
+            return self._prediction("probability", choices.choice_probabilities, given_rows.next_choices, **how)
         return self._new_choices(choices.item_numbers("offered", offered, self._mixture().item_names), **how)
 
     def pairwise_probabilities(self, items: Any = None, **how: Unpack[OfPredictions]) -> Any:
@@ -147,7 +145,7 @@ class Predictions:
         return self._prediction(
             "probability",
             lambda log_worths: choices.pairwise_probabilities(log_worths[:, numbers]),
-            partial(posteriors.pairs_of, items=numbers),
+            partial(given_rows.pairs_among, numbers),
             numbers,
             numbers,
             **how,
@@ -167,7 +165,7 @@ class Predictions:
         >>> model.expected_ranks().round(4).tolist()
         [1.25, 1.75]
         """
-        return self._prediction("expected rank", choices.expected_ranks, posteriors.ranks_of, **how)
+        return self._prediction("expected rank", choices.expected_ranks, given_rows.ranks, **how)
 
     def top_k_probabilities(self, k: int = 1, **how: Unpack[OfPredictions]) -> Any:
         """The probability that each item has one of the first k places, by an integral over arrival times, to 1e-12.
@@ -189,7 +187,7 @@ class Predictions:
         [0.6667, 0.6667, 0.6667]
         """
         k = int(whole_number("k", k, at_least=1))
-        by_row = partial(posteriors.top_k_of, k=k)
+        by_row = partial(given_rows.top_k, k=k)
         return self._prediction("probability", partial(choices.top_k_probabilities, k=k), by_row, **how)
 
     def ranking_probabilities(
@@ -486,7 +484,7 @@ class Predictions:
         self,
         quantity: str,
         by_component: Callable[[Floats], Floats],
-        by_row: Callable[[MixtureParams, posteriors.Given], RowFunction],
+        by_row: Callable[..., Floats],
         *items: NDArray[np.int64],
         component: int | str | None = None,
         given: Any = None,
@@ -499,9 +497,11 @@ class Predictions:
             found = posteriors.mixed(by_component(mixture.log_worths), mixture, component)
         else:
             chosen = posteriors.chosen_component(component, mixture)
-            found = self._by_row(given, by_row(mixture, posteriors.Given(self._ties, chosen)), chosen, **how)
-            shape = [mixture.n_components] if chosen == posteriors.ALL else []
-            shape += [len(each) for each in items] or [mixture.n_items]
+            sizes = [len(each) for each in items] or [mixture.n_items]
+            asked = posteriors.Given(self._ties, chosen)
+            function = posteriors.predictions_of(mixture, asked, by_row, math.prod(sizes))
+            found = self._by_row(given, function, chosen, **how)
+            shape = [mixture.n_components, *sizes] if chosen == posteriors.ALL else sizes
             found = found.reshape(found.shape[0], *shape) if len(shape) > 1 else found
         return self._named(found, named, quantity, component, given, *items)
 

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
@@ -24,11 +24,8 @@ from plmix_dist.plots import plot_selection
 from plmix_dist.prediction.choices import table_of
 from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.settings import check_settings, seed_of, settings_of, shown
+from plmix_dist.settings import RandomState, check_settings, seed_of, settings_of, shown
 from plmix_dist.store.checkpoints import Checkpoint
-
-if TYPE_CHECKING:
-    from plmix_dist.settings import RandomState
 
 
 class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]

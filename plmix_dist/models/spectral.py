@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,21 +13,14 @@ from plmix_dist.fitting.methods import with_method
 from plmix_dist.fitting.overview import take_overview
 from plmix_dist.fitting.starts.paper import whole_start
 from plmix_dist.fitting.starts.settings import Spectral, StartSettings, flat_start, start_of
-from plmix_dist.fitting.starts.spectral import SpectralStart, SpectralStarter, gap_warnings
+from plmix_dist.fitting.starts.spectral import SpectralStarter, gap_warnings
 from plmix_dist.models.base import MixtureEstimator
 from plmix_dist.models.keywords import OfFit
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.memory import Residency, check_memory
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Passes
 from plmix_dist.rankings import Unranked
-from plmix_dist.settings import check_settings, refuse_start_fields, seed_of, shown
+from plmix_dist.settings import RandomState, check_settings, refuse_start_fields, seed_of, shown
 from plmix_dist.store.mixture import MixtureParams
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
-    from plmix_dist.settings import RandomState
-
 
 _RESULTS = ("unranked", "rank", "embedding", "n_sampled", "gap_rule", "stages")
 _ARRAYS = ("singular_values", "vectors", "labels")
@@ -120,7 +113,13 @@ class SpectralPlackettLuce(MixtureEstimator):
         with self._rankings_to_fit(X, ties="auto", **how) as (rankings, chosen):
             check_memory(rankings.n_items, settings.n_components)
             with passes_over(rankings, chosen, self.residency) as passes:
-                start, about_rank = _start(passes, rankings, settings, stages, chosen)
+                if settings.from_all_rows:
+                    start, about_rank = whole_start(passes, rankings, rankings.n_items, settings, stages, chosen)
+                else:
+                    with stages.stage("look", passes=1):
+                        look = take_overview(passes, rankings, settings.seed)
+                    starter = SpectralStarter(look.small_sample, settings, stages, chosen)
+                    start, about_rank = starter.start(), starter.about_rank
         mixture, order = MixtureParams.ordered(start.log_worths, start.shares, rankings.item_names)
         self._set_mixture(mixture)
         self.labels_ = np.argsort(order)[start.labels]
@@ -166,15 +165,3 @@ class SpectralPlackettLuce(MixtureEstimator):
         used = with_method(self.method, flat)
         own = {name: used[name] for name in flat}
         return StartSettings(self.n_components, seed=seed, rows=used.get("start_rows", "sample"), **own)
-
-
-def _start(
-    passes: Passes, rankings: Rankings, settings: StartSettings, stages: Stages, client: Client | None
-) -> tuple[SpectralStart, dict[str, Any]]:
-    """The start, from all rows or from a sample, and what the rule for the rank found."""
-    if settings.from_all_rows:
-        return whole_start(passes, rankings, rankings.n_items, settings, stages, client)
-    with stages.stage("look", passes=1):
-        look = take_overview(passes, rankings, settings.seed)
-    starter = SpectralStarter(look.small_sample, settings, stages, client)
-    return starter.start(), starter.about_rank

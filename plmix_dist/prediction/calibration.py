@@ -128,9 +128,8 @@ def binned(
     )
 
 
-def _first_choices(number: int, block: RankingBlock, params: Any) -> Calibration:
+def _first_choices(_number: int, block: RankingBlock, params: Any) -> Calibration:
     """The first choices of one leaf. Rows without a single first item, or with nothing else on offer, do not count."""
-    del number
     mixture, coefficients, n_bins = params
     shares = np.broadcast_to(mixture.shares, (block.n_rankings, mixture.n_components))
     if coefficients is not None:

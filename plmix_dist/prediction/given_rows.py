@@ -8,8 +8,9 @@ equal probability (`is_even`), as in a fit with ties="expand". Log-worths are (n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from plmix_dist.prediction.choices import choice_probabilities, order_logs, pair
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 from plmix_dist.store.mixture import Floats
+
+# Pairs of items times rows held at once.
+_MOST_IN_PAIRS = 1 << 21
 
 
 class RowPlaces(NamedTuple):
@@ -42,9 +46,8 @@ class RowPlaces(NamedTuple):
 
     def rows(self, start: int, stop: int) -> RowPlaces:
         """The rows from `start` to `stop`."""
-        return RowPlaces(
-            self.place[start:stop], self.before[start:stop], self.size[start:stop], self.is_open[start:stop]
-        )
+        columns: Iterable[Any] = self
+        return RowPlaces(*(column[start:stop] for column in columns))
 
     def ties(self) -> Iterator[_Tied]:
         """Ordered items that are tied, the ties of one size at a time."""
@@ -70,10 +73,14 @@ class _Tied(NamedTuple):
     items: NDArray[np.int64]  # (n_ties, n_tied)
     after: NDArray[np.bool_]  # (n_ties, n_items): True for the items on offer that come after the tie
 
-    def log_rest(self, log_worths: Floats) -> Floats:
-        """(n_ties,): the logarithm of the total worth after each tie, from the log-worths (n_items,) of a component."""
-        found: Floats = np.logaddexp.reduce(np.where(self.after, log_worths, -np.inf), axis=1)
-        return found
+    def mean(self, within: Callable[[Floats, Floats], Floats], log_worths: Floats, posteriors: Floats) -> Any:
+        """The mean over components of a function of the log-worths of tied items and that of all that comes after."""
+        total: Any = 0.0
+        for logs, weights in zip(log_worths, posteriors[self.row].T, strict=True):
+            log_rest = np.logaddexp.reduce(np.where(self.after, logs, -np.inf), axis=1)
+            found = within(logs[self.items], log_rest)
+            total = total + weights.reshape(-1, *[1] * (found.ndim - 1)) * found
+        return total
 
 
 def row_places(block: RankingBlock) -> RowPlaces:
@@ -99,7 +106,7 @@ def row_places(block: RankingBlock) -> RowPlaces:
     return RowPlaces(place, before, size, is_open)
 
 
-def next_choices(places: RowPlaces, log_worths: Floats, posteriors: Floats) -> Floats:
+def next_choices(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
     """(n_rankings, n_items): the probability that each item is the next choice; zeros if nothing is left to choose.
 
     Examples
@@ -108,6 +115,7 @@ def next_choices(places: RowPlaces, log_worths: Floats, posteriors: Floats) -> F
     >>> next_choices(places, np.log([[3.0, 1.0, 1.0]]), np.ones((1, 1))).tolist()
     [[0.75, 0.25, 0.0]]
     """
+    del is_even  # ties are behind the next choice
     found = np.zeros(places.place.shape)
     for component, logs in enumerate(log_worths):
         found += posteriors[:, component, None] * choice_probabilities(logs[None], places.is_open)[0]
@@ -131,37 +139,43 @@ def ranks(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even:
     found = np.where(places.is_open, places.before + 0.5 + later, found)
     if not is_even:
         for tied in places.ties():
-            within = np.zeros(tied.items.shape)
-            for component, logs in enumerate(log_worths):
-                pairs = _tied_pairs(logs[tied.items], tied.log_rest(logs))
-                within += posteriors[tied.row, component, None] * pairs.sum(axis=1)
+            within = tied.mean(lambda logs, rest: _tied_pairs(logs, rest).sum(axis=1), log_worths, posteriors)
             owner = tied.row[:, None]
             found[owner, tied.items] = places.before[owner, tied.items] + 0.5 + within
     return found
 
 
-def pairs(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
+def pairs_among(
+    items: NDArray[np.int64], places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False
+) -> Floats:
+    """(n_rankings, n * n): the probability that i comes before j, of n items; NaN if one was not on offer."""
+    at_once = max(1, _MOST_IN_PAIRS // log_worths.shape[1] ** 2)
+    parts = []
+    for begin in range(0, len(posteriors), at_once):
+        part, own = places.rows(begin, begin + at_once), posteriors[begin : begin + at_once]
+        found = _pairs(part, log_worths, own, is_even=is_even)[:, items[:, None], items]
+        parts.append(found.reshape(len(own), -1))
+    return np.concatenate(parts)
+
+
+def _pairs(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
     """(n_rankings, n_items, n_items): the probability that i comes before j; NaN if one was not on offer.
 
     Examples
     --------
     >>> places = row_places(plm.RankingBlock.from_array([[2, -1, -1]], n_items=3, unranked="below"))
-    >>> pairs(places, np.log([[3.0, 1.0, 1.0]]), np.ones((1, 1)))[0, 0].tolist()
+    >>> _pairs(places, np.log([[3.0, 1.0, 1.0]]), np.ones((1, 1)))[0, 0].tolist()
     [0.5, 0.75, 0.0]
     """
     n_items = log_worths.shape[1]
     first, second = places.place[:, :, None], places.place[:, None, :]
     found = np.where(first < second, 1.0, np.where(first > second, 0.0, 0.5))
-    open_pairs = (posteriors @ pairwise_probabilities(log_worths).reshape(len(log_worths), -1)).reshape(
-        -1, n_items, n_items
-    )
-    found = np.where(places.is_open[:, :, None] & places.is_open[:, None, :], open_pairs, found)
+    open_pairs = posteriors @ pairwise_probabilities(log_worths).reshape(len(log_worths), -1)
+    both_open = places.is_open[:, :, None] & places.is_open[:, None, :]
+    found = np.where(both_open, open_pairs.reshape(-1, n_items, n_items), found)
     if not is_even:
         for tied in places.ties():
-            within = np.zeros((*tied.items.shape, tied.items.shape[1]))
-            for component, logs in enumerate(log_worths):
-                weights = posteriors[tied.row, component, None, None]
-                within += weights * _tied_pairs(logs[tied.items], tied.log_rest(logs))
+            within = tied.mean(_tied_pairs, log_worths, posteriors)
             found[tied.row[:, None, None], tied.items[:, :, None], tied.items[:, None, :]] = within
     return np.where((first >= 0) & (second >= 0), found, np.nan)
 
@@ -199,11 +213,9 @@ def _with_tied_first(found: Floats, places: RowPlaces, log_worths: Floats, poste
         n_free = k - places.before[tied.row, tied.items[:, 0]]
         for n_first in np.unique(n_free[(n_free > 0) & (n_free < tied.items.shape[1])]).tolist():
             chosen = np.flatnonzero(n_free == n_first)
-            part = type(tied)(tied.row[chosen], tied.items[chosen], tied.after[chosen])
-            within = np.zeros(part.items.shape)
-            for component, logs in enumerate(log_worths):
-                first = _tied_first(logs[part.items], part.log_rest(logs), n_first)
-                within += posteriors[part.row, component, None] * first
+            columns: Iterable[Any] = tied
+            part = _Tied(*(column[chosen] for column in columns))
+            within = part.mean(partial(_tied_first, n_first=n_first), log_worths, posteriors)
             found[part.row[:, None], part.items] = within
     return found
 

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
+from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.cluster.executor import Executor, run_all
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.passes.by_row import RowFunction, RowRun, rows_of_run, run_of_rows
@@ -42,9 +43,6 @@ from plmix_dist.tables.notation import spreadsheet_safe
 from plmix_dist.tables.sources import open_bytes
 from plmix_dist.tables.write import check_target as check_file_target
 from plmix_dist.tables.write import exists, open_binary_target
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
 
 
 class Written(NamedTuple):

@@ -16,7 +16,6 @@ from plmix_dist.kernels.em_pass import component_logs
 from plmix_dist.passes.by_row import RowFunction
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.prediction import given_rows
-from plmix_dist.prediction.given_rows import RowPlaces
 from plmix_dist.prediction.most_probable import MOST_STEPS, most_probable
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import membership_weight, with_person_shares
@@ -25,8 +24,6 @@ from plmix_dist.settings import shown
 from plmix_dist.store.mixture import Floats, MixtureParams
 
 ALL = "all"
-# Pairs of items times rows held at once.
-_MOST_NUMBERS = 1 << 21
 
 
 def probabilities_of(mixture: MixtureParams, ties: str = "marginal") -> RowFunction:
@@ -159,34 +156,15 @@ class Given(NamedTuple):
     ties: str
     component: int | str | None
 
-    @property
-    def is_even(self) -> bool:
-        """Whether all orders of tied items are equally probable, as in a fit to their linear extensions."""
-        return TIES[self.ties].extends
 
-
-def next_choices_of(mixture: MixtureParams, given: Given) -> RowFunction:
-    """(n_rankings, n_items): the probability that each item is the next choice of each row.
+def predictions_of(mixture: MixtureParams, given: Given, predict: Callable[..., Floats], n_columns: int) -> RowFunction:
+    """(n_rankings, n_columns): what a function of `given_rows` predicts of each row.
 
     With component="all" there are n_components times as many columns, those of the first component first.
     """
-    return _function(mixture, given, given_rows.next_choices, mixture.n_items)
-
-
-def ranks_of(mixture: MixtureParams, given: Given) -> RowFunction:
-    """(n_rankings, n_items): the expected place of each item in each row."""
-    return _function(mixture, given, partial(given_rows.ranks, is_even=given.is_even), mixture.n_items)
-
-
-def top_k_of(mixture: MixtureParams, given: Given, k: int) -> RowFunction:
-    """(n_rankings, n_items): the probability that each item has one of the first k places of each row."""
-    function = partial(given_rows.top_k, k=k, is_even=given.is_even)
-    return _function(mixture, given, function, mixture.n_items)
-
-
-def pairs_of(mixture: MixtureParams, given: Given, items: NDArray[np.int64]) -> RowFunction:
-    """(n_rankings, n * n): the probability that i comes before j in each row, for n chosen items."""
-    return _function(mixture, given, partial(_pairs, items, given.is_even), len(items) ** 2)
+    n_tables = mixture.n_components if given.component == ALL else 1
+    of_block = partial(_predicted, given, predict)
+    return RowFunction(of_block, mixture.unnamed(), _at, n_columns=n_columns * n_tables)
 
 
 def component_logs_of(mixture: MixtureParams) -> RowFunction:
@@ -215,33 +193,14 @@ def completions_of(mixture: MixtureParams, given: Given, search: bool) -> RowFun
     return RowFunction(of_block, mixture.unnamed(), _at, n_columns=mixture.n_items + 1)
 
 
-def _function(mixture: MixtureParams, given: Given, predict: Callable[..., Floats], n_columns: int) -> RowFunction:
-    n_tables = mixture.n_components if given.component == ALL else 1
-    of_block = partial(_predicted, given, predict)
-    return RowFunction(of_block, mixture.unnamed(), _at, n_columns=n_columns * n_tables)
-
-
 def _predicted(given: Given, predict: Callable[..., Floats], block: RankingBlock, at: _At) -> Floats:
-    places = given_rows.row_places(block)
-    n_components = len(at.log_worths)
+    # After a fit to linear extensions all orders of tied items are equally probable.
+    predict = partial(predict, given_rows.row_places(block), is_even=TIES[given.ties].extends)
     if given.component is None:
-        return predict(places, at.log_worths, posteriors_by_ranking(given.ties, block, at.prepared)[1])
-    known = range(n_components) if given.component == ALL else [int(given.component)]
+        return predict(at.log_worths, posteriors_by_ranking(given.ties, block, at.prepared)[1])
+    known = range(len(at.log_worths)) if given.component == ALL else [int(given.component)]
     ones = np.ones((block.n_rankings, 1))
-    return np.concatenate([predict(places, at.log_worths[[component]], ones) for component in known], axis=1)
-
-
-def _pairs(
-    items: NDArray[np.int64], is_even: bool, places: RowPlaces, log_worths: Floats, posteriors: Floats
-) -> Floats:
-    n_rows, n_items = places.place.shape
-    at_once = max(1, _MOST_NUMBERS // n_items**2)
-    parts = []
-    for begin in range(0, n_rows, at_once):
-        part = places.rows(begin, begin + at_once)
-        found = given_rows.pairs(part, log_worths, posteriors[begin : begin + at_once], is_even=is_even)
-        parts.append(found[:, items[:, None], items].reshape(len(found), -1))
-    return np.concatenate(parts)
+    return np.concatenate([predict(at.log_worths[[component]], ones) for component in known], axis=1)
 
 
 def _mixture_logs(log_shares: Floats, block: RankingBlock, params: Prepared) -> Floats:
@@ -260,7 +219,7 @@ def _completions(given: Given, search: bool, block: RankingBlock, at: _At) -> Fl
     with np.errstate(divide="ignore"):
         log_posteriors = np.log(posteriors)
     log_worths = at.log_worths[chosen]
-    if given.is_even:
+    if TIES[given.ties].extends:  # all orders of tied items are equally probable
         shares = at.log_shares if block.log_shares is None else block.log_shares
         own = shares[..., chosen] if block.groups is None else None
         weigh = given_rows.even_weights(places, log_worths, log_posteriors, own)
@@ -296,9 +255,8 @@ class Score(NamedTuple):
     weight: Floats
 
 
-def _score_leaf(number: int, block: RankingBlock, params: tuple[Prepared, Floats | None]) -> Score:
+def _score_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Floats | None]) -> Score:
     """Log-likelihood and weight of one leaf."""
-    del number
     prepared, coefficients = params
     if coefficients is not None:
         block = with_person_shares(block, coefficients)

@@ -8,6 +8,6 @@ components the rankings can identify.
 
 from plmix_dist.rankings.block import Ranking, RankingBlock, concatenate
 from plmix_dist.rankings.checks import RowProblem, check_rows, row_problems
-from plmix_dist.rankings.columns import Unranked
+from plmix_dist.rankings.columns import Floats, Unranked
 
-__all__ = ["Ranking", "RankingBlock", "RowProblem", "Unranked", "check_rows", "concatenate", "row_problems"]
+__all__ = ["Floats", "Ranking", "RankingBlock", "RowProblem", "Unranked", "check_rows", "concatenate", "row_problems"]

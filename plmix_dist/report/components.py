@@ -237,9 +237,8 @@ def membership_sums(posteriors: Floats, weights: Floats) -> MembershipSums:
     return MembershipSums(histogram, together, total(weights * (largest >= _CERTAIN)), total(weights))
 
 
-def _leaf(number: int, block: RankingBlock, params: tuple[Prepared, Floats | None, str]) -> MembershipSums:
+def _leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Floats | None, str]) -> MembershipSums:
     """The memberships of one leaf; a person of several rankings counts once."""
-    del number
     prepared, coefficients, ties = params
     if coefficients is not None:
         block = with_person_shares(block, coefficients)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numpy.typing import ArrayLike
 
 from plmix_dist import __version__
-from plmix_dist.cluster.clients import client_of
+from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.display import marks
 from plmix_dist.display.notebook import tie_lines
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, SettingsError, StoreExistsError
@@ -33,8 +33,6 @@ from plmix_dist.uncertainty.standard_errors import is_joint
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-    from plmix_dist.cluster.clients import ClientLike
 
 
 # Up to this many log-worths standard errors are computed by default: beyond, they take minutes.

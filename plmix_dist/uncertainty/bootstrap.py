@@ -183,18 +183,13 @@ def bootstrap(
     seed, place = seed_of(random_state), Checkpoint.of(checkpoint)
     joint = is_joint(fitted.mixture)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
+    settings = {"n_replicates": n_replicates, "weights": weights, "tol": tol, "max_iter": max_iter}
     ended, n_passes = [], 1
     with client_of(client) as chosen, passes_over(rankings, chosen, model.residency) as passes:
 
         def made_from() -> dict[str, Any]:
-            settings = {
-                "n_replicates": n_replicates,
-                "weights": weights,
-                "tol": tol,
-                "max_iter": max_iter,
-                "seed": seed,
-            }
-            return data_fingerprint(passes, rankings) | settings | {"model": _digest_of_model(fitted)}
+            of_fit = {"seed": seed, "model": _digest_of_model(fitted)}
+            return data_fingerprint(passes, rankings) | settings | of_fit
 
         free = ("seed",) if random_state is None else ()
         with open_journal(place, made_from, free=free) as journal:
@@ -234,26 +229,23 @@ def _digest_of_model(fitted: FittedPoint) -> str:
 def _scales_of(totals: InformationTotals, fitted: FittedPoint) -> Scales:
     """The inverse of the information of the fit with its prior, for steps: small eigenvalues are raised."""
     layout, mixture = fitted.layout, fitted.mixture
-    prior, _ = layout.prior(mixture.log_worths, fitted.ghosts, fitted.alpha)
+    prior, _, _ = layout.prior(mixture.log_worths, fitted.ghosts, fitted.alpha)
     known = np.zeros(layout.size)
     known[layout.of_data] = totals.known[: len(layout.of_data)]
     known += np.diag(prior)
     unfelt = layout.unfelt()
-    n_free, rare = layout.size - unfelt.shape[1], mostly_prior(totals, fitted)
     if len(totals.observed) == 1:
-        information = layout.from_data(totals.observed[0]) + prior
-        everything = np.arange(layout.size)
-        return Scales((everything,), (invert(information, unfelt, known, _LEAST_INFORMATION).covariance,), n_free, rare)
-    places, matrices = _places_by_component(layout), []
-    for number, place in enumerate(places):
-        data = np.zeros((len(place), len(place)))
-        n_data = len(totals.observed[number if number < mixture.n_components else -1])
-        data[:n_data, :n_data] = totals.observed[number if number < mixture.n_components else -1]
+        places, observed = [np.arange(layout.size)], [layout.from_data(totals.observed[0])]
+    else:
+        places, observed = _places_by_component(layout), [*totals.observed]
+    matrices = []
+    for place, data in zip(places, observed, strict=False):  # fixed shares have no place
+        information = prior[np.ix_(place, place)]
+        information[: len(data), : len(data)] += data
         own = unfelt[place]
         own = own[:, np.abs(own).any(axis=0)]
-        matrix = data + prior[np.ix_(place, place)]
-        matrices.append(invert(matrix, own, known[place], _LEAST_INFORMATION).covariance)
-    return Scales(tuple(places), tuple(matrices), n_free, rare)
+        matrices.append(invert(information, own, known[place], _LEAST_INFORMATION).covariance)
+    return Scales(tuple(places), tuple(matrices), layout.size - unfelt.shape[1], mostly_prior(totals, fitted))
 
 
 def _places_by_component(layout: Layout) -> list[NDArray[np.int64]]:

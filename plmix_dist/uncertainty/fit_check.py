@@ -15,10 +15,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from plmix_dist.cluster.clients import client_of
 from plmix_dist.errors import SettingsError, give_warnings
 from plmix_dist.kernels import Prepared, prepare
-from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.passes.tree import add_statistics
 from plmix_dist.prediction.choices import choice_probabilities, item_numbers, pairwise_probabilities
@@ -197,8 +195,7 @@ def _runs(block: RankingBlock, plan: _Plan) -> Iterator[RankingBlock]:
 _Observed = tuple[Floats, Floats, Floats, Floats, Floats, _Integers]
 
 
-def _leaf_observed(number: int, block: RankingBlock, at: _At) -> _Observed:
-    del number
+def _leaf_observed(_number: int, block: RankingBlock, at: _At) -> _Observed:
     sums: Any = None
     for part in _runs(block, at[0]):
         base, events, tied = _rows(part, at)
@@ -297,7 +294,7 @@ _PRODUCTS = Aggregation("check-copy", leaf=_leaf_products, prepare=_prepare)
 # The check.
 
 
-def check_fit(model: Any, X: Any, *, pairs: Any, seed: int, client: Any = None, **given: Any) -> FitCheck:
+def check_fit(model: Any, X: Any, *, pairs: Any, seed: int, **how: Any) -> FitCheck:
     """Check a fitted mixture against the rankings of its fit; see `PlackettLuceMixture.check_fit`."""
     fitted = FittedPoint.of(model, "checks of fit")
     if TIES[fitted.ties].order:
@@ -307,8 +304,7 @@ def check_fit(model: Any, X: Any, *, pairs: Any, seed: int, client: Any = None, 
     chosen_pairs = _checked_pairs(pairs, fitted.mixture)
     tables = _expected_pairs(fitted.mixture, chosen_pairs, [])
     plan = _Plan(fitted.mixture.unnamed(), fitted.ties, chosen_pairs, seed, len(fitted.layout.of_data), tables)
-    rankings = model._rankings(X, given.get("unranked"), given.get("sample_weight"))
-    with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
+    with model._passes_over(X, **how) as (passes, _):
         return _checked(passes, fitted, plan)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -15,12 +15,12 @@ from scipy.special import gammaln
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.kernels.em_pass import component_logs
-from plmix_dist.kernels.information import all_choice_sums
+from plmix_dist.kernels.information import all_choice_sums, scores_of_persons
 from plmix_dist.kernels.memberships import Memberships, memberships, row_logs
 from plmix_dist.kernels.tied_choices import tie_information
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import row_runs, weights_within
+from plmix_dist.rankings.groups import row_runs
 from plmix_dist.rankings.ties import MOST_EXTENSIONS, TIES, extend_ties
 from plmix_dist.solvers.davidson import outcomes
 from plmix_dist.solvers.likelihood import probabilities_against_ghost
@@ -128,42 +128,28 @@ class Layout:
         found[self.n_worths + n_shares :, ties] = np.eye(self.n_ties)
         return found
 
-    def prior(self, log_worths: Floats, ghosts: Floats, alpha: float) -> tuple[Floats, Floats]:
-        """The prior's own information (size, size), and its gradient (size,)."""
-        if self.ghosts and self.n_ties:
-            return _tied_prior(self, log_worths, ghosts, alpha)[:2]
-        gradient, seconds = np.zeros(self.size), []
-        for k in range(self._n_with_prior):
-            beats, loses = probabilities_against_ghost(log_worths[k], float(ghosts[k]))
-            seconds.append(2 * alpha * beats * loses)
-            gradient[k * self.n_items : (k + 1) * self.n_items] += alpha * (loses - beats)
-            gradient[self.n_worths + k] -= alpha * float((loses - beats).sum())
-        return self._against_ghosts(seconds), gradient
+    def prior(self, log_worths: Floats, ghosts: Floats, alpha: float) -> tuple[Floats, Floats, Floats]:
+        """The prior's own information (size, size), its gradient (size,), and products of scores (size, size).
 
-    def prior_products(self, log_worths: Floats, ghosts: Floats, alpha: float) -> Floats:
-        """(size, size): products of scores of the prior's comparisons with the ghost, as if they were rankings.
-
-        An item far from the ghost has hardly any curvature there (`prior`), but its score is plus or minus one.
+        Products are those of its comparisons with the ghost, as if they were rankings. An item far from the ghost has
+        hardly any curvature there, but its score is plus or minus one.
         """
         if self.ghosts and self.n_ties:
-            return _tied_prior(self, log_worths, ghosts, alpha)[2]
-        found = (squared_prior_scores(log_worths[k], float(ghosts[k]), alpha) for k in range(self._n_with_prior))
-        return self._against_ghosts(found)
-
-    @property
-    def _n_with_prior(self) -> int:
-        return self.n_components - self.n_held if self.ghosts else 0
-
-    def _against_ghosts(self, by_component: Iterable[Floats]) -> Floats:
-        """(size, size): sums of v (e_item - e_ghost)(e_item - e_ghost)', from one v (n_items,) per component."""
-        found = np.zeros((self.size, self.size))
-        for k, values in enumerate(by_component):
+            return _tied_prior(self, log_worths, ghosts, alpha)
+        (information, products), gradient = np.zeros((2, self.size, self.size)), np.zeros(self.size)
+        for k in range(self.n_components - self.n_held if self.ghosts else 0):
+            beats, loses = probabilities_against_ghost(log_worths[k], float(ghosts[k]))
             items, ghost = np.arange(k * self.n_items, (k + 1) * self.n_items), self.n_worths + k
-            found[items, items] += values
-            found[items, ghost] -= values
-            found[ghost, items] -= values
-            found[ghost, ghost] += values.sum()
-        return found
+            gradient[items] += alpha * (loses - beats)
+            gradient[ghost] -= alpha * float((loses - beats).sum())
+            squares = squared_prior_scores(log_worths[k], float(ghosts[k]), alpha)
+            for found, values in ((information, 2 * alpha * beats * loses), (products, squares)):
+                # The sum of v (e_item - e_ghost)(e_item - e_ghost)'.
+                found[items, items] += values
+                found[items, ghost] -= values
+                found[ghost, items] -= values
+                found[ghost, ghost] += values.sum()
+        return information, gradient, products
 
 
 def _tied_prior(layout: Layout, log_worths: Floats, ghosts: Floats, alpha: float) -> tuple[Floats, Floats, Floats]:
@@ -285,8 +271,8 @@ def _scores(block: RankingBlock, params: Prepared) -> _PersonScores:
     if params.n_orders:
         scores, complete = tie_information(block, params, persons.by_row)
     else:
-        _, scores, complete = all_choice_sums(block, params, persons.by_row)
-    own = _by_person(block, scores)
+        scores, complete = all_choice_sums(block, params, persons.by_row)
+    own = scores_of_persons(block, scores)
     return _PersonScores(persons.log_likelihoods, persons.weights, persons.posteriors, own, complete, None, 0)
 
 
@@ -316,7 +302,7 @@ def _tied_scores(block: RankingBlock, params: Prepared) -> _PersonScores:
     """A row is the set of its orders: the order is as unknown as the component (Louis 1982)."""
     persons, orders, row, joint = tied_orders(block, params)
     firsts, by_row = np.flatnonzero(np.diff(row, prepend=-1)), persons.by_row
-    _, scores, complete = all_choice_sums(orders, params, joint)
+    scores, complete = all_choice_sums(orders, params, joint)
     row_scores = np.add.reduceat(scores, firsts, axis=0)
     # The orders of a row differ in their scores: the variance of these is information that is missing.
     several = np.diff(np.append(firsts, len(row))) > 1
@@ -325,7 +311,7 @@ def _tied_scores(block: RankingBlock, params: Prepared) -> _PersonScores:
         within = _products(scores[tied, k], joint[tied, k], orders.row_weights[tied])
         of_rows = _products(row_scores[several, k], by_row[several, k], block.row_weights[several])
         complete[k] -= within - of_rows
-    own, n_sampled = _by_person(block, row_scores), _n_sampled(block)
+    own, n_sampled = scores_of_persons(block, row_scores), _n_sampled(block)
     return _PersonScores(persons.log_likelihoods, persons.weights, persons.posteriors, own, complete, None, n_sampled)
 
 
@@ -333,14 +319,6 @@ def _products(scores: Floats, posteriors: Floats, weights: Floats) -> Floats:
     """The sum of w (q s)(q s)' / q."""
     per_posterior = np.divide(weights, posteriors, out=np.zeros(len(weights)), where=posteriors > 0)
     return scores.T @ (scores * per_posterior[:, None])
-
-
-def _by_person(block: RankingBlock, scores: Floats) -> Floats:
-    """The score of a person is the sum of those of the rows, times their weights."""
-    if block.groups is None:
-        return scores
-    weighted = scores * weights_within(block)[:, None, None]
-    return np.add.reduceat(weighted, np.flatnonzero(block.group_starts), axis=0)
 
 
 def _n_sampled(block: RankingBlock) -> int:
@@ -395,8 +373,7 @@ def flat_scores(found: _PersonScores, shares: Floats) -> Floats:
     return np.concatenate([found.scores.reshape(n_persons, -1), found.posteriors - shares], axis=1)
 
 
-def _leaf_totals(ties: str, joint: bool, number: int, block: RankingBlock, point: PreparedPoint) -> InformationTotals:
-    del number
+def _leaf_totals(ties: str, joint: bool, _number: int, block: RankingBlock, point: PreparedPoint) -> InformationTotals:
     n_components, n_items = point.params.n_components, point.params.n_items + max(0, point.params.n_orders - 1)
     n_worths = n_components * n_items
     sizes = [n_worths + n_components] if joint else [n_items] * n_components + [n_components]

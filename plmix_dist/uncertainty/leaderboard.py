@@ -7,19 +7,20 @@ import io
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, logsumexp, ndtri
 
-from plmix_dist.cluster.clients import client_of
+from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import pairwise_wins
 from plmix_dist.metrics import match_components
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.leaves import BlockLeaves
+from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Request, ask
 from plmix_dist.prediction.choices import item_numbers, table_of
 from plmix_dist.prediction.posteriors import posteriors_by_ranking
@@ -31,10 +32,6 @@ from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.bootstrap import bootstrap
 from plmix_dist.uncertainty.information import PreparedPoint, prepare_point
 from plmix_dist.uncertainty.standard_errors import FittedPoint, errors_of, information_totals, is_joint
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import ClientLike
-    from plmix_dist.passes.rankings import Rankings
 
 ALL = "all"
 _SCALES = {"elo": (1000.0, 400 / np.log(10)), "log": (0.0, 1.0)}
@@ -113,20 +110,20 @@ def leaderboard(
     fixed = _anchor(anchor, mixture, offset)
     boards, votes = [_Board(one) for one in _lines(mixture.log_worths, mixture.shares, shown, fixed)], None
     if X is not None:
-        rankings = model._rankings(X, unranked)
-        rows = X
+        counted = model._rankings(X, unranked)
         if sample_weight is None:
-            rows = rankings = _merged(rankings)
-        if interval == "sandwich":
-            boards = _by_sandwich(model, rows, shown, fixed, sample_weight, unranked, client)
+            weighted = counted = _merged(counted)
         else:
-            options: Any = {"sample_weight": sample_weight, "unranked": unranked, "client": client}
-            found = bootstrap(model, rows, n_replicates, random_state=random_state, **options)
+            weighted = model._rankings(X, unranked, sample_weight)
+        if interval == "sandwich":
+            boards = _by_sandwich(model, weighted, shown, fixed, client)
+        else:
+            found = bootstrap(model, weighted, n_replicates, random_state=random_state, client=client)
             boards = _by_replicates(_lines(found.log_worths, found.shares, shown, fixed), boards)
-        with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
+        with model._passes_over(counted, client=client) as (passes, _):
             votes = ask(passes, Request(_votes(model._ties), mixture.unnamed()))
     level = offset if fixed is None else fixed[1]
-    before = None if against is None else _before(against, mixture, shown, (scale, anchor, without_noise))
+    before = None if against is None else _before(against, mixture, shown, scale, anchor, without_noise)
     parts = []
     for number, board in enumerate(boards):
         of_all = number == len(shown)
@@ -196,29 +193,22 @@ def _lines(log_worths: Floats, shares: Floats, shown: list[int], anchor: tuple[i
 
 
 def _by_sandwich(
-    model: Any,
-    X: Any,
-    shown: list[int],
-    anchor: tuple[int, float] | None,
-    sample_weight: ArrayLike | None,
-    unranked: Unranked | None,
-    client: ClientLike,
+    model: Any, rankings: Rankings, shown: list[int], anchor: tuple[int, float] | None, client: ClientLike
 ) -> list[_Board]:
     """Boards with intervals by the sandwich, with the row or person as unit.
 
-    `sample_weight` are not counts here: a row that counts v times as much as its own weight says has v squared in the
-    middle of the sandwich. With groups that follows from the scores of persons.
+    Weights that were given are not counts here: a row that counts v times as much as its own weight says has v squared
+    in the middle of the sandwich. With groups that follows from the scores of persons.
     """
     fitted = FittedPoint.of(model, "intervals of a leaderboard")
-    mixture = fitted.mixture
-    rankings = model._rankings(X, unranked, sample_weight)
+    mixture, joint = fitted.mixture, is_joint(fitted.mixture)
     with client_of(client) as chosen:
         with passes_over(rankings, chosen, "store") as passes:
-            totals = information_totals(passes, fitted, joint=is_joint(mixture))
+            totals = information_totals(passes, fitted, joint=joint)
         squared = _squared_weights(rankings)
         if squared is not None:
             with passes_over(squared, chosen, "store") as passes:
-                totals = totals._replace(products=information_totals(passes, fitted, joint=is_joint(mixture)).products)
+                totals = totals._replace(products=information_totals(passes, fitted, joint=joint).products)
     covariance = errors_of(totals, fitted, "sandwich").covariance
     n_items, n_worths = mixture.n_items, mixture.log_worths.size
     places = [slice(k * n_items, (k + 1) * n_items) for k in shown]
@@ -263,8 +253,7 @@ def _by_replicates(lines: Floats, at: list[_Board]) -> list[_Board]:
     ]
 
 
-def _leaf_votes(ties: str, number: int, block: RankingBlock, point: PreparedPoint) -> _Votes:
-    del number
+def _leaf_votes(ties: str, _number: int, block: RankingBlock, point: PreparedPoint) -> _Votes:
     posteriors = posteriors_by_ranking(ties, block, point.params)[1]
     extended = TIES[ties].extended(block)
     wins = pairwise_wins(extended.block, posteriors[extended.row])
@@ -280,12 +269,13 @@ def _votes(ties: str) -> Aggregation:
     return Aggregation("votes", leaf=partial(_leaf_votes, ties), prepare=prepare_point)
 
 
-def _before(old: Any, mixture: MixtureParams, shown: list[int], how: tuple[str, Any, bool]) -> list[Floats]:
+def _before(
+    old: Any, mixture: MixtureParams, shown: list[int], scale: str, anchor: Any, without_noise: bool
+) -> list[Floats]:
     """For each board, the ratings (n_items,) of another model; NaN for items that it does not have.
 
     Components are matched by their log-worths. Where the numbers of components differ, only the mixture is compared.
     """
-    scale, anchor, without_noise = how
     if not hasattr(old, "_mixture"):
         raise SettingsError(f"against must be a fitted model, but is {type(old).__name__}")
     theirs = old._mixture()
@@ -294,22 +284,19 @@ def _before(old: Any, mixture: MixtureParams, shown: list[int], how: tuple[str, 
     both = known >= 0
     if not both.any():
         raise SettingsError("the other model has none of the items of this one, so there is nothing to compare")
-    left = without_noise and bool(getattr(old, "noise", False))
-    board = leaderboard(old, scale=scale, anchor=anchor, without_noise=left, table="dict")
-    rated = {
-        (key, item): value
-        for key, item, value in zip(*(board[n] for n in ("component", "item", "rating")), strict=True)
-    }
-    old_shown = _shown(old, left)
-    match: list[int | None] = [None] * len(shown)
+    old_shown = _shown(old, without_noise and bool(getattr(old, "noise", False)))
+    offset, factor = _SCALES[scale]
+    fixed = _anchor(anchor, theirs, offset)
+    lines = _lines(theirs.log_worths, theirs.shares, old_shown, fixed)
+    ratings = (offset if fixed is None else fixed[1]) + factor * lines
+    found = np.full((len(shown) + (len(shown) > 1), mixture.n_items), np.nan)
     if len(old_shown) == len(shown):
-        match = match_components(
-            theirs.log_worths[old_shown][:, known[both]], mixture.log_worths[shown][:, both]
-        ).tolist()
-    keys: list[Any] = [None if k is None else old_shown[k] for k in match]
+        old_worths = theirs.log_worths[old_shown][:, known[both]]
+        match = match_components(old_worths, mixture.log_worths[shown][:, both])
+        found[: len(shown), both] = ratings[match][:, known[both]]
     if len(shown) > 1:
-        keys.append(ALL if len(old_shown) > 1 else old_shown[0])
-    return [np.array([rated.get((key, name), np.nan) for name in mixture.item_names], np.float64) for key in keys]
+        found[-1, both] = ratings[-1, known[both]]
+    return list(found)
 
 
 def pair_weights(X: Any, *, min_count: float = 50, unranked: Unranked | None = None) -> Floats:

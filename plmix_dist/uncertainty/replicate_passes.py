@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import EmStatistics, Prepared, em_statistics, memberships_at, prepare
-from plmix_dist.kernels.em_pass import is_plain, reweighted_statistics, statistics_at
+from plmix_dist.kernels.em_pass import is_plain, reweighted_statistics, statistics_at, statistics_with_ties
 from plmix_dist.kernels.tied_rows import TiedRows
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.rankings import RankingBlock
@@ -91,10 +91,8 @@ def _weighted(block: RankingBlock, factors: Floats, params: Prepared) -> EmStati
     ties = TiedRows.of(scaled)
     if ties is None:
         return statistics_at(scaled, params, at.by_row, log_likelihood)._replace(shares=shares)
-    plain = np.setdiff1d(np.arange(block.n_rankings), ties.numbers)
-    sums = statistics_at(scaled.take(plain), params, at.by_row[plain], log_likelihood)
-    _, wins, expected_wins = ties.sums(params, ties.places(params), at.by_row[ties.numbers])
-    return sums._replace(shares=shares, wins=sums.wins + wins, expected_wins=sums.expected_wins + expected_wins)
+    sums = statistics_with_ties(scaled, ties, ties.places(params), params, at.by_row, log_likelihood)
+    return sums._replace(shares=shares)
 
 
 # Weights of persons, over all replicates, that are held at a time.
@@ -109,21 +107,6 @@ class Draws(NamedTuple):
     replicates: tuple[int, ...]
 
 
-class FirstParams(NamedTuple):
-    """What travels in the first pass: the fitted point, and the weights of all replicates."""
-
-    mixture: MixtureParams
-    draws: Draws
-
-
-class LaterParams(NamedTuple):
-    """What travels later: points of the replicates that still run, and their weights."""
-
-    log_worths: Floats  # (n_replicates, n_components, n_items)
-    log_shares: Floats  # (n_replicates, n_components)
-    draws: Draws
-
-
 class ReplicateSums(NamedTuple):
     """Sums over rows, for each replicate."""
 
@@ -133,31 +116,34 @@ class ReplicateSums(NamedTuple):
     shares: Floats  # (n_replicates, n_components): sums of posteriors
 
 
-class _Later(NamedTuple):
-    params: list[Prepared | None]
-    draws: Draws
-    n_components: int
-
-
 @cache
 def first_pass(ties: str) -> Aggregation:
-    """The sums of all replicates at the fitted point. Scores of persons are computed once for all of them."""
+    """The sums of all replicates at the fitted point, from that and their `Draws`.
+
+    Scores of persons are computed once for all of them.
+    """
     return Aggregation("bootstrap-first", leaf=partial(_first_leaf, ties), prepare=_prepare_first)
 
 
 @cache
 def later_pass(ties: str) -> Aggregation:
-    """The sums of replicates, each at its own point."""
+    """The sums of replicates, each at its own point.
+
+    Parameters are log-worths (n_replicates, n_components, n_items) and log-shares (n_replicates, n_components) of those
+    that still run, and their `Draws`.
+    """
     return Aggregation("bootstrap", leaf=partial(_later_leaf, ties), prepare=_prepare_later)
 
 
-def _prepare_first(params: FirstParams) -> tuple[PreparedPoint, Draws]:
-    return prepare_point(params.mixture), params.draws
+def _prepare_first(params: tuple[MixtureParams, Draws]) -> tuple[PreparedPoint, Draws]:
+    mixture, draws = params
+    return prepare_point(mixture), draws
 
 
-def _prepare_later(params: LaterParams) -> _Later:
-    points = [_prepared(*point) for point in zip(params.log_worths, params.log_shares, strict=True)]
-    return _Later(points, params.draws, params.log_shares.shape[1])
+def _prepare_later(params: tuple[Floats, Floats, Draws]) -> tuple[list[Prepared | None], int, Draws]:
+    log_worths, log_shares, draws = params
+    points = [_prepared(*point) for point in zip(log_worths, log_shares, strict=True)]
+    return points, log_shares.shape[1], draws
 
 
 def _prepared(log_worths: Floats, log_shares: Floats) -> Prepared | None:
@@ -201,21 +187,23 @@ def _at_fitted_point(ties: str, block: RankingBlock, point: PreparedPoint, facto
     return ReplicateSums(sums[:, -2].copy(), sums[:, -1].copy(), gradient.copy(), shares.copy())
 
 
-def _later_leaf(ties: str, number: int, block: RankingBlock, params: _Later) -> ReplicateSums:
-    kind, seed, replicates = params.draws
+def _later_leaf(
+    ties: str, number: int, block: RankingBlock, params: tuple[list[Prepared | None], int, Draws]
+) -> ReplicateSums:
+    points, n_components, (kind, seed, replicates) = params
     row, given = None, block
     if TIES[ties].extends and block.has_ties:
         block, extended_row = TIES[ties].extended(block)
         row = extended_row[block.group_starts] if given.groups is None else None
-    n_replicates, n_components = len(replicates), params.n_components
+    n_replicates = len(replicates)
     # A point that cannot be computed with keeps a log-likelihood of minus infinity.
     log_likelihood, weight = np.full(n_replicates, -np.inf), np.zeros(n_replicates)
     gradient = np.zeros((n_replicates, n_components * block.n_items))
     shares = np.zeros((n_replicates, n_components))
-    running = [place for place, point in enumerate(params.params) if point is not None]
+    running = [place for place, point in enumerate(points) if point is not None]
 
     def weightings() -> Iterator[tuple[Floats, Prepared]]:
-        for replicate, point in zip(replicates, params.params, strict=True):
+        for replicate, point in zip(replicates, points, strict=True):
             if point is not None:
                 factors = _draw_weights(given, kind, seed, replicate, number)
                 yield factors if row is None else factors[row], point

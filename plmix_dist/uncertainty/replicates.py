@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from plmix_dist.passes.request import Answer, Request
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.store.mixture import Floats
 from plmix_dist.threads import single_thread
-from plmix_dist.uncertainty import replicate_passes
+from plmix_dist.uncertainty.replicate_passes import Draws, ReplicateSums, first_pass, later_pass
 from plmix_dist.uncertainty.standard_errors import FittedPoint
 
 _MEMORY = 6
@@ -75,7 +75,7 @@ class Replicates:
 
     fitted: FittedPoint
     scales: Scales
-    draws: replicate_passes.Draws
+    draws: Draws
     # A replicate ends when the error that is left is expected to be at most this many standard errors (root mean
     # square over parameters).
     tol: float
@@ -100,22 +100,17 @@ class Replicates:
         """One request for all replicates that still run."""
         ties = self.fitted.ties
         if state.n_passes == 0:
-            params = replicate_passes.FirstParams(self.fitted.mixture.unnamed(), self.draws)
-            return (Request(replicate_passes.first_pass(ties), params),)
+            return (Request(first_pass(ties), (self.fitted.mixture.unnamed(), self.draws)),)
         active = self._active(state)
         if not len(active):
             return ()
         log_worths, _, log_shares = self.parts_of(_trial(state)[active])
-        replicates = tuple(self.draws.replicates[place] for place in active)
-        later = replicate_passes.LaterParams(log_worths, log_shares, self.draws._replace(replicates=replicates))
-        return (Request(replicate_passes.later_pass(ties), later),)
+        draws = self.draws._replace(replicates=tuple(self.draws.replicates[place] for place in active))
+        return (Request(later_pass(ties), (log_worths, log_shares, draws)),)
 
     def tell(self, state: ReplicatesState, answers: Sequence[Answer]) -> ReplicatesState:
         """Steps that raise the objective are taken, and the next ones proposed; others are shortened."""
-        (answer,) = answers
-        if answer.error is not None:
-            raise answer.error
-        sums: replicate_passes.ReplicateSums = answer.results[0]
+        sums: ReplicateSums = answers[0].get()[0]
         with single_thread():
             if state.n_passes == 0:
                 every = np.arange(len(state.point))
@@ -170,7 +165,7 @@ class Replicates:
         return np.flatnonzero(state.ended == _RUNNING)
 
     def _evaluated(
-        self, points: Floats, sums: replicate_passes.ReplicateSums, weight: Floats, active: NDArray[np.int64]
+        self, points: Floats, sums: ReplicateSums, weight: Floats, active: NDArray[np.int64]
     ) -> tuple[Floats, Floats]:
         """Objective (n,) and gradient (n, d) at points of the replicates `active` (n,)."""
         layout = self.fitted.layout
@@ -206,12 +201,8 @@ class Replicates:
         longest = np.abs(step).max(axis=1)
         step *= np.minimum(1.0, _LONGEST_STEP / np.maximum(longest, 1e-300))[:, None]
         near = (distance * shrinking <= self.tol) & (longest <= _LONGEST_STEP)
-        ended, point = state.ended.copy(), state.point.copy()
-        ended[active[near]] = _CONVERGED
-        point[active[near]] += step[near]
-        steps, shares, distances = state.step.copy(), state.share.copy(), state.distance.copy()
-        steps[active], shares[active], distances[active] = step, 1.0, distance
-        return state._replace(point=point, step=steps, share=shares, distance=distances, ended=ended)
+        state, there = _put(state, active, step=step, share=1.0, distance=distance), active[near]
+        return _put(state, there, ended=_CONVERGED, point=state.point[there] + step[near])
 
     def _direction(self, gradient: Floats, moves: Floats, changes: Floats) -> Floats:
         """L-BFGS: the inverse information of the fit, corrected by the last steps of each replicate."""
@@ -232,11 +223,17 @@ def _trial(state: ReplicatesState) -> Floats:
     return state.point + state.share[:, None] * state.step
 
 
+def _put(state: ReplicatesState, chosen: NDArray[np.int64], **values: Any) -> ReplicatesState:
+    """The state with other numbers of some replicates."""
+    columns = {name: getattr(state, name).copy() for name in values}
+    for name, own in values.items():
+        columns[name][chosen] = own
+    return state._replace(**columns)
+
+
 def _shortened(state: ReplicatesState, refused: NDArray[np.int64]) -> ReplicatesState:
-    share, ended = state.share.copy(), state.ended.copy()
-    share[refused] *= _SHORTER
-    ended[refused[share[refused] < _SHORTEST]] = _FAILED
-    return state._replace(share=share, ended=ended)
+    share = state.share[refused] * _SHORTER
+    return _put(_put(state, refused, share=share), refused[share < _SHORTEST], ended=_FAILED)
 
 
 def _taken(
@@ -246,12 +243,7 @@ def _taken(
     move, change = np.zeros_like(state.point), np.zeros_like(state.point)
     move[active] = trial - state.point[active]
     change[active] = state.gradient[active] - gradient
-    point, objectives, gradients = state.point.copy(), state.objective.copy(), state.gradient.copy()
-    point[active], objectives[active], gradients[active] = trial, objective, gradient
-    return state._replace(
-        point=point,
-        objective=objectives,
-        gradient=gradients,
+    return _put(state, active, point=trial, objective=objective, gradient=gradient)._replace(
         moves=np.concatenate([state.moves, move[None]])[-_MEMORY:],
         changes=np.concatenate([state.changes, change[None]])[-_MEMORY:],
     )

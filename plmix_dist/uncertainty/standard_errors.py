@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.errors import (
     NonFiniteError,
     NotConvergedWarning,
@@ -18,9 +17,7 @@ from plmix_dist.errors import (
     ShrunkenWarning,
     give_warnings,
 )
-from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.request import Passes, Request, ask
-from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of
 from plmix_dist.solvers import M_STEPS
@@ -101,44 +98,19 @@ class _Solved(NamedTuple):
     shrinkage: Floats  # (n_results,): how far the prior has moved each result, to first order
 
 
-def standard_errors(
-    model: Any,
-    X: Any,
-    *,
-    kind: str | None = None,
-    sample_weight: ArrayLike | None = None,
-    unranked: Unranked | None = None,
-    client: ClientLike = None,
-) -> StandardErrors:
+def standard_errors(model: Any, X: Any, *, kind: str | None = None, **how: Any) -> StandardErrors:
     """Standard errors of a fitted mixture; the same as `model.standard_errors(X)`.
 
-    Parameters
-    ----------
-    model
-        A fitted PlackettLuceMixture.
-    X
-        The rankings that it was fitted to.
-    kind
-        "information" inverts the observed information: right if the model is. "sandwich" puts the products of scores
-        between two inverses: right for large data also if the model is not. With groups, scores are those of persons,
-        so it is clustered by group. With a prior both are those of the posterior: the prior counts as `alpha` wins
-        and `alpha` losses of every item. None is "sandwich" where ties count half, else "information".
-    sample_weight, unranked, client
-        As in `PlackettLuceMixture.fit`.
-
-    Examples
-    --------
-    >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
-    >>> model = plm.PlackettLuceMixture(1, alpha=0.0).fit(rankings)
-    >>> standard_errors(model, rankings).log_worths.round(3).tolist()  # half of sqrt(1/30 + 1/10)
-    [[0.183, 0.183]]
+    "information" inverts the observed information: right if the model is. "sandwich" puts the products of scores
+    between two inverses: right for large data also if the model is not. With groups, scores are those of persons, so it
+    is clustered by group. With a prior both are those of the posterior: the prior counts as `alpha` wins and `alpha`
+    losses of every item.
     """
     if kind is not None:
         one_of("kind", kind, KINDS)
     fitted = FittedPoint.of(model, "standard errors")
     joint = is_joint(fitted.mixture)
-    rankings = model._rankings(X, unranked, sample_weight)
-    with client_of(client) as chosen, passes_over(rankings, chosen, "store") as passes:
+    with model._passes_over(X, **how) as (passes, _):
         totals = information_totals(passes, fitted, joint=joint)
     # Halves of wins are not counts: the inverse information of an objective is not a variance.
     return errors_of(totals, fitted, kind or KINDS[bool(totals.n_half)])
@@ -223,62 +195,31 @@ def mostly_prior(totals: InformationTotals, fitted: FittedPoint) -> NDArray[np.b
 
 def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_Solved]:
     """The covariances of all parameters together, or of each component and then of the shares."""
-    mixture, n_worths = fitted.mixture, fitted.mixture.log_worths.size
+    mixture, n_worths, n_items = fitted.mixture, fitted.mixture.log_worths.size, fitted.mixture.n_items
     if len(totals.observed) == 1:
-        whole = _solve_block(
-            fitted.layout,
-            (totals.observed[0], totals.products[0]),
-            (totals.gradient, totals.known),
-            (mixture.log_worths, fitted.ghosts, mixture.shares),
-            (fitted.alpha, kind),
-        )
-        return [whole]
-    found, n_items = [], mixture.n_items
+        return [_solve_block(fitted, kind, totals, fitted.layout)]
+    found, first_held = [], mixture.n_components - fitted.n_held
     for k in range(mixture.n_components):
-        place = slice(k * n_items, (k + 1) * n_items)
-        one = _solve_block(
-            Layout(
-                1,
-                n_items,
-                fitted.alpha > 0,
-                free_shares=False,
-                shown_shares=False,
-                n_held=int(k >= mixture.n_components - fitted.n_held),
-            ),
-            (totals.observed[k], totals.products[k]),
-            (totals.gradient[place], totals.known[place]),
-            (mixture.log_worths[k : k + 1], fitted.ghosts[k : k + 1], mixture.shares[:0]),
-            (fitted.alpha, kind),
+        layout = Layout(1, n_items, fitted.alpha > 0, False, shown_shares=False, n_held=int(k >= first_held))
+        own = fitted._replace(
+            mixture=MixtureParams(mixture.log_worths[[k]], mixture.shares[:0]), ghosts=fitted.ghosts[[k]]
         )
-        found.append(one)
-    shares = _solve_block(
-        replace(fitted.layout, n_items=0, ghosts=False, n_held=0, log_ties=None),
-        (totals.observed[-1], totals.products[-1]),
-        (totals.gradient[n_worths:], totals.known[n_worths:]),
-        (mixture.log_worths[:, :0], fitted.ghosts, mixture.shares),
-        (0.0, kind),
-    )
-    return [*found, shares]
+        found.append(_solve_block(own, kind, totals, layout, k, k * n_items))
+    layout = replace(fitted.layout, n_items=0, ghosts=False, n_held=0, log_ties=None)
+    own = fitted._replace(mixture=MixtureParams(mixture.log_worths[:, :0], mixture.shares))
+    return [*found, _solve_block(own, kind, totals, layout, -1, n_worths)]
 
 
 def _solve_block(
-    layout: Layout,
-    matrices: tuple[Floats, Floats],
-    of_data: tuple[Floats, Floats],
-    point: tuple[Floats, Floats, Floats],
-    settings: tuple[float, str],
+    fitted: FittedPoint, kind: str, totals: InformationTotals, layout: Layout, block: int = 0, first: int = 0
 ) -> _Solved:
-    """Covariances of one block.
-
-    `matrices` are observed information and products of scores; `of_data` the gradient, and the information if all
-    components were known; `point` log-worths, ghosts and shares; `settings` strength of the prior and kind.
-    """
-    (observed, products), (log_worths, ghosts, shares), (alpha, kind) = matrices, point, settings
-    information = layout.from_data(observed)
-    gradient, known = (np.zeros(layout.size) for _ in range(2))
-    for whole, part in zip((gradient, known), of_data, strict=True):
-        whole[layout.of_data] = part[: len(layout.of_data)]
-    prior, prior_gradient = layout.prior(log_worths, ghosts, alpha)
+    """Covariances of one block of the information, whose numbers begin at `first` in the gradient."""
+    mixture = fitted.mixture
+    information = layout.from_data(totals.observed[block])
+    gradient, known = np.zeros((2, layout.size))
+    for whole, part in ((gradient, totals.gradient), (known, totals.known)):
+        whole[layout.of_data] = part[first : first + len(layout.of_data)]
+    prior, prior_gradient, prior_products = layout.prior(mixture.log_worths, fitted.ghosts, fitted.alpha)
     unfelt = layout.unfelt()
     inverse = invert(information + prior, unfelt, known + np.diag(prior))
     singular = inverse.singular
@@ -290,9 +231,9 @@ def _solve_block(
         if kind == "sandwich":
             # The prior's comparisons count as data. Without their scores, items that are hardly ever chosen, whose
             # values come from the prior, would seem to be known exactly.
-            middle = layout.from_data(products) + layout.prior_products(log_worths, ghosts, alpha)
+            middle = layout.from_data(totals.products[block]) + prior_products
             covariance = covariance @ middle @ covariance
-        to_results = layout.to_results(shares)
+        to_results = layout.to_results(mixture.shares)
         results = to_results @ covariance @ to_results.T
         blind = _normalised(to_results @ inverse.singular)
         step = inverse.covariance @ (gradient + prior_gradient)

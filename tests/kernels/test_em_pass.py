@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import EmStatistics, em_statistics, prepare, row_posteriors
 from plmix_dist.kernels.em_pass import BY_LINE, BY_PAIR, QUEUED, SIDE_BY_SIDE, _rate_sums
-from plmix_dist.kernels.prepared import _WIDEST_LOG_RANGE, Workspace
+from plmix_dist.kernels.prepared import _WIDEST_LOG_RANGE
 from plmix_dist.rankings import Ranking
 from plmix_dist.rankings.ties import unorder_last_ties
 from tests.helpers.fit_oracle import (
@@ -151,7 +151,7 @@ def test_rates__every_way(n_items: int, kind: str, way: int, n_rows: int) -> Non
     rows = rows_of_kind(kind, n_items, n_rows)
     mixture = Parameters(np.random.default_rng(0).normal(0, 0.2, (2, n_items)), np.log([0.4, 0.6]))
     block, params = block_of(rows, n_items), prepare(*mixture)
-    assert set(_rate_sums(block, params, Workspace()).ways.tolist()) == {way}
+    assert set(_rate_sums(block, params).ways.tolist()) == {way}
     got = em_statistics(block, params, with_rates=True)
     assert_statistics_agree(got, exact_statistics(rows, n_items, *mixture), rows)
 
@@ -164,7 +164,7 @@ def test_rates__all_ways_in_one_block() -> None:
     rows[1:1] = rows_of_kind("most", n_items, 1)
     mixture = Parameters(np.random.default_rng(0).normal(0, 0.2, (5, n_items)), np.log(np.full(5, 0.2)))
     block, params = block_of(rows, n_items), prepare(*mixture)
-    assert set(_rate_sums(block, params, Workspace()).ways.tolist()) == {QUEUED, BY_LINE, BY_PAIR}
+    assert set(_rate_sums(block, params).ways.tolist()) == {QUEUED, BY_LINE, BY_PAIR}
     got = em_statistics(block, params, with_rates=True)
     assert_statistics_agree(got, exact_statistics(rows, n_items, *mixture), rows)
 
