@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.kernels import Prepared
 from plmix_dist.kernels.tied_choices import TieStatistics, tie_statistics
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD, MM, ComponentStatistics, mm_ratio, moved
 from plmix_dist.solvers.m_step import Gradient, Worths
 
 
-def outcomes(difference: NDArray[np.float64], log_tie: NDArray[np.float64] | float) -> NDArray[np.float64]:
+def outcomes(difference: Floats, log_tie: Floats | float) -> Floats:
     """(3, ...): the probabilities of win, tie and loss of a pair, from its difference of log-worths.
 
     Examples
@@ -28,7 +28,7 @@ def outcomes(difference: NDArray[np.float64], log_tie: NDArray[np.float64] | flo
     [0.3333, 0.3333, 0.3333]
     """
     logs = np.stack(np.broadcast_arrays(difference / 2, log_tie, -difference / 2))
-    found: NDArray[np.float64] = np.exp(logs - np.logaddexp.reduce(logs, axis=0))
+    found: Floats = np.exp(logs - np.logaddexp.reduce(logs, axis=0))
     return found
 
 
