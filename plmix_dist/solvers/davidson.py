@@ -11,9 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from plmix_dist.kernels import Prepared
-from plmix_dist.kernels.tied_choices import TieStatistics, tie_statistics
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.kernels.tied_choices import tie_statistics
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD, MM, ComponentStatistics, mm_ratio, moved
 from plmix_dist.solvers.m_step import Gradient, Worths
@@ -51,9 +49,5 @@ def _half_step(worths: Worths, at: Gradient, alpha: float) -> Worths:
     return moved(worths, mm_ratio(at, alpha) / 2)
 
 
-def _sums(block: RankingBlock, current: Prepared, frozen: Prepared | None) -> TieStatistics:
-    return tie_statistics(block, current, frozen)
-
-
 _OBJECTIVE = replace(LOG_LIKELIHOOD, gradient=_gradient, safe_step=_half_step)
-DAVIDSON = replace(MM, sums=_sums, objective=_OBJECTIVE)
+DAVIDSON = replace(MM, sums=tie_statistics, objective=_OBJECTIVE)

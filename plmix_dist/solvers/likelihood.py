@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from plmix_dist.kernels import EmStatistics, Prepared, em_statistics
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.kernels import EmStatistics, em_statistics
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.solvers.m_step import Gradient, MStep, Objective, Worths
 
@@ -49,18 +48,11 @@ def with_ghost(
     >>> wins.tolist(), expected.tolist()
     ([3.5, 0.5], [2.5, 0.5])
     """
-    n_items = len(wins)
-    all_wins, all_expected = np.empty(n_items + 1), np.empty(n_items + 1)
     if alpha == 0:
-        all_wins[:-1], all_expected[:-1] = wins, expected_wins
-        all_wins[-1] = all_expected[-1] = 0.0
-        return all_wins, all_expected
+        return np.append(wins, 0.0), np.append(expected_wins, 0.0)
     beats, loses = probabilities_against_ghost(log_worths, ghost)
-    np.add(wins, alpha, out=all_wins[:-1])
-    all_wins[-1] = n_items * alpha
-    np.add(expected_wins, 2 * alpha * beats, out=all_expected[:-1])
-    all_expected[-1] = 2 * alpha * loses.sum()
-    return all_wins, all_expected
+    of_ghost = (len(wins) * alpha, 2 * alpha * loses.sum())
+    return np.append(wins + alpha, of_ghost[0]), np.append(expected_wins + 2 * alpha * beats, of_ghost[1])
 
 
 # The objective, its gradient, and MM: minorise and maximise (Hunter 2004; Gormley & Murphy 2008). MM sums n numbers per
@@ -112,10 +104,8 @@ def mm_ratio(at: Gradient, alpha: float) -> Floats:
 
 def moved(worths: Worths, ratio: Floats) -> Worths:
     """Worths moved by log-ratios (n_items + 1,), then centred: the items' mean is zero."""
-    there = worths.log_worths + ratio[:-1]
     with np.errstate(invalid="ignore"):  # log-worths that diverge have no mean
-        centre = there.mean()
-        return Worths(there - centre, float(worths.ghost + ratio[-1] - centre))
+        return Worths(worths.log_worths + ratio[:-1], worths.ghost + ratio[-1]).centred()
 
 
 def _observed(sums: EmStatistics) -> float:
@@ -129,12 +119,8 @@ def _expected(sums: EmStatistics) -> float:
 LOG_LIKELIHOOD = Objective("log-likelihood", _observed, _expected, gradient, mm_step)
 
 
-def _sums(block: RankingBlock, current: Prepared, frozen: Prepared | None) -> EmStatistics:
-    return em_statistics(block, current, frozen, with_rates=False)
-
-
 def _numbers(n_items: int) -> int:
     return n_items
 
 
-MM = MStep("mm", _sums, component_statistics, None, objective=LOG_LIKELIHOOD, numbers=_numbers, takes_ties=True)
+MM = MStep("mm", em_statistics, component_statistics, None, objective=LOG_LIKELIHOOD, numbers=_numbers, takes_ties=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import scipy.linalg
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.linalg import LinearOperator, gmres
 
-from plmix_dist.kernels import EmStatistics, Prepared, drawn_statistics, em_statistics
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.kernels import drawn_statistics, em_statistics
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.solvers.likelihood import (
     LOG_LIKELIHOOD,
@@ -17,7 +19,7 @@ from plmix_dist.solvers.likelihood import (
     moved,
     probabilities_against_ghost,
 )
-from plmix_dist.solvers.m_step import MStep, Worths
+from plmix_dist.solvers.m_step import MStep, Worths, square
 from plmix_dist.threads import single_thread
 
 
@@ -46,28 +48,20 @@ def lsr_step(statistics: ComponentStatistics, worths: Worths, alpha: float) -> W
     return moved(worths, ratio if alpha else np.append(ratio, 0.0))
 
 
-def _sums(block: RankingBlock, current: Prepared, frozen: Prepared | None) -> EmStatistics:
-    return em_statistics(block, current, frozen, with_rates=True)
-
-
-def _numbers(n_items: int) -> int:
-    return n_items * n_items
-
-
-LSR = MStep("lsr", _sums, component_statistics, lsr_step, objective=LOG_LIKELIHOOD, numbers=_numbers)
+LSR = MStep(
+    "lsr",
+    partial(em_statistics, with_rates=True),
+    component_statistics,
+    lsr_step,
+    objective=LOG_LIKELIHOOD,
+    numbers=square,
+)
 
 
 # Stochastic LSR (Liu et al. 2019): every ranking is put into one component at random, then LSR is run in each.
 
-STOCHASTIC_LSR = MStep(
-    "stochastic-lsr",
-    LSR.sums,
-    LSR.component,
-    lsr_step,
-    objective=None,
-    numbers=LSR.numbers,
-    drawn_sums=drawn_statistics,
-    objective_of_draws=LOG_LIKELIHOOD,
+STOCHASTIC_LSR = replace(
+    LSR, name="stochastic-lsr", objective=None, drawn_sums=drawn_statistics, objective_of_draws=LOG_LIKELIHOOD
 )
 
 

@@ -25,6 +25,11 @@ class Worths(NamedTuple):
     ghost: float
     log_tie: float = -math.inf
 
+    def centred(self) -> Worths:
+        """The same worths with log-worths whose mean is zero; ties are left out."""
+        centre = self.log_worths.mean()
+        return Worths(self.log_worths - centre, float(self.ghost - centre))
+
 
 class Sums(Protocol):
     """Sums over rows, a NamedTuple of arrays: those that every E-step gives, and whatever else an M-step needs."""
@@ -38,6 +43,11 @@ class Sums(Protocol):
     def shares(self) -> Floats:
         """(n_components,): sums of weight times posterior."""
         ...
+
+
+def square(n_items: int) -> int:
+    """How many numbers per component are summed, where they are one for each pair of items."""
+    return n_items * n_items
 
 
 class Gradient(NamedTuple):

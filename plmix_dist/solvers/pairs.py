@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from plmix_dist.kernels import PairStatistics, pair_statistics
 from plmix_dist.rankings.columns import Floats
-from plmix_dist.solvers.m_step import MStep, Worths
+from plmix_dist.solvers.m_step import MStep, Worths, square
 from plmix_dist.threads import single_thread
 
 _MOST_STEPS = 200
@@ -124,9 +124,9 @@ def cml_step(wins: Floats, worths: Worths, alpha: float) -> Worths:
 def _minimised(losses: Callable[[Floats], _PairLosses], start: Worths, alpha: float) -> Worths:
     """The worths at a minimum of the losses; the ghost is one of the items if there is a prior, and stays if not."""
     if not alpha:
-        return centred(_minimise_over_pairs(losses, start.log_worths), start.ghost)
+        return Worths(_minimise_over_pairs(losses, start.log_worths), start.ghost).centred()
     found = _minimise_over_pairs(losses, np.append(start.log_worths, start.ghost))
-    return centred(found[:-1], float(found[-1]))
+    return Worths(found[:-1], found[-1]).centred()
 
 
 def _wins_with_ghost(wins: Floats, alpha: float) -> Floats:
@@ -145,21 +145,10 @@ def _wins_with_ghost(wins: Floats, alpha: float) -> Floats:
     return grown
 
 
-def centred(log_worths: Floats, ghost: float) -> Worths:
-    """Worths whose items have mean zero."""
-    centre = log_worths.mean()
-    return Worths(log_worths - centre, float(ghost - centre))
-
-
 def _wins_of(sums: PairStatistics, component: int) -> Floats:
     """(n_items, n_items): the wins of one component."""
     wins: Floats = sums.wins[component]
     return wins
-
-
-def square(n_items: int) -> int:
-    """How many numbers per component are summed."""
-    return n_items * n_items
 
 
 def _losses(wins: Floats, differences: Floats) -> _PairLosses:
