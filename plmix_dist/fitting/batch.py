@@ -16,9 +16,8 @@ from plmix_dist.fitting.em import Em
 from plmix_dist.fitting.point import SMALLEST_SHARE, WIDEST_POINT, Point, mend_collapsed
 from plmix_dist.kernels import batch_statistics
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.threads import StoppableThreads
-
-Floats = NDArray[np.float64]
 
 _MEMORY = 5
 # A fall of the objective within this share of it is rounding.

@@ -27,12 +27,12 @@ from plmix_dist.passes.memory import Residency
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.settings import numbers, take_settings
 from plmix_dist.solvers.gamma_prior import GammaPrior, Parameters
 from plmix_dist.store.checkpoints import Checkpoint
-from plmix_dist.store.mixture import Floats
 
 if TYPE_CHECKING:
     from plmix_dist.cluster.clients import Client

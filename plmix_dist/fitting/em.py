@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.errors import FitError, NotIdentifiedError
 from plmix_dist.fitting.algorithm import Together, TogetherState, savable
@@ -29,6 +28,7 @@ from plmix_dist.fitting.newton import Hessian, Newton
 from plmix_dist.fitting.point import Point, drop_collapsed, has_collapsed, mend_collapsed
 from plmix_dist.fitting.tied_outcomes import tie_step
 from plmix_dist.passes.request import Answer, Passes, Request
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import RowPart
 from plmix_dist.solvers import MStep
 from plmix_dist.solvers.likelihood import largest_log_prior
@@ -80,7 +80,7 @@ class Run:
     history: list[dict[str, Any]]
     events: list[dict[str, Any]]
     hessian: Hessian | None
-    posterior_shares: NDArray[np.float64] | None = None
+    posterior_shares: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -324,9 +324,7 @@ class Em:
                 )
 
 
-def _flat_gradient(
-    steps: Sequence[ComponentStep], share_slopes: NDArray[np.float64], shares: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _flat_gradient(steps: Sequence[ComponentStep], share_slopes: Floats, shares: Floats) -> tuple[Floats, Floats]:
     """Gradient and scale of all parameters, in the order of `Point.flat`."""
     gradients = [step.gradient for step in steps if step.gradient is not None]
     values = np.array([gradient.values for gradient in gradients])
@@ -337,7 +335,7 @@ def _flat_gradient(
     )
 
 
-def _describe_extremes(log_worths: NDArray[np.float64], names: Sequence[str]) -> str:
+def _describe_extremes(log_worths: Floats, names: Sequence[str]) -> str:
     order = np.argsort(log_worths)
     named = [names[item] if item < len(names) else str(item) for item in (order[0], order[-1])]
     return f"lowest {named[0]!r} at {log_worths[order[0]]:.3g}, highest {named[1]!r} at {log_worths[order[-1]]:.3g}"

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist import errors
 from plmix_dist.display.progress import Stages, stage_listener
@@ -34,6 +33,7 @@ from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes
 from plmix_dist.rankings.checks import without_information
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.ties import TIES, extend_ties
 from plmix_dist.solvers import LOG_LIKELIHOOD, LSR, M_STEPS, MM, STOCHASTIC_LSR, MStep
 from plmix_dist.solvers.davidson import DAVIDSON
@@ -62,7 +62,7 @@ class Fit:
     run: Run
     m_step: str
     init: dict[str, Any]
-    share_coefficients: NDArray[np.float64] | None = None
+    share_coefficients: Floats | None = None
     about: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[Warning, ...] = ()
     # The parameters of utilities that are linear, and how they are laid out.

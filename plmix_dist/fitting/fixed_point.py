@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.errors import NonFiniteError
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.fitting.newton import Hessian, Newton, NewtonState
 from plmix_dist.fitting.point import WIDEST_POINT, Point
+from plmix_dist.rankings.columns import Floats
 
 # Anderson acceleration of a fixed-point iteration.
 
@@ -28,8 +28,8 @@ _MEMORY = 5
 class _AndersonMemory(NamedTuple):
     """The last few points, and how far the map moved each: (n_kept, n_parameters) each."""
 
-    points: NDArray[np.float64]
-    residuals: NDArray[np.float64]
+    points: Floats
+    residuals: Floats
 
     @classmethod
     def empty(cls, n_parameters: int) -> _AndersonMemory:
@@ -37,9 +37,7 @@ class _AndersonMemory(NamedTuple):
         return cls(np.empty((0, n_parameters)), np.empty((0, n_parameters)))
 
 
-def propose(
-    memory: _AndersonMemory, point: NDArray[np.float64], image: NDArray[np.float64]
-) -> tuple[_AndersonMemory, NDArray[np.float64]]:
+def propose(memory: _AndersonMemory, point: Floats, image: Floats) -> tuple[_AndersonMemory, Floats]:
     """The memory with a point and its image under the map added, and the next point."""
     residual = image - point
     if not np.isfinite(residual).all():
@@ -51,7 +49,7 @@ def propose(
         return memory, image
     steps, changes = points[1:] - points[:-1], residuals[1:] - residuals[:-1]
     mixing = np.linalg.lstsq(changes.T, residual, rcond=1e-10)[0]
-    proposal: NDArray[np.float64] = image - mixing @ (steps + changes)
+    proposal: Floats = image - mixing @ (steps + changes)
     return memory, proposal if np.isfinite(proposal).all() else image
 
 
@@ -95,7 +93,7 @@ _LOG_WORTHS = Stopping(
 STOPPINGS = {rule.name: rule for rule in (GRADIENT, _LOG_WORTHS)}
 
 
-def posterior_shares(evaluation: Evaluation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def posterior_shares(evaluation: Evaluation) -> Floats:
     """(n_components,): the mean posterior of all rows at a point that was evaluated."""
     held = evaluation.details.get("posterior_shares")
     return np.exp(evaluation.next.log_shares) if held is None else np.array(held)
@@ -119,8 +117,8 @@ class Evaluation(NamedTuple):
     residual: float
     # gradient, scale (n_parameters,) or None: derivatives of the objective in the order of `Point.flat`, and an upper
     # bound on the second derivatives, which EM's own step uses.
-    gradient: NDArray[np.float64] | None
-    scale: NDArray[np.float64] | None
+    gradient: Floats | None
+    scale: Floats | None
     # Where the iteration leads.
     next: Point
     # A step that cannot lower the objective.

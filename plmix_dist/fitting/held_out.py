@@ -25,9 +25,9 @@ from plmix_dist.fitting.search import NEWTON_AFTER, with_newton
 from plmix_dist.kernels import Prepared, memberships_at
 from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.comparison import Comparisons, comparison_graph
 from plmix_dist.rankings.sampling import Division, RowPart, rows_of_part
-from plmix_dist.store.mixture import Floats
 
 if TYPE_CHECKING:
     from plmix_dist.fitting.selection import NumberFit, Task

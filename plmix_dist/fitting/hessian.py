@@ -19,6 +19,7 @@ from plmix_dist.kernels import EmStatistics, Information, Prepared, information
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.request import Aggregation, Request
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.groups import membership_weight, merge_if_short, n_memberships
 from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part, sample_rows
 from plmix_dist.rankings.ties import extend_ties
@@ -98,12 +99,12 @@ class SampleHessian:
         """Whether a pass over all rows can afford to compute the Hessian too."""
         return self.suits(point) and n_rankings * point.n_parameters**2 <= _MOST_WORK_OF_A_PASS
 
-    def of_all(self, point: Point, found: Information, scale: NDArray[np.float64]) -> Hessian:
+    def of_all(self, point: Point, found: Information, scale: Floats) -> Hessian:
         """The Hessian from the information of all rows and the `scale` (n_parameters,) of an evaluation there."""
         return self._assembled(point, found, self.weight, scale / self.weight, 0.0, cheap=False)
 
     def _assembled(
-        self, point: Point, found: Information, weight: float, scale: NDArray[np.float64], doubt: float, *, cheap: bool
+        self, point: Point, found: Information, weight: float, scale: Floats, doubt: float, *, cheap: bool
     ) -> Hessian:
         observed, complete = (1 / weight * matrix for matrix in found)
         alpha = self.alpha / self.weight
@@ -179,9 +180,7 @@ class _NewtonStep(NamedTuple):
     gain: float
 
 
-def _newton_step(
-    hessian: Hessian, point: Point, gradient: NDArray[np.float64], scale: NDArray[np.float64], damping: float
-) -> _NewtonStep | None:
+def _newton_step(hessian: Hessian, point: Point, gradient: Floats, scale: Floats, damping: float) -> _NewtonStep | None:
     """A step from a point with this gradient (n_parameters,), divided by weight.
 
     `damping` times the complete information is added to the observed one: none gives Newton's step, much of it EM's.
@@ -209,9 +208,7 @@ def _newton_step(
     return None
 
 
-def _known(
-    hessian: Hessian, scale: NDArray[np.float64]
-) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]]:
+def _known(hessian: Hessian, scale: Floats) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """(n_parameters,): which parameters move; and the observed and complete information in those."""
     own = np.where(hessian.scale < _LEAST_KNOWN * scale, scale, 0.0)
     free = hessian.free & (np.diag(hessian.complete) + own > 0)
@@ -219,7 +216,7 @@ def _known(
     return free, hessian.observed[chosen] + np.diag(own[free]), hessian.complete[chosen]
 
 
-def _scale_of(sums: EmStatistics, point: Point, alpha: float, weight: float) -> NDArray[np.float64]:
+def _scale_of(sums: EmStatistics, point: Point, alpha: float, weight: float) -> Floats:
     """(n_parameters,): expected wins, divided by weight, and shares, in the order of `Point.flat`."""
     worths, ghosts = [], []
     for own, log_worths, ghost in zip(sums.expected_wins, point.log_worths, point.ghosts, strict=True):
@@ -229,7 +226,7 @@ def _scale_of(sums: EmStatistics, point: Point, alpha: float, weight: float) -> 
     return np.concatenate([*worths, ghosts, np.exp(point.log_shares)])
 
 
-def _all_components(complete: NDArray[np.float64], point: Point) -> NDArray[np.float64]:
+def _all_components(complete: Floats, point: Point) -> Floats:
     """The complete information, divided by weight, in the log-worths of all components and in the log-shares."""
     n_components, n_items = point.log_worths.shape
     n_worths = n_components * n_items
@@ -242,7 +239,7 @@ def _all_components(complete: NDArray[np.float64], point: Point) -> NDArray[np.f
     return whole
 
 
-def _with_prior(matrix: NDArray[np.float64], point: Point, alpha: float) -> NDArray[np.float64]:
+def _with_prior(matrix: Floats, point: Point, alpha: float) -> Floats:
     """The information in all parameters, as in `Point.flat`: log-worths, ghosts, log-shares."""
     n_components, n_items = point.log_worths.shape
     n_worths = n_components * n_items
@@ -261,7 +258,7 @@ def _with_prior(matrix: NDArray[np.float64], point: Point, alpha: float) -> NDAr
     return whole
 
 
-def _stiffened(observed: NDArray[np.float64], point: Point) -> NDArray[np.float64]:
+def _stiffened(observed: Floats, point: Point) -> Floats:
     """The information with directions that change nothing made stiff."""
     n_components, n_items = point.log_worths.shape
     unfelt = np.zeros((n_components + 1, len(observed)))
@@ -271,5 +268,5 @@ def _stiffened(observed: NDArray[np.float64], point: Point) -> NDArray[np.float6
     unfelt[-1, -n_components:] = 1.0
     unfelt /= np.linalg.norm(unfelt, axis=1, keepdims=True)
     stiffness = float(np.trace(observed)) / len(observed)
-    stiffened: NDArray[np.float64] = observed + stiffness * unfelt.T @ unfelt
+    stiffened: Floats = observed + stiffness * unfelt.T @ unfelt
     return stiffened

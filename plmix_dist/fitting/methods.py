@@ -7,13 +7,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.fixed_point import STOPPINGS
 from plmix_dist.fitting.starts.settings import MOST_SPREAD, StartSettings
 from plmix_dist.passes.memory import Residency
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.settings import default_of, one_of, shown, take_settings, yes_or_no
 
 
@@ -31,7 +29,7 @@ class FitSettings:
     em: Literal["fused", "exact"] = default_of("em")
     n_init: int = default_of("n_init")
     alpha: float = default_of("alpha")
-    shares: NDArray[np.float64] | None = None
+    shares: Floats | None = None
     tol: float = default_of("tol")
     max_iter: int = default_of("max_iter")
     accelerate: bool = default_of("accelerate")

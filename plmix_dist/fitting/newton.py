@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.fitting.point import Point
+from plmix_dist.rankings.columns import Floats
 
 if TYPE_CHECKING:
     from plmix_dist.fitting.fixed_point import Evaluation
@@ -45,8 +46,8 @@ class Hessian(NamedTuple):
     # observed, complete (n_parameters, n_parameters): the observed information, and what it would be if the component
     # of every row were known: EM's own steps go by that. Directions that change nothing (a factor on all worths of a
     # component, a factor on all shares) are made stiff in `observed`.
-    observed: NDArray[np.float64]
-    complete: NDArray[np.float64]
+    observed: Floats
+    complete: Floats
     # (n_parameters,): which parameters may move.
     free: NDArray[np.bool_]
     # Of the rows it was computed on.
@@ -55,7 +56,7 @@ class Hessian(NamedTuple):
     doubt: float
     # (n_parameters,): expected wins of these rows, divided by their weight, with those of the prior: to be compared
     # with those of all rows.
-    scale: NDArray[np.float64]
+    scale: Floats
     # Whether it is that of all rows and costs about as much as a pass, so that every step can have its own.
     cheap: bool = False
 

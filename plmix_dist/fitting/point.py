@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from plmix_dist.errors import CollapsedComponentWarning
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.kernels import Prepared, prepare
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.solvers import Worths
 
@@ -24,29 +25,25 @@ class Point(NamedTuple):
     """Parameters of a mixture during a fit, whatever the algorithm."""
 
     # (n_components, n_items)
-    log_worths: NDArray[np.float64]
+    log_worths: Floats
     # (n_components,): log-worth of the prior's ghost item in each component; free, and unused without a prior.
-    ghosts: NDArray[np.float64]
+    ghosts: Floats
     # (n_components,); where shares depend on covariates, the coefficients (n_components, n_columns + 1) of log-shares,
     # intercepts first, which add up to zero over the components.
-    log_shares: NDArray[np.float64]
+    log_shares: Floats
     # (n_components, n_orders - 1), or one line that all components share: logarithms of the weights of ties of two,
     # three and more items, where ties are outcomes; otherwise (0, 0).
-    log_ties: NDArray[np.float64] = _NO_TIES
+    log_ties: Floats = _NO_TIES
 
     @classmethod
-    def start(
-        cls, log_worths: NDArray[np.float64], shares: NDArray[np.float64], ghosts: NDArray[np.float64] | None = None
-    ) -> Point:
+    def start(cls, log_worths: Floats, shares: Floats, ghosts: Floats | None = None) -> Point:
         """The point that a fit begins with; unknown ghosts are placed at the mean of the items."""
         centred = log_worths - log_worths.mean(axis=1, keepdims=True)
         with np.errstate(divide="ignore"):
             return cls(centred, np.zeros(len(shares)) if ghosts is None else ghosts, np.log(shares))
 
     @classmethod
-    def gathered(
-        cls, components: Sequence[Worths], log_shares: NDArray[np.float64], log_ties: NDArray[np.float64] = _NO_TIES
-    ) -> Point:
+    def gathered(cls, components: Sequence[Worths], log_shares: Floats, log_ties: Floats = _NO_TIES) -> Point:
         """The point whose components have these worths."""
         return cls(
             np.array([worths.log_worths for worths in components]),
@@ -74,7 +71,7 @@ class Point(NamedTuple):
         """The parameters as kernels take them."""
         return prepare(self.log_worths, self.log_shares, self.log_ties)
 
-    def flat(self) -> NDArray[np.float64]:
+    def flat(self) -> Floats:
         """(n_parameters,): log-worths component by component, ghosts, log-shares, log-weights of ties."""
         parts = (self.log_worths.ravel(), self.ghosts, self.log_shares.ravel(), self.log_ties.ravel())
         return np.concatenate(parts)
@@ -83,7 +80,7 @@ class Point(NamedTuple):
         """The widest range of log-worths in any component."""
         return float(np.ptp(self.log_worths, axis=1).max())
 
-    def like(self, vector: NDArray[np.float64]) -> Point:
+    def like(self, vector: Floats) -> Point:
         """The point of a flat vector, log-worths centred and shares summing to one, or their coefficients centred."""
         n_worths, n_components = self.log_worths.size, self.n_components
         worths = vector[:n_worths].reshape(self.log_worths.shape)
@@ -171,8 +168,8 @@ def collapse_warnings(events: Sequence[dict[str, Any]], n_left: int, n_component
     return [CollapsedComponentWarning(words)]
 
 
-def _draw(key: tuple[int, int], n_before: int, n_items: int) -> NDArray[np.float64]:
+def _draw(key: tuple[int, int], n_before: int, n_items: int) -> Floats:
     """Standard normal numbers (n_items,): the stream of this fit, after what earlier reseeds have drawn."""
     seed, number = key
-    drawn: NDArray[np.float64] = generator(seed, "collapse", number).standard_normal((n_before + 1, n_items))[-1]
+    drawn: Floats = generator(seed, "collapse", number).standard_normal((n_before + 1, n_items))[-1]
     return drawn

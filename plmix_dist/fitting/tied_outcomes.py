@@ -7,7 +7,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.fitting.methods import FitSettings
@@ -18,6 +17,7 @@ from plmix_dist.kernels.tied_choices import place_sizes
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.solvers.davidson import ghost_ties
 
@@ -47,7 +47,7 @@ def for_search(overview: Overview) -> Overview:
     )
 
 
-def _leaf_counts(order: int, number: int, block: RankingBlock, params: None) -> NDArray[np.float64]:
+def _leaf_counts(order: int, number: int, block: RankingBlock, params: None) -> Floats:
     del number, params
     first, sizes = place_sizes(block)
     weights = block.row_weights[block.row_of_item()[first]]
@@ -60,9 +60,9 @@ def _counts(order: int) -> Aggregation:
     return Aggregation("ties", leaf=partial(_leaf_counts, order))
 
 
-def count_ties(passes: Passes, rankings: Rankings, order: int) -> NDArray[np.float64]:
+def count_ties(passes: Passes, rankings: Rankings, order: int) -> Floats:
     """(order,): the weight of places by how many items they have; an error that names the first row with more."""
-    found: NDArray[np.float64] = ask(passes, Request(_counts(order)))
+    found: Floats = ask(passes, Request(_counts(order)))
     if not found[order]:
         return found[:order]
     for begin, block in zip(rankings.leaf_bounds, rankings.iter_leaves(labels=False), strict=False):
@@ -76,7 +76,7 @@ def count_ties(passes: Passes, rankings: Rankings, order: int) -> NDArray[np.flo
     )
 
 
-def with_tie_weights(candidates: Sequence[Candidate], counts: NDArray[np.float64], ties: str) -> list[Candidate]:
+def with_tie_weights(candidates: Sequence[Candidate], counts: Floats, ties: str) -> list[Candidate]:
     """Starts with weights of ties by the counts; an order that never occurs stays out of the model."""
     begin = np.log(np.maximum(counts[1:] / counts.sum(), np.exp(NO_TIES)))
     n_lines = [1 if TIES[ties].shared else one.point.n_components for one in candidates]
@@ -84,9 +84,7 @@ def with_tie_weights(candidates: Sequence[Candidate], counts: NDArray[np.float64
     return [one._replace(point=point, hessian=None) for one, point in zip(candidates, points, strict=True)]
 
 
-def tie_step(
-    point: Point, ties: NDArray[np.float64] | None, alpha: float, *, n_held: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def tie_step(point: Point, ties: Floats | None, alpha: float, *, n_held: int) -> tuple[Floats, Floats, Floats]:
     """The next log-weights of ties, and gradient and scale (n,) in the present ones.
 
     `ties` (2, n_components, n_orders - 1) are those that were seen and those expected; the prior says nothing of the

@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from plmix_dist.kernels import Prepared
-from plmix_dist.kernels.tied_choices import TieStatistics, tie_statistics
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.kernels.tied_choices import tie_statistics
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD, MM, ComponentStatistics, mm_ratio, moved
 from plmix_dist.solvers.m_step import Gradient, Worths
 
 
-def outcomes(difference: NDArray[np.float64], log_tie: NDArray[np.float64] | float) -> NDArray[np.float64]:
+def outcomes(difference: Floats, log_tie: Floats | float) -> Floats:
     """(3, ...): the probabilities of win, tie and loss of a pair, from its difference of log-worths.
 
     Examples
@@ -28,7 +26,7 @@ def outcomes(difference: NDArray[np.float64], log_tie: NDArray[np.float64] | flo
     [0.3333, 0.3333, 0.3333]
     """
     logs = np.stack(np.broadcast_arrays(difference / 2, log_tie, -difference / 2))
-    found: NDArray[np.float64] = np.exp(logs - np.logaddexp.reduce(logs, axis=0))
+    found: Floats = np.exp(logs - np.logaddexp.reduce(logs, axis=0))
     return found
 
 
@@ -51,9 +49,5 @@ def _half_step(worths: Worths, at: Gradient, alpha: float) -> Worths:
     return moved(worths, mm_ratio(at, alpha) / 2)
 
 
-def _sums(block: RankingBlock, current: Prepared, frozen: Prepared | None) -> TieStatistics:
-    return tie_statistics(block, current, frozen)
-
-
 _OBJECTIVE = replace(LOG_LIKELIHOOD, gradient=_gradient, safe_step=_half_step)
-DAVIDSON = replace(MM, sums=_sums, objective=_OBJECTIVE)
+DAVIDSON = replace(MM, sums=tie_statistics, objective=_OBJECTIVE)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.kernels import EmStatistics, SweepSums
+from plmix_dist.rankings.columns import Floats
 
 # The step of an item that has won nothing has no end; it is taken in parts.
 _LONGEST_STEP = 5.0
@@ -26,16 +26,16 @@ _LEAST_LOG_SHARE = -700.0
 class Parameters(NamedTuple):
     """Log-worths (n_components, n_items), centred, and log-shares (n_components,)."""
 
-    log_worths: NDArray[np.float64]
-    log_shares: NDArray[np.float64]
+    log_worths: Floats
+    log_shares: Floats
 
 
 class GammaPrior(NamedTuple):
     """A prior that treats all components alike."""
 
     # shape, rate (n_items,): of the gamma distribution of each worth.
-    shape: NDArray[np.float64]
-    rate: NDArray[np.float64]
+    shape: Floats
+    rate: Floats
     # Of the Dirichlet distribution of shares.
     concentration: float
 
@@ -63,7 +63,7 @@ class GammaPrior(NamedTuple):
         shares = _log_gamma(self.concentration + sums.shares, rng)
         return Parameters(_centred(drawn), shares - np.logaddexp.reduce(shares))
 
-    def log_density(self, log_worths: NDArray[np.float64], log_shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    def log_density(self, log_worths: Floats, log_shares: Floats) -> Floats:
         """(...): the log-density, up to a constant, of log-worths (..., K, n) and log-shares (..., K).
 
         The density is that of worths, not of log-worths: Gamma(1, 1) counts as flat. The scale of each component is the
@@ -73,12 +73,12 @@ class GammaPrior(NamedTuple):
         top = log_worths.max(axis=-1, keepdims=True)
         log_totals = np.log((self.rate * np.exp(log_worths - top)).sum(axis=-1)) + top[..., 0]
         of_worths = (more * log_worths).sum(axis=-1) - more.sum() * log_totals
-        found: NDArray[np.float64] = of_worths.sum(axis=-1)
+        found: Floats = of_worths.sum(axis=-1)
         if self.concentration != 1:
             found = found + (self.concentration - 1) * log_shares.sum(axis=-1)
         return found
 
-    def em_step(self, sums: EmStatistics, here: Parameters) -> tuple[Parameters, NDArray[np.float64]]:
+    def em_step(self, sums: EmStatistics, here: Parameters) -> tuple[Parameters, Floats]:
         """The step of EM to the maximum of log-likelihood + `log_density`, and the gradient (K n + K,) at `here`.
 
         The worth of item i becomes (shape - 1 + wins) / (rate + denominator), from the best scale at `here`. This never
@@ -108,22 +108,22 @@ class GammaPrior(NamedTuple):
         total = weight + len(shares) * (self.concentration - 1)
         return step, np.concatenate([(wins - expected).ravel(), shares - total * np.exp(here.log_shares)])
 
-    def _log_scales(self, log_worths: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    def _log_scales(self, log_worths: Floats, rng: np.random.Generator) -> Floats:
         """(n_components,): what log-worths differ by from those of the gamma prior, drawn given the log-worths."""
         top = log_worths.max(axis=1)
         totals = (self.rate * np.exp(log_worths - top[:, None])).sum(axis=1)
         drawn = rng.standard_gamma(self.shape.sum(), len(log_worths))
-        found: NDArray[np.float64] = np.log(drawn) - np.log(totals) - top
+        found: Floats = np.log(drawn) - np.log(totals) - top
         return found
 
 
-def _log_gamma(shapes: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _log_gamma(shapes: Floats, rng: np.random.Generator) -> Floats:
     """Logarithms of gamma numbers. Those of small shapes may be too small to be held as numbers."""
     boosted, uniforms = rng.standard_gamma(shapes + 1), 1.0 - rng.random(shapes.shape)
-    found: NDArray[np.float64] = np.log(boosted) + np.log(uniforms) / shapes
+    found: Floats = np.log(boosted) + np.log(uniforms) / shapes
     return found
 
 
-def _centred(log_worths: NDArray[np.float64]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = log_worths - log_worths.mean(axis=1, keepdims=True)
+def _centred(log_worths: Floats) -> Floats:
+    found: Floats = log_worths - log_worths.mean(axis=1, keepdims=True)
     return found

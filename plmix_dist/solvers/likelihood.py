@@ -6,17 +6,16 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from plmix_dist.kernels import EmStatistics, Prepared, em_statistics
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.kernels import EmStatistics, em_statistics
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.solvers.m_step import Gradient, MStep, Objective, Worths
 
 # The prior: every item has `alpha` wins and `alpha` losses against one ghost item, in every component. The ghost's
 # log-worth is free and part of the parameters. With alpha > 0 the estimate exists for any data.
 
 
-def log_prior(log_worths: NDArray[np.float64], ghost: float, alpha: float, log_tie: float = -math.inf) -> float:
+def log_prior(log_worths: Floats, ghost: float, alpha: float, log_tie: float = -math.inf) -> float:
     """The log-density, up to a constant, of one component's log-worths (n_items,) and ghost, which may tie."""
     if alpha == 0:
         return 0.0
@@ -31,22 +30,16 @@ def largest_log_prior(n_items: int, alpha: float) -> float:
     return -2 * alpha * n_items * math.log(2)
 
 
-def probabilities_against_ghost(
-    log_worths: NDArray[np.float64], ghost: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def probabilities_against_ghost(log_worths: Floats, ghost: float) -> tuple[Floats, Floats]:
     """(n_items,) each: the probabilities that an item beats the ghost, and that it loses."""
-    beats: NDArray[np.float64] = np.exp(-np.logaddexp(0, ghost - log_worths))
-    loses: NDArray[np.float64] = np.exp(-np.logaddexp(0, log_worths - ghost))
+    beats: Floats = np.exp(-np.logaddexp(0, ghost - log_worths))
+    loses: Floats = np.exp(-np.logaddexp(0, log_worths - ghost))
     return beats, loses
 
 
 def with_ghost(
-    wins: NDArray[np.float64],
-    expected_wins: NDArray[np.float64],
-    log_worths: NDArray[np.float64],
-    ghost: float,
-    alpha: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    wins: Floats, expected_wins: Floats, log_worths: Floats, ghost: float, alpha: float
+) -> tuple[Floats, Floats]:
     """(n_items + 1,) each: wins and expected wins with those of the prior, the ghost's own in the last place.
 
     Examples
@@ -55,18 +48,11 @@ def with_ghost(
     >>> wins.tolist(), expected.tolist()
     ([3.5, 0.5], [2.5, 0.5])
     """
-    n_items = len(wins)
-    all_wins, all_expected = np.empty(n_items + 1), np.empty(n_items + 1)
     if alpha == 0:
-        all_wins[:-1], all_expected[:-1] = wins, expected_wins
-        all_wins[-1] = all_expected[-1] = 0.0
-        return all_wins, all_expected
+        return np.append(wins, 0.0), np.append(expected_wins, 0.0)
     beats, loses = probabilities_against_ghost(log_worths, ghost)
-    np.add(wins, alpha, out=all_wins[:-1])
-    all_wins[-1] = n_items * alpha
-    np.add(expected_wins, 2 * alpha * beats, out=all_expected[:-1])
-    all_expected[-1] = 2 * alpha * loses.sum()
-    return all_wins, all_expected
+    of_ghost = (len(wins) * alpha, 2 * alpha * loses.sum())
+    return np.append(wins + alpha, of_ghost[0]), np.append(expected_wins + 2 * alpha * beats, of_ghost[1])
 
 
 # The objective, its gradient, and MM: minorise and maximise (Hunter 2004; Gormley & Murphy 2008). MM sums n numbers per
@@ -79,9 +65,9 @@ _LONGEST_GHOST_STEP = 100.0
 class ComponentStatistics(NamedTuple):
     """Sums of one component: wins and expected wins (n_items,), rates (n_items, n_items) or empty."""
 
-    wins: NDArray[np.float64]
-    expected_wins: NDArray[np.float64]
-    rates: NDArray[np.float64]
+    wins: Floats
+    expected_wins: Floats
+    rates: Floats
 
 
 def component_statistics(sums: EmStatistics, component: int) -> ComponentStatistics:
@@ -107,21 +93,19 @@ def mm_step(worths: Worths, at: Gradient, alpha: float) -> Worths:
     return moved(worths, mm_ratio(at, alpha))
 
 
-def mm_ratio(at: Gradient, alpha: float) -> NDArray[np.float64]:
+def mm_ratio(at: Gradient, alpha: float) -> Floats:
     """(n_items + 1,): the logarithms of wins / expected wins."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio: NDArray[np.float64] = np.log(at.wins) - np.log(at.expected_wins)
+        ratio: Floats = np.log(at.wins) - np.log(at.expected_wins)
     # Without a prior there is no ghost. With one its step is bounded: its expected wins may be too small to be held.
     ratio[-1] = max(-_LONGEST_GHOST_STEP, min(_LONGEST_GHOST_STEP, ratio[-1])) if alpha else 0.0
     return ratio
 
 
-def moved(worths: Worths, ratio: NDArray[np.float64]) -> Worths:
+def moved(worths: Worths, ratio: Floats) -> Worths:
     """Worths moved by log-ratios (n_items + 1,), then centred: the items' mean is zero."""
-    there = worths.log_worths + ratio[:-1]
     with np.errstate(invalid="ignore"):  # log-worths that diverge have no mean
-        centre = there.mean()
-        return Worths(there - centre, float(worths.ghost + ratio[-1] - centre))
+        return Worths(worths.log_worths + ratio[:-1], worths.ghost + ratio[-1]).centred()
 
 
 def _observed(sums: EmStatistics) -> float:
@@ -135,12 +119,8 @@ def _expected(sums: EmStatistics) -> float:
 LOG_LIKELIHOOD = Objective("log-likelihood", _observed, _expected, gradient, mm_step)
 
 
-def _sums(block: RankingBlock, current: Prepared, frozen: Prepared | None) -> EmStatistics:
-    return em_statistics(block, current, frozen, with_rates=False)
-
-
 def _numbers(n_items: int) -> int:
     return n_items
 
 
-MM = MStep("mm", _sums, component_statistics, None, objective=LOG_LIKELIHOOD, numbers=_numbers, takes_ties=True)
+MM = MStep("mm", em_statistics, component_statistics, None, objective=LOG_LIKELIHOOD, numbers=_numbers, takes_ties=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.linalg import LinearOperator, gmres
 
-from plmix_dist.kernels import EmStatistics, Prepared, drawn_statistics, em_statistics
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.kernels import drawn_statistics, em_statistics
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.solvers.likelihood import (
     LOG_LIKELIHOOD,
     ComponentStatistics,
@@ -17,7 +19,7 @@ from plmix_dist.solvers.likelihood import (
     moved,
     probabilities_against_ghost,
 )
-from plmix_dist.solvers.m_step import MStep, Worths
+from plmix_dist.solvers.m_step import MStep, Worths, square
 from plmix_dist.threads import single_thread
 
 
@@ -46,28 +48,20 @@ def lsr_step(statistics: ComponentStatistics, worths: Worths, alpha: float) -> W
     return moved(worths, ratio if alpha else np.append(ratio, 0.0))
 
 
-def _sums(block: RankingBlock, current: Prepared, frozen: Prepared | None) -> EmStatistics:
-    return em_statistics(block, current, frozen, with_rates=True)
-
-
-def _numbers(n_items: int) -> int:
-    return n_items * n_items
-
-
-LSR = MStep("lsr", _sums, component_statistics, lsr_step, objective=LOG_LIKELIHOOD, numbers=_numbers)
+LSR = MStep(
+    "lsr",
+    partial(em_statistics, with_rates=True),
+    component_statistics,
+    lsr_step,
+    objective=LOG_LIKELIHOOD,
+    numbers=square,
+)
 
 
 # Stochastic LSR (Liu et al. 2019): every ranking is put into one component at random, then LSR is run in each.
 
-STOCHASTIC_LSR = MStep(
-    "stochastic-lsr",
-    LSR.sums,
-    LSR.component,
-    lsr_step,
-    objective=None,
-    numbers=LSR.numbers,
-    drawn_sums=drawn_statistics,
-    objective_of_draws=LOG_LIKELIHOOD,
+STOCHASTIC_LSR = replace(
+    LSR, name="stochastic-lsr", objective=None, drawn_sums=drawn_statistics, objective_of_draws=LOG_LIKELIHOOD
 )
 
 
@@ -81,7 +75,7 @@ _LARGEST_FOR_FACTORISATION = 2000
 _ITERATION_TOLERANCE = 1e-13
 
 
-def stationary_distribution(rates: NDArray[np.float64] | csr_array) -> NDArray[np.float64]:
+def stationary_distribution(rates: Floats | csr_array) -> Floats:
     """(n,): the distribution, summing to n, that a chain with these rates (n, n), from row to column, leaves as it is.
 
     Rates may be sparse; large chains and sparse ones are solved by iteration.
@@ -96,11 +90,11 @@ def stationary_distribution(rates: NDArray[np.float64] | csr_array) -> NDArray[n
         solution = _by_iteration(rates)
     else:
         solution = _by_elimination(rates) if n <= _LARGEST_FOR_ELIMINATION else _by_factorisation(rates)
-    scaled: NDArray[np.float64] = solution * (len(solution) / solution.sum())
+    scaled: Floats = solution * (len(solution) / solution.sum())
     return scaled
 
 
-def _by_elimination(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+def _by_elimination(rates: Floats) -> Floats:
     """Grassmann, Taksar and Heyman (1985): states are removed one by one, and no difference is ever formed."""
     chain = rates.copy()
     n = len(chain)
@@ -114,7 +108,7 @@ def _by_elimination(rates: NDArray[np.float64]) -> NDArray[np.float64]:
     return solution
 
 
-def _by_factorisation(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+def _by_factorisation(rates: Floats) -> Floats:
     """LU on n - 1 balance equations, the last state's share set to one."""
     balance = rates.T.copy()
     np.fill_diagonal(balance, 0.0)
@@ -125,16 +119,16 @@ def _by_factorisation(rates: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.append(first, 1.0)
 
 
-def _by_iteration(rates: NDArray[np.float64] | csr_array) -> NDArray[np.float64]:
+def _by_iteration(rates: Floats | csr_array) -> Floats:
     """GMRES on the same equations, scaled by the rate out of each state; factorised where it does not converge."""
     out = np.asarray(rates.sum(axis=1)).ravel() - rates.diagonal()
     inflow = rates.T
     n = len(out) - 1
 
-    def balance(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    def balance(shares: Floats) -> Floats:
         came = (inflow @ np.append(shares, 0.0))[:n]
         kept = rates.diagonal()[:n] * shares
-        left: NDArray[np.float64] = shares - (came - kept) / out[:n]
+        left: Floats = shares - (came - kept) / out[:n]
         return left
 
     from_last = np.asarray((inflow @ np.append(np.zeros(n), 1.0))[:n]) / out[:n]
@@ -143,6 +137,6 @@ def _by_iteration(rates: NDArray[np.float64] | csr_array) -> NDArray[np.float64]
             LinearOperator((n, n), balance), from_last, np.ones(n), rtol=_ITERATION_TOLERANCE, restart=50, maxiter=40
         )
     if failed or not (first > 0).all():
-        dense: NDArray[np.float64] = rates.toarray() if isinstance(rates, csr_array) else rates
+        dense: Floats = rates.toarray() if isinstance(rates, csr_array) else rates
         return _by_factorisation(dense)
     return np.append(first, 1.0)

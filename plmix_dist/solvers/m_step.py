@@ -12,32 +12,42 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.kernels import Prepared
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 
 
 class Worths(NamedTuple):
     """Log-worths (n_items,) of one component, that of its ghost, and the log-weight of ties of two items, if any."""
 
-    log_worths: NDArray[np.float64]
+    log_worths: Floats
     ghost: float
     log_tie: float = -math.inf
+
+    def centred(self) -> Worths:
+        """The same worths with log-worths whose mean is zero; ties are left out."""
+        centre = self.log_worths.mean()
+        return Worths(self.log_worths - centre, float(self.ghost - centre))
 
 
 class Sums(Protocol):
     """Sums over rows, a NamedTuple of arrays: those that every E-step gives, and whatever else an M-step needs."""
 
     @property
-    def log_likelihood(self) -> NDArray[np.float64]:
+    def log_likelihood(self) -> Floats:
         """(): of the observed rows, at the parameters that gave the posteriors."""
         ...
 
     @property
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self) -> Floats:
         """(n_components,): sums of weight times posterior."""
         ...
+
+
+def square(n_items: int) -> int:
+    """How many numbers per component are summed, where they are one for each pair of items."""
+    return n_items * n_items
 
 
 class Gradient(NamedTuple):
@@ -48,11 +58,11 @@ class Gradient(NamedTuple):
     """
 
     # wins, expected_wins (n_items + 1,): those of the prior included; the ghost's in the last place.
-    wins: NDArray[np.float64]
-    expected_wins: NDArray[np.float64]
+    wins: Floats
+    expected_wins: Floats
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def values(self) -> Floats:
         """(n_items + 1,): the derivatives."""
         return self.wins - self.expected_wins
 

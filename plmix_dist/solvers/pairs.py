@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from plmix_dist.kernels import PairStatistics, pair_statistics
-from plmix_dist.solvers.m_step import MStep, Worths
+from plmix_dist.rankings.columns import Floats
+from plmix_dist.solvers.m_step import MStep, Worths, square
 from plmix_dist.threads import single_thread
 
 _MOST_STEPS = 200
@@ -29,16 +29,14 @@ class _PairLosses(NamedTuple):
 
     value: float
     # (n, n): first derivatives; [j, i] is minus [i, j].
-    slopes: NDArray[np.float64]
+    slopes: Floats
     # (n, n): second derivatives; [j, i] is equal to [i, j].
-    curvatures: NDArray[np.float64]
+    curvatures: Floats
     # (n, n): numbers from 0 on to take in place of second derivatives where these give no descent.
-    bounds: NDArray[np.float64]
+    bounds: Floats
 
 
-def _minimise_over_pairs(
-    losses: Callable[[NDArray[np.float64]], _PairLosses], start: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _minimise_over_pairs(losses: Callable[[Floats], _PairLosses], start: Floats) -> Floats:
     """(n,): log-worths at a minimum of the losses, by Newton's method with exact derivatives and a line search.
 
     A minimum of convex losses is the only one. Otherwise it is the one to which the start (n,) leads. `losses` goes
@@ -68,11 +66,11 @@ def _minimise_over_pairs(
     return here
 
 
-def _differences(log_worths: NDArray[np.float64]) -> NDArray[np.float64]:
+def _differences(log_worths: Floats) -> Floats:
     return log_worths[:, None] - log_worths[None, :]
 
 
-def _newton_step(at: _PairLosses) -> NDArray[np.float64]:
+def _newton_step(at: _PairLosses) -> Floats:
     """(n,): Newton's step, or one by the bounds where the Hessian is not positive definite. Its mean is zero."""
     gradient = at.slopes.sum(axis=1)
     # One thread: the bits of a factorisation must not depend on how many cores a worker has.
@@ -92,11 +90,8 @@ def _newton_step(at: _PairLosses) -> NDArray[np.float64]:
 
 
 def _line_search(
-    losses: Callable[[NDArray[np.float64]], _PairLosses],
-    here: NDArray[np.float64],
-    at: _PairLosses,
-    step: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], _PairLosses | None]:
+    losses: Callable[[Floats], _PairLosses], here: Floats, at: _PairLosses, step: Floats
+) -> tuple[Floats, _PairLosses | None]:
     """The part of a step that lowers the losses enough, and the losses there; None if there is none."""
     expected = float(at.slopes.sum(axis=1) @ step)
     share = 1.0
@@ -112,7 +107,7 @@ def _line_search(
 # independent.
 
 
-def cml_step(wins: NDArray[np.float64], worths: Worths, alpha: float) -> Worths:
+def cml_step(wins: Floats, worths: Worths, alpha: float) -> Worths:
     """The worths that maximise the composite marginal likelihood, from wins (n_items, n_items).
 
     The prior is `alpha` wins and `alpha` losses of every item against the ghost, which are pairs like all others.
@@ -126,15 +121,15 @@ def cml_step(wins: NDArray[np.float64], worths: Worths, alpha: float) -> Worths:
     return _minimised(partial(_losses, _wins_with_ghost(wins, alpha) if alpha else wins), worths, alpha)
 
 
-def _minimised(losses: Callable[[NDArray[np.float64]], _PairLosses], start: Worths, alpha: float) -> Worths:
+def _minimised(losses: Callable[[Floats], _PairLosses], start: Worths, alpha: float) -> Worths:
     """The worths at a minimum of the losses; the ghost is one of the items if there is a prior, and stays if not."""
     if not alpha:
-        return centred(_minimise_over_pairs(losses, start.log_worths), start.ghost)
+        return Worths(_minimise_over_pairs(losses, start.log_worths), start.ghost).centred()
     found = _minimise_over_pairs(losses, np.append(start.log_worths, start.ghost))
-    return centred(found[:-1], float(found[-1]))
+    return Worths(found[:-1], found[-1]).centred()
 
 
-def _wins_with_ghost(wins: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+def _wins_with_ghost(wins: Floats, alpha: float) -> Floats:
     """(n_items + 1, n_items + 1): wins with those against the ghost and of the ghost, in the last place.
 
     Examples
@@ -150,24 +145,13 @@ def _wins_with_ghost(wins: NDArray[np.float64], alpha: float) -> NDArray[np.floa
     return grown
 
 
-def centred(log_worths: NDArray[np.float64], ghost: float) -> Worths:
-    """Worths whose items have mean zero."""
-    centre = log_worths.mean()
-    return Worths(log_worths - centre, float(ghost - centre))
-
-
-def _wins_of(sums: PairStatistics, component: int) -> NDArray[np.float64]:
+def _wins_of(sums: PairStatistics, component: int) -> Floats:
     """(n_items, n_items): the wins of one component."""
-    wins: NDArray[np.float64] = sums.wins[component]
+    wins: Floats = sums.wins[component]
     return wins
 
 
-def square(n_items: int) -> int:
-    """How many numbers per component are summed."""
-    return n_items * n_items
-
-
-def _losses(wins: NDArray[np.float64], differences: NDArray[np.float64]) -> _PairLosses:
+def _losses(wins: Floats, differences: Floats) -> _PairLosses:
     seen = wins + wins.T
     chance, against = expit(differences), expit(-differences)
     curvatures = seen * chance * against
@@ -185,7 +169,7 @@ CML = MStep("cml", pair_statistics, _wins_of, cml_step, objective=None, numbers=
 _LEAST_ALPHA = 0.1
 
 
-def gmm_step(wins: NDArray[np.float64], worths: Worths, alpha: float) -> Worths:
+def gmm_step(wins: Floats, worths: Worths, alpha: float) -> Worths:
     """The worths whose chances are nearest to the frequencies of pairs, from wins (n_items, n_items).
 
     All pairs of items count the same, however often they were seen. The ghost's pairs, with frequency 1/2, count
@@ -203,7 +187,7 @@ def gmm_step(wins: NDArray[np.float64], worths: Worths, alpha: float) -> Worths:
     return _minimised(partial(_gmm_losses, frequencies, counted), start._replace(ghost=ghost), alpha)
 
 
-def _moments(wins: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments(wins: Floats, alpha: float) -> tuple[Floats, Floats]:
     """The frequency of every pair, and how much it counts; with those of the ghost, if there is a prior."""
     seen = wins + wins.T
     n_seen = np.count_nonzero(seen)
@@ -218,9 +202,7 @@ def _moments(wins: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float6
     return frequencies, counted
 
 
-def _gmm_losses(
-    frequencies: NDArray[np.float64], counted: NDArray[np.float64], differences: NDArray[np.float64]
-) -> _PairLosses:
+def _gmm_losses(frequencies: Floats, counted: Floats, differences: Floats) -> _PairLosses:
     chance, against = expit(differences), expit(-differences)
     density = chance * against
     # f - chance, from the smaller of the two sides: no digits are lost where both are nearly one.

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 from scipy.special import expit, logit, ndtri
 
 from plmix_dist.kernels import prepare
 from plmix_dist.kernels.em_pass import EmStatistics, statistics_at
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.solvers import LSR, ComponentStatistics, Worths, gradient, mm_step
 from plmix_dist.threads import single_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings import RankingBlock
-
 
 # k-means is tried several times on this many rows. The best try then continues on all rows.
 _TRY_ROWS = 3_000
@@ -32,11 +28,7 @@ _MOVES_OF_TRIES = 10
 
 
 def cluster_rows(
-    points: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    n_clusters: int,
-    rng: np.random.Generator,
-    n_tries: int = _N_TRIES,
+    points: Floats, weights: Floats, n_clusters: int, rng: np.random.Generator, n_tries: int = _N_TRIES
 ) -> NDArray[np.int64]:
     """(n_rows,): the cluster of each row, by weighted k-means of points (n_rows, n_directions).
 
@@ -58,9 +50,7 @@ def cluster_rows(
     return labels
 
 
-def _spread_out(
-    points: NDArray[np.float64], weights: NDArray[np.float64], n_clusters: int, n_tries: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _spread_out(points: Floats, weights: Floats, n_clusters: int, n_tries: int, rng: np.random.Generator) -> Floats:
     """(n_tries, n_clusters, n_directions): points drawn one by one, those far from the ones before likelier."""
     centres = np.empty((n_tries, n_clusters, points.shape[1]))
     chances = np.tile(weights, (n_tries, 1))
@@ -74,16 +64,14 @@ def _spread_out(
     return centres
 
 
-def _distances(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+def _distances(points: Floats, centres: Floats) -> Floats:
     """(n_tries, n_clusters, n_rows): squared distances from centres, less the squared length of each point."""
     n_tries, n_clusters, n_directions = centres.shape
     flat = centres.reshape(-1, n_directions)
     return np.asarray(((flat**2).sum(axis=1)[:, None] - 2 * flat @ points.T).reshape(n_tries, n_clusters, -1))
 
 
-def _moved(
-    points: NDArray[np.float64], weights: NDArray[np.float64], centres: NDArray[np.float64], most_moves: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moved(points: Floats, weights: Floats, centres: Floats, most_moves: int) -> tuple[Floats, Floats]:
     """Centres (n_tries, n_clusters, n_directions) moved until they settle, and the sums of squares (n_tries,)."""
     weighted = np.column_stack([weights, weights[:, None] * points])
     least = _SETTLED * float((weights @ points**2).mean() / weights.sum())
@@ -101,7 +89,7 @@ def _moved(
     return centres, nearest @ weights
 
 
-def one_hot(labels: NDArray[np.integer], n_clusters: int) -> NDArray[np.float64]:
+def one_hot(labels: NDArray[np.integer], n_clusters: int) -> Floats:
     """(n_rows, n_clusters): 1 in the column of a row's cluster, 0 elsewhere."""
     return np.asarray(labels[:, None] == np.arange(n_clusters), np.float64)
 
@@ -119,15 +107,15 @@ class _Link(NamedTuple):
     decides how precise an estimated difference is.
     """
 
-    quantile: Callable[[NDArray[np.float64]], NDArray[np.float64]]
-    density: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    quantile: Callable[[Floats], Floats]
+    density: Callable[[Floats], Floats]
 
 
-def _logistic_density(difference: NDArray[np.float64]) -> NDArray[np.float64]:
+def _logistic_density(difference: Floats) -> Floats:
     return np.asarray(expit(difference) * expit(-difference))
 
 
-def _normal_density(difference: NDArray[np.float64]) -> NDArray[np.float64]:
+def _normal_density(difference: Floats) -> Floats:
     return np.asarray(np.exp(-(difference**2) / 2) / np.sqrt(2 * np.pi))
 
 
@@ -136,7 +124,7 @@ def _normal_density(difference: NDArray[np.float64]) -> NDArray[np.float64]:
 _LINKS = {"logit": _Link(logit, _logistic_density), "probit": _Link(ndtri, _normal_density)}
 
 
-def least_squares(wins: NDArray[np.float64], link: str = "logit") -> NDArray[np.float64]:
+def least_squares(wins: Floats, link: str = "logit") -> Floats:
     """(n_items,): log-worths with mean zero, fitted by least squares to the differences that frequencies of pairs give.
 
     Entry [i, j] of `wins` is how often i was ranked before j. Frequencies are smoothed by half a win for each side. If
@@ -153,9 +141,7 @@ def least_squares(wins: NDArray[np.float64], link: str = "logit") -> NDArray[np.
     return _weighted_by_precision(seen, frequency, _LINKS[link])
 
 
-def _weighted_by_precision(
-    seen: NDArray[np.float64], frequency: NDArray[np.float64], link: _Link
-) -> NDArray[np.float64]:
+def _weighted_by_precision(seen: Floats, frequency: Floats, link: _Link) -> Floats:
     """Least squares over the observed pairs: a linear system with the Laplacian of their graph."""
     n_items = len(seen)
     rows, columns = np.nonzero(seen > 0)
@@ -179,9 +165,7 @@ _TOLERANCE = 1e-4
 _MOST_STEPS = 50
 
 
-def lsr_in_clusters(
-    step: Callable[[Sequence[Worths]], Sequence[Worths]], n_clusters: int, n_items: int
-) -> NDArray[np.float64]:
+def lsr_in_clusters(step: Callable[[Sequence[Worths]], Sequence[Worths]], n_clusters: int, n_items: int) -> Floats:
     """(n_clusters, n_items): log-worths of each cluster, from equal worths by steps of LSR in all clusters."""
     worths: Sequence[Worths] = [Worths(np.zeros(n_items), 0.0) for _ in range(n_clusters)]
     for _ in range(_MOST_STEPS):
@@ -196,7 +180,7 @@ def lsr_in_clusters(
 
 
 def cluster_sums(
-    block: RankingBlock, memberships: NDArray[np.float64], worths: Sequence[Worths], *, with_rates: bool = True
+    block: RankingBlock, memberships: Floats, worths: Sequence[Worths], *, with_rates: bool = True
 ) -> EmStatistics:
     """The sums of each cluster over the rows of a block; memberships (n_rankings, n_clusters)."""
     log_worths = np.array([own.log_worths for own in worths])
@@ -220,7 +204,7 @@ def fit_one_model(block: RankingBlock) -> Worths:
     return fit_models(block, np.ones((block.n_rankings, 1)))[0]
 
 
-def fit_models(block: RankingBlock, memberships: NDArray[np.float64], n_steps: int = _N_STEPS) -> list[Worths]:
+def fit_models(block: RankingBlock, memberships: Floats, n_steps: int = _N_STEPS) -> list[Worths]:
     """The worths of each cluster; memberships (n_rankings, n_clusters). The steps begin with equal worths."""
     models = [Worths(np.zeros(block.n_items), 0.0) for _ in range(memberships.shape[1])]
     for _ in range(n_steps):

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
 from plmix_dist.fitting.starts.clusters import fit_one_model
 from plmix_dist.kernels import place_surprises
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.groups import person_of_row
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings import RankingBlock
-
 
 # Rankings are short if they order less than this share of the items on average.
 _SHORT_SHARE = 0.5
@@ -58,7 +53,7 @@ class PlaceRows:
             deviation = np.sqrt(self._variances())
             self.scale = np.divide(1.0, deviation, out=np.zeros(n_items), where=deviation > 0)
 
-    def _variances(self) -> NDArray[np.float64]:
+    def _variances(self) -> Floats:
         """(n_items,): the mean square of each column, before scaling."""
         total = self.weights.sum()
         squares = self._listed.power(2).T @ self.weights
@@ -76,7 +71,7 @@ class PlaceRows:
         return int(self._listed.shape[0]), int(self._listed.shape[1])
 
     @cached_property
-    def means(self) -> NDArray[np.float64]:
+    def means(self) -> Floats:
         """(n_items,): the mean place of each item over the rows that were offered all items."""
         weights = np.where(self.offers_all, self.weights, 0.0)
         total = weights.sum()
@@ -84,7 +79,7 @@ class PlaceRows:
             return np.zeros(self.shape[1])
         return np.asarray((self._listed.T @ weights + weights @ self.shared_place) / total)
 
-    def dense(self, start: int, stop: int) -> NDArray[np.float64]:
+    def dense(self, start: int, stop: int) -> Floats:
         """(stop - start, n_items): some rows."""
         offers_all = self.offers_all[start:stop, None]
         rows = self._listed[start:stop].toarray()
@@ -92,13 +87,13 @@ class PlaceRows:
         rows *= self.scale
         return np.asarray(rows)
 
-    def times(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    def times(self, matrix: Floats) -> Floats:
         """(n_rankings, n_columns): all rows times a matrix (n_items, n_columns)."""
         matrix = matrix * self.scale[:, None]
         constant = self.shared_place[:, None] * matrix.sum(axis=0) - self.means @ matrix
         return np.asarray(self._listed @ matrix + np.where(self.offers_all[:, None], constant, 0.0))
 
-    def transposed_times(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    def transposed_times(self, matrix: Floats) -> Floats:
         """(n_items, n_columns): the transpose times a matrix (n_rankings, n_columns)."""
         full = np.where(self.offers_all[:, None], matrix, 0.0)
         unscaled = (
@@ -118,7 +113,7 @@ class PairRows:
     the mean as its entry, so 0 after centring. The paper does not subtract means.
     """
 
-    def __init__(self, block: RankingBlock, frequencies: NDArray[np.float64], *, centred: bool = True) -> None:
+    def __init__(self, block: RankingBlock, frequencies: Floats, *, centred: bool = True) -> None:
         self.block = block
         self.frequencies = frequencies
         self.centred = centred
@@ -129,14 +124,14 @@ class PairRows:
         n_items = self.block.n_items
         return self.block.n_rankings, n_items * (n_items - 1) // 2
 
-    def scaled(self, start: int, stop: int) -> NDArray[np.float64]:
+    def scaled(self, start: int, stop: int) -> Floats:
         """(stop - start, n_pairs): some rows, multiplied by the square root of their weights."""
         rows = self.dense(start, stop)
         if self.block.weights is not None:
             rows *= np.sqrt(self.block.weights[start:stop, None])
         return rows
 
-    def dense(self, start: int, stop: int) -> NDArray[np.float64]:
+    def dense(self, start: int, stop: int) -> Floats:
         """(stop - start, n_pairs): some rows."""
         block = self.block[start:stop]
         places = _place_table(block)
@@ -158,7 +153,7 @@ class PairRows:
         return rows
 
 
-def _place_table(block: RankingBlock) -> NDArray[np.float64]:
+def _place_table(block: RankingBlock) -> Floats:
     """(n_rankings, n_items): the place of each item; NaN if it was not offered.
 
     Items that a row leaves unordered have the same place.
@@ -171,7 +166,7 @@ def _place_table(block: RankingBlock) -> NDArray[np.float64]:
     return table
 
 
-def pair_frequencies(wins: NDArray[np.float64]) -> NDArray[np.float64]:
+def pair_frequencies(wins: Floats) -> Floats:
     """(n_items, n_items): how often i comes before j, of the rows that order the pair; 0.5 if there are none."""
     seen = wins + wins.T
     return np.divide(wins, seen, out=np.full_like(wins, 0.5), where=seen > 0)
@@ -191,7 +186,7 @@ class PersonRows:
         self.rows = rows
         self.person = person_of_row(block)
         weights = block.row_weights
-        self.weights: NDArray[np.float64] = np.bincount(self.person, weights).astype(np.float64)
+        self.weights: Floats = np.bincount(self.person, weights).astype(np.float64)
         self.first_row = np.append(np.flatnonzero(block.group_starts), block.n_rankings)
         self._mean = sparse.csr_array(
             (weights / self.weights[self.person], np.arange(block.n_rankings), self.first_row),
@@ -203,17 +198,17 @@ class PersonRows:
         """The number of persons, and the number of items."""
         return len(self.weights), self.rows.shape[1]
 
-    def dense(self, start: int, stop: int) -> NDArray[np.float64]:
+    def dense(self, start: int, stop: int) -> Floats:
         """(stop - start, n_items): some persons."""
         stop = min(stop, len(self.weights))
         first, last = int(self.first_row[start]), int(self.first_row[stop])
         means = self._mean[start:stop, first:last] @ self.rows.dense(first, last)
         return np.asarray(means)
 
-    def times(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    def times(self, matrix: Floats) -> Floats:
         """(n_persons, n_columns): all persons times a matrix (n_items, n_columns)."""
         return np.asarray(self._mean @ self.rows.times(matrix))
 
-    def transposed_times(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    def transposed_times(self, matrix: Floats) -> Floats:
         """(n_items, n_columns): the transpose times a matrix (n_persons, n_columns)."""
         return self.rows.transposed_times(np.asarray(self._mean.T @ matrix))

@@ -6,25 +6,21 @@ rankings (Kendall's or Mallows', Jiao & Vert 2015), and the Peng-Wei relaxation 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.starts.sdp import clusters_of, peng_wei
+from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.fitting.starts.spectral import cluster_worths
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.groups import merge_equal_rows
 from plmix_dist.rankings.sampling import generator, thinned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.display.progress import Stages
-    from plmix_dist.fitting.starts.settings import StartSettings
-    from plmix_dist.rankings import RankingBlock
-
 
 # Kendall's and Mallows' similarity of partial rankings (the kernels of Jiao and Vert 2015).
 
@@ -37,9 +33,7 @@ _EXACT_IN_FLOAT32 = 1 << 24
 _CENTRE_STEP = 2.0**-16
 
 
-def _kendall_similarity(
-    left: RankingBlock, right: RankingBlock, centre: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
+def _kendall_similarity(left: RankingBlock, right: RankingBlock, centre: Floats | None = None) -> Floats:
     """(n_left, n_right): Kendall's tau between rankings, 1 for the same order and -1 for the opposite order.
 
     It is the inner product over pairs that both rankings order, divided by the square root of the product of the
@@ -64,9 +58,7 @@ def _kendall_similarity(
     return similarity
 
 
-def _mallows_similarity(
-    left: RankingBlock, right: RankingBlock, centre: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
+def _mallows_similarity(left: RankingBlock, right: RankingBlock, centre: Floats | None = None) -> Floats:
     """(n_left, n_right): exp(-2 / n_pairs * number of discordant pairs); partial rankings have an expected number.
 
     That number is n_pairs * (1 - tau) / 2 with tau from `_kendall_similarity`: it is extrapolated from the pairs that
@@ -80,7 +72,7 @@ def _mallows_similarity(
     return np.exp(similarity, out=similarity)
 
 
-def _mean_preferences(block: RankingBlock) -> NDArray[np.float64]:
+def _mean_preferences(block: RankingBlock) -> Floats:
     """(n_pairs,): the weighted mean sign of each pair over the rankings that order it, 0 if there are none.
 
     Pairs (i, j) with i < j are in the order of `numpy.triu_indices(n_items, 1)`.
@@ -107,7 +99,7 @@ def _slabs(block: RankingBlock) -> Iterator[tuple[slice, RankingBlock]]:
         yield rows, block[rows]
 
 
-def _signs(block: RankingBlock, centre: NDArray[np.float64] | None) -> tuple[NDArray[np.floating], NDArray[np.float64]]:
+def _signs(block: RankingBlock, centre: Floats | None) -> tuple[NDArray[np.floating], Floats]:
     """Signs of every pair in every row (n_rows, n_pairs), integers if there is no centre; how many are known (n_rows,).
 
     The similarity of two rows is their inner product, divided by the square root of the product of these numbers.
@@ -161,9 +153,7 @@ _MOST_ITEMS = 300
 _TOLERANCE = 1e-4
 
 
-def sdp_start(
-    sample: RankingBlock, settings: StartSettings, stages: Stages
-) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
+def sdp_start(sample: RankingBlock, settings: StartSettings, stages: Stages) -> tuple[Floats, Floats, dict[str, Any]]:
     """Log-worths (n_components, n_items), shares (n_components,), and a record of the relaxation.
 
     Rankings are clustered one by one, also those of one person.
@@ -207,12 +197,7 @@ def _all_offered(block: RankingBlock) -> bool:
     return bool((block.below | (block.n_listed == block.n_items)).all())
 
 
-def _nearest(
-    similarity: NDArray[np.float64],
-    affinity: NDArray[np.float64],
-    clusters: NDArray[np.int64],
-    weights: NDArray[np.float64],
-) -> NDArray[np.int64]:
+def _nearest(similarity: Floats, affinity: Floats, clusters: NDArray[np.int64], weights: Floats) -> NDArray[np.int64]:
     """(n_rows,): the cluster whose mean is nearest to each row, in the space where similarities are inner products.
 
     `similarity` is (n_rows, n_clustered), `affinity` (n_clustered, n_clustered).

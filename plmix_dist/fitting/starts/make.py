@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from plmix_dist.display.progress import Stages
 from plmix_dist.fitting.starts.clusters import fit_models, fit_one_model, one_hot
 from plmix_dist.fitting.starts.kernel import sdp_start
 from plmix_dist.fitting.starts.moments import moments_start
 from plmix_dist.fitting.starts.paper import whole_start
+from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.fitting.starts.spectral import SpectralStarter
 from plmix_dist.kernels import prepare, row_posteriors
+from plmix_dist.passes.leaves import LeafSource
+from plmix_dist.passes.request import Passes
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     from plmix_dist.cluster.clients import Client
-    from plmix_dist.display.progress import Stages
-    from plmix_dist.fitting.starts.settings import StartSettings
-    from plmix_dist.passes.leaves import LeafSource
-    from plmix_dist.passes.request import Passes
-    from plmix_dist.rankings import RankingBlock
 
 # A search begins with spectral starts on at most this many ranks.
 _MOST_RANKS = 4
@@ -33,8 +32,8 @@ _MOST_RANKS = 4
 class Start(NamedTuple):
     """Log-worths (n_components, n_items) and shares (n_components,) to begin with; `about` becomes part of `init_`."""
 
-    log_worths: NDArray[np.float64]
-    shares: NDArray[np.float64]
+    log_worths: Floats
+    shares: Floats
     about: dict[str, Any]
 
 
@@ -104,18 +103,14 @@ def _with_random(starts: list[Start], n_starts: int, settings: StartSettings, n_
     return starts + [_random_start(settings, n_items, number) for number in range(n_random)]
 
 
-def _clustered(
-    log_worths: NDArray[np.float64], shares: NDArray[np.float64], settings: StartSettings, about: dict[str, Any]
-) -> Start:
+def _clustered(log_worths: Floats, shares: Floats, settings: StartSettings, about: dict[str, Any]) -> Start:
     """A start from the log-worths of clusters. They are shrunk."""
     spread = log_worths.std(axis=1, keepdims=True)
     shrunk = log_worths * np.minimum(1.0, settings.most_spread / np.maximum(spread, 1e-300))
     return _with_shares(shrunk, shares, settings, about)
 
 
-def _with_shares(
-    log_worths: NDArray[np.float64], shares: NDArray[np.float64], settings: StartSettings, about: dict[str, Any]
-) -> Start:
+def _with_shares(log_worths: Floats, shares: Floats, settings: StartSettings, about: dict[str, Any]) -> Start:
     """A start with its own shares, or with fixed shares: the largest cluster gets the largest share, and so on."""
     if settings.shares is None:
         return Start(log_worths, shares, about)
@@ -143,8 +138,8 @@ class Proposer(NamedTuple):
 class Mixture(NamedTuple):
     """The best end so far: log-worths (n_components, n_items) and shares (n_components,)."""
 
-    log_worths: NDArray[np.float64]
-    shares: NDArray[np.float64]
+    log_worths: Floats
+    shares: Floats
 
 
 def random_worths(proposer: Proposer, best: Mixture | None, number: int) -> Start:
@@ -226,7 +221,7 @@ def _seeded_again(proposer: Proposer, best: Mixture, number: int, n_seeded: int)
 
 def _with_free_components(
     best: Mixture, settings: StartSettings, rng: np.random.Generator, n_free: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """A copy of the best end with all its components, and the numbers of those that are to be seeded again.
 
     These are drawn at random and get an equal share; those that the best end has lost are among them.
@@ -240,7 +235,7 @@ def _with_free_components(
     return log_worths, shares / shares.sum() if settings.shares is None else settings.shares, free
 
 
-def _equal_shares(settings: StartSettings) -> NDArray[np.float64]:
+def _equal_shares(settings: StartSettings) -> Floats:
     n_components = settings.n_components
     return np.full(n_components, 1 / n_components) if settings.shares is None else settings.shares
 

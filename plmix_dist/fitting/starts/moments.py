@@ -8,20 +8,18 @@ between these probabilities and their frequencies. That sum has local minima, so
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit, log_softmax
 
 from plmix_dist.errors import SettingsError
+from plmix_dist.fitting.starts.settings import StartSettings
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.threads import single_thread
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.fitting.starts.settings import StartSettings
-    from plmix_dist.rankings import RankingBlock
 
 _FEWEST_ITEMS = 4
 # n (n + 1) moments in 2 n + 1 parameters: beyond this a least-squares problem takes seconds.
@@ -36,12 +34,10 @@ class Moments(NamedTuple):
     """Events (n_events, 3), items in the first places or -1 where a place is free, and how often each happens."""
 
     events: NDArray[np.int64]
-    frequencies: NDArray[np.float64]
+    frequencies: Floats
 
 
-def moments_start(
-    sample: RankingBlock, settings: StartSettings
-) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
+def moments_start(sample: RankingBlock, settings: StartSettings) -> tuple[Floats, Floats, dict[str, Any]]:
     """Log-worths (2, n_items), shares (2,), and a record: how many rankings were used, and the differences left.
 
     Used are rankings of all items that order at least three of them. Rankings of one person count one by one.
@@ -61,7 +57,7 @@ def moments_start(
     return log_worths, shares, {"moment_rankings": len(firsts), "moment_error": error}
 
 
-def _observed_moments(firsts: NDArray[np.int64], weights: NDArray[np.float64], n_items: int) -> Moments:
+def _observed_moments(firsts: NDArray[np.int64], weights: Floats, n_items: int) -> Moments:
     """The moments of rankings, from their first three items (n_rankings, 3) and their weights (n_rankings,)."""
     items = np.arange(n_items)
     ones = np.stack([items, np.full(n_items, -1), np.full(n_items, -1)], axis=1)
@@ -77,7 +73,7 @@ def _observed_moments(firsts: NDArray[np.int64], weights: NDArray[np.float64], n
     return Moments(np.concatenate([ones, twos, threes]), np.concatenate(frequencies))
 
 
-def _mixture_of_moments(moments: Moments, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def _mixture_of_moments(moments: Moments, seed: int) -> tuple[Floats, Floats, float]:
     """Log-worths (2, n_items) and shares (2,) whose moments are nearest, and the root mean square of what is left."""
     from scipy.optimize import least_squares
 
@@ -97,9 +93,7 @@ def _mixture_of_moments(moments: Moments, seed: int) -> tuple[NDArray[np.float64
     return log_worths - log_worths.mean(axis=1, keepdims=True), np.array([first, 1 - first]), error
 
 
-def _moments_at(
-    events: NDArray[np.int64], log_worths: NDArray[np.float64], first_share: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments_at(events: NDArray[np.int64], log_worths: Floats, first_share: float) -> tuple[Floats, Floats]:
     """Probabilities (n_events,) of events, and derivatives in log-worths and logit of the share (n_events, 2 n + 1)."""
     n_items = log_worths.shape[1]
     shares = (first_share, 1 - first_share)
@@ -113,9 +107,7 @@ def _moments_at(
     return total, derivatives
 
 
-def _events_at(
-    events: NDArray[np.int64], log_worths: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _events_at(events: NDArray[np.int64], log_worths: Floats) -> tuple[Floats, Floats]:
     """Probabilities (n_events,) of events under one model, and derivatives in its log-worths (n_events, n_items)."""
     worths = np.exp(log_worths)
     left = np.ones((len(events), len(worths)))
@@ -133,19 +125,19 @@ def _events_at(
     return chances, slopes * chances[:, None]
 
 
-def _residuals(parameters: NDArray[np.float64], moments: Moments) -> NDArray[np.float64]:
+def _residuals(parameters: Floats, moments: Moments) -> Floats:
     log_worths = parameters[:-1].reshape(2, -1)
     chances, _ = _moments_at(moments.events, log_worths, float(expit(parameters[-1])))
     return np.concatenate([chances - moments.frequencies, _WEAK_PRIOR * parameters])
 
 
-def _jacobian(parameters: NDArray[np.float64], moments: Moments) -> NDArray[np.float64]:
+def _jacobian(parameters: Floats, moments: Moments) -> Floats:
     log_worths = parameters[:-1].reshape(2, -1)
     _, derivatives = _moments_at(moments.events, log_worths, float(expit(parameters[-1])))
     return np.vstack([derivatives, _WEAK_PRIOR * np.eye(len(parameters))])
 
 
-def _first_places(sample: RankingBlock) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _first_places(sample: RankingBlock) -> tuple[NDArray[np.int64], Floats]:
     """The first three items (n, 3) and the weight (n,) of every ranking of all items that orders three."""
     of_all = sample.below | (sample.n_listed == sample.n_items)
     used = np.flatnonzero(of_all & (sample.n_ordered >= _PLACES) & (sample.row_weights > 0))

@@ -6,11 +6,14 @@ k-means, and sends back one small number per ranking, its cluster.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.algorithm import counted_stage
 from plmix_dist.fitting.starts.clusters import (
@@ -22,25 +25,19 @@ from plmix_dist.fitting.starts.clusters import (
     one_hot,
 )
 from plmix_dist.fitting.starts.embeddings import PairRows, pair_frequencies
+from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.fitting.starts.spectral import SpectralStart, choose_rank, from_gram, n_sought, projected, without_empty
-from plmix_dist.kernels import pairwise_wins
-from plmix_dist.passes.request import Aggregation, Finish, Request, ask
+from plmix_dist.kernels import EmStatistics, pairwise_wins
+from plmix_dist.passes.leaves import LeafSource
+from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
 from plmix_dist.passes.svd import OVERSAMPLES, PASSES_OVER_ROWS, Svd, svd_of_leaves
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
+from plmix_dist.solvers import Worths
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from plmix_dist.cluster.clients import Client
-    from plmix_dist.display.progress import Stages
-    from plmix_dist.fitting.starts.settings import StartSettings
-    from plmix_dist.kernels import EmStatistics
-    from plmix_dist.passes.leaves import LeafSource
-    from plmix_dist.passes.request import Passes
-    from plmix_dist.rankings import RankingBlock
-    from plmix_dist.solvers import Worths
 
 # One task holds at most this many bytes of singular vectors, with those that dask-ml adds.
 _MOST_VECTOR_BYTES = 1 << 30
@@ -49,7 +46,7 @@ _MOST_VECTOR_BYTES = 1 << 30
 class _Pairs(NamedTuple):
     """Pairwise wins (n_items, n_items) of some leaves, their weight, and how many rows each has: lists join as sums."""
 
-    wins: NDArray[np.float64]
+    wins: Floats
     weight: float
     rows: list[NDArray[np.int64]]
 
@@ -57,8 +54,8 @@ class _Pairs(NamedTuple):
 class _Points(NamedTuple):
     """Projected rows of some leaves, and their weights."""
 
-    points: list[NDArray[np.float64]]
-    weights: list[NDArray[np.float64]]
+    points: list[Floats]
+    weights: list[Floats]
 
 
 class _Labels(NamedTuple):
@@ -68,7 +65,7 @@ class _Labels(NamedTuple):
     first_rows: NDArray[np.int64]
     n_clusters: int
 
-    def memberships(self, leaf: int, n_rows: int) -> NDArray[np.float64]:
+    def memberships(self, leaf: int, n_rows: int) -> Floats:
         """(n_rows, n_clusters): 0 and 1 for the rows of a leaf."""
         first = int(self.first_rows[leaf])
         return one_hot(self.labels[first : first + n_rows], self.n_clusters)
@@ -134,7 +131,7 @@ def _joined_pairs(pairs: _Pairs) -> _Pairs:
 _PAIRS = Aggregation("pairs", leaf=_pairs_of_leaf)
 
 
-def _scaled_rows(frequencies: NDArray[np.float64], block: RankingBlock) -> NDArray[np.float64]:
+def _scaled_rows(frequencies: Floats, block: RankingBlock) -> Floats:
     """(n_rankings, n_pairs): rows of the paper's matrix X, multiplied by the square root of their weights."""
     return PairRows(block, frequencies, centred=False).scaled(0, block.n_rankings)
 
@@ -143,7 +140,7 @@ def _directions(
     passes: Passes,
     source: LeafSource,
     leaf_rows: NDArray[np.int64],
-    frequencies: NDArray[np.float64],
+    frequencies: Floats,
     n_values: int,
     seed: int,
     client: Client | None,
@@ -159,7 +156,7 @@ def _directions(
     return Svd(found.singular_values[:n_values], found.vectors[:, :n_values])
 
 
-def _gram_of_leaf(number: int, block: RankingBlock, frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
+def _gram_of_leaf(number: int, block: RankingBlock, frequencies: Floats) -> Floats:
     del number
     rows = _scaled_rows(frequencies, block)
     return rows.T @ rows
@@ -171,7 +168,7 @@ _GRAM = Aggregation("gram", leaf=_gram_of_leaf)
 # Projection.
 
 
-def _project_leaf(number: int, block: RankingBlock, params: tuple[NDArray[np.float64], NDArray[np.float64]]) -> _Points:
+def _project_leaf(number: int, block: RankingBlock, params: tuple[Floats, Floats]) -> _Points:
     del number
     frequencies, vectors = params
     if not block.n_rankings:
@@ -190,14 +187,14 @@ _PROJECT = Aggregation("projection", leaf=_project_leaf)
 # Worths of clusters.
 
 
-def _wins_of_leaf(number: int, block: RankingBlock, clusters: _Labels) -> NDArray[np.float64]:
+def _wins_of_leaf(number: int, block: RankingBlock, clusters: _Labels) -> Floats:
     return pairwise_wins(block, clusters.memberships(number, block.n_rankings))
 
 
 _CLUSTER_WINS = Aggregation("cluster-wins", leaf=_wins_of_leaf)
 
 
-def _by_least_squares(passes: Passes, clusters: _Labels, n_items: int, settings: StartSettings) -> NDArray[np.float64]:
+def _by_least_squares(passes: Passes, clusters: _Labels, n_items: int, settings: StartSettings) -> Floats:
     """Log-worths of each cluster from its pairwise wins: one pass, then one task per cluster."""
     del n_items
     finish = tuple(
@@ -207,7 +204,7 @@ def _by_least_squares(passes: Passes, clusters: _Labels, n_items: int, settings:
     return np.array(answer.get())
 
 
-def _least_squares_of(cluster: int, link: str, wins: NDArray[np.float64]) -> NDArray[np.float64]:
+def _least_squares_of(cluster: int, link: str, wins: Floats) -> Floats:
     return least_squares(wins[cluster], link)
 
 
@@ -219,7 +216,7 @@ def _rates_of_leaf(number: int, block: RankingBlock, params: tuple[_Labels, Sequ
 _CLUSTER_RATES = Aggregation("cluster-rates", leaf=_rates_of_leaf)
 
 
-def _by_lsr(passes: Passes, clusters: _Labels, n_items: int, settings: StartSettings) -> NDArray[np.float64]:
+def _by_lsr(passes: Passes, clusters: _Labels, n_items: int, settings: StartSettings) -> Floats:
     """Log-worths of each cluster by LSR: in every pass one step, which is one task per cluster."""
     del settings
     return lsr_in_clusters(partial(_lsr_pass, passes, clusters), clusters.n_clusters, n_items)

@@ -24,17 +24,16 @@ complement of d (Ky Fan). The multipliers of the splitting are such an N.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.starts.clusters import cluster_rows
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.threads import single_thread
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _OVER_RELAXATION = 1.7
 _CHECK_EVERY = 10
@@ -55,7 +54,7 @@ class _SdpSolution(NamedTuple):
     value of every clustering.
     """
 
-    matrix: NDArray[np.float64]
+    matrix: Floats
     objective: float
     bound: float
     n_iterations: int
@@ -65,20 +64,15 @@ class _SdpSolution(NamedTuple):
 class _Problem(NamedTuple):
     """Maximise <gain, X>. It is scaled: the objective is `offset + scale * <gain, X>`."""
 
-    gain: NDArray[np.float64]
-    direction: NDArray[np.float64]
+    gain: Floats
+    direction: Floats
     n_clusters: int
     scale: float
     offset: float
 
 
 def peng_wei(
-    affinity: NDArray[np.float64],
-    n_clusters: int,
-    weights: NDArray[np.float64] | None = None,
-    *,
-    tol: float = 1e-5,
-    max_iter: int = 3000,
+    affinity: Floats, n_clusters: int, weights: Floats | None = None, *, tol: float = 1e-5, max_iter: int = 3000
 ) -> _SdpSolution:
     """Solve the semidefinite relaxation of kernel k-means: maximise sum w_i w_j A_ij Z_ij (see the top of this file).
 
@@ -106,7 +100,7 @@ def peng_wei(
 
 
 def clusters_of(
-    matrix: NDArray[np.float64], n_clusters: int, rng: np.random.Generator, weights: NDArray[np.float64] | None = None
+    matrix: Floats, n_clusters: int, rng: np.random.Generator, weights: Floats | None = None
 ) -> NDArray[np.int64]:
     """(n,): the cluster of each row, from the matrix of a solution; numbered in order of first appearance.
 
@@ -135,7 +129,7 @@ def clusters_of(
 # --- the splitting ---------------------------------------------------------------------------------------
 
 
-def _normalised(gain: NDArray[np.float64], direction: NDArray[np.float64], n_clusters: int) -> _Problem:
+def _normalised(gain: Floats, direction: Floats, n_clusters: int) -> _Problem:
     """The problem without the parts that are the same for every X: those along `direction`, and the mean eigenvalue.
 
     The rest is divided by the range of its values: from 0, if X is the same in all directions, to the sum of the
@@ -199,7 +193,7 @@ def _split(problem: _Problem, tol: float, max_iter: int) -> _SdpSolution:
     return _SdpSolution(spectral, value, bound, iteration, converged)
 
 
-def _balance(state: NDArray[np.float64], spectral: NDArray[np.float64], previous: NDArray[np.float64]) -> float:
+def _balance(state: Floats, spectral: Floats, previous: Floats) -> float:
     """The factor for the penalty that balances primal and dual residuals; 1 if they are nearly balanced."""
     nonnegative = np.maximum(state, 0.0)
     primal = np.linalg.norm(spectral - nonnegative) / np.linalg.norm(nonnegative)
@@ -211,9 +205,7 @@ def _balance(state: NDArray[np.float64], spectral: NDArray[np.float64], previous
     return 1.0 if 1 / _BALANCED < ratio < _BALANCED else min(max(ratio, 1 / 3), 3.0)
 
 
-def _nearest_spectral(
-    target: NDArray[np.float64], direction: NDArray[np.float64], total: int, n_vectors: int
-) -> tuple[NDArray[np.float64], int]:
+def _nearest_spectral(target: Floats, direction: Floats, total: int, n_vectors: int) -> tuple[Floats, int]:
     """The nearest d d' + V diag(s) V' with V orthogonal to d, 0 <= s <= 1 and sum(s) = total; the next `n_vectors`.
 
     Only eigenvalues above a threshold are kept, usually few. So only `n_vectors` of them are computed at first.
@@ -240,7 +232,7 @@ def _nearest_spectral(
     return nearest, int(1.2 * np.count_nonzero(chosen)) + 5
 
 
-def _nearest_capped(values: NDArray[np.float64], total: int) -> NDArray[np.float64]:
+def _nearest_capped(values: Floats, total: int) -> Floats:
     """The nearest numbers in [0, 1] that sum to `total`: all values are shifted by the same number, then clipped.
 
     The sum decreases with the shift, linearly between the shifts at which a number reaches 0 or 1.
@@ -256,11 +248,11 @@ def _nearest_capped(values: NDArray[np.float64], total: int) -> NDArray[np.float
     at_low, at_high = (float(np.clip(values - turns[place], 0.0, 1.0).sum()) for place in (low, high))
     step = (at_low - total) / (at_low - at_high) if at_low > at_high else 0.0
     shift = turns[low] + step * (turns[high] - turns[low])
-    capped: NDArray[np.float64] = np.clip(values - shift, 0.0, 1.0)
+    capped: Floats = np.clip(values - shift, 0.0, 1.0)
     return capped
 
 
-def _upper_bound(problem: _Problem, multipliers: NDArray[np.float64]) -> float:
+def _upper_bound(problem: _Problem, multipliers: Floats) -> float:
     """An upper bound on <gain, X>, valid for any nonnegative multipliers."""
     raised = problem.gain + multipliers
     along = problem.direction @ raised @ problem.direction
@@ -270,28 +262,26 @@ def _upper_bound(problem: _Problem, multipliers: NDArray[np.float64]) -> float:
 # --- the complement of a direction -----------------------------------------------------------------------
 
 
-def _complement(direction: NDArray[np.float64]) -> NDArray[np.float64]:
+def _complement(direction: Floats) -> Floats:
     return np.eye(len(direction)) - np.outer(direction, direction)
 
 
-def _off_direction(
-    matrix: NDArray[np.float64], direction: NDArray[np.float64], eigenvalue: float = 0.0
-) -> NDArray[np.float64]:
+def _off_direction(matrix: Floats, direction: Floats, eigenvalue: float = 0.0) -> Floats:
     """The matrix on the complement of a direction, with the given eigenvalue along the direction."""
     image = matrix @ direction
     half = image - ((direction @ image + eigenvalue) / 2) * direction
     crossed = np.outer(half, direction)
-    result: NDArray[np.float64] = matrix - crossed
+    result: Floats = matrix - crossed
     result -= crossed.T
     return result
 
 
-def _without_direction(matrix: NDArray[np.float64], direction: NDArray[np.float64]) -> NDArray[np.float64]:
+def _without_direction(matrix: Floats, direction: Floats) -> Floats:
     """The matrix on the complement of a direction; the direction becomes the eigenvector of the smallest eigenvalue."""
     return _off_direction(matrix, direction, -1.0 - 2.0 * float(np.linalg.norm(matrix)))
 
 
-def _sum_of_largest(matrix: NDArray[np.float64], direction: NDArray[np.float64], count: int) -> float:
+def _sum_of_largest(matrix: Floats, direction: Floats, count: int) -> float:
     """The sum of the largest eigenvalues of a matrix on the complement of a direction."""
     if count == 0:
         return 0.0
@@ -307,13 +297,13 @@ def _numbered_by_first(labels: NDArray[np.integer]) -> NDArray[np.int64]:
     return number[label]
 
 
-def _symmetric(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def _symmetric(matrix: Floats) -> Floats:
     """The matrix without the rounding errors by which it differs from its transpose."""
-    symmetric: NDArray[np.float64] = (matrix + matrix.T) / 2
+    symmetric: Floats = (matrix + matrix.T) / 2
     return symmetric
 
 
-def _checked_weights(weights: NDArray[np.float64] | None, n_rows: int) -> NDArray[np.float64]:
+def _checked_weights(weights: Floats | None, n_rows: int) -> Floats:
     if weights is None:
         return np.ones(n_rows)
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights > 0)))

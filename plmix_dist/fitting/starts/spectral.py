@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError, StartWarning
 from plmix_dist.fitting.starts import clusters
 from plmix_dist.fitting.starts.embeddings import PairRows, PersonRows, PlaceRows, pair_frequencies
+from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.kernels import pairwise_wins
 from plmix_dist.passes.svd import PASSES_OVER_ROWS, RowMaker, Svd, randomized_svd, with_fixed_signs
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.groups import SMALLEST_LEAF
 from plmix_dist.rankings.sampling import generator
+from plmix_dist.solvers import Worths
 from plmix_dist.threads import single_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from plmix_dist.cluster.clients import Client
-    from plmix_dist.display.progress import Stages
-    from plmix_dist.fitting.starts.settings import StartSettings
-    from plmix_dist.rankings import RankingBlock
-    from plmix_dist.solvers import Worths
 
 # Up to this many columns, exact eigenvectors of the Gram matrix are fastest. With more items, rows are sparse.
 _MOST_GRAM_COLUMNS = 1_500
@@ -47,11 +46,11 @@ class SpectralStart(NamedTuple):
     vectors (n_columns, n_values); `rank` vectors were used.
     """
 
-    log_worths: NDArray[np.float64]
-    shares: NDArray[np.float64]
+    log_worths: Floats
+    shares: Floats
     labels: NDArray[np.int64]
-    singular_values: NDArray[np.float64]
-    vectors: NDArray[np.float64]
+    singular_values: Floats
+    vectors: Floats
     rank: int
     embedding: str
 
@@ -135,7 +134,7 @@ def _place_directions(rows: PlaceRows | PersonRows, n_values: int) -> Svd:
         return _lanczos(rows, n_values)
 
 
-def from_gram(gram: NDArray[np.float64], n_values: int) -> Svd:
+def from_gram(gram: Floats, n_values: int) -> Svd:
     """Singular values and vectors of a matrix, from the products of its columns."""
     squares, vectors = np.linalg.eigh(gram)
     values = np.sqrt(np.maximum(squares[::-1][:n_values], 0.0))
@@ -148,7 +147,7 @@ def _lanczos(rows: PlaceRows | PersonRows, n_values: int) -> Svd:
 
     n_items = rows.shape[1]
 
-    def gram_times(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gram_times(vector: Floats) -> Floats:
         seen = rows.times(vector.reshape(n_items, 1)) * rows.weights[:, None]
         return rows.transposed_times(seen).ravel()
 
@@ -189,7 +188,7 @@ def n_sought(n_values: int, n_items: int, n_rows: int) -> int:
     return min(max(n_values, min(n_items, _MOST_SOUGHT)), n_items * (n_items - 1) // 2 - 1, n_rows)
 
 
-def projected(rows: PlaceRows | PersonRows | PairRows, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+def projected(rows: PlaceRows | PersonRows | PairRows, vectors: Floats) -> Floats:
     """(n_rankings, n_vectors): the embedding times the vectors."""
     with single_thread():
         if not isinstance(rows, PairRows):
@@ -198,9 +197,7 @@ def projected(rows: PlaceRows | PersonRows | PairRows, vectors: NDArray[np.float
         return np.asarray(np.tensordot(maker, vectors, axes=((1,), (0,))))  # type: ignore[call-overload]
 
 
-def choose_rank(
-    values: NDArray[np.float64], settings: StartSettings, n_items: int, weight: float
-) -> tuple[int, dict[str, Any]]:
+def choose_rank(values: Floats, settings: StartSettings, n_items: int, weight: float) -> tuple[int, dict[str, Any]]:
     """How many singular vectors are used, and what the rule found on the way, for `init_`; values are largest first."""
     n_components = settings.n_components
     if settings.svd_rank == "auto":
@@ -217,9 +214,7 @@ def choose_rank(
     return rank, {}
 
 
-def cluster_worths(
-    sample: RankingBlock, labels: NDArray[np.int64], settings: StartSettings
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def cluster_worths(sample: RankingBlock, labels: NDArray[np.int64], settings: StartSettings) -> tuple[Floats, Floats]:
     """Log-worths (n_components, n_items) and shares (n_components,) of the clusters of a sample; labels (n_rankings,).
 
     An empty cluster gets log-worths near those of the largest cluster, and half of its share.
@@ -238,15 +233,13 @@ def cluster_worths(
     return without_empty(log_worths, shares, settings.seed)
 
 
-def _lsr_on_sample(sample: RankingBlock, memberships: NDArray[np.float64], worths: Sequence[Worths]) -> list[Worths]:
+def _lsr_on_sample(sample: RankingBlock, memberships: Floats, worths: Sequence[Worths]) -> list[Worths]:
     """One step of LSR in each cluster of a sample."""
     sums = clusters.cluster_sums(sample, memberships, worths)
     return [clusters.cluster_step(sums, k, own) for k, own in enumerate(worths)]
 
 
-def without_empty(
-    log_worths: NDArray[np.float64], shares: NDArray[np.float64], seed: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def without_empty(log_worths: Floats, shares: Floats, seed: int) -> tuple[Floats, Floats]:
     """Centred log-worths and shares of clusters; empty ones become neighbours of the largest, and take half of it."""
     log_worths, shares = log_worths.copy(), shares.copy()
     rng = generator(seed, "empty-cluster")
@@ -273,7 +266,7 @@ def _counts_pairs(sample: RankingBlock, link: str) -> bool:
 # How many singular vectors of an embedding separate the components.
 
 
-def _rank_above_noise(values: NDArray[np.float64], n_components: int) -> int:
+def _rank_above_noise(values: Floats, n_components: int) -> int:
     """How many singular values, largest first, of a centred matrix are above the noise: from 1 to n_components - 1.
 
     K components differ in at most K - 1 directions, so the K-th and later values are noise. They decrease steadily.
@@ -303,9 +296,7 @@ class _GapRule(NamedTuple):
     reached: bool
 
 
-def _gap_rule(
-    values: NDArray[np.float64], n_components: int, n_items: int, n_rankings: float, multiplier: float = 1.0
-) -> _GapRule:
+def _gap_rule(values: Floats, n_components: int, n_items: int, n_rankings: float, multiplier: float = 1.0) -> _GapRule:
     """The paper's rule: the largest a up to K with S_a - S_(a+1) >= sqrt(n (m + n) log n), on the uncentred matrix.
 
     `values` are the singular values S, largest first. The threshold is multiplied by `multiplier`.
