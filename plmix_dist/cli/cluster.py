@@ -10,37 +10,31 @@ import click
 from click.shell_completion import get_completion_class
 
 from plmix_dist.cli.main import on_interruption, plmix
-from plmix_dist.cli.options import PATH, examples, executor_options, output_options, tls_options
-from plmix_dist.cli.output import EXIT_ERROR, print_result, show, size
+from plmix_dist.cli.options import PATH, executor_options, option, tls_options, verb
+from plmix_dist.cli.output import EXIT_ERROR, asked_for, print_result, show, size
 from plmix_dist.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plmix_dist.cli.options import Output
     from plmix_dist.cluster.executor import LazyExecutor
 
 
 _TLS = "--tls-ca tls/ca.pem --tls-cert tls/cert.pem --tls-key tls/key.pem"
-_without_tls = click.option(
+_without_tls = option(
     "--without-tls", is_flag=True, help="Allow what others can reach to be neither encrypted nor checked."
 )
 
 
-@plmix.command(epilog=examples("plmix scheduler", f"plmix scheduler --host cluster.example.org {_TLS}"))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Name or address to listen at.")
-@click.option("--all-interfaces", is_flag=True, help="Listen at every address of this machine, instead of --host.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8786, show_default=True, help="0: any free one.")
-@click.option(
-    "--dashboard", default="127.0.0.1:8787", show_default=True, metavar="HOST:PORT", help="Pages for a browser."
-)
-@click.option("--no-dashboard", is_flag=True, help="No pages but /health and /metrics, at any free port.")
+@verb("plmix scheduler", f"plmix scheduler --host cluster.example.org {_TLS}")
+@option("--host", default="127.0.0.1", help="Name or address to listen at.")
+@option("--all-interfaces", is_flag=True, help="Listen at every address of this machine, instead of --host.")
+@option("--port", type=click.IntRange(0, 65535), default=8786, help="0: any free one.")
+@option("--dashboard", default="127.0.0.1:8787", metavar="HOST:PORT", help="Pages for a browser.")
+@option("--no-dashboard", is_flag=True, help="No pages but /health and /metrics, at any free port.")
 @tls_options
 @_without_tls
-@output_options
-def scheduler(
-    *, host: str, all_interfaces: bool, dashboard: str, no_dashboard: bool, output: Output, **options: Any
-) -> None:
+def scheduler(*, host: str, all_interfaces: bool, dashboard: str, no_dashboard: bool, **options: Any) -> None:
     """Run a Dask scheduler until it is stopped.
 
     Beyond this machine it needs TLS. The dashboard has neither encryption nor passwords: leave it at 127.0.0.1 and
@@ -50,41 +44,35 @@ def scheduler(
 
     on_interruption(lambda: "the scheduler has ended; work that it had is lost")
     options |= {"host": "" if all_interfaces else host, "dashboard": None if no_dashboard else dashboard}
-    serve_scheduler(SchedulerOptions(**options), _shown("scheduler", output))
+    serve_scheduler(SchedulerOptions(**options), _shown("scheduler"))
 
 
-@plmix.command(
-    epilog=examples(
-        "plmix worker tcp://127.0.0.1:8786 --workers 2 --memory-limit 2GB",
-        f"plmix worker tls://cluster.example.org:8786 {_TLS}",
-    )
+@verb(
+    "plmix worker tcp://127.0.0.1:8786 --workers 2 --memory-limit 2GB",
+    f"plmix worker tls://cluster.example.org:8786 {_TLS}",
 )
 @click.argument("scheduler")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads per worker.")
-@click.option("--memory-limit", metavar="SIZE", help="Memory per worker, such as 1GB.")
-@click.option("--host", help="Name or address to listen at; the one that faces the scheduler if left out.")
-@click.option(
-    "--wait", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds to wait for the scheduler."
-)
+@option("--workers", type=click.IntRange(1), default=1, help="Number of processes.")
+@option("--threads", type=click.IntRange(1), default=1, help="Threads per worker.")
+@option("--memory-limit", metavar="SIZE", help="Memory per worker, such as 1GB.")
+@option("--host", help="Name or address to listen at; the one that faces the scheduler if left out.")
+@option("--wait", type=click.FloatRange(1), default=60.0, help="Seconds to wait for the scheduler.")
 @tls_options
 @_without_tls
-@output_options
-def worker(*, output: Output, **options: Any) -> None:
+def worker(**options: Any) -> None:
     """Run workers of the scheduler at an address until they are stopped, or until the scheduler ends."""
     from plmix_dist.cluster.services import WorkerOptions, serve_workers
 
     on_interruption(lambda: "the workers have ended; others do their work again")
-    serve_workers(WorkerOptions(**options), _shown("workers", output))
+    serve_workers(WorkerOptions(**options), _shown("workers"))
 
 
-@plmix.command(epilog=examples("plmix certificates tls --host cluster.example.org"))
+@verb("plmix certificates tls --host cluster.example.org")
 @click.argument("folder", metavar="DIR", type=PATH)
-@click.option("--host", "hosts", multiple=True, help="Name or address in the certificate; may be repeated.")
-@click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long it is valid.")
-@click.option("--force", is_flag=True, help="Replace an earlier set.")
-@output_options
-def certificates(folder: str, hosts: tuple[str, ...], days: int, force: bool, *, output: Output) -> None:
+@option("--host", "hosts", multiple=True, help="Name or address in the certificate; may be repeated.")
+@option("--days", type=click.IntRange(1, 3650), default=365, help="How long it is valid.")
+@option("--force", is_flag=True, help="Replace an earlier set.")
+def certificates(folder: str, hosts: tuple[str, ...], days: int, force: bool) -> None:
     """Write a set of certificates for development: DIR/ca.pem, cert.pem and key.pem.
 
     All members of a cluster use the same three files. Whoever has the key can run programs on the workers.
@@ -97,24 +85,23 @@ def certificates(folder: str, hosts: tuple[str, ...], days: int, force: bool, *,
     record = {name: str(value) for name, value in made._asdict().items()}
     use = f"--tls-ca {made.ca} --tls-cert {made.cert} --tls-key {made.key}"
     lines = [("folder", Path(folder)), ("valid until", f"{made.expires:%Y-%m-%d}"), ("use", use)]
-    show(lines, record, output)
+    show(lines, record)
 
 
-def _shown(name: str, output: Output) -> Callable[[dict[str, Any]], None]:
+def _shown(name: str) -> Callable[[dict[str, Any]], None]:
     """Prints addresses when they are known. Whoever started the process waits for that line."""
 
     def ready(record: dict[str, Any]) -> None:
         values = [", ".join(value) if isinstance(value, list) else value for value in record.values()]
         keys = [name if key == "address" else key for key in record]
-        show(list(zip(keys, values, strict=True)), record, output)
+        show(list(zip(keys, values, strict=True)), record)
 
     return ready
 
 
-@plmix.command(epilog=examples("plmix doctor", "plmix doctor --workers 2 --json"))
+@verb("plmix doctor", "plmix doctor --workers 2 --json")
 @executor_options
-@output_options
-def doctor(*, executor: LazyExecutor, output: Output) -> int:
+def doctor(*, executor: LazyExecutor) -> int:
     """Look at versions, threads, memory, compiled kernels, the cache and, if one is named, a cluster.
 
     What is wrong is marked, with what to do about it; then the exit code is 1. Notes do not change it.
@@ -132,13 +119,12 @@ def doctor(*, executor: LazyExecutor, output: Output) -> int:
             lines.append(("", f"-> {finding.remedy}"))
     verdict = "nothing is wrong" if not wrong else f"wrong: {', '.join(finding.name for finding in wrong)}"
     record = {"ok": not wrong, "findings": [finding._asdict() for finding in found]}
-    show([*lines, ("verdict", verdict)], record, output)
+    show([*lines, ("verdict", verdict)], record)
     return EXIT_ERROR if wrong else 0
 
 
-@plmix.command("compile", epilog=examples("plmix compile"))
-@output_options
-def compile_verb(*, output: Output) -> None:
+@verb("plmix compile", name="compile")
+def compile_verb() -> None:
     """Compile all kernels into the cache, for images and new workers.
 
     A first fit then starts without compiling. The cache is in PLMIX_CACHE_DIR or, if that is not set, in the user's
@@ -174,16 +160,15 @@ def compile_verb(*, output: Output) -> None:
         ("compiled", f"{sum(not kernel.was_kept for kernel in kernels)} of {len(kernels)} kernels, {seconds:.2f} s"),
         ("folder", f"{folder} ({size(n_bytes)})"),
     ]
-    show(lines, record, output)
+    show(lines, record)
 
 
 _VARIABLE = "_PLMIX_COMPLETE"
 
 
-@plmix.command(epilog=examples("plmix completion bash"))
+@verb("plmix completion bash")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@output_options
-def completion(shell: str, *, output: Output) -> None:
+def completion(shell: str) -> None:
     """Print the script that completes verbs, options, their values and paths in SHELL.
 
     Put its output where your shell reads it when it starts: bash, `plmix completion bash >> ~/.bashrc`; zsh, `plmix
@@ -193,7 +178,7 @@ def completion(shell: str, *, output: Output) -> None:
     found = get_completion_class(shell)
     assert found is not None
     script = found(plmix, {}, "plmix", _VARIABLE).source()
-    if output.as_json:
-        show([], {"shell": shell, "script": script}, output)
-    elif not output.quiet:
+    if asked_for("as_json"):
+        show([], {"shell": shell, "script": script})
+    elif not asked_for("quiet"):
         print_result(script)

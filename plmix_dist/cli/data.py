@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from plmix_dist.cli.main import file_written, on_interruption, plmix, written_so_far
+import plmix_dist as plm
+from plmix_dist.cli.main import file_written, on_interruption, written_so_far
 from plmix_dist.cli.options import (
     PATH,
     SOURCES,
     STORE,
-    Output,
-    examples,
     executor_options,
     force_option,
     gathered,
-    output_options,
+    option,
     seed_option,
     unranked_option,
+    verb,
 )
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
 from plmix_dist.cli.ratings import ratings_options, refuse_ratings_options, run_ratings
 from plmix_dist.cli.report import show_model
-from plmix_dist.errors import SettingsError
+from plmix_dist.errors import SettingsError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,20 +39,23 @@ _MOST_SOURCES = 3
 
 
 def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(
+    return option(
         "--format",
         "format_name",
         default="auto",
-        show_default=True,
         type=click.Choice(["auto", "preflib", "wide", "ranks", "long", "orderings", "parquet", *more]),
         help=words,
     )
 
 
-# Formats of elections and surveys, and what their files cannot say.
+_ONLY_READ = (
+    *("scores", "battles", "best-worst", "choices", "results", "ratings"),
+    *("cvr", "blt", "scottish", "votekit", "abif", "dominion", "nist", "hart", "qualtrics"),
+)
+
+# What files of elections and surveys cannot say.
 
 _RULE = "NAME=VALUE, such as overvote=skip,"
-_ELECTIONS = ("cvr", "blt", "scottish", "votekit", "abif", "dominion", "nist", "hart", "qualtrics")
 
 
 def _choices(contest: str | None, question: str | None, rules: tuple[str, ...]) -> dict[str, str]:
@@ -66,63 +69,48 @@ def _choices(contest: str | None, question: str | None, rules: tuple[str, ...]) 
 _choices_options = gathered(
     "choices",
     _choices,
-    click.option("--contest", metavar="NAME", help="The contest of cast vote records."),
-    click.option("--question", metavar="PREFIX", help="The question of a survey."),
-    click.option(
-        "--rule", "rules", multiple=True, metavar="NAME=VALUE", help="A rule of elections, such as overvote=skip."
-    ),
+    option("--contest", metavar="NAME", help="The contest of cast vote records."),
+    option("--question", metavar="PREFIX", help="The question of a survey."),
+    option("--rule", "rules", multiple=True, metavar="NAME=VALUE", help="A rule of elections, such as overvote=skip."),
 )
 
 
-@plmix.command(
-    epilog=examples(
-        "plmix ingest ballots.csv ballots --unranked below",
-        "plmix ingest ballots.soi elections",
-        "plmix ingest ratings.csv rated --format ratings --min-user-ratings 5",
-    )
+@verb(
+    "plmix ingest ballots.csv ballots --unranked below",
+    "plmix ingest ballots.soi elections",
+    "plmix ingest ratings.csv rated --format ratings --min-user-ratings 5",
 )
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=SOURCES)
 @click.argument("store", metavar="STORE", type=PATH)
-@_format_option(
-    "Format of the sources; `plmix formats` shows each.",
-    "scores",
-    "battles",
-    "best-worst",
-    "choices",
-    "results",
-    "ratings",
-    *_ELECTIONS,
-)
+@_format_option("Format of the sources; `plmix formats` shows each.", *_ONLY_READ)
 @unranked_option
-@click.option(
+@option(
     "--on-error",
     type=click.Choice(["raise", "drop", "quarantine"]),
     default="raise",
-    show_default=True,
     help="Bad rows: stop, leave them out and list them, or list them with their contents.",
 )
-@click.option(
+@option(
     "--most-dropped",
     type=click.FloatRange(0, 1),
     default=0.05,
-    show_default=True,
     help="The largest share of bad rows that --on-error drop leaves out.",
 )
-@click.option("--where", multiple=True, metavar="NAME=VALUE", help="Read the rows with this value in a column, or !=.")
-@click.option("--trait", metavar="NAME", help="Of several comparisons of the same items, the one to read.")
-@click.option("--dry-run", is_flag=True, help="Show what would be read, and write nothing that stays.")
-@click.option("--merge", is_flag=True, help="Merge equal rows into one, with the sum of their weights.")
-@click.option("--append", is_flag=True, help="Add to an existing store.")
+@option("--where", multiple=True, metavar="NAME=VALUE", help="Read the rows with this value in a column, or !=.")
+@option("--trait", metavar="NAME", help="Of several comparisons of the same items, the one to read.")
+@option("--dry-run", is_flag=True, help="Show what would be read, and write nothing that stays.")
+@option("--merge", is_flag=True, help="Merge equal rows into one, with the sum of their weights.")
+@option("--append", is_flag=True, help="Add to an existing store.")
 @force_option
-@click.option(
+@option(
     "--items",
     metavar="FILE|STORE|MODEL|N",
     help="Names of all items in order, one per line, or those of a store or model; of ratings, the number of items to "
     "choose.",
 )
-@click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="The column of a role.")
-@click.option("--delimiter", help="Delimiter of text; default as the first lines show.")
-@click.option(
+@option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="The column of a role.")
+@option("--delimiter", help="Delimiter of text; default as the first lines show.")
+@option(
     "--header/--no-header",
     default=None,
     help="Whether the first line names the columns; default as the first lines show.",
@@ -130,7 +118,6 @@ _choices_options = gathered(
 @_choices_options
 @ratings_options
 @executor_options
-@output_options
 def ingest(
     sources: tuple[str, ...],
     store: str,
@@ -142,7 +129,6 @@ def ingest(
     columns: tuple[str, ...],
     choices: dict[str, str],
     ratings: dict[str, Any],
-    output: Output,
     **common: Any,
 ) -> None:
     """Read rankings from files, globs or URLs into STORE.
@@ -152,7 +138,6 @@ def ingest(
     --no-header --column id=1. With --format ratings, the roles are user, item, rating and time.
     """
     from plmix_dist.datasets.ingest import first_rankings
-    from plmix_dist.datasets.ingest import ingest as run
 
     begun = time.perf_counter()
     if dry_run and common["append"]:
@@ -163,7 +148,7 @@ def ingest(
         before = _generation(store)
         _set_message_of_store(store)
         common |= {"overwrite": force, "columns": dict(_pair(column, "--column", "ROLE=NAME,") for column in columns)}
-        common["progress"] = stack.enter_context(progress_bar("ingest", output))
+        common["progress"] = stack.enter_context(progress_bar("ingest"))
         if format_name == "ratings":
             if choices:
                 raise SettingsError(f"--format ratings does not use {next(iter(choices))}; leave it out")
@@ -171,17 +156,16 @@ def ingest(
         else:
             refuse_ratings_options(ratings)
             names = None if items is None else _item_names(items)
-            made = run(list(sources), store, format=format_name, item_names=names, choices=choices, **common)
+            made = plm.ingest(list(sources), store, format=format_name, item_names=names, choices=choices, **common)
         changed = force or made.manifest.generation != before
         rows, seconds = first_rankings(made), time.perf_counter() - begun
         words = _COUNTED_ONCE if common["append"] else _NOTHING_NEW
-        _show_made(made, output, seconds, changed=changed, rows=rows, dry_run=dry_run, nothing=words)
+        _show_made(made, seconds, changed=changed, rows=rows, dry_run=dry_run, nothing=words)
 
 
-@plmix.command(epilog=examples("plmix formats", "plmix formats battles"))
+@verb("plmix formats", "plmix formats battles")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@output_options
-def formats(names: tuple[str, ...], *, output: Output) -> None:
+def formats(names: tuple[str, ...]) -> None:
     """List the formats that ingest reads, each with two lines of a file."""
     from plmix_dist.tables.registry import FORMATS, format_named
 
@@ -190,21 +174,19 @@ def formats(names: tuple[str, ...], *, output: Output) -> None:
     for form in chosen:
         lines += [(form.name, form.about), *(("", f"  {line}") for line in form.example.split("\n"))]
     record = {form.name: {"about": form.about, "example": form.example.split("\n")} for form in chosen}
-    show(lines, {"formats": record}, output)
+    show(lines, {"formats": record})
 
 
-@plmix.command(epilog=examples("plmix example drinks", "plmix example drinks people.csv"))
+@verb("plmix example drinks", "plmix example drinks people.csv")
 @click.argument("name", type=click.Choice(["drinks"]))
 @click.argument("target", type=PATH, required=False)
 @force_option
-@output_options
-def example(name: str, target: str | None, *, force: bool, output: Output) -> None:
+def example(name: str, target: str | None, *, force: bool) -> None:
     """Write made-up rankings with names to a CSV file, to try things with.
 
     drinks: 600 people of two tastes name their favourites of eight drinks, best first. TARGET is drinks.csv if left
     out.
     """
-    from plmix_dist.datasets.examples import example as made_up
     from plmix_dist.store import check_file
     from plmix_dist.tables.write import check_target, open_target
 
@@ -212,7 +194,7 @@ def example(name: str, target: str | None, *, force: bool, output: Output) -> No
     on_interruption(file_written(path))
     check_file(path, overwrite=force)
     check_target(path)
-    people = made_up(name)
+    people = plm.example(name)
     width = max(map(len, people))
     with open_target(path) as out:
         table = csv.writer(out, lineterminator="\n")
@@ -220,149 +202,128 @@ def example(name: str, target: str | None, *, force: bool, output: Output) -> No
         table.writerows([person, *row, *[""] * (width - len(row))] for person, row in enumerate(people, 1))
     record = {"target": path, "n_rankings": len(people)}
     next_one = f"plmix ingest {path} {name} --unranked below"
-    show([("example", f"{number(len(people))} rankings to {path}"), ("next", next_one)], record, output)
+    show([("example", f"{number(len(people))} rankings to {path}"), ("next", next_one)], record)
 
 
-@plmix.command(epilog=examples("plmix export ballots again.csv", "plmix export ballots again.parquet"))
+@verb("plmix export ballots again.csv", "plmix export ballots again.parquet")
 @click.argument("store", type=STORE)
 @click.argument("target", type=PATH)
 @_format_option("Format of the target; auto goes by its suffix, and writes text as orderings.")
 @force_option
-@output_options
-def export(store: str, target: str, *, format_name: str, force: bool, output: Output) -> None:
+def export(store: str, target: str, *, format_name: str, force: bool) -> None:
     """Write STORE to TARGET as PrefLib, delimited text or Parquet."""
-    from plmix_dist.datasets.export import export as run
-    from plmix_dist.store import open_store
-
-    opened = open_store(store)
+    opened = plm.open_store(store)
     on_interruption(file_written(target))
-    with progress_bar("export", output):
-        run(opened, target, format=format_name, overwrite=force)
+    with progress_bar("export"):
+        plm.export(opened, target, format=format_name, overwrite=force)
     record = {"target": target, "n_rankings": opened.n_rankings}
-    show([("exported", f"{number(opened.n_rankings)} rankings to {target}")], record, output)
+    show([("exported", f"{number(opened.n_rankings)} rankings to {target}")], record)
 
 
-@plmix.command(
-    epilog=examples(
-        "plmix simulate made-up --rankings 5000 --items 8 --components 2",
-        "plmix simulate top-four --rankings 5000 --items 8 --components 2 --length 4 --unranked below --seed 1",
-    )
+@verb(
+    "plmix simulate made-up --rankings 5000 --items 8 --components 2",
+    "plmix simulate top-four --rankings 5000 --items 8 --components 2 --length 4 --unranked below --seed 1",
 )
 @click.argument("store", type=PATH)
-@click.option("--rankings", "n_rankings", type=click.IntRange(1), required=True, help="Number of rankings.")
-@click.option("--items", "n_items", type=click.IntRange(2), required=True, help="Number of items.")
-@click.option("--components", "n_components", type=click.IntRange(1), default=1, show_default=True)
-@click.option(
+@option("--rankings", "n_rankings", type=click.IntRange(1), required=True, help="Number of rankings.")
+@option("--items", "n_items", type=click.IntRange(2), required=True, help="Number of items.")
+@option("--components", "n_components", type=click.IntRange(1), default=1)
+@option(
     "--differing",
     type=click.IntRange(1),
     help="Number of items, the first, that differ between components; default all.",
 )
-@click.option("--length", type=click.IntRange(1), help="Items each ranking lists; default all.")
+@option("--length", type=click.IntRange(1), help="Items each ranking lists; default all.")
 @unranked_option
-@click.option(
+@option(
     "--noise",
     type=click.Choice(["gumbel", "normal", "exponential"]),
     default="gumbel",
-    show_default=True,
     help="Noise in utilities: gumbel for Plackett-Luce, normal for Thurstone's model.",
 )
 @force_option
 @seed_option
 @executor_options
-@output_options
-def simulate(store: str, *, seed: int, force: bool, executor: Executor, output: Output, **settings: Any) -> None:
+def simulate(store: str, *, seed: int, force: bool, executor: Executor, **settings: Any) -> None:
     """Draw rankings from a random mixture into STORE, and save its parameters in STORE.truth."""
-    from plmix_dist.datasets.simulate import simulate as run
-
     begun, before = time.perf_counter(), _generation(store)
     _set_message_of_store(store)
-    with progress_bar("simulate", output) as progress:
-        made = run(store, random_state=seed, overwrite=force, executor=executor, progress=progress, **settings)
+    with progress_bar("simulate") as progress:
+        made = plm.simulate(store, random_state=seed, overwrite=force, executor=executor, progress=progress, **settings)
     changed = force or made.manifest.generation != before
-    _show_made(made, output, time.perf_counter() - begun, changed=changed)
+    _show_made(made, time.perf_counter() - begun, changed=changed)
 
 
-@plmix.command(epilog=examples("plmix split ballots train test --shares 0.8,0.2"))
+@verb("plmix split ballots train test --shares 0.8,0.2")
 @click.argument("store", type=STORE)
 @click.argument("outs", nargs=-1, required=True, metavar="OUT...", type=PATH)
-@click.option("--shares", help="Share of each part, such as 0.8,0.2; default 0.8,0.2 or 0.64,0.16,0.2.")
+@option("--shares", help="Share of each part, such as 0.8,0.2; default 0.8,0.2 or 0.64,0.16,0.2.")
 @force_option
 @seed_option
 @executor_options
-@output_options
-def split(
-    store: str, outs: tuple[str, ...], *, shares: str | None, force: bool, seed: int, executor: Executor, output: Output
-) -> None:
+def split(store: str, outs: tuple[str, ...], *, shares: str | None, force: bool, seed: int, executor: Executor) -> None:
     """Divide the rankings of STORE at random into stores; an OUT that ends in .npy gets row weights instead."""
-    from plmix_dist.datasets.split import split as run
-
     portions = None if shares is None else [_share(share) for share in shares.split(",")]
     there = all(_is_finished(out) for out in outs)
     on_interruption(lambda: "parts that are finished are kept; run the same command again to continue")
-    with progress_bar("split", output) as progress:
-        parts = run(
+    with progress_bar("split") as progress:
+        parts = plm.split(
             store, outs, shares=portions, random_state=seed, overwrite=force, executor=executor, progress=progress
         )
     if there and not force:
         words = "the parts are there already, and hold exactly this"
-        show([("nothing to do", words)], {"parts": list(outs), "changed": False}, output)
+        show([("nothing to do", words)], {"parts": list(outs), "changed": False})
         return
     lines, record = [], []
     for out, part in zip(outs, parts, strict=True):
         weight = None if isinstance(part, str) else part.total_weight
         lines.append((out, "row weights" if weight is None else f"{number(weight)} of the weight"))
         record.append({"out": out, "total_weight": weight})
-    show(lines, {"parts": record, "changed": True}, output)
+    show(lines, {"parts": record, "changed": True})
 
 
-@plmix.command(epilog=examples("plmix verify ballots"))
+@verb("plmix verify ballots")
 @click.argument("store", type=STORE)
 @executor_options
-@output_options
-def verify(store: str, *, executor: Executor, output: Output) -> int:
+def verify(store: str, *, executor: Executor) -> int:
     """Find all damage in STORE; exit code 3 if there is any."""
-    from plmix_dist.datasets.inspect import verify as run
-    from plmix_dist.store import open_store
-
-    opened = open_store(store)
-    with progress_bar("verify", output) as progress:
-        damage = run(opened, executor=executor, progress=progress)
+    opened = plm.open_store(store)
+    with progress_bar("verify") as progress:
+        damage = plm.verify(opened, executor=executor, progress=progress)
     record = {"store": store, "whole": not damage, "damage": [found._asdict() for found in damage]}
     lines = [(found.kind, f"{found.key}: {found.message}") for found in damage]
     whole = f"{number(opened.n_rankings)} rankings in {opened.n_partitions} partitions: every byte is as written"
-    show(lines or [("whole", whole)], record, output)
+    show(lines or [("whole", whole)], record)
     return EXIT_DAMAGED if damage else 0
 
 
-@plmix.command(epilog=examples("plmix info ballots", "plmix info ballots --no-graph --json", "plmix info model"))
+@verb("plmix info ballots", "plmix info ballots --no-graph --json", "plmix info model")
 @click.argument("store", metavar="STORE|MODEL", type=STORE)
 @click.option("--graph/--no-graph", default=True, help="Read all rows: kinds of rankings, comparison graph.")
-@click.option("--rejected", is_flag=True, help="List the rejected rows.")
+@option("--rejected", is_flag=True, help="List the rejected rows.")
 @executor_options
-@output_options
-def info(store: str, *, graph: bool, rejected: bool, executor: Executor, output: Output) -> None:
+def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None:
     """Show what is in a store, or what a model found.
 
     Of a store: sizes, items, where they come from, kinds of rankings, and which numbers of components they identify.
     Of a model: shares and top items of each component, what it was fitted to, and how the fit ended.
     """
-    from plmix_dist.datasets.inspect import info as run
     from plmix_dist.rankings.checks import without_information
-    from plmix_dist.store import Location, open_store
+    from plmix_dist.store import Location
     from plmix_dist.store.targets import kind_at
 
     place = Location.of(store)
     kind = kind_at(place)
     if kind == "model":
-        show_model(place, output)
+        show_model(place)
         return
     if kind == "memberships":
         raise SettingsError(
             f"{store} holds memberships; open them with zarr, or write a table with `plmix predict MODEL STORE OUT.csv`"
         )
-    opened = open_store(store)
-    with progress_bar("read", output) as progress:
-        report = run(opened, graph=graph, executor=executor, progress=progress)
+    opened = plm.open_store(store)
+    with progress_bar("read") as progress:
+        report = plm.info(opened, graph=graph, executor=executor, progress=progress)
     if rejected:
         report["rejected_rows"] = list(opened.rejected_rows())
     lines = [
@@ -380,19 +341,19 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor, output:
         lines += _graph_lines(report["comparison_graph"])
         lines += _identified_lines(report["identifiability"])
     lines += [("rejected", _rejected_line(row)) for row in report.get("rejected_rows", [])]
-    show(lines, report, output)
+    show(lines, report)
 
 
 def _item_names(path: str) -> tuple[str, ...]:
     """The names of all items: those of a store or a model, or the lines of a file."""
-    from plmix_dist.store import Location, open_store
+    from plmix_dist.store import Location
     from plmix_dist.store.manifest import MANIFEST
     from plmix_dist.store.mixture import MODEL, load_model
     from plmix_dist.tables.encode import read_names
 
     place = Location.of(path)
     if place.exists(MANIFEST):
-        return open_store(place).item_names
+        return plm.open_store(place).item_names
     return tuple(load_model(place).record["item_names"]) if place.exists(MODEL) else read_names(path)
 
 
@@ -413,11 +374,8 @@ def _set_message_of_store(store: str) -> None:
 
 def _generation(store: str) -> int | None:
     """The generation of an existing store; it changes if anything is written."""
-    from plmix_dist.errors import StoreError
-    from plmix_dist.store import open_store
-
     try:
-        return open_store(store).manifest.generation
+        return plm.open_store(store).manifest.generation
     except StoreError:
         return None
 
@@ -428,7 +386,6 @@ _COUNTED_ONCE = "the store has these contents, which are counted once; if they a
 
 def _show_made(
     store: RankingStore,
-    output: Output,
     seconds: float,
     *,
     changed: bool,
@@ -471,7 +428,7 @@ def _show_made(
         lines.append(("time", f"{seconds:.2f} s, {rate} rankings/s"))
     else:
         lines.append(("nothing to do", nothing))
-    show(lines, record, output)
+    show(lines, record)
 
 
 def _names_alike(names: tuple[str, ...]) -> list[str]:

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from plmix_dist.cli.main import on_interruption, plmix
-from plmix_dist.cli.options import PATH, Output, cluster_options, examples, force_option, output_options
+from plmix_dist.cli.main import on_interruption
+from plmix_dist.cli.options import PATH, cluster_options, force_option, option, verb
 from plmix_dist.cli.output import fit_progress, number, progress_bar, show, size
 from plmix_dist.display.progress import duration
 from plmix_dist.errors import PlmixError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from plmix_dist.cluster.executor import ClusterOptions
     from plmix_dist.jobs.file import Job
 
 
-@plmix.command(epilog=examples("plmix run job.toml --dry-run", "plmix run job.toml"))
+@contextmanager
+def _exit_codes_of_jobs() -> Iterator[None]:
+    """Errors of jobs have exit codes of their own."""
+    from plmix_dist.jobs.driver import ending_of
+
+    try:
+        yield
+    except PlmixError as error:
+        error.exit_code = ending_of(error).exit_code
+        raise
+
+
+@verb("plmix run job.toml --dry-run", "plmix run job.toml")
 @click.argument("job_file", metavar="JOB.toml", type=PATH)
-@click.option("--dry-run", is_flag=True, help="Check the job and print its plan; nothing is written.")
+@option("--dry-run", is_flag=True, help="Check the job and print its plan; nothing is written.")
 @force_option
 @cluster_options
-@output_options
-def run(job_file: str, *, dry_run: bool, force: bool, cluster: ClusterOptions, output: Output) -> int:
+@_exit_codes_of_jobs()
+def run(job_file: str, *, dry_run: bool, force: bool, cluster: ClusterOptions) -> int:
     """Run the batch job of a file: read sources, fit, write results. A job that was stopped goes on.
 
     The same job again does nothing. Options that say where to compute replace the table [cluster] of the file. Exit
@@ -35,11 +47,8 @@ def run(job_file: str, *, dry_run: bool, force: bool, cluster: ClusterOptions, o
     """
     from plmix_dist.jobs.file import read_job
 
-    def verb() -> int:
-        job = read_job(job_file, cluster=_cluster_table(cluster))
-        return _plan(job, force, output) if dry_run else _run(job, force, output)
-
-    return _in_order(verb)
+    job = read_job(job_file, cluster=_cluster_table(cluster))
+    return _plan(job, force) if dry_run else _run(job, force)
 
 
 def _cluster_table(options: ClusterOptions) -> dict[str, Any] | None:
@@ -49,65 +58,46 @@ def _cluster_table(options: ClusterOptions) -> dict[str, Any] | None:
         "workers": options.workers,
         "threads": options.threads,
         "memory": options.memory_limit,
-        **{
-            f"tls_{name}": None if path is None else str(Path(path).absolute())
-            for name, path in options.tls._asdict().items()
-        },
+        **{f"tls_{name}": path and str(Path(path).absolute()) for name, path in options.tls._asdict().items()},
     }
     if all(value is None for value in given.values()):
         return None
     return {name: value for name, value in given.items() if value or name != "workers"}  # 0: no cluster
 
 
-@plmix.command(epilog=examples("plmix resume nightly"))
+@verb("plmix resume nightly")
 @click.argument("folder", metavar="DIR", type=PATH)
-@output_options
-def resume(folder: str, *, output: Output) -> int:
+@_exit_codes_of_jobs()
+def resume(folder: str) -> int:
     """Go on with the job whose output folder is DIR; nothing is done if it is finished."""
     from plmix_dist.jobs.driver import job_in
 
-    return _in_order(lambda: _run(job_in(Path(folder).absolute()), force=False, output=output))
+    return _run(job_in(Path(folder).absolute()), force=False)
 
 
-@plmix.command(epilog=examples("plmix status nightly", "plmix status nightly --json"))
+@verb("plmix status nightly", "plmix status nightly --json")
 @click.argument("folder", metavar="DIR", type=PATH)
-@output_options
-def status(folder: str, *, output: Output) -> int:
+@_exit_codes_of_jobs()
+def status(folder: str) -> None:
     """Show how the job whose output folder is DIR stands."""
     from plmix_dist.jobs.driver import status as status_of
 
-    def verb() -> int:
-        record = status_of(Path(folder).absolute())
-        show(_status_lines(record), record, output)
-        return 0
-
-    return _in_order(verb)
+    record = status_of(Path(folder).absolute())
+    show(_status_lines(record), record)
 
 
-def _in_order(verb: Callable[[], int]) -> int:
-    """Run a verb of jobs; its errors have exit codes of their own."""
-    from plmix_dist.jobs.driver import ending_of
-
-    try:
-        return verb()
-    except PlmixError as error:
-        error.exit_code = ending_of(error).exit_code
-        raise
-
-
-def _run(job: Job, force: bool, output: Output) -> int:
+def _run(job: Job, force: bool) -> int:
     from plmix_dist.jobs.driver import run_job
     from plmix_dist.jobs.steps import Display
 
-    display = Display(partial(progress_bar, output=output), partial(fit_progress, output))
     left = f"its state is saved in {job.folder}; `plmix resume {job.folder}` continues"
     on_interruption(lambda: left)
-    summary = run_job(job, force=force, display=display)
-    show(_summary_lines(job, summary), summary, output)
+    summary = run_job(job, force=force, display=Display(progress_bar, fit_progress))
+    show(_summary_lines(job, summary), summary)
     return int(summary["exit_code"])
 
 
-def _plan(job: Job, force: bool, output: Output) -> int:
+def _plan(job: Job, force: bool) -> int:
     from plmix_dist.jobs.folder import OutputFolder
     from plmix_dist.jobs.plan import plan_of
     from plmix_dist.jobs.steps import refuse_another_job
@@ -115,7 +105,7 @@ def _plan(job: Job, force: bool, output: Output) -> int:
     if not force:
         refuse_another_job(job, OutputFolder(job.folder))
     plan = plan_of(job)
-    show(_plan_lines(plan), plan, output)
+    show(_plan_lines(plan), plan)
     return 0
 
 

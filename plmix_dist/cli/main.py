@@ -67,10 +67,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> int:
     """Run a verb; gives its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    debug = "--debug" in given
-    in_words = (
-        output.without_python if given[:1] in (["run"], ["resume"]) else output.in_shell_words
-    )  # job files have Python's names
+    # Job files have Python's names.
+    in_words = output.without_python if given[:1] in (["run"], ["resume"]) else output.in_shell_words
     code: object
     try:
         with output.warnings_as_lines(in_words, as_json="--json" in given, quiet="--quiet" in given):
@@ -82,25 +80,18 @@ def _run(arguments: list[str] | None) -> int:
             error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt) as stop:
-        late = isinstance(stop.__cause__ or stop, OutOfTime)  # click makes an Abort of it
-        _report_interruption("out of time" if late else "interrupted")
-        code = output.EXIT_OUT_OF_TIME if late else output.EXIT_INTERRUPTED
-    except PlmixError as error:
-        if debug:
-            raise
-        output.report_error(in_words(str(error)))
-        code = error.exit_code
-    except OSError as error:
-        if debug:
-            raise
-        where = "" if error.filename is None else f"{error.filename}: "
-        output.report_error(f"{where}{error.strerror or error} (--debug shows where)")
-        code = output.EXIT_ERROR
+        code = _report_interruption(late=isinstance(stop.__cause__ or stop, OutOfTime))  # click makes an Abort of it
     except Exception as error:
-        if debug:
+        if "--debug" in given:
             raise
-        output.report_error(f"{type(error).__name__}: {error} (an error of plmix itself; --debug shows where)")
+        words = f"{type(error).__name__}: {error} (an error of plmix itself; --debug shows where)"
         code = output.EXIT_ERROR
+        if isinstance(error, PlmixError):
+            words, code = in_words(str(error)), error.exit_code
+        elif isinstance(error, OSError):
+            where = "" if error.filename is None else f"{error.filename}: "
+            words = f"{where}{error.strerror or error} (--debug shows where)"
+        output.report_error(words)
     return code if isinstance(code, int) else 0
 
 
@@ -156,15 +147,15 @@ def file_written(path: str) -> Callable[[], str]:
     return lambda: NOTHING_WRITTEN if stamp() == before else f"but {path} is complete"
 
 
-def _report_interruption(what: str = "interrupted") -> None:
-    """Print that the verb was interrupted, once."""
-    if _reported.is_set():
-        return
-    _reported.set()
-    words = NOTHING_WRITTEN
-    with contextlib.suppress(PlmixError, OSError):
-        words = _what_is_left[0]() if _what_is_left else NOTHING_WRITTEN
-    output.report_error(f"{what}; {words}")
+def _report_interruption(*, late: bool) -> int:
+    """Print that the verb was interrupted, once; gives its exit code."""
+    if not _reported.is_set():
+        _reported.set()
+        words = NOTHING_WRITTEN
+        with contextlib.suppress(PlmixError, OSError):
+            words = _what_is_left[0]() if _what_is_left else NOTHING_WRITTEN
+        output.report_error(f"{'out of time' if late else 'interrupted'}; {words}")
+    return output.EXIT_OUT_OF_TIME if late else output.EXIT_INTERRUPTED
 
 
 @contextlib.contextmanager
@@ -195,7 +186,7 @@ def _ended_soon() -> Iterator[None]:
         os.close(writing)
 
 
-def _end_now(code: int = output.EXIT_INTERRUPTED) -> NoReturn:
+def _end_now(code: int) -> NoReturn:
     """End the process without waiting for threads that are inside compiled code, or for clusters.
 
     Processes of a local cluster end when this one does.
@@ -230,8 +221,7 @@ def _watch(reading: int, over: threading.Event) -> None:
             return
         if output.at_terminal():
             output.print_line(_SHOW_CURSOR)  # a progress bar may have hidden it
-        _report_interruption("out of time" if late else "interrupted")
-        _end_now(output.EXIT_OUT_OF_TIME if late else output.EXIT_INTERRUPTED)
+        _end_now(_report_interruption(late=late))
 
 
 def _wait_for_second(signals: object, over: threading.Event) -> None:

@@ -9,21 +9,21 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
-from plmix_dist.cli.main import NOTHING_WRITTEN, file_written, on_interruption, plmix, written_so_far
+import plmix_dist as plm
+from plmix_dist.cli.main import NOTHING_WRITTEN, file_written, on_interruption, written_so_far
 from plmix_dist.cli.options import (
     MODEL,
     PATH,
     STORE,
     AdvancedOption,
-    Output,
-    Verb,
     covariates_option,
-    examples,
     executor_options,
     force_option,
-    output_options,
+    option,
     unranked_option,
+    verb,
     work_options,
 )
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, fit_progress, number, progress_bar, show
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from plmix_dist.cluster.executor import LazyExecutor
     from plmix_dist.models.base import MixtureEstimator
-    from plmix_dist.models.plackett_luce import PlackettLuceMixture
     from plmix_dist.rankings import Unranked
     from plmix_dist.store import Location, RankingStore
     from plmix_dist.store.checkpoints import Checkpoint
@@ -60,39 +59,47 @@ class _Finished(NamedTuple):
     seconds: float
 
 
+def _model_is_there(folder: Location, store: RankingStore, made_from: dict[str, Any], *, force: bool) -> bool:
+    """Whether the model is there; an error if something else is, or another model without `force`."""
+    from plmix_dist.jobs import results
+    from plmix_dist.store import check_target
+
+    check_target(folder, "model", overwrite=force, sources=[store.location.url])
+    return not force and results.is_there(folder, made_from)
+
+
 def run_work(
     task: str,
     store: str,
     out: str,
     *,
     settings: dict[str, Any],
-    typed: list[str],
     checkpoint: Checkpoint | None,
     force: bool,
     seed: int,
     executor: LazyExecutor,
-    output: Output,
-    is_there: Callable[[Location, RankingStore, dict[str, Any]], bool],
+    is_there: Callable[..., bool] = _model_is_there,
     covariates: str | None = None,
     performance_report: str | None = None,
     last: str = "model.json",
 ) -> _Finished | None:
     """Compute what a verb asks for; None if `is_there` finds it in the folder. `last` is the file that completes it."""
     begun = time.perf_counter()
-    with fit_progress(output, settings.get("tol", 1.0), settings.get("max_iter", 1)) as progress:
+    with fit_progress(settings.get("tol", 1.0), settings.get("max_iter", 1)) as progress:
         if progress is not None:
             progress.stage({"stage": "open", "state": "begun"})
         from plmix_dist.cluster.clients import saved_performance_report
         from plmix_dist.jobs.results import Work
-        from plmix_dist.store import Location, open_store
+        from plmix_dist.store import Location
         from plmix_dist.store.checkpoints import CheckpointFolder
 
         work = Work(task, settings, seed, covariates)
-        work.checked(typed)
-        folder, opened = Location.of(out), open_store(store)
+        source = click.get_current_context().get_parameter_source
+        work.checked([name for name in settings if source(name) is not ParameterSource.DEFAULT])
+        folder, opened = Location.of(out), plm.open_store(store)
         on_interruption(_what_is_left(folder, checkpoint, last))
         made_from = work.made_from(opened)
-        if is_there(folder, opened, made_from):
+        if is_there(folder, opened, made_from, force=force):
             return None
         folder.check_writable()  # before hours of computing
         if progress is not None:
@@ -109,19 +116,6 @@ def run_work(
     return _Finished(found, opened, folder, made_from, time.perf_counter() - begun)
 
 
-def model_is_there(*, force: bool) -> Callable[[Location, RankingStore, dict[str, Any]], bool]:
-    """For `run_work`: whether the model is there; an error if something else is, or another model without `force`."""
-
-    def is_there(folder: Location, store: RankingStore, made_from: dict[str, Any]) -> bool:
-        from plmix_dist.jobs import results
-        from plmix_dist.store import check_target
-
-        check_target(folder, "model", overwrite=force, sources=[store.location.url])
-        return not force and results.is_there(folder, made_from)
-
-    return is_there
-
-
 def _what_is_left(folder: Location, checkpoint: Checkpoint | None, last: str) -> Callable[[], str]:
     """The message for a computation that is interrupted before it wrote `last`: it begins again, or continues."""
     from plmix_dist.store import Location
@@ -133,12 +127,17 @@ def _what_is_left(folder: Location, checkpoint: Checkpoint | None, last: str) ->
         found = written()
         if checkpoint is None or found != NOTHING_WRITTEN:
             return found
-        saved = CheckpointFolder(Location.of(checkpoint.path)).newest()
-        if saved is None:
+        if CheckpointFolder(Location.of(checkpoint.path)).newest() is None:
             return found
         return f"its state is saved at {checkpoint.path}; run the same command again to continue"
 
     return words
+
+
+def results_of(model: MixtureEstimator, *names: str) -> dict[str, Any]:
+    """Some results of a fit for --json."""
+    found = {name: getattr(model, f"{name}_") for name in names}
+    return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in found.items()}
 
 
 def component_lines(model: MixtureEstimator) -> list[tuple[str, str]]:
@@ -149,7 +148,7 @@ def component_lines(model: MixtureEstimator) -> list[tuple[str, str]]:
     ]
 
 
-def component_records(model: PlackettLuceMixture) -> list[dict[str, Any]]:
+def component_records(model: plm.PlackettLuceMixture) -> list[dict[str, Any]]:
     """The same for --json: number, share and the first items of each component."""
     return [
         {
@@ -178,25 +177,19 @@ def _best_items(log_worths: NDArray[np.float64]) -> list[int]:
 # --- the verbs ---------------------------------------------------------------------------------------------
 
 
-@plmix.command(
-    cls=Verb,
-    epilog=examples(
-        "plmix fit ballots --components 2 --out model",
-        "plmix fit ballots --components 3 --out three --workers 2 --json",
-    ),
-)
+@verb("plmix fit ballots --components 2 --out model", "plmix fit ballots --components 3 --out three --workers 2 --json")
 @click.argument("store", metavar="STORE|FILE", type=STORE)
-@click.option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model.")
+@option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model.")
 @unranked_option
 @covariates_option
-@click.option(
+@option(
     "--performance-report",
     cls=AdvancedOption,
     metavar="FILE",
     help="Save Dask's performance report as HTML; with --workers or --scheduler.",
 )
 @work_options("fit")
-def fit(store: str, *, out: str, output: Output, force: bool, unranked: Unranked | None, **options: Any) -> int:
+def fit(store: str, *, out: str, unranked: Unranked | None, **options: Any) -> int:
     """Fit a mixture to STORE and save it; exit code 4 if it did not converge.
 
     A FILE of rankings is read as `plmix ingest` does, into a store that is removed after the fit.
@@ -207,7 +200,19 @@ def fit(store: str, *, out: str, output: Output, force: bool, unranked: Unranked
     on from its last state.
     """
     with _store_of(store, unranked, out) as (opened, read):
-        return _fit_store(opened, read, store, out=out, output=output, force=force, **options)
+        done = run_work("fit", opened, out, **options)
+        if done is None:
+            return _show_there_already(out)
+        from plmix_dist.datasets.given import weight_of_memberships
+
+        model: plm.PlackettLuceMixture = done.found
+        # What people want to know of the data, for `plmix info MODEL`.
+        of = {"store": store, "n_rankings": done.store.n_rankings, "total_weight": done.store.total_weight}
+        model.save(done.folder, about={"job": done.made_from, "fitted_to": of})
+        record = _fit_record(model, out, weight_of_memberships(done.store), done.seconds)
+        lines = [*read, *_fit_lines(model, record, _unit(done.store)), *_truth_lines(model, opened, record)]
+        show(lines, record)
+        return _exit_code(model)
 
 
 @contextlib.contextmanager
@@ -220,12 +225,12 @@ def _store_of(source: str, unranked: Unranked | None, out: str) -> Iterator[tupl
             raise SettingsError("a store says itself what unranked items mean; leave out --unranked")
         yield source, []
         return
-    from plmix_dist.datasets.ingest import first_rankings, ingest
+    from plmix_dist.datasets.ingest import first_rankings
     from plmix_dist.store import Location, check_target
 
     check_target(Location.of(out), "model", overwrite=True, sources=[source])
     with tempfile.TemporaryDirectory(prefix="plmix-fit-") as folder:
-        store = ingest(source, f"{folder}/store", unranked=unranked)
+        store = plm.ingest(source, f"{folder}/store", unranked=unranked)
         said = store.manifest.history[-1]["read_as"]
         kind = f" as {said[0]['format']}" if said else ""
         sizes = f"{number(store.n_rankings)} rankings of {number(store.n_items)} items"
@@ -235,41 +240,19 @@ def _store_of(source: str, unranked: Unranked | None, out: str) -> Iterator[tupl
         yield f"{folder}/store", lines
 
 
-def _fit_store(
-    store: str, read: list[tuple[str, str]], source: str, *, out: str, output: Output, force: bool, **options: Any
-) -> int:
-    """Fit a store, and show what was found after how its source was read."""
-    done = run_work("fit", store, out, output=output, force=force, is_there=model_is_there(force=force), **options)
-    if done is None:
-        return _show_there_already(out, output)
-    from plmix_dist.datasets.given import weight_of_memberships
-
-    model: PlackettLuceMixture = done.found
-    # What people want to know of the data, for `plmix info MODEL`.
-    of = {"store": source, "n_rankings": done.store.n_rankings, "total_weight": done.store.total_weight}
-    model.save(done.folder, about={"job": done.made_from, "fitted_to": of})
-    record = _fit_record(model, out, weight_of_memberships(done.store), done.seconds)
-    lines = [*read, *_fit_lines(model, record, _unit(done.store)), *_truth_lines(model, store, record)]
-    show(lines, record, output)
-    return _exit_code(model)
-
-
-@plmix.command(epilog=examples("plmix score model ballots"))
+@verb("plmix score model ballots")
 @click.argument("model", type=MODEL)
 @click.argument("store", type=STORE)
 @covariates_option
 @executor_options
-@output_options
-def score(model: str, store: str, *, covariates: str | None, executor: LazyExecutor, output: Output) -> None:
+def score(model: str, store: str, *, covariates: str | None, executor: LazyExecutor) -> None:
     """Mean log-likelihood of the rankings of STORE under MODEL."""
-    with progress_bar("score", output):
+    with progress_bar("score"):
         from plmix_dist.datasets.given import weight_of_memberships
-        from plmix_dist.models.plackett_luce import PlackettLuceMixture
-        from plmix_dist.store import open_store
 
         _check_order(model, store)
-        opened = open_store(store)
-        value = PlackettLuceMixture.load(model).score(
+        opened = plm.open_store(store)
+        value = plm.PlackettLuceMixture.load(model).score(
             opened, client=executor.client_if_asked(), membership_covariates=given_covariates(covariates)
         )
     record = {
@@ -277,49 +260,38 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
         "log_likelihood": value * weight_of_memberships(opened),
         "total_weight": opened.total_weight,
     }
-    show([("score", f"{value:.10g} mean log-likelihood per {_unit(opened)}")], record, output)
+    show([("score", f"{value:.10g} mean log-likelihood per {_unit(opened)}")], record)
 
 
-@plmix.command(
-    epilog=examples("plmix predict model ballots who.csv", "plmix predict model ballots memberships.parquet")
-)
+@verb("plmix predict model ballots who.csv", "plmix predict model ballots memberships.parquet")
 @click.argument("model", type=MODEL)
 @click.argument("store", type=STORE)
 @click.argument("out", type=PATH)
 @covariates_option
 @force_option
 @executor_options
-@output_options
-def predict(
-    model: str, store: str, out: str, *, covariates: str | None, force: bool, executor: LazyExecutor, output: Output
-) -> None:
+def predict(model: str, store: str, out: str, *, covariates: str | None, force: bool, executor: LazyExecutor) -> None:
     """Write the probable group of every ranking of STORE under MODEL to OUT.
 
     OUT is a table with the ids of the rankings if its name ends in .csv or .parquet, and a folder of Zarr arrays if it
     has no suffix or ends in .zarr.
     """
-    with progress_bar("predict", output) as progress:
-        from plmix_dist.models.plackett_luce import PlackettLuceMixture
-        from plmix_dist.prediction.memberships import (
-            TABLE_SUFFIXES,
-            columns_of,
-            write_membership_table,
-            write_predictions,
-        )
+    with progress_bar("predict") as progress:
+        from plmix_dist.prediction import memberships
         from plmix_dist.store import Location
         from plmix_dist.store.targets import MEMBERSHIPS_PLAN
 
-        as_table = out.endswith(TABLE_SUFFIXES)
+        as_table = out.endswith(memberships.TABLE_SUFFIXES)
         if not as_table and (suffix := re.search(r"\.(?!zarr$)[A-Za-z]\w{1,6}$", out.rstrip("/"))):
             raise SettingsError(
-                f"memberships are not written as {suffix[0]}; end OUT in {', '.join(TABLE_SUFFIXES)} for a table, or "
-                "in .zarr or no suffix for a folder of arrays"
+                f"memberships are not written as {suffix[0]}; end OUT in {', '.join(memberships.TABLE_SUFFIXES)} for a "
+                "table, or in .zarr or no suffix for a folder of arrays"
             )
         left = file_written(out) if as_table else written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json")
         on_interruption(left)
         _check_order(model, store)
-        fitted = PlackettLuceMixture.load(model)
-        write = write_membership_table if as_table else write_predictions
+        fitted = plm.PlackettLuceMixture.load(model)
+        write = memberships.write_membership_table if as_table else memberships.write_predictions
         written = write(
             fitted._mixture(),
             store,
@@ -331,13 +303,13 @@ def predict(
             share_coefficients=fitted.share_coefficients_,
             membership_covariates=given_covariates(covariates),
         )
-    named = {"columns": columns_of(out)} if as_table else {"arrays": ["probabilities", "component"]}
+    named = {"columns": memberships.columns_of(out)} if as_table else {"arrays": ["probabilities", "component"]}
     (parts,) = named.values()
     record = {"out": out, "n_rankings": written.n_rankings, **named, "changed": written.changed}
     lines = [("predicted", f"{number(written.n_rankings)} memberships to {out} ({', '.join(parts)})")]
     if not written.changed:
         lines = [("nothing to do", f"{out} already holds exactly these memberships")]
-    show(lines, record, output)
+    show(lines, record)
 
 
 def _check_order(model: str, store: str) -> None:
@@ -356,53 +328,40 @@ def given_covariates(path: str | None) -> NDArray[np.float64] | None:
     return None if path is None else read_covariates(path)
 
 
-def _show_there_already(out: str, output: Output) -> int:
+def _show_there_already(out: str) -> int:
     """Print that nothing is to be done; gives the exit code that the fit had."""
-    from plmix_dist.models.plackett_luce import PlackettLuceMixture
-
-    model = PlackettLuceMixture.load(out)
-    record = {
-        "model": out,
-        "changed": False,
-        "converged": model.converged_,
-        "n_iter": model.n_iter_,
-        "shares": model.shares_.tolist(),
-        "item_names": list(model.item_names_),
-        "components": component_records(model),
-    }
+    model = plm.PlackettLuceMixture.load(out)
+    results = results_of(model, "converged", "n_iter", "shares", "item_names")
+    record = {"model": out, "changed": False, **results, "components": component_records(model)}
     words = f"{out} already holds this model: the same rankings, settings and version"
-    show([("nothing to do", words)], record, output)
+    show([("nothing to do", words)], record)
     return _exit_code(model)
 
 
-def _exit_code(model: PlackettLuceMixture) -> int:
+def _exit_code(model: plm.PlackettLuceMixture) -> int:
     """Whether the fit did what was asked for: converge, or take a number of random steps."""
     return 0 if model.converged_ or _is_random(model) else EXIT_NOT_CONVERGED
 
 
-def _is_random(model: PlackettLuceMixture) -> bool:
+def _is_random(model: plm.PlackettLuceMixture) -> bool:
     """Whether the steps of the fit were drawn, so that they never settle."""
     from plmix_dist.solvers import M_STEPS
 
     return model.m_step_ in M_STEPS and M_STEPS[model.m_step_].draws
 
 
-def _fit_record(model: PlackettLuceMixture, out: str, total_weight: float, seconds: float) -> dict[str, Any]:
+def _fit_record(model: plm.PlackettLuceMixture, out: str, total_weight: float, seconds: float) -> dict[str, Any]:
     """The result of a fit, for --json."""
     return {
         "model": out,
         "changed": True,
-        "n_iter": model.n_iter_,
-        "converged": model.converged_,
-        "log_likelihood": model.log_likelihood_,
+        **results_of(model, "n_iter", "converged", "log_likelihood"),
         "score": model.log_likelihood_ / total_weight,
         "gradient_norm": model.gradient_norm_,
         "method": model.method,
         "m_step": model.m_step_,
         "init": {name: value for name, value in model.init_.items() if not hasattr(value, "shape")},
-        "shares": model.shares_.tolist(),
-        "posterior_shares": model.posterior_shares_.tolist(),
-        "item_names": list(model.item_names_),
+        **results_of(model, "shares", "posterior_shares", "item_names"),
         "components": component_records(model),
         "events": model.events_,
         "seconds": round(seconds, 3),
@@ -414,7 +373,7 @@ def _unit(opened: RankingStore) -> str:
     return "ranking" if opened.label_kind("groups") == "none" else "person"
 
 
-def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) -> list[tuple[str, str]]:
+def _fit_lines(model: plm.PlackettLuceMixture, record: dict[str, Any], unit: str) -> list[tuple[str, str]]:
     """The result of a fit as lines of text."""
     from plmix_dist.report.history import ended_flat
 
@@ -432,7 +391,7 @@ def _fit_lines(model: PlackettLuceMixture, record: dict[str, Any], unit: str) ->
     ]
 
 
-def _not_converged_lines(model: PlackettLuceMixture) -> list[tuple[str, str]]:
+def _not_converged_lines(model: plm.PlackettLuceMixture) -> list[tuple[str, str]]:
     """What to do about a fit that ended too early."""
     if not _exit_code(model):
         return []
@@ -455,13 +414,12 @@ def _start_lines(init: dict[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def _truth_lines(model: PlackettLuceMixture, store: str, record: dict[str, Any]) -> list[tuple[str, str]]:
+def _truth_lines(model: plm.PlackettLuceMixture, store: str, record: dict[str, Any]) -> list[tuple[str, str]]:
     """The true parameters of a simulated store, matched with the fitted components."""
     from plmix_dist.metrics import match_components, matched_distance
-    from plmix_dist.store.mixture import MixtureParams
 
     try:
-        truth = MixtureParams.load(f"{store.rstrip('/')}.truth")
+        truth = plm.MixtureParams.load(f"{store.rstrip('/')}.truth")
     except StoreNotFoundError:
         return []
     except StoreError as error:  # the fit itself is saved

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from plmix_dist.cli.main import plmix
 from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 from plmix_dist.cluster.tls import TlsFiles
 from plmix_dist.errors import ClusterError, SettingsError, StoreNotFoundError
@@ -27,9 +26,37 @@ if TYPE_CHECKING:
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def examples(*commands: str) -> str:
-    """The end of a verb's help: commands as users type them. tests/cli/test_main_comfort.py runs them."""
-    return "\b\nExamples:\n" + "\n".join(f"  {command}" for command in commands)
+def verb(*examples: str, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function a verb of plmix, with --json, --quiet and --debug.
+
+    Its help ends with examples: commands as users type them. tests/cli/test_main_comfort.py runs them.
+    """
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def called(*args: Any, **options: Any) -> Any:
+            for own in ("as_json", "quiet", "debug"):  # `output` and main() look these up
+                del options[own]
+            try:
+                return function(*args, **options)
+            except BrokenPipeError as error:  # of a connection: click would take it for a closed stdout and say nothing
+                raise ClusterError(f"a connection was closed by the other side: {error}; run this again") from error
+
+        listed = "\n".join(f"  {command}" for command in examples)
+        command = plmix.command(name, cls=_Verb, epilog=f"\b\nExamples:\n{listed}")(called)
+        command.params += [
+            click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."),
+            click.Option(["--quiet"], is_flag=True, help="Print nothing but errors."),
+            click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+        ]
+        return command
+
+    return decorate
+
+
+def option(*names: str, **how: Any) -> Decorator:
+    """An option whose help shows its default, if it has one."""
+    return click.option(*names, **{"show_default": how.get("default") is not None} | how)
 
 
 class _PathText(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no type arguments
@@ -79,31 +106,6 @@ MODEL = _ResultPath("model", "make one with `plmix fit`")
 SOURCES = _PathText("Name the files first, then the store to make: `plmix ingest ballots.csv ballots`.")
 
 
-@dataclass(frozen=True)
-class Output:
-    """How much a verb prints, and in which form."""
-
-    as_json: bool
-    quiet: bool
-
-
-def output_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --json, --quiet and --debug to a verb, which receives an Output."""
-
-    @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-    @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-    @functools.wraps(verb)
-    def wrapped(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
-        del debug  # main() looks it up, because errors arrive there
-        try:
-            return verb(*args, output=Output(as_json, quiet), **options)
-        except BrokenPipeError as error:  # of a connection: click would take it for a closed stdout and say nothing
-            raise ClusterError(f"a connection was closed by the other side: {error}; run this again") from error
-
-    return wrapped
-
-
 def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
     """Add options to a verb, which receives them as one value, `name`, that `make` makes of them."""
 
@@ -123,31 +125,23 @@ def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decora
     return decorate
 
 
-tls_options = gathered(
-    "tls",
-    lambda tls_ca, tls_cert, tls_key: TlsFiles(tls_ca, tls_cert, tls_key),
-    click.option("--tls-ca", type=click.Path(exists=True), help="Certificate of the authority of the cluster."),
-    click.option("--tls-cert", type=click.Path(exists=True), help="Certificate to show to the others."),
-    click.option("--tls-key", type=click.Path(exists=True), help="Key of that certificate."),
+_TLS = (
+    click.option("--tls-ca", "ca", type=click.Path(exists=True), help="Certificate of the authority of the cluster."),
+    click.option("--tls-cert", "cert", type=click.Path(exists=True), help="Certificate to show to the others."),
+    click.option("--tls-key", "key", type=click.Path(exists=True), help="Key of that certificate."),
 )
-
-
-def cluster_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where to compute to a verb, which receives them as `cluster`."""
-
-    @click.option("--scheduler", metavar="ADDRESS", help="Compute on this Dask scheduler.")
-    @click.option(
+tls_options = gathered("tls", TlsFiles, *_TLS)
+cluster_options = gathered(
+    "cluster",
+    lambda ca, cert, key, **options: ClusterOptions(**options, tls=TlsFiles(ca, cert, key)),
+    click.option("--scheduler", metavar="ADDRESS", help="Compute on this Dask scheduler."),
+    click.option(
         "--workers", type=click.IntRange(0), help="Number of worker processes of a local cluster; 0 for no cluster."
-    )
-    @click.option("--threads", type=click.IntRange(1), help="Threads per worker.")
-    @click.option("--memory-limit", metavar="SIZE", help="Memory per worker, such as 1GB.")
-    @tls_options
-    @functools.wraps(verb)
-    def wrapped(*args: Any, **options: Any) -> Any:
-        names = ("scheduler", "workers", "threads", "memory_limit", "tls")
-        return verb(*args, cluster=ClusterOptions(**{name: options.pop(name) for name in names}), **options)
-
-    return wrapped
+    ),
+    click.option("--threads", type=click.IntRange(1), help="Threads per worker."),
+    click.option("--memory-limit", metavar="SIZE", help="Memory per worker, such as 1GB."),
+    *_TLS,
+)
 
 
 def executor_options(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,7 +174,7 @@ _checkpoint_options = gathered(
     click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help=_EVERY),
     click.option("--keep", type=click.IntRange(1), help="How many checkpoints are kept.  [default: 3]"),
 )
-seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+seed_option = option("--seed", type=click.IntRange(0), default=0, help="Random seed.")
 force_option = click.option("--force", is_flag=True, help="Replace what is there, if it is a result of the same kind.")
 covariates_option = click.option(
     "--covariates",
@@ -212,7 +206,7 @@ class AdvancedOption(click.Option):
     """An option that `--help` shows last."""
 
 
-class Verb(click.Command):
+class _Verb(click.Command):
     """A verb whose advanced options have a heading of their own."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -262,29 +256,6 @@ class _Value(click.ParamType):  # type: ignore[type-arg] # click 8.1 has no type
         return [*found, CompletionItem(incomplete, type="file")] if is_path else found
 
 
-def _setting_options(task: str) -> Decorator:
-    """Add an option for each setting of a task to a verb, which receives their values as `settings`, by flat names.
-
-    `typed` are the names of those that were typed: an estimator cannot know that a default was meant.
-    """
-    known = {name: setting for name, setting in settings_of(task).items() if setting.text is not None}
-
-    def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(verb)
-        def wrapped(*args: Any, **options: Any) -> Any:
-            source = click.get_current_context().get_parameter_source
-            typed = [name for name in known if source(name) is not ParameterSource.DEFAULT]
-            settings = {name: options.pop(name) for name in known}
-            return verb(*args, settings=settings, typed=typed, **options)
-
-        made: Callable[..., Any] = wrapped
-        for setting in reversed(known.values()):
-            made = _option_of(setting)(made)
-        return made
-
-    return decorate
-
-
 def _option_of(setting: Setting) -> Decorator:
     kind, default, option = setting.kind, setting.default, setting.option
     shared: dict[str, Any] = {
@@ -322,12 +293,13 @@ def _is_list(setting: Setting) -> bool:
 
 
 def work_options(task: str) -> Decorator:
-    """Add what fit, select and bayes share: settings, checkpoint, force, seed, where to compute, what to print."""
-    several = (_setting_options(task), _checkpoint_options, force_option, seed_option, executor_options, output_options)
-
-    def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
-        for decorator in reversed(several):
-            verb = decorator(verb)
-        return verb
-
-    return decorate
+    """Add what fit, select and bayes share: settings by flat names, checkpoint, force, seed, where to compute."""
+    of_settings = (_option_of(setting) for setting in settings_of(task).values() if setting.text is not None)
+    several = (
+        gathered("settings", dict, *of_settings),
+        _checkpoint_options,
+        force_option,
+        seed_option,
+        executor_options,
+    )
+    return lambda verb: functools.reduce(lambda made, decorator: decorator(made), reversed(several), verb)

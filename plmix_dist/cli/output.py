@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import warnings
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 import click
 
@@ -22,8 +22,6 @@ from plmix_dist.settings import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from plmix_dist.cli.options import Output
 
 
 # Standard streams that may be closed or full: progress is dropped, a result that is lost is an error.
@@ -159,12 +157,18 @@ def _printable(text: str) -> str:
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
-def show(lines: list[tuple[str, Any]], record: dict[str, Any], output: Output) -> None:
+def asked_for(form: Literal["as_json", "quiet"]) -> bool:
+    """Whether the verb that runs was given --json or --quiet."""
+    verb = click.get_current_context(silent=True)
+    return verb is not None and bool(verb.params.get(form))
+
+
+def show(lines: list[tuple[str, Any]], record: dict[str, Any]) -> None:
     """Print a result: the record as JSON, or lines of `name  value`."""
-    if output.as_json:
+    if asked_for("as_json"):
         print_result(json_text(record))
         return
-    if output.quiet:
+    if asked_for("quiet"):
         return
     width = max((len(name) for name, _ in lines), default=0)
     for name, value in lines:
@@ -178,16 +182,16 @@ def json_text(record: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def progress_bar(label: str, output: Output) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None] | None]:
     """Progress on stderr: a bar on a terminal, or lines of JSON; gives the function to call with (done, total)."""
-    if output.as_json:
+    if asked_for("as_json"):
         lines = _JsonLines(label)
         try:
             yield lines
         finally:
             lines.timer.cancel()
         return
-    if output.quiet or not at_terminal():
+    if asked_for("quiet") or not at_terminal():
         yield None
         return
     from rich.console import Console
@@ -277,13 +281,13 @@ class _JsonProgress:
 
 
 @contextlib.contextmanager
-def fit_progress(output: Output, tol: float, max_iter: int) -> Iterator[_JsonProgress | TerminalProgress | None]:
+def fit_progress(tol: float, max_iter: int) -> Iterator[_JsonProgress | TerminalProgress | None]:
     """What shows the progress of a fit; nothing with --quiet, and no text if stderr is not a terminal."""
     left = TimeLeft(tol, max_iter)
-    if output.quiet or not (output.as_json or at_terminal()):
+    if asked_for("quiet") or not (asked_for("as_json") or at_terminal()):
         yield None
         return
-    if output.as_json:
+    if asked_for("as_json"):
         yield _JsonProgress(left)
         return
     progress = TerminalProgress(left, terminal_console(_ForgivingStderr()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from plmix_dist.cli.options import gathered
+from plmix_dist.cli.options import gathered, option
 from plmix_dist.errors import NotConvergedWarning, SettingsError
 
 if TYPE_CHECKING:
@@ -21,27 +21,23 @@ _OTHERS = {
 ratings_options = gathered(
     "ratings",
     dict,
-    click.option("--complete", type=click.IntRange(1), metavar="RANK", help="Ratings: complete them at this rank."),
-    click.option(
-        "--min-user-ratings", type=click.IntRange(1), metavar="N", help="Ratings: leave out users with fewer."
-    ),
-    click.option(
-        "--min-item-ratings", type=click.IntRange(1), metavar="N", help="Ratings: leave out items with fewer."
-    ),
-    click.option(
+    option("--complete", type=click.IntRange(1), metavar="RANK", help="Ratings: complete them at this rank."),
+    option("--min-user-ratings", type=click.IntRange(1), metavar="N", help="Ratings: leave out users with fewer."),
+    option("--min-item-ratings", type=click.IntRange(1), metavar="N", help="Ratings: leave out items with fewer."),
+    option(
         "--choose",
         type=click.Choice(["most-rated", "rank-variance"]),
         help="Ratings: how --items N items are chosen; default rank-variance with --complete, else most-rated.",
     ),
-    click.option(
+    option(
         "--duplicates",
         type=click.Choice(["last", "refuse"]),
         help="Ratings of one item twice by one user; default last with times, else refuse.",
     ),
-    click.option("--ridge", type=float, help="Penalty of the completion; default 0.1."),
-    click.option("--max-sweeps", type=click.IntRange(1), help="Most sweeps of the completion; default 200."),
-    click.option("--completion-tol", "tol", type=float, help="Residual where it ends; default 1e-4."),
-    click.option("--seed", type=click.IntRange(0), help="Ratings: seed of the completion; default 0."),
+    option("--ridge", type=float, help="Penalty of the completion; default 0.1."),
+    option("--max-sweeps", type=click.IntRange(1), help="Most sweeps of the completion; default 200."),
+    option("--completion-tol", "tol", type=float, help="Residual where it ends; default 1e-4."),
+    option("--seed", type=click.IntRange(0), help="Ratings: seed of the completion; default 0."),
 )
 
 

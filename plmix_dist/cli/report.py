@@ -8,56 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from plmix_dist.cli.main import plmix
-from plmix_dist.cli.model import component_lines, component_records, given_covariates
-from plmix_dist.cli.options import (
-    MODEL,
-    PATH,
-    STORE,
-    Output,
-    covariates_option,
-    examples,
-    executor_options,
-    output_options,
-)
-from plmix_dist.cli.output import number, print_result, progress_bar, show, size
+import plmix_dist as plm
+from plmix_dist.cli.model import component_lines, component_records, given_covariates, results_of
+from plmix_dist.cli.options import MODEL, PATH, STORE, covariates_option, executor_options, option, verb
+from plmix_dist.cli.output import asked_for, number, print_result, progress_bar, show, size
 from plmix_dist.errors import SettingsError
 
 if TYPE_CHECKING:
     from plmix_dist.cluster.executor import LazyExecutor
-    from plmix_dist.models.plackett_luce import PlackettLuceMixture
     from plmix_dist.store import Location
 
 
-@plmix.command(
-    epilog=examples(
-        "plmix report model --data ballots",
-        "plmix report model --data ballots --selection chosen/selection.json --out for-the-board.html",
-    )
+@verb(
+    "plmix report model --data ballots",
+    "plmix report model --data ballots --selection chosen/selection.json --out for-the-board.html",
 )
 @click.argument("model", metavar="DIR", type=MODEL)
-@click.option(
-    "--data", metavar="STORE", type=PATH, help="The rankings of the fit: how certain memberships and worths are."
-)
-@click.option(
-    "--out", metavar="FILE", type=PATH, help="The file to write; by default the name of the model with .html."
-)
-@click.option("--title", help="The title of the page.")
-@click.option("--names", metavar="A,B,...", help="Names for the groups, the largest first, with commas between them.")
-@click.option(
+@option("--data", metavar="STORE", type=PATH, help="The rankings of the fit: how certain memberships and worths are.")
+@option("--out", metavar="FILE", type=PATH, help="The file to write; by default the name of the model with .html.")
+@option("--title", help="The title of the page.")
+@option("--names", metavar="A,B,...", help="Names for the groups, the largest first, with commas between them.")
+@option(
     "--selection",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="How K was chosen: JSON, a list of records with n_components.",
 )
-@click.option(
+@option(
     "--standard-errors/--no-standard-errors",
     default=None,
     help="Whether to show intervals; by default for up to 2,000 log-worths, if there is --data.",
 )
 @covariates_option
 @executor_options
-@output_options
 def report(
     model: str,
     *,
@@ -67,14 +50,13 @@ def report(
     selection: str | None,
     covariates: str | None,
     executor: LazyExecutor,
-    output: Output,
     **options: Any,
 ) -> None:
     """Write a report about the model in DIR: one HTML file that needs no network.
 
     A report that is there is replaced; any other file is an error.
     """
-    with progress_bar("report", output):
+    with progress_bar("report"):
         from plmix_dist.jobs.results import saved_model
 
         written = saved_model(model).report(
@@ -91,7 +73,7 @@ def report(
     lines = [("report", f"{written}, {size(n_bytes)}; open it in a browser")]
     if data is None:
         lines.append(("without", "memberships and intervals: these need --data STORE"))
-    show(lines, record, output)
+    show(lines, record)
 
 
 def _beside(model: str) -> Path:
@@ -110,35 +92,23 @@ def _read_selection(path: str) -> Any:
 # --- ratings, and checks of fit ----------------------------------------------------------------------------
 
 
-@plmix.command(
-    epilog=examples("plmix leaderboard model --data ballots", "plmix leaderboard model --scale log --format markdown")
-)
+@verb("plmix leaderboard model --data ballots", "plmix leaderboard model --scale log --format markdown")
 @click.argument("model", metavar="DIR", type=MODEL)
-@click.option("--data", metavar="STORE", type=PATH, help="The rankings of the fit: intervals, votes and win rates.")
-@click.option("--against", metavar="DIR", type=MODEL, help="Another model: how ratings have changed since.")
-@click.option("--scale", type=click.Choice(["elo", "log"]), default="elo", show_default=True, help="Scale of ratings.")
-@click.option(
-    "--interval",
-    type=click.Choice(["sandwich", "bootstrap"]),
-    default="sandwich",
-    show_default=True,
-    help="How intervals are made.",
-)
-@click.option("--anchor", metavar="ITEM", help="The item that has 1000 (or 0) in place of the average item.")
-@click.option("--without-noise", is_flag=True, help="Leave out the component of noise.")
-@click.option(
-    "--weigh-pairs", type=click.IntRange(1), metavar="N", help="The fit had pair_weights with this min_count."
-)
-@click.option(
+@option("--data", metavar="STORE", type=PATH, help="The rankings of the fit: intervals, votes and win rates.")
+@option("--against", metavar="DIR", type=MODEL, help="Another model: how ratings have changed since.")
+@option("--scale", type=click.Choice(["elo", "log"]), default="elo", help="Scale of ratings.")
+@option("--interval", type=click.Choice(["sandwich", "bootstrap"]), default="sandwich", help="How intervals are made.")
+@option("--anchor", metavar="ITEM", help="The item that has 1000 (or 0) in place of the average item.")
+@option("--without-noise", is_flag=True, help="Leave out the component of noise.")
+@option("--weigh-pairs", type=click.IntRange(1), metavar="N", help="The fit had pair_weights with this min_count.")
+@option(
     "--format",
     "form",
     type=click.Choice(["table", "markdown", "csv"]),
     default="table",
-    show_default=True,
     help="How it is printed; --json for JSON.",
 )
 @executor_options
-@output_options
 def leaderboard(
     model: str,
     *,
@@ -147,18 +117,17 @@ def leaderboard(
     weigh_pairs: int | None,
     form: str,
     executor: LazyExecutor,
-    output: Output,
     **options: Any,
 ) -> None:
     """Print the leaderboard of the model in DIR: of each component, and of all."""
-    with progress_bar("leaderboard", output):
+    with progress_bar("leaderboard"):
         from plmix_dist.jobs.results import saved_model
-        from plmix_dist.uncertainty.leaderboard import board_lines, pair_weights
+        from plmix_dist.uncertainty.leaderboard import board_lines
 
         fitted = saved_model(model)
         if not hasattr(fitted, "leaderboard"):
             raise SettingsError(f"{model} holds draws of a posterior, which have no leaderboard; make a model with fit")
-        weights = None if weigh_pairs is None or data is None else pair_weights(data, min_count=weigh_pairs)
+        weights = None if weigh_pairs is None or data is None else plm.pair_weights(data, min_count=weigh_pairs)
         board = fitted.leaderboard(
             data,
             against=None if against is None else saved_model(against),
@@ -167,10 +136,10 @@ def leaderboard(
             table="dict",
             **options,
         )
-    if output.as_json:
+    if asked_for("as_json"):
         columns = {name: values.tolist() for name, values in board.items()}
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        show([], {"leaderboard": [_without_nan(row) for row in rows]}, output)
+        show([], {"leaderboard": [_without_nan(row) for row in rows]})
         return
     for line in board_lines(board, form):
         print_result(line)
@@ -181,18 +150,17 @@ def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value != value else value for name, value in row.items()}
 
 
-@plmix.command(epilog=examples("plmix check model ballots", "plmix check model ballots --pair 1 2 --pair 3 5"))
+@verb("plmix check model ballots", "plmix check model ballots --pair 1 2 --pair 3 5")
 @click.argument("model", metavar="DIR", type=MODEL)
 @click.argument("store", type=STORE)
-@click.option(
+@option(
     "--pair", "pairs", nargs=2, multiple=True, metavar="A B", help="A pair to check; by default all of up to 30 items."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the copy that is drawn.")
+@option("--seed", type=click.IntRange(0), default=0, help="Seed of the copy that is drawn.")
 @executor_options
-@output_options
-def check(model: str, store: str, *, pairs: tuple[Any, ...], seed: int, executor: LazyExecutor, output: Output) -> None:
+def check(model: str, store: str, *, pairs: tuple[Any, ...], seed: int, executor: LazyExecutor) -> None:
     """Check whether the model in DIR reproduces first places and pairs of STORE, the rankings of its fit."""
-    with progress_bar("check", output):
+    with progress_bar("check"):
         from plmix_dist.jobs.results import saved_model
 
         fitted, client = saved_model(model), executor.client_if_asked()
@@ -202,7 +170,7 @@ def check(model: str, store: str, *, pairs: tuple[Any, ...], seed: int, executor
     numbers = {name: getattr(found, name) for name in ("fits", "p_values", "discrepancies", "conservative", "notes")}
     parts = {name: [one._asdict() for one in getattr(found, name)] for name in ("residuals", "lengths")}
     parts["residuals"] = [_without_nan(one) for one in parts["residuals"]]
-    show([("check", found.verdict), *(("", line) for line in found.lines())], numbers | parts, output)
+    show([("check", found.verdict), *(("", line) for line in found.lines())], numbers | parts)
 
 
 # --- plmix info MODEL --------------------------------------------------------------------------------------
@@ -211,27 +179,21 @@ def check(model: str, store: str, *, pairs: tuple[Any, ...], seed: int, executor
 _SETTINGS_SHOWN = ("m_step", "em", "init", "n_init", "alpha", "ties", "tol", "max_iter")
 
 
-def show_model(place: Location, output: Output) -> None:
+def show_model(place: Location) -> None:
     """Print what is in the folder of a model."""
-    from plmix_dist.models.plackett_luce import PlackettLuceMixture
     from plmix_dist.store.mixture import load_model
 
     saved = load_model(place).record
-    model = PlackettLuceMixture.load(place)
+    model = plm.PlackettLuceMixture.load(place)
     job = saved.get("job") or {}
     record = {
         "model": place.url,
         "format": f"{saved['format']} {saved['version']}",
         "n_components": len(model.shares_),
         "n_items": len(model.item_names_),
-        "item_names": list(model.item_names_),
-        "shares": model.shares_.tolist(),
+        **results_of(model, "item_names", "shares"),
         "components": component_records(model),
-        "converged": model.converged_,
-        "n_iter": model.n_iter_,
-        "log_likelihood": model.log_likelihood_,
-        "gradient_norm": model.gradient_norm_,
-        "m_step": model.m_step_,
+        **results_of(model, "converged", "n_iter", "log_likelihood", "gradient_norm", "m_step"),
         "n_share_coefficients": 0 if model.share_coefficients_ is None else model.share_coefficients_.shape[1],
         "settings": saved.get("settings", {}),
         "seed": job.get("seed"),
@@ -239,10 +201,10 @@ def show_model(place: Location, output: Output) -> None:
         "plmix_version": job.get("version"),
         "events": model.events_,
     }
-    show(_model_lines(record, model), record, output)
+    show(_model_lines(record, model), record)
 
 
-def _model_lines(record: dict[str, Any], model: PlackettLuceMixture) -> list[tuple[str, str]]:
+def _model_lines(record: dict[str, Any], model: plm.PlackettLuceMixture) -> list[tuple[str, str]]:
     lines = [
         ("model", f"{record['model']} ({record['format']}{_version(record)})"),
         ("mixture", f"{record['n_components']} components of {number(record['n_items'])} items"),

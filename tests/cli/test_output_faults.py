@@ -20,7 +20,6 @@ import pytest
 from plmix_dist import PlackettLuceMixture, open_store, simulate
 from plmix_dist.cli import main, output
 from plmix_dist.cli import output as streams
-from plmix_dist.cli.options import Output
 from tests.helpers.forked_python import ForkedPython
 from tests.helpers.oracle import snapshot
 
@@ -404,7 +403,7 @@ def test_streams__any_line_on_a_terminal_that_is_gone(monkeypatch: pytest.Monkey
             raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(sys, "stderr", Gone())
-    with output.progress_bar("ingest", Output(as_json=False, quiet=False)) as progress:
+    with output.progress_bar("ingest") as progress:
         assert progress is not None
         progress(1, 2)
         progress(2, 2)
