@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +18,6 @@ from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, 
 from plmix_dist.tables.rows import BATCH_ROWS
 from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, read_line, reading, text_slices
 from plmix_dist.tables.text import chunks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 SUFFIXES = (".jsonl", ".ndjson", ".json")
 _SAMPLE_BYTES = 1 << 18
