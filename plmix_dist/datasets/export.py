@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.passes.by_row import RowFunction, rows_lazily
 from plmix_dist.passes.leaves import StoreLeaves
+from plmix_dist.rankings import RankingBlock
 from plmix_dist.store import RankingStore, check_file, open_store
 from plmix_dist.tables.registry import format_of_target
 from plmix_dist.tables.write import check_target
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings import RankingBlock
 
 
 def export(

@@ -6,6 +6,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import ArrayLike
+
 from plmix_dist.errors import SettingsError
 from plmix_dist.passes.dask_leaves import DaskLeaves, check_dask_array, is_dask_array, item_range
 from plmix_dist.passes.leaves import BlockLeaves, StoreLeaves
@@ -21,8 +23,6 @@ from plmix_dist.store.location import Location
 from plmix_dist.tables.cells import block_of_table
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from plmix_dist.cluster.clients import Client
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from numpy.typing import ArrayLike, NDArray
+
+from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.cluster.executor import Executor, executor_for, run_all
 from plmix_dist.datasets.plan import (
     ArrayPart,
@@ -22,6 +25,7 @@ from plmix_dist.datasets.plan import (
     plan_frame,
 )
 from plmix_dist.errors import IngestError, RankingError, SettingsError, visible
+from plmix_dist.rankings import Ranking, RankingBlock, Unranked
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import n_without_information, without_information
 from plmix_dist.rankings.groups import default_leaf_rows, merge_equal_rows
@@ -42,15 +46,6 @@ from plmix_dist.tables.encode import Encoder, OnError, shown_in_list
 from plmix_dist.tables.format import LISTS_OF_COLUMNS, ReadOptions, number_text
 from plmix_dist.tables.frames import frame_of
 from plmix_dist.tables.registry import FORMATS, column_role_names, format_named
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from plmix_dist.cluster.clients import ClientLike
-    from plmix_dist.rankings import Ranking, RankingBlock, Unranked
-
 
 # Checks of the whole store before it is published: counts in headers, and consecutive rows of each group.
 

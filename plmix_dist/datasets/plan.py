@@ -6,12 +6,14 @@ import hashlib
 import itertools
 import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
 
 from plmix_dist.cluster.executor import Executor, run_all
 from plmix_dist.errors import IngestError, SettingsError, visible
@@ -24,19 +26,12 @@ from plmix_dist.tables import registry
 from plmix_dist.tables.cells import check_array, describe_array, read_array
 from plmix_dist.tables.encode import Encoder, checked_names, label_problem, natural_order, read_names, refuse_words
 from plmix_dist.tables.format import MISSING, Column, ReadOptions, places_of
+from plmix_dist.tables.frames import Frame
 from plmix_dist.tables.rows import RawRows, integers_if_all
 from plmix_dist.tables.sources import Header, Slice, SourceFile, find, find_sources, source_digest
 from plmix_dist.tables.text import SUFFIXES
 from plmix_dist.tables.write import exists, items_beside
 from plmix_dist.threads import check_stopped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from plmix_dist.tables.frames import Frame
-
 
 # Parts of files or arrays. Each part becomes one partition.
 

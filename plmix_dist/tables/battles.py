@@ -7,8 +7,9 @@ stand anywhere in a file, come together. A tie is a row of two tied items. Which
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables import tally
@@ -17,10 +18,6 @@ from plmix_dist.tables.format import MISSING, NO_SCORE, Format, ReadOptions, Tab
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.sniff import is_number, kind_of
 from plmix_dist.tables.words import is_place_name, names_in
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _FIGHTERS = frozenset(names_in("model team player generator system fighter home visitor white"))
 # Where there is a third, the columns are not two sides.

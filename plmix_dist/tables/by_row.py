@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
+from plmix_dist.store import RankingStore
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import (
     COLUMN_NAMES,
@@ -46,14 +48,9 @@ from plmix_dist.tables.places import (
 )
 from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank
 from plmix_dist.tables.sniff import are_orderings
+from plmix_dist.tables.sources import Header
 from plmix_dist.tables.words import is_place_name, rank_in
 from plmix_dist.tables.write import LabelledRow, Survey, refuse, write_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from plmix_dist.store import RankingStore
-    from plmix_dist.tables.sources import Header
 
 
 class Listed(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError, RankingError, SettingsError
 from plmix_dist.rankings import RankingBlock, Unranked
@@ -21,12 +22,10 @@ from plmix_dist.tables.format import places_of
 from plmix_dist.tables.frames import LARGEST_ITEM, MISSING_ITEM, Cells, Frame, cells_of, frame_of, numbered
 from plmix_dist.tables.objects import Noted, block_of_notes, noted, with_groups
 from plmix_dist.tables.rows import Failure, RawRows
+from plmix_dist.tables.sources import Header
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from plmix_dist.tables.registry import OpenedFrame
-    from plmix_dist.tables.sources import Header
 
 
 _IN_PYTHON = (

@@ -6,12 +6,14 @@ Every layout gives one array (ballots, ranks) of candidates, in which SKIPPED an
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.by_row import Listed, label_columns, rows_of
@@ -20,16 +22,10 @@ from plmix_dist.tables.format import Batch, Format, ReadOptions, Table
 from plmix_dist.tables.long import REQUIRED, LongLines, read_long
 from plmix_dist.tables.outsiders import refuse_covariates
 from plmix_dist.tables.places import rows_of_cells
+from plmix_dist.tables.rows import RawRows
 from plmix_dist.tables.sniff import is_number
+from plmix_dist.tables.sources import Header
 from plmix_dist.tables.words import place_number, rank_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.tables.rows import RawRows
-    from plmix_dist.tables.sources import Header
 
 # What a file of votes cannot say. The first of each is the default.
 _RULES: dict[str, tuple[str, ...]] = {

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from plmix_dist.errors import IngestError
+from plmix_dist.rankings import Unranked
 from plmix_dist.tables.format import ReadOptions, Syntax
 from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, RowBuilder, blank
 from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, reading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from plmix_dist.rankings import Unranked
 
 # A document is read as a whole, so its size has a bound: these bytes, unpacked.
 _MOST_BYTES = 1 << 30

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError, visible
+from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.checks import RowProblem, row_problems
-from plmix_dist.rankings.columns import STRING, item_dtype, label_column, narrowest
+from plmix_dist.rankings.columns import STRING, Labels, item_dtype, label_column, narrowest
 from plmix_dist.settings import alike
+from plmix_dist.store import RejectedRows
 from plmix_dist.tables.rows import UNRANKED, Failure, RawRows
 from plmix_dist.tables.sources import decode, read_line, reading
 from plmix_dist.tables.words import words_not_items
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings import Unranked
-    from plmix_dist.rankings.columns import Labels
-    from plmix_dist.store import RejectedRows
-
 
 # Names of items: their natural order, and which names are allowed.
 

@@ -6,6 +6,7 @@ A new format is one value of Format in one file.
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -13,18 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import DTypeLike, NDArray
 
 from plmix_dist.errors import IngestError
+from plmix_dist.rankings import Unranked
+from plmix_dist.store import RankingStore
 from plmix_dist.tables.notation import from_spreadsheet
 from plmix_dist.tables.rows import RawRows, integers_if_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from numpy.typing import DTypeLike, NDArray
-
-    from plmix_dist.rankings import Unranked
-    from plmix_dist.store import RankingStore
     from plmix_dist.tables.sources import Header, Slice, SourceFile
 
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import RankingError
 from plmix_dist.rankings.columns import table_of
 from plmix_dist.settings import shown
 from plmix_dist.tables.encode import natural_order
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 
 class Frame(NamedTuple):

@@ -6,14 +6,18 @@ A list of records with items and ranks, such as {model, rank}, is a list of item
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.store import RankingStore
 from plmix_dist.tables.by_row import Listed, label_columns, rows_of
 from plmix_dist.tables.format import (
     COLUMN_NAMES,
@@ -30,17 +34,9 @@ from plmix_dist.tables.long import REQUIRED, read_long
 from plmix_dist.tables.outsiders import refuse_unused_counts
 from plmix_dist.tables.parquet import NAMES_KEY
 from plmix_dist.tables.places import column_option
+from plmix_dist.tables.rows import RawRows
+from plmix_dist.tables.sources import Header
 from plmix_dist.tables.write import open_binary_target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings import RankingBlock
-    from plmix_dist.store import RankingStore
-    from plmix_dist.tables.rows import RawRows
-    from plmix_dist.tables.sources import Header
 
 # Columns beside the list: how many of its items are ordered, and which are tied with the item before.
 _EXTRA = ("n_ordered", "tied")

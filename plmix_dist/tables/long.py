@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
+from plmix_dist.store import RankingStore
 from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, unranked_codes
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import (
@@ -27,13 +29,8 @@ from plmix_dist.tables.format import (
 )
 from plmix_dist.tables.places import refuse_ratings
 from plmix_dist.tables.rows import Failure, RawRows
+from plmix_dist.tables.sources import Header
 from plmix_dist.tables.write import LabelledRow, refuse, write_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from plmix_dist.store import RankingStore
-    from plmix_dist.tables.sources import Header
 
 REQUIRED = ("id", "item", "rank")
 _LABELS = ("weight", "group", "unranked")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from plmix_dist.errors import IngestError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _TOKEN = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|(?P<mark>[{}|])|(?P<plain>[^\s,>{}|"]+)|(?P<gap>[\s,>]+)')
 _NEEDS_QUOTES = re.compile(r'[\s,;>{}|"]')

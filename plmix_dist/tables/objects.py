@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from plmix_dist.errors import IngestError, RankingError, SettingsError
+from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.checks import check_numbered_from_zero, check_rows
 from plmix_dist.rankings.columns import below_flags, item_dtype, narrowest
@@ -16,11 +17,6 @@ from plmix_dist.settings import shown
 from plmix_dist.tables.encode import natural_order
 from plmix_dist.tables.frames import Cells, numbered
 from plmix_dist.tables.notation import divider_of, parse_ordering
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from plmix_dist.rankings import Unranked
 
 _SIGNS = frozenset(">=|{")
 _GROUPS = (list, tuple, set, frozenset, np.ndarray)

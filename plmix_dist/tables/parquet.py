@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +20,6 @@ from plmix_dist.tables.records import flat_columns, flat_schema
 from plmix_dist.tables.rows import BATCH_ROWS
 from plmix_dist.tables.sniff import names_columns, table_of
 from plmix_dist.tables.sources import Header, Slice, SourceFile, open_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
 
 # Values (items) per slice, which is a run of row groups. Slices are read in batches, so memory does not depend on this.
 _SLICE_VALUES = 1 << 22

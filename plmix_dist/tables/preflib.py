@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterator
+from typing import IO
 
 from plmix_dist.errors import IngestError
+from plmix_dist.rankings import Unranked
+from plmix_dist.store import RankingStore
 from plmix_dist.tables.documents import unique_names
 from plmix_dist.tables.format import Format, ReadOptions, Syntax, number_text, parse_weight
 from plmix_dist.tables.notation import parse_ordering, tie_groups
@@ -13,12 +16,6 @@ from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, RowBuilder
 from plmix_dist.tables.sources import BLANKS, Header, Slice, SourceFile, decode, reading, text_slices
 from plmix_dist.tables.text import lines
 from plmix_dist.tables.write import labelled_rows, open_target, refuse, survey
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from plmix_dist.rankings import Unranked
-    from plmix_dist.store import RankingStore
 
 _NAME = "ALTERNATIVE NAME "
 _EMPTY_PLACE = re.compile(r"(^|[,{])\s*(,|$)|,\s*}")

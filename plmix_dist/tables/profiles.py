@@ -6,19 +6,16 @@ import csv
 import io
 import itertools
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.documents import Ballot, Document, document_syntax, read_text, unique_names
 from plmix_dist.tables.encode import natural_order, shown
 from plmix_dist.tables.format import Format, parse_weight
 from plmix_dist.tables.rows import Failure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from plmix_dist.tables.sources import SourceFile
+from plmix_dist.tables.sources import SourceFile
 
 _MOST_CANDIDATES = 100_000
 

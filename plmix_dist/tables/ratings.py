@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.encode import LONGEST_LABEL, shown
@@ -16,12 +18,6 @@ from plmix_dist.tables.format import DELIMITERS, Batch, Column, Format, ReadOpti
 from plmix_dist.tables.notation import from_spreadsheet
 from plmix_dist.tables.rows import Failure
 from plmix_dist.tables.sources import Header, is_float
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
 
 COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "user": (

@@ -5,22 +5,18 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.json as arrow_json
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, cell_text, column_of, is_list
 from plmix_dist.tables.rows import BATCH_ROWS
 from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, read_line, reading, text_slices
 from plmix_dist.tables.text import chunks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 SUFFIXES = (".jsonl", ".ndjson", ".json")
 _SAMPLE_BYTES = 1 << 18
@@ -211,11 +207,8 @@ def sample_records(file: SourceFile, options: ReadOptions, forms: Sequence[Forma
     """The columns and the first rows of a file."""
     del options, forms
     lines = _is_lines(file)
-    schema = None
     if lines:
-        first = _first_lines(file)
-        some = [_record(value) for line in first if (value := _value(line)) is not None]
-        schema = _schema(b"\n".join(first))
+        some = [_record(value) for line in _first_lines(file) if (value := _value(line)) is not None]
     else:
         some = list(islice(_records(file), _MOST_SAMPLED))
     if not some:
@@ -227,7 +220,7 @@ def sample_records(file: SourceFile, options: ReadOptions, forms: Sequence[Forma
     ]
     container = "jsonl" if lines else "json"
     table = Table(file.url, columns, body, {}, container=container, lists=tuple(lists))  # type: ignore[arg-type]
-    return table, Header(metadata={"schema": schema})
+    return table, Header()
 
 
 def _first_lines(file: SourceFile) -> list[bytes]:
@@ -247,16 +240,6 @@ def _value(line: bytes | str) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
-
-
-def _schema(lines: bytes) -> pa.Schema | None:
-    """The types of columns as the first lines have them; None if Arrow cannot read these."""
-    try:
-        found = arrow_json.read_json(pa.BufferReader(lines), arrow_json.ReadOptions(use_threads=False)).schema
-    except pa.ArrowException:
-        return None
-    # Text that looks like a time is text all the same.
-    return pa.schema([pa.field(one.name, pa.string()) if pa.types.is_timestamp(one.type) else one for one in found])
 
 
 def cut_records(file: SourceFile, header: Header, together: int | None, whole: bool) -> list[Slice]:
@@ -280,46 +263,8 @@ def record_batches(part: Slice, wanted: Sequence[int], together: int | None) -> 
             yield _batch(some, names, range(first, first + len(some)))
             first += len(some)
         return
-    schema = _of_wanted(part.header.metadata.get("schema"), names.values())
     for chunk in chunks(part):
-        batch = None if schema is None else _by_arrow(chunk.data, chunk.first_line, chunk.n_lines, schema, names)
-        yield batch or _by_line(chunk.lines(), names)
-
-
-def _of_wanted(schema: pa.Schema | None, names: Iterable[str]) -> pa.Schema | None:
-    """The columns of a schema that hold the wanted ones."""
-    if schema is None:
-        return None
-    found = flat_schema(schema)
-    if not all(name in found for name in names):
-        return None
-    roots = {found[name][0] for name in names}
-    return pa.schema([field for field in schema if field.name in roots])
-
-
-def _by_arrow(data: bytes, first_line: int, n_lines: int, schema: pa.Schema, names: Mapping[int, str]) -> Batch | None:
-    """The records of whole lines, read by Arrow; None if one of them needs Python's reader."""
-    try:
-        table = arrow_json.read_json(
-            pa.BufferReader(data),
-            arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-        )
-    except pa.ArrowException:
-        return None
-    if table.num_rows != n_lines:  # blank lines, of which the numbers count
-        return None
-    flat = {
-        name: part
-        for root in table.schema.names
-        for name, part in flat_columns(root, table.column(root).combine_chunks())
-    }
-    columns = {place: Column(flat[name]) for place, name in names.items()}
-    return Batch(
-        columns,
-        np.arange(first_line, first_line + n_lines),
-        lambda row: [cell_text(column.array[row].as_py()) for column in columns.values()],
-    )
+        yield _by_line(chunk.lines(), names)
 
 
 def _by_line(lines: Iterable[tuple[int, str]], names: Mapping[int, str]) -> Batch:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,10 +53,6 @@ from plmix_dist.tables.sources import Header, Slice, SourceFile, reading
 from plmix_dist.tables.surveys import BEST_WORST, QUALTRICS
 from plmix_dist.tables.text import SUFFIXES, cut_text, text_batches, whole_text
 from plmix_dist.tables.voting_systems import DOMINION, HART, NIST
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 # A new format is added here.
 _CVR = replace(CVR, also=(DOMINION, NIST, HART))

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import COLUMN_NAMES, DELIMITERS, MISSING, Format, ReadOptions, Table, usual_names
 from plmix_dist.tables.sources import Header, SourceFile, decode, read_line, reading
 from plmix_dist.tables.text import refuse_open_quote, split_fields
 from plmix_dist.tables.words import is_place_name
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
 
 _SAMPLE_BYTES = 1 << 18
 _MOST_LINES = 1000

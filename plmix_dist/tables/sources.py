@@ -10,23 +10,21 @@ import lzma
 import os
 import sys
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError, PlmixError, SettingsError
+from plmix_dist.rankings import Unranked
 from plmix_dist.settings import shown
 from plmix_dist.settings.checks import near_path
 from plmix_dist.store.access import RemoteFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.rankings import Unranked
     from plmix_dist.tables.format import Condition, Container
 
 

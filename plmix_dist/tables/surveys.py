@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,13 +16,8 @@ from plmix_dist.tables.format import MISSING, NOT_RANKED, Batch, Column, Format,
 from plmix_dist.tables.long import Ranked, read_long
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.rows import Failure, RawRows
+from plmix_dist.tables.sources import Header
 from plmix_dist.tables.words import names_in, rank_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from plmix_dist.tables.sources import Header
-
 
 _GRID = re.compile(r"(?P<question>.*\S)\s*\[(?P<item>[^\[\]]+)\]\s*")
 _PART = re.compile(r"(?P<question>.+?)_(?P<number>\d+)")

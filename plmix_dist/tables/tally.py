@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.rankings.columns import label_column
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import MISSING, NO_SCORE, Batch, Column, parse_weight, whole_numbers_if_all
 from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows
+from plmix_dist.tables.sources import Header
 from plmix_dist.tables.words import names_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from plmix_dist.tables.sources import Header
 
 # Words of the first side, each with that of the second.
 SIDES = {"a": "b", "1": "2", "x": "y", "left": "right", "home": "away", "first": "second", "i": "j", "white": "black"}

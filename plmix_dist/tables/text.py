@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import Batch, Column
 from plmix_dist.tables.notation import from_spreadsheet
 from plmix_dist.tables.sources import LONGEST_LINE, Header, Slice, SourceFile, decode, read_line, reading, text_slices
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 # Bytes of text that are read at a time.

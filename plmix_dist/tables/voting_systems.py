@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +20,6 @@ from plmix_dist.tables.documents import read_bytes, read_xml, unique_names
 from plmix_dist.tables.format import Format, ReadOptions, Syntax
 from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, integers_if_all
 from plmix_dist.tables.sources import Header, Slice, SourceFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
 
 _SLICE_BYTES = 1 << 24
 _MOST_RANKS = 1000

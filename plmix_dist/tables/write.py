@@ -6,25 +6,22 @@ import contextlib
 import csv
 import gzip
 import io
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from plmix_dist.errors import IngestError
+from plmix_dist.rankings import Unranked
+from plmix_dist.store import RankingStore
 from plmix_dist.store.access import RemoteFiles, check_file, whole_file, within, writing_explained
 from plmix_dist.tables.encode import natural_order, shown
 from plmix_dist.tables.format import number_text, written_name
 from plmix_dist.tables.notation import spreadsheet_safe
 from plmix_dist.tables.words import words_not_items
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from plmix_dist.rankings import Unranked
-    from plmix_dist.store import RankingStore
 
 # The parts in which storage takes a file are at most this large.
 _PART_BYTES = 1 << 26
