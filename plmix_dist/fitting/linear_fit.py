@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.datasets.given import rankings_of_block
 from plmix_dist.display.progress import Stages, stage_listener
@@ -69,6 +70,7 @@ class LinearModel:
     names: tuple[str, ...]
     ridge: Floats
     shared: np.ndarray[Any, np.dtype[np.bool_]]
+    n_items: int
     remedy: str = "alpha above 0"
     # Which columns are those of users, by what parameter they came; for messages.
     given: Mapping[str, str] = field(default_factory=dict)
@@ -81,6 +83,14 @@ class LinearEnd:
 
     point: LinearPoint
     layout: Layout
+
+    def reordered(self, order: NDArray[np.int64]) -> LinearEnd:
+        """The components in another order; coefficients of shares are measured from the first."""
+        point, shares = self.point, self.point.share_coefficients[order]
+        if self.layout.fixed_log_shares is None:
+            shares = shares - shares[0]
+        coefficients = point.coefficients[order]
+        return replace(self, point=point._replace(coefficients=coefficients, share_coefficients=shares))
 
 
 class _Gram(NamedTuple):
@@ -155,7 +165,13 @@ def fit_linear(
         fingerprint = partial(made_from, passes, rankings, settings, None, model, given)
         with open_journal(checkpoint, fingerprint, free=("seed",) if any_seed else ()) as journal:
             settings = replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
-            return _Driver(passes, rankings, settings, model, progress, journal).fit(given)
+            found = _Driver(passes, rankings, settings, model, progress, journal).fit(given)
+            if rankings.choices is None:
+                return found
+            with passes_over(replace(rankings, choices=None, n_items=model.n_items), client, "store") as as_given:
+                overview = journal.stage("look at rows", lambda: take_overview(as_given, rankings, settings.seed))
+            data = data_record(rankings, overview) | {"n_items": model.n_items}
+            return replace(found, about=found.about | {"data": data})
 
 
 @dataclass
@@ -260,8 +276,7 @@ class _Driver:
         ]
         n_best = sum(_objective(ends[0]) - _objective(end) <= _SAME_END * weight for end in ends)
         n_starts = len(ends) + len(failed)
-        told = {"n_starts": n_starts, "n_best": n_best, "n_varied": 0, "n_independent": n_starts,
-                "n_independent_best": n_best, "n_merged": 0}  # fmt: skip
+        told = {"n_starts": n_starts, "n_best": n_best, "n_varied": 0, "n_ends": len(distinct)}
         return _StartsFound(tuple(end.vector for end in distinct[:n_wanted]), {"search": told})
 
     def _end_on(self, sample: RankingBlock, layout: Layout, vector: Floats | None) -> LinearState | FitError:

@@ -45,7 +45,7 @@ from plmix_dist.kernels.prepared import (
 )
 from plmix_dist.kernels.tied_choices import tie_logs
 from plmix_dist.kernels.tied_rows import PlaceSums, TiedRows
-from plmix_dist.kernels.utilities import utility_logs
+from plmix_dist.kernels.utilities import LinearRows
 from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.ties import unorder_last_ties
 
@@ -325,12 +325,12 @@ def is_plain(block: RankingBlock) -> bool:
     return block.groups is None and block.log_shares is None and not block.has_ties
 
 
-def component_logs(block: RankingBlock, params: Prepared) -> Floats:
+def component_logs(block: RankingBlock, params: Prepared | LinearRows) -> Floats:
     """(n_rankings, n_components): log Pr(row | component): the sum over orders of tied items, or ties are outcomes."""
+    if isinstance(params, LinearRows):
+        return params.logs(block)
     if params.n_orders:
         return tie_logs(block, params)
-    if block.utilities is not None:
-        return utility_logs(block, np.log(params.worths.reshape(-1, params.width)[:, : params.n_components]).T)
     block = unorder_last_ties(block)
     ties = TiedRows.of(block)
     return _logs(block, params, ties, None if ties is None else ties.places(params))
@@ -343,21 +343,21 @@ def _logs(block: RankingBlock, params: Prepared, ties: TiedRows | None, at: Plac
     return logs
 
 
-def memberships_at(block: RankingBlock, params: Prepared) -> Memberships:
+def memberships_at(block: RankingBlock, params: Prepared | LinearRows) -> Memberships:
     """The membership of every person of a block at given parameters."""
     return memberships(block, component_logs(block, params), params)
 
 
-def row_posteriors(block: RankingBlock, params: Prepared) -> tuple[Floats, Floats]:
+def row_posteriors(block: RankingBlock, params: Prepared | LinearRows) -> tuple[Floats, Floats]:
     """Log-likelihood (n_rankings,) and posterior (n_rankings, n_components) of each row.
 
     All rows of a group have the posterior of their person. The log-likelihood of a row is then that of the row given
     the rows of the same person before it, divided by its weight: weights times log-likelihoods add up to that of the
     person.
     """
-    if is_plain(block) and not params.n_orders:
+    if isinstance(params, Prepared) and is_plain(block) and not params.n_orders:
         return single_posteriors(block, params)
-    if not params.n_orders:
+    if isinstance(params, Prepared) and not params.n_orders:
         block = unorder_last_ties(block)
     logs = component_logs(block, params)
     at = memberships(block, logs, params)

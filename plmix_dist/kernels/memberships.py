@@ -6,8 +6,7 @@ a row is how often the person gave it: log Pr(person | component) is the sum of 
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,20 @@ from plmix_dist.kernels import prepared
 from plmix_dist.kernels.loading import Kernel
 from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import person_of_row, person_weights, weights_within
+
+
+class HasShares(Protocol):
+    """Parameters with shares."""
+
+    @property
+    def n_components(self) -> int:
+        """The number of components."""
+        ...
+
+    @property
+    def log_shares(self) -> Floats:
+        """(n_components,)"""
+        ...
 
 
 class Memberships(NamedTuple):
@@ -35,7 +48,7 @@ class Memberships(NamedTuple):
         return self.posteriors[self.person]
 
 
-def memberships(block: RankingBlock, logs: Floats, params: prepared.Prepared | None) -> Memberships:
+def memberships(block: RankingBlock, logs: Floats, params: HasShares | None) -> Memberships:
     """The memberships of all persons of a block, from the log-likelihoods (n_rankings, n_components) of its rows.
 
     Of the parameters only the shares are used, and these only if the block has none of its own.
@@ -61,7 +74,7 @@ def memberships(block: RankingBlock, logs: Floats, params: prepared.Prepared | N
     return Memberships(log_likelihoods, weights, posteriors, person)
 
 
-def conditional_log_likelihoods(block: RankingBlock, logs: Floats, params: prepared.Prepared) -> Floats:
+def conditional_log_likelihoods(block: RankingBlock, logs: Floats, params: HasShares) -> Floats:
     """(n_rankings,): the log-likelihood of each row given the rows of its person before it, divided by its weight.
 
     A row of weight 0 has the limit for small weights: the mean over the components, by the posterior before it.
@@ -92,15 +105,12 @@ def _normalised(joint: Floats) -> tuple[Floats, Floats]:
     return largest + np.log(total), shares / total[:, None]
 
 
-def _log_shares_by_person(block: RankingBlock, params: prepared.Prepared | None) -> Floats:
+def _log_shares_by_person(block: RankingBlock, params: HasShares | None) -> Floats:
     """The log-shares of parameters (n_components,), or those of each person of a block (n_persons, n_components)."""
     if block.log_shares is not None:
         return block.log_shares if block.groups is None else block.log_shares[block.group_starts]
     assert params is not None, "shares are those of parameters, or of persons"
-    mantissas, exponents = params.share_mantissas, params.share_exponents
-    with np.errstate(divide="ignore"):
-        logs: Floats = np.log(mantissas) + np.where(mantissas > 0, exponents, 0.0) * math.log(2)
-    return logs[: params.n_components]
+    return params.log_shares
 
 
 # Log-likelihood and posterior of each row, where every row is a person of its own and has no ties.

@@ -217,6 +217,14 @@ class Prepared(NamedTuple):
     tie_weights: Floats
     n_orders: int
 
+    @property
+    def log_shares(self) -> Floats:
+        """(n_components,): logarithms of the shares."""
+        with np.errstate(divide="ignore"):
+            exponents = np.where(self.share_mantissas > 0, self.share_exponents, 0.0) * math.log(2)
+            logs: Floats = np.log(self.share_mantissas) + exponents
+        return logs[: self.n_components]
+
     def tie_tables(self) -> tuple[Floats, Floats]:
         """`powers` (n_orders + 1, n_items, n_components) and `tie_weights` (2, n_orders, n_components)."""
         powers = self.powers.reshape(-1, self.n_items, self.width)

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.errors import SettingsError
 from plmix_dist.kernels.memberships import Memberships, memberships
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.choice_models import listing_all
+from plmix_dist.rankings.choice_models import ChoiceModel, listing_all
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.groups import log_shares_at, row_runs, weights_within
 from plmix_dist.threads import single_thread
@@ -129,6 +130,43 @@ def utility_logs(block: RankingBlock, log_worths: Floats) -> Floats:
     [[-0.2877]]
     """
     return _chances(listing_all(block), log_worths).logs
+
+
+class LinearRows(NamedTuple):
+    """Parameters as row functions take them where utilities are linear, in place of `Prepared`."""
+
+    choices: ChoiceModel | None
+    point: LinearPoint
+    n_orders: int = 0  # ties are not outcomes
+
+    @property
+    def n_components(self) -> int:
+        """The number of components."""
+        return len(self.point.coefficients)
+
+    @property
+    def log_shares(self) -> Floats:
+        """(n_components,): of persons of whom nothing is known."""
+        intercepts = self.point.share_coefficients[:, 0]
+        found: Floats = intercepts - np.logaddexp.reduce(intercepts)
+        return found
+
+    def logs(self, block: RankingBlock) -> Floats:
+        """(n_rankings, n_components): log Pr(row | component)."""
+        n_features = self.point.feature_coefficients.shape[1]
+        if n_features and (block.features is None or block.features.shape[1] != n_features):
+            n_given = 0 if block.features is None else block.features.shape[1]
+            raise SettingsError(
+                f"this model has coefficients of {n_features} features, but the rankings have {n_given}; give the "
+                "features of these rankings, in the same order (features=)"
+            )
+        if block.features is not None and n_features:
+            block = block.replace(utilities=block.features.astype(np.float64) @ self.point.feature_coefficients.T)
+        if self.choices is None:
+            return utility_logs(block, self.point.log_worths)
+        rows = self.choices.rows(block.replace(groups=None, within=None, weights=None))
+        logs = rows.row_weights[:, None] * utility_logs(rows, self.point.log_worths)
+        return np.stack([np.bincount(rows.groups, own, block.n_rankings) for own in logs.T], axis=1)
 
 
 class LinearSums(NamedTuple):

@@ -484,6 +484,8 @@ class MixtureEstimator(
 
     def _n_parameters(self) -> int:
         """Log-worths are free up to a constant per component; shares that are not fixed sum to one."""
+        if self._linear is not None:
+            return int(self._linear[1].layout.n_free)
         mixture, coefficients = self._mixture(), self._coefficients
         n_shares = mixture.n_components - 1 if getattr(self, "shares", None) is None else 0
         n_per_component = 1 if coefficients is None else coefficients.shape[1]

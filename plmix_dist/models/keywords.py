@@ -18,6 +18,7 @@ class _OfRows(TypedDict, total=False):
 
     unranked: Unranked | None
     client: ClientLike
+    features: Any
 
 
 class OfWeights(_OfRows, total=False):

@@ -14,6 +14,7 @@ from plmix_dist.display.notebook import History, model_card
 from plmix_dist.display.progress import shown_progress
 from plmix_dist.errors import DamagedStoreError, SettingsError, give_warnings
 from plmix_dist.fitting.fit import Fit, fit_mixture
+from plmix_dist.fitting.linear_fit import LinearEnd, fit_linear
 from plmix_dist.fitting.methods import FitSettings, with_method
 from plmix_dist.fitting.noise import Evidence, evidence_request
 from plmix_dist.fitting.starts.settings import flat_start, is_start, start_of
@@ -21,7 +22,8 @@ from plmix_dist.kernels.prepared import NO_TIES
 from plmix_dist.metrics import log_p_of_sides
 from plmix_dist.models.base import MixtureEstimator
 from plmix_dist.models.given_start import given_start
-from plmix_dist.models.keywords import OfFitToPersons, OfWeights
+from plmix_dist.models.keywords import OfFitToPersons, OfTotals, OfWeights
+from plmix_dist.models.linear import Terms, check_linear, linear_start, restored
 from plmix_dist.passes.memory import Residency, check_memory
 from plmix_dist.passes.request import ask
 from plmix_dist.prediction.choices import table_of
@@ -79,6 +81,10 @@ class PlackettLuceMixture(MixtureEstimator):
         half for rows that tie everything on offer, as battles do, and expand for all others. `Half(last="tie")` also
         counts tied last groups of longer rows. "davidson": ties are outcomes, with parameters of their own, as
         `Davidson(order=2, shared=True)` says. See docs/ties-and-groups.md.
+    choices
+        What the choices of a row are: "plackett-luce"; `Slates({...})`, by which a slate is drawn at each place, then
+        an item of it (docs/slates.md); "best-worst" or "maxdiff" for sets of which the best and the worst are known
+        (docs/best-worst.md).
     noise
         Whether to add one more component, in which all items have equal worths: people who choose at random, or whose
         choices cannot be told from that. Its share is estimated, and it comes last: arrays have n_components + 1 rows
@@ -119,6 +125,10 @@ class PlackettLuceMixture(MixtureEstimator):
     share_coefficients_ : (n_components, n_columns + 1)
         Intercept and coefficients of each component, if the fit had `membership_covariates`; otherwise None. Those of
         the first component are 0.
+    item_coefficients_, feature_coefficients_ : (n_components, n_features)
+        Of `item_features` and `features`, in their units; None without them.
+    cohesion_ : (n_components, n_slates)
+        With slates: the probability of each slate while all have items left; otherwise None.
     tie_parameters_ : (n_components, order - 1)
         With ties="davidson" the weights of ties of two, three and more items; otherwise None.
     item_names_ : (n_items,)
@@ -163,6 +173,7 @@ class PlackettLuceMixture(MixtureEstimator):
         shares: ArrayLike | None = None,
         unranked: Unranked | None = None,
         ties: str = "auto",
+        choices: Any = "plackett-luce",
         noise: bool = False,
         method: Literal["paper"] | None = None,
         tol: float = 1e-8,
@@ -182,6 +193,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self.shares = shares
         self.unranked = unranked
         self.ties = ties
+        self.choices = choices
         self.noise = noise
         self.method = method
         self.tol = tol
@@ -192,7 +204,7 @@ class PlackettLuceMixture(MixtureEstimator):
         self.progress = progress
         self.checkpoint = checkpoint
 
-    def fit(self, X: Any, y: object = None, **how: Unpack[OfFitToPersons]) -> Self:
+    def fit(self, X: Any, y: object = None, *, item_features: Any = None, **how: Unpack[OfFitToPersons]) -> Self:
         """Fit the mixture.
 
         Parameters
@@ -215,6 +227,12 @@ class PlackettLuceMixture(MixtureEstimator):
         membership_covariates : (n_rankings, n_columns)
             Columns of the person who gave each ranking. The shares then depend on them, by a multinomial logit with an
             intercept (docs/covariates.md). Rankings of one person (group) have the same values.
+        item_features : (n_items, n_features)
+            What explains the worths of items: an array, a table or dict by item name, or `Features(...)`, which has a
+            ridge, worths of items of their own, and coefficients that components share (docs/features.md).
+        features : (total listed, n_features)
+            What explains the worth of each item in each row, row after row, in the order of what a row lists or
+            offers; or `Features(...)`. All methods that take these rankings take their features.
 
         Examples
         --------
@@ -231,25 +249,32 @@ class PlackettLuceMixture(MixtureEstimator):
         reading = self._rankings_to_fit(X, ties=settings.ties, **how)
         with shown_progress(self.progress, self.tol, self.max_iter) as progress, reading as (rankings, chosen):
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
-            named = is_start(self.init)
-            start = None if named else given_start(self.init, self.n_components, rankings, INITS)
+            terms = Terms.of(self.choices, item_features, how.get("features"), rankings)
             report_dashboard(chosen, progress)
-            any_seed = self.random_state is None
-            fitted = fit_mixture(rankings, settings, start, chosen, progress, place, any_seed=any_seed)
-        self._take(fitted, rankings.item_names)
+            run = {"progress": progress, "checkpoint": place, "any_seed": self.random_state is None}
+            if terms is None:
+                named = is_start(self.init)
+                start = None if named else given_start(self.init, self.n_components, rankings, INITS)
+                fitted = fit_mixture(rankings, settings, start, chosen, **run)
+            else:
+                check_linear(settings)
+                model = terms.model(item_features, how.get("features"), settings.alpha)
+                begin = linear_start(self.init, terms)
+                fitted = fit_linear(terms.of_rankings(rankings), settings, model, begin, chosen, **run)
+        self._take(fitted, rankings.item_names, terms)
         self.unranked_ = self._unranked_of_fit(how.get("unranked"))
         give_warnings(fitted.warnings)
         return self
 
     def standard_errors(
-        self, X: Any, *, kind: Literal["information", "sandwich"] | None = None, **how: Unpack[OfWeights]
+        self, X: Any, *, kind: Literal["information", "sandwich"] | None = None, **how: Unpack[OfTotals]
     ) -> StandardErrors:
-        """Standard errors of centred log-worths and shares, from the observed information (docs/uncertainty.md).
+        """Standard errors of centred log-worths, shares and coefficients, from the observed information.
 
         Parameters
         ----------
-        X, sample_weight, unranked, client
-            The rankings of the fit, as in `fit`.
+        X, sample_weight, unranked, client, membership_covariates, features
+            The rankings of the fit, as in `fit` (docs/uncertainty.md).
         kind
             "information", or "sandwich", which holds also if the model does not; with groups it is clustered by group.
             None is "sandwich" where ties count half, else "information".
@@ -511,12 +536,14 @@ class PlackettLuceMixture(MixtureEstimator):
             "events": self.events_,
             "init": {name: value for name, value in self.init_.items() if not isinstance(value, np.ndarray)},
             "about": self.about_,
+            **({} if self._linear is None else {"linear": self._linear[0].record(self._linear[1].layout)}),
         }
 
     def _parameters(self) -> dict[str, NDArray[np.float64]]:
         """The parameters of a model that are not those of its mixture."""
         coefficients = self.share_coefficients_
         more = {"share_coefficients": coefficients, "tie_parameters": self.tie_parameters_}
+        more |= {} if self._linear is None else self._linear[0].arrays(self._linear[1])
         return {"ghosts": self._ghosts, **{name: value for name, value in more.items() if value is not None}}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -524,7 +551,8 @@ class PlackettLuceMixture(MixtureEstimator):
         return self._parameters() | {f"init_{name}": value for name, value in of_start.items()}
 
     def _flat_settings(self) -> dict[str, Any]:
-        return dict(sorted((self.get_params(deep=False) | flat_start(self.init)).items()))
+        settings = self.get_params(deep=False) | flat_start(self.init) | {"choices": str(self.choices)}
+        return dict(sorted(settings.items()))
 
     @classmethod
     def _restored(cls, mixture: MixtureParams, record: dict[str, Any], arrays: dict[str, Any], where: str) -> Self:
@@ -533,6 +561,9 @@ class PlackettLuceMixture(MixtureEstimator):
         model = cls._unfitted(mixture, parts["settings"] | {"init": init})
         for name in _RESULTS:
             setattr(model, f"{name}_", parts["fit"].get(name))
+        linear = parts["linear"]
+        names = mixture.item_names
+        model._set_linear(restored(model.choices, linear, arrays, names, where) if linear else None)
         model.history_ = History(parts["history"])
         model.events_ = parts["events"]
         model.about_ = parts["about"]
@@ -552,13 +583,30 @@ class PlackettLuceMixture(MixtureEstimator):
         model.init_ = parts["init"] | of_start
         return model
 
+    def _set_linear(self, found: tuple[Terms, LinearEnd] | None) -> None:
+        """Take over what utilities are made of, and their coefficients."""
+        self._linear = found
+        self.item_coefficients_: NDArray[np.float64] | None = None
+        self.feature_coefficients_: NDArray[np.float64] | None = None
+        self.cohesion_: NDArray[np.float64] | None = None
+        if found is not None:
+            terms, values = found[0], found[1].point.coefficients
+            first = values.shape[1] - len(terms.row_names)
+            if terms.items is not None:
+                self.item_coefficients_ = values[:, terms.n_worths : first].copy()
+            if terms.row_names:
+                self.feature_coefficients_ = values[:, first:].copy()
+            self.cohesion_ = terms.cohesion(values)
+
     def _card(self) -> str | None:
         return model_card(self) if hasattr(self, "log_worths_") else None
 
-    def _take(self, fitted: Fit, item_names: tuple[str, ...]) -> None:
-        run = fitted.run
+    def _take(self, fitted: Fit, item_names: tuple[str, ...], terms: Terms | None = None) -> None:
+        run, end = fitted.run, fitted.linear
         shares = np.exp(run.point.log_shares)
-        mixture, order = MixtureParams.ordered(run.point.log_worths, shares / shares.sum(), item_names)
+        worths = run.point.log_worths if terms is None else terms.log_worths(end.point.coefficients)
+        mixture, order = MixtureParams.ordered(worths, shares / shares.sum(), item_names)
+        self._set_linear(None if terms is None else (terms, end.reordered(order)))
         if self.noise:  # it is last
             last = len(order) - 1
             back = np.append(np.flatnonzero(order != last), np.flatnonzero(order == last))
@@ -607,7 +655,7 @@ def _damaged(where: str, name: str, found: NDArray[np.float64], mixture: Mixture
 
 
 # Parameters of reading, progress and saving, and the method, which has set others.
-_NOT_OF_FITS = ("checkpoint", "method", "unranked", "progress", "random_state")
+_NOT_OF_FITS = ("checkpoint", "choices", "method", "unranked", "progress", "random_state")
 _RESULTS = ("n_iter", "converged", "log_likelihood", "objective", "gradient_norm", "m_step", "unranked")
 # Entries of a saved model, and their types.
-_PARTS = {"settings": dict, "fit": dict, "init": dict, "history": list, "events": list, "about": dict}
+_PARTS = {"settings": dict, "fit": dict, "init": dict, "history": list, "events": list, "about": dict, "linear": dict}

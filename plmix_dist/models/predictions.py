@@ -407,7 +407,12 @@ class Predictions:
         if not hasattr(self, "log_worths_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
         ties = getattr(self, "tie_parameters_", None)
-        return MixtureParams(self.log_worths_, self.shares_, self.item_names_, ties)
+        terms, end = self._linear or (None, None)
+        rows = None if terms is None or terms.is_plain else terms.rows(end.point)
+        return MixtureParams(self.log_worths_, self.shares_, self.item_names_, ties, rows)
+
+    # What utilities are made of, and the end of the fit, where they are linear in coefficients.
+    _linear: tuple[Any, Any] | None = None
 
     def _set_mixture(self, mixture: MixtureParams) -> None:
         self.log_worths_ = mixture.log_worths
@@ -422,6 +427,8 @@ class Predictions:
     @property
     def _ties(self) -> str:
         """How ties are treated: as in the settings, or else as in PlackettLuceMixture."""
+        if self._linear is not None and self._linear[0].keeps_ties:
+            return "kept"
         return str(getattr(self, "ties", "auto"))
 
     def _rankings(
@@ -431,6 +438,7 @@ class Predictions:
         sample_weight: ArrayLike | None = None,
         membership_covariates: ArrayLike | None = None,
         *,
+        features: Any = None,
         ties: str | None = None,
     ) -> Rankings:
         """The rankings; row functions treat ties themselves (None), so that results are per ranking."""
@@ -441,6 +449,7 @@ class Predictions:
             sample_weight=sample_weight,
             item_names=self._mixture().item_names,
             covariates=membership_covariates,
+            features=features,
         )
         if isinstance(X, Rankings):
             return found
@@ -473,9 +482,11 @@ class Predictions:
         unranked: Unranked | None = None,
         client: ClientLike = None,
         membership_covariates: ArrayLike | None = None,
+        features: Any = None,
     ) -> Any:
         """One result per row, with each person's own shares; of chosen components, shares do not matter."""
-        rankings = self._rankings(X, unranked, None, membership_covariates if chosen is None else None)
+        persons = membership_covariates if chosen is None else None
+        rankings = self._rankings(X, unranked, None, persons, features=features)
         if chosen is None:
             function = self._of_persons(function, rankings)
         return rows_lazily(rankings, function) if rankings.is_lazy else rows_now(rankings, function, client)

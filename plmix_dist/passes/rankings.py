@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from plmix_dist.errors import SettingsError
 from plmix_dist.passes.leaves import BlockLeaves, LazyRows, LeafSource, Leaves
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.choice_models import ChoiceModel
 from plmix_dist.rankings.checks import LARGEST_WEIGHT, SMALLEST_TOTAL
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.ties import MARGINAL, TieTreatment
@@ -79,6 +80,7 @@ class _UsableLeaves:
     weights: Floats | None
     covariates: Floats | None
     ties: TieTreatment
+    choices: ChoiceModel | None = None
 
     def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
         """The rows of each leaf in turn."""
@@ -100,7 +102,8 @@ class _UsableLeaves:
             block = block.replace(weights=self.weights[rows])
             if (self.weights[rows] == 0).any():
                 block = block.take(np.flatnonzero(self.weights[rows]))
-        return self.ties.on_reading(block)
+        block = self.ties.on_reading(block)
+        return block if self.choices is None else self.choices.rows(block)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ class Rankings:
     weights: Floats | None = None
     ties: TieTreatment = MARGINAL
     covariates: Floats | None = None
+    # What the choices of a row are, where these become the rows of a fit; items are then their alternatives.
+    choices: ChoiceModel | None = None
 
     @property
     def n_leaves(self) -> int:
@@ -180,7 +185,7 @@ class Rankings:
         bounds = self.leaf_bounds[start : None if stop is None else stop + 1]
         weights = None if self.weights is None else self.weights[bounds[0] : bounds[-1]]
         covariates = None if self.covariates is None else self.covariates[bounds[0] : bounds[-1]]
-        return _UsableLeaves(leaves, start, bounds, weights, covariates, self.ties)
+        return _UsableLeaves(leaves, start, bounds, weights, covariates, self.ties, self.choices)
 
 
 def _of_computed(

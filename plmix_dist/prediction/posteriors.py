@@ -53,8 +53,10 @@ def log_likelihoods_of(mixture: MixtureParams, ties: str = "marginal") -> RowFun
     return RowFunction(partial(_log_likelihoods, ties), mixture.unnamed(), _prepared_of)
 
 
-def _prepared_of(mixture: MixtureParams) -> Prepared:
+def _prepared_of(mixture: MixtureParams) -> Any:
     """The parameters of a mixture, ready for kernels."""
+    if mixture.rows is not None:
+        return mixture.rows
     return prepare(mixture.log_worths, mixture.log_shares, mixture.log_ties)
 
 

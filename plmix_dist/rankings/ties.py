@@ -229,7 +229,7 @@ class TieTreatment:
     @property
     def for_later(self) -> TieTreatment:
         """How rows are read whose ties are treated row by row: a tie that counts half must not be unordered."""
-        return _KEPT if self.half else MARGINAL
+        return KEPT if self.half else MARGINAL
 
 
 _EXPAND = TieTreatment("expand", extends=True, redraws=False)
@@ -238,13 +238,15 @@ _RESAMPLE = TieTreatment("resample", extends=False, redraws=True)
 _AUTO = TieTreatment("auto", extends=True, redraws=False, half="battles")
 _HALF = TieTreatment("half", extends=True, redraws=False, half="rows")
 _HALF_LAST = TieTreatment("half-last", extends=True, redraws=False, half="last")
-_KEPT = TieTreatment("kept", extends=False, redraws=False, keeps=True)
+KEPT = TieTreatment("kept", extends=False, redraws=False, keeps=True)
 
 
 class _Treatments(dict[str, TieTreatment]):
     """Treatments by name; those of Davidson's model are made when they are asked for."""
 
     def __missing__(self, name: str) -> TieTreatment:
+        if name == KEPT.name:
+            return KEPT
         found = re.fullmatch(DAVIDSON_NAMES, name)
         if found is None:
             raise KeyError(name)

@@ -157,6 +157,16 @@ def _check_progress(name: str, value: Any) -> Any:
     return value
 
 
+def _choices(*known: str) -> Kind:
+    """A word, or slates: in Python a value, elsewhere JSON or the path of it."""
+
+    def check(name: str, value: Any) -> Any:
+        is_slates = hasattr(value, "of_items") or (isinstance(value, str) and value.endswith((".json", "}")))
+        return value if is_slates else checks.one_of(name, value, known)
+
+    return Kind(f"{_listed(known)} or path of slates", check, known=known)
+
+
 def _start(*known: str) -> Kind:
     """A name of a start or the folder of a model; in Python also values, which the estimator itself checks."""
     return Kind(f"{_listed(known)} or folder of a model", lambda _, value: value, known=known)
@@ -266,6 +276,8 @@ SETTINGS = (
             "has ties of up to 3 items, davidson-each parameters for each component.", _FIT, page="ties-and-groups"),
     Setting("ties", word("auto", "expand", "marginal", "half", "half-last", because=_COMPARED), "auto", "How items "
             "that share a place are treated.", _SELECT, page="ties-and-groups"),
+    Setting("choices", _choices("plackett-luce", "best-worst", "maxdiff"), "plackett-luce", "What the choices of a row "
+            "are; or a JSON file with the items of each slate.", _FIT, page="slates"),
     Setting("noise", flag, False, "Whether to add a component with equal worths, whose share is estimated.", _FIT,
             page="noise"),
     Setting("tol", real(above=0), 1e-8, "Bound on gradient and change of the objective, divided by total weight.", _EM),

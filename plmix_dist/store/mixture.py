@@ -38,6 +38,11 @@ from plmix_dist.store.sealed import (
 )
 
 _JSON_FORMAT = "plmix-model-json"
+# The arrays of a model that are parameters, and what says of which columns they are coefficients.
+_PARAMETERS = (
+    *("log_worths", "shares", "ghosts", "share_coefficients", "tie_parameters", "coefficients", "share_intercepts"),
+    *("column_scale", "column_ridge", "unit_centre", "unit_scale", "item_features"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +70,8 @@ class MixtureParams:
     item_names: tuple[str, ...] = ()
     # (n_components, n_orders - 1): weights of ties of two, three and more items, where ties are outcomes.
     tie_parameters: Floats | None = None
+    # Where utilities are linear in coefficients, what says so of rows, in place of the log-worths.
+    rows: Any = None
 
     @classmethod
     def of(cls, log_worths: ArrayLike, shares: ArrayLike | None, item_names: Sequence[str]) -> Self:
@@ -212,7 +219,7 @@ def mixture_of_json(text: str | bytes) -> tuple[MixtureParams, _SavedModel]:
     try:
         arrays: dict[str, Floats] = {
             name: np.array(record.pop(name), np.float64)
-            for name in ("log_worths", "shares", "ghosts", "share_coefficients", "tie_parameters")
+            for name in _PARAMETERS
             if name in record
         }
         names = record.pop("item_names")
@@ -273,8 +280,7 @@ FORMAT = "plmix-model"
 _READ_ATTEMPTS = 5
 _CLEARING_MAY_TAKE = 10.0
 _ARRAY_FILE = re.compile(
-    r"(log_worths|shares|ghosts|share_coefficients|tie_parameters|map_log_worths|map_shares|(draws|init)_[A-Za-z0-9_]+)"
-    r"(\.[0-9a-f]{12})?\.npy"
+    rf"({'|'.join(sorted(_PARAMETERS))}|map_log_worths|map_shares|(draws|init)_[A-Za-z0-9_]+)(\.[0-9a-f]{{12}})?\.npy"
 )
 _DRAFT = re.compile(rf"({_ARRAY_FILE.pattern}|model\.json)\.[0-9a-f]{{32}}\.tmp")  # left by a save that was killed
 
@@ -377,6 +383,7 @@ class _ModelRecord(TypedDict, total=False):
     events: list[_Event]
     init: _Init
     about: _About
+    linear: dict[str, Any]
     bayes: _Bayes
 
 

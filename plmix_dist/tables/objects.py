@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError, RankingError, SettingsError
 from plmix_dist.rankings import Unranked
@@ -142,7 +143,7 @@ def _row(row: Any, number: int, divider: str | None) -> _Row:
         return _Row(list(labels), n_ordered, list(ties or [False] * len(labels)))
     if not isinstance(row, list | tuple | np.ndarray):
         raise RankingError(f"row {number} must be a list of items, best first, but is {shown(row)}")
-    if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], _GROUPS):
+    if _is_choice(row):
         return _choice(row[0], list(row[1]), number)
     return _places(row)
 
@@ -161,6 +162,23 @@ def _places(row: Any) -> _Row:
 def _in_order(place: Any) -> list[Any]:
     """The items of a group; those of a set in an order that does not change."""
     return sorted(place, key=str) if isinstance(place, set | frozenset) else list(place)
+
+
+def as_listed(rows: Any, n_rankings: int) -> NDArray[np.int64] | None:
+    """(total listed,): where the items of choices (chosen, offered) stand in what was offered; None without choices."""
+    if not isinstance(rows, list) or len(rows) != n_rankings or not any(map(_is_choice, rows)):
+        return None
+    order: list[int] = []
+    for row in rows:
+        offered = list(row[1]) if _is_choice(row) else _places(row).items
+        listed = _choice(row[0], offered, 0).items if _is_choice(row) else offered
+        place = {item: len(order) + number for number, item in enumerate(offered)}
+        order += [place[item] for item in listed]
+    return np.array(order)
+
+
+def _is_choice(row: Any) -> bool:
+    return isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], _GROUPS)
 
 
 def _choice(chosen: Any, offered: list[Any], number: int) -> _Row:

@@ -3,148 +3,119 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
-from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, SettingsError, give_warnings
-from plmix_dist.fitting.linear import INFORMATION, Layout
+from plmix_dist.cluster.clients import client_of
+from plmix_dist.errors import NotIdentifiableWarning, SettingsError, give_warnings
+from plmix_dist.fitting.covariates import Units
+from plmix_dist.fitting.linear import INFORMATION, Columns, Layout
 from plmix_dist.fitting.linear_fit import LinearEnd
-from plmix_dist.kernels.utilities import LinearInformation
-from plmix_dist.passes.request import Passes, Request, ask
+from plmix_dist.kernels.utilities import LinearInformation, LinearPoint
+from plmix_dist.passes.dask import passes_over
+from plmix_dist.passes.request import Request, ask
+from plmix_dist.prediction.posteriors import check_columns
+from plmix_dist.rankings.choice_models import contrasts
 from plmix_dist.rankings.columns import Floats
-from plmix_dist.settings import nearest
+from plmix_dist.rankings.ties import TieTreatment
+from plmix_dist.solvers.likelihood import probabilities_against_ghost
 from plmix_dist.store.mixture import MixtureParams
 from plmix_dist.uncertainty.information import invert
-from plmix_dist.uncertainty.results import FAR, StandardErrors, checked_level, far_words
+from plmix_dist.uncertainty.results import Coefficients, StandardErrors, far_from_maximum
 
 
-class Ratios(NamedTuple):
-    """Ratios of coefficients, one per component, with standard errors by the delta method and Fieller's intervals.
-
-    An interval is infinite where the denominator may be zero: then any ratio is possible.
-    """
-
-    values: Floats
-    standard_errors: Floats
-    lower: Floats
-    upper: Floats
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """Coefficients of columns, with their standard errors.
-
-    Parameters
-    ----------
-    names : (n_columns,)
-        The columns.
-    values, standard_errors : (n_components, n_columns)
-        In the units of the columns as they were given.
-    covariance : (n_components * n_columns, n_components * n_columns)
-        Component by component.
-    """
-
-    names: tuple[str, ...]
-    values: Floats
-    standard_errors: Floats
-    covariance: Floats
-
-    def intervals(self, level: float = 0.95) -> tuple[Floats, Floats]:
-        """(n_components, n_columns) each: lower and upper ends."""
-        spread = float(ndtri((1 + checked_level(level)) / 2)) * self.standard_errors
-        return self.values - spread, self.values + spread
-
-    def wald(self, column: str) -> tuple[float, int]:
-        """The Wald statistic of a column over all components that have its coefficient free, and its degrees of freedom."""
-        place = np.arange(len(self.values)) * len(self.names) + self._number(column)
-        own = self.covariance[np.ix_(place, place)]
-        free = np.flatnonzero(np.diag(own) > 0)
-        values = self.values.ravel()[place][free]
-        return float(values @ np.linalg.pinv(own[np.ix_(free, free)]) @ values), len(free)
-
-    def willingness_to_pay(self, column: str, price: str, level: float = 0.95) -> Ratios:
-        """How much price one unit of a column is worth: minus the ratio of both coefficients, in each component.
-
-        Examples
-        --------
-        >>> found = Coefficients(("price", "legroom"), np.array([[-0.5, 1.0]]), np.full((1, 2), 0.1), 0.01 * np.eye(2))
-        >>> found.willingness_to_pay("legroom", "price").values.tolist()
-        [2.0]
-        """
-        top, bottom = self._number(column), self._number(price)
-        squared = float(ndtri((1 + checked_level(level)) / 2)) ** 2
-        found = np.empty((4, len(self.values)))
-        for k, own in enumerate(self.values):
-            place = [k * len(self.names) + top, k * len(self.names) + bottom]
-            (v, c), (_, w) = self.covariance[np.ix_(place, place)]
-            a, b = float(own[top]), float(own[bottom])
-            ratio = -a / b
-            found[:2, k] = ratio, np.sqrt(v + 2 * ratio * c + ratio**2 * w) / abs(b)
-            # Fieller: ratios r for which a + r b is zero within its standard error.
-            quadratic = np.array([b * b - squared * w, 2 * (a * b - squared * c), a * a - squared * v])
-            roots = np.sort(np.roots(quadratic).real) if quadratic[0] > 0 else np.array([-np.inf, np.inf])
-            found[2:, k] = roots
-        return Ratios(*found)
-
-    def table(self) -> dict[str, Floats | list[str]]:
-        """One line per column: its name, then coefficient and standard error of each component."""
-        found: dict[str, Floats | list[str]] = {"column": list(self.names)}
-        for k, (values, errors) in enumerate(zip(self.values, self.standard_errors, strict=True)):
-            found |= {f"component {k}": values, f"standard error {k}": errors}
-        return found
-
-    def _number(self, column: str) -> int:
-        if column not in self.names:
-            raise SettingsError(f"{column!r} is not a column{nearest(column, self.names)}; there are {self.names}")
-        return self.names.index(column)
+def coefficient_errors(model: Any, X: Any, kind: str | None, client: Any = None, **how: Any) -> StandardErrors:
+    """Standard errors of a fitted model with coefficients: of choices, or of shares."""
+    mixture, rankings = model._mixture(), model._rankings(X, ties=model._ties, **how)
+    check_columns(model._coefficients, rankings.covariates)
+    terms, end = model._linear or (None, _of_shares(model, rankings.ties))
+    data = (getattr(model, "about_", {}).get("data") or {}) if kind is None else {}
+    chosen = kind or ("sandwich" if data.get("n_half") else "information")
+    vector = end.layout.vector(end.point)
+    prior = np.diag(end.layout.precision), -end.layout.precision * vector
+    if terms is None and model.alpha:
+        prior = _ghosts(mixture, model._ghosts, model.alpha, len(vector))
+    rankings = rankings if terms is None else terms.of_rankings(rankings)
+    with client_of(client) as place, passes_over(rankings, place, "store") as passes:
+        totals: LinearInformation = ask(passes, Request(INFORMATION, end.point))
+    n_covariates = end.layout.n_covariates
+    names = getattr(model, "covariate_names_", None) or tuple(f"covariate {number}" for number in range(n_covariates))
+    return _errors(totals, end, mixture, chosen, names, prior)
 
 
-def linear_errors(
-    passes: Passes,
+def _of_shares(model: Any, ties: TieTreatment) -> LinearEnd:
+    """A mixture whose shares depend on covariates, as one with a coefficient for each contrast of items."""
+    if not ties.extends:
+        raise SettingsError(
+            f"standard errors with membership_covariates are made where ties are extended, and ties={model.ties!r} "
+            'keeps them; fit with ties="expand" or "half"'
+        )
+    mixture, shares = model._mixture(), model.share_coefficients_
+    design = contrasts(mixture.n_items)
+    n, names = design.shape[1], tuple(f"contrast {number}" for number in range(design.shape[1]))
+    columns = Columns(design, names, np.zeros(n, np.bool_), np.ones(n), np.zeros(n))
+    n_covariates = shares.shape[1] - 1
+    layout = Layout(columns, mixture.n_components, Units(np.zeros(n_covariates), np.ones(n_covariates)))
+    return LinearEnd(LinearPoint(design, mixture.log_worths @ design, shares), layout)
+
+
+def _ghosts(mixture: MixtureParams, ghosts: Floats, alpha: float, size: int) -> tuple[Floats, Floats]:
+    """Information (size, size) and gradient of the prior in contrasts of items, with each ghost at its best value."""
+    design = contrasts(mixture.n_items)
+    n, found, pull = design.shape[1], np.zeros((size, size)), np.zeros(size)
+    for k, (worths, ghost) in enumerate(zip(mixture.log_worths, ghosts, strict=True)):
+        beats, loses = probabilities_against_ghost(worths, float(ghost))
+        seconds = 2 * alpha * beats * loses
+        own = np.diag(seconds) - np.outer(seconds, seconds) / seconds.sum()
+        place = slice(k * n, (k + 1) * n)
+        found[place, place] = design.T @ own @ design
+        pull[place] = design.T @ (alpha * (loses - beats))
+    return found, pull
+
+
+def _errors(
+    totals: LinearInformation,
     end: LinearEnd,
     mixture: MixtureParams,
     kind: str,
-    covariates: Sequence[str] = (),
-    prior: Floats | None = None,
+    covariates: Sequence[str],
+    prior: tuple[Floats, Floats],
 ) -> StandardErrors:
-    """Standard errors at the end of a fit. `prior` (d, d) is that of coefficients that the layout does not have."""
+    """Standard errors from the sums over all rows, with warnings of what they do not tell."""
     point, layout = end.point, end.layout
-    totals: LinearInformation = ask(passes, Request(INFORMATION, point))
-    to, vector = layout.to_free, layout.vector(point)
-    held = np.diag(layout.precision) if prior is None else prior
-    information = to.T @ totals.observed @ to + held
-    found = invert(information, np.zeros((len(information), 0)), totals.known @ to**2 + np.diag(held))
+    to, (held, pull) = layout.to_free, prior
+    found = invert(to.T @ totals.observed @ to + held, np.zeros((len(held), 0)), totals.known @ to**2 + np.diag(held))
     covariance = found.covariance
     if kind == "sandwich":
         covariance = covariance @ (to.T @ totals.products @ to) @ covariance
     to_results = _to_results(layout, totals, mixture.n_items)
     results = to_results @ covariance @ to_results.T
-    pull = -held @ vector
-    step = np.abs(found.covariance @ (totals.gradient @ to + (pull if prior is None else 0.0)))
-    far = float((step / np.sqrt(np.maximum(np.diag(found.covariance), 1e-300))).max(initial=0.0))
-    warnings: list[Warning] = [NotConvergedWarning(far_words(far))] if far > FAR else []
+    step = found.covariance @ (totals.gradient @ to + pull)
+    warnings = far_from_maximum([(step, np.diag(found.covariance))])
     if found.singular.shape[1]:
         words = "the rankings say nothing about some coefficients: they have no standard error; choose a ridge above 0"
         warnings.append(NotIdentifiableWarning(words))
-    n_worths = mixture.log_worths.size
-    shrinkage = (to_results @ (found.covariance @ pull))[:n_worths].reshape(mixture.log_worths.shape)
     give_warnings(warnings)
+    shrinkage = (to_results @ (found.covariance @ pull))[: mixture.log_worths.size].reshape(mixture.log_worths.shape)
     everywhere = to @ covariance @ to.T
     split = layout.n_components * layout.columns.n_columns
     of_shares = None
     if layout.n_covariates:
-        names = ("intercept", *covariates)
-        of_shares = _coefficients(names, point.share_coefficients, everywhere[split:, split:])
-    largest = np.abs(to_results @ found.singular).max(axis=0, initial=0.0)
-    blind = (to_results @ found.singular)[:, largest > 0] / largest[largest > 0]
+        of_shares = _coefficients(("intercept", *covariates), point.share_coefficients, everywhere[split:, split:])
+    moves = to_results @ found.singular
+    largest = np.abs(moves).max(axis=0, initial=0.0)
     return StandardErrors(
-        mixture, ((results + results.T) / 2,), (blind,), (), kind, 0, shrinkage,
+        mixture,
+        ((results + results.T) / 2,),
+        (moves[:, largest > 0] / largest[largest > 0],),
+        (),
+        kind,
+        0,
+        shrinkage,
         coefficients=_coefficients(layout.columns.names, point.coefficients, everywhere[:split, :split]),
         share_coefficients=of_shares,
-    )  # fmt: skip
+    )
 
 
 def _coefficients(names: tuple[str, ...], values: Floats, covariance: Floats) -> Coefficients:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -10,14 +11,32 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtri
 
-from plmix_dist.errors import SettingsError
-from plmix_dist.settings import real_number, whole_number
+from plmix_dist.errors import NotConvergedWarning, SettingsError
+from plmix_dist.settings import nearest, real_number, whole_number
 from plmix_dist.store.mixture import Floats, MixtureParams
 
+# An estimate that would move by more than this many standard errors is not at its maximum.
+_FAR = 0.25
 # A quantity has no standard error if a singular direction moves it by this, where the largest move is 1.
 _MOVED = 1e-6
 # Numbers of a covariance matrix that is put together from blocks.
 _MOST_NUMBERS = 1 << 27
+
+
+def far_from_maximum(steps: Iterable[tuple[Floats, Floats]]) -> list[Warning]:
+    """A warning if a Newton step, given with the variances of what it moves, is long: this is not the maximum."""
+    furthest = 0.0
+    for step, variances in steps:
+        known = variances > 0
+        furthest = max(furthest, float((np.abs(step[known]) / np.sqrt(variances[known])).max(initial=0.0)))
+    if furthest <= _FAR:
+        return []
+    words = (
+        f"these rankings would move the parameters by {furthest:.2g} standard errors, so the fit is not at its "
+        "maximum here, and standard errors are those of another point; give the rankings of the fit and their "
+        "sample_weight, or fit again with a smaller tol"
+    )
+    return [NotConvergedWarning(words)]
 
 
 class Unidentified(NamedTuple):
@@ -48,6 +67,87 @@ class Interval(NamedTuple):
     shares: tuple[Floats, Floats]
 
 
+class Ratios(NamedTuple):
+    """Ratios of coefficients, one per component, with standard errors by the delta method and Fieller's intervals.
+
+    An interval is infinite where the denominator may be zero: then any ratio is possible.
+    """
+
+    values: Floats
+    standard_errors: Floats
+    lower: Floats
+    upper: Floats
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Coefficients of columns, with their standard errors.
+
+    Parameters
+    ----------
+    names : (n_columns,)
+        The columns.
+    values, standard_errors : (n_components, n_columns)
+        In the units of the columns as they were given.
+    covariance : (n_components * n_columns, n_components * n_columns)
+        Component by component.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    standard_errors: Floats
+    covariance: Floats
+
+    def intervals(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """(n_components, n_columns) each: lower and upper ends."""
+        spread = float(ndtri((1 + checked_level(level)) / 2)) * self.standard_errors
+        return self.values - spread, self.values + spread
+
+    def wald(self, column: str) -> tuple[float, int]:
+        """The Wald statistic of a column over all components that have its coefficient free, and its degrees of freedom."""
+        place = np.arange(len(self.values)) * len(self.names) + self._number(column)
+        own = self.covariance[np.ix_(place, place)]
+        free = np.flatnonzero(np.diag(own) > 0)
+        values = self.values.ravel()[place][free]
+        return float(values @ np.linalg.pinv(own[np.ix_(free, free)]) @ values), len(free)
+
+    def willingness_to_pay(self, column: str, price: str, level: float = 0.95) -> Ratios:
+        """How much price one unit of a column is worth: minus the ratio of both coefficients, in each component.
+
+        Examples
+        --------
+        >>> found = Coefficients(("price", "legroom"), np.array([[-0.5, 1.0]]), np.full((1, 2), 0.1), 0.01 * np.eye(2))
+        >>> found.willingness_to_pay("legroom", "price").values.tolist()
+        [2.0]
+        """
+        top, bottom = self._number(column), self._number(price)
+        squared = float(ndtri((1 + checked_level(level)) / 2)) ** 2
+        found = np.empty((4, len(self.values)))
+        for k, own in enumerate(self.values):
+            place = [k * len(self.names) + top, k * len(self.names) + bottom]
+            (v, c), (_, w) = self.covariance[np.ix_(place, place)]
+            a, b = float(own[top]), float(own[bottom])
+            ratio = -a / b
+            found[:2, k] = ratio, np.sqrt(v + 2 * ratio * c + ratio**2 * w) / abs(b)
+            # Fieller: ratios r for which a + r b is zero within its standard error.
+            quadratic = np.array([b * b - squared * w, 2 * (a * b - squared * c), a * a - squared * v])
+            roots = np.sort(np.roots(quadratic).real) if quadratic[0] > 0 else np.array([-np.inf, np.inf])
+            found[2:, k] = roots
+        return Ratios(*found)
+
+    def table(self) -> dict[str, Floats | list[str]]:
+        """One line per column: its name, then coefficient and standard error of each component."""
+        found: dict[str, Floats | list[str]] = {"column": list(self.names)}
+        for k, (values, errors) in enumerate(zip(self.values, self.standard_errors, strict=True)):
+            found |= {f"component {k}": values, f"standard error {k}": errors}
+        return found
+
+    def _number(self, column: str) -> int:
+        if column not in self.names:
+            raise SettingsError(f"{column!r} is not a column{nearest(column, self.names)}; there are {self.names}")
+        return self.names.index(column)
+
+
 @dataclass(frozen=True)
 class StandardErrors:
     """How sure a fit is of its parameters.
@@ -70,6 +170,8 @@ class StandardErrors:
         How far the prior has moved each centred log-worth towards the middle, to first order; zero without a prior.
     log_ties : (n_components, order - 1)
         Standard errors of the logarithms of `tie_parameters_`, where ties are outcomes; 0 for orders that never occur.
+    coefficients, share_coefficients
+        Those of the columns that utilities are made of, and of the logits of shares; None where there are none.
 
     All numbers hold given the number of components: they do not say whether there are this many. With a prior they
     are those of the posterior, so intervals are for values as the prior shrinks them; `notes` says it in words.
@@ -90,6 +192,8 @@ class StandardErrors:
     n_sampled: int
     shrinkage: Floats
     log_ties: Floats | None = None
+    coefficients: Coefficients | None = None
+    share_coefficients: Coefficients | None = None
 
     @cached_property
     def slopes(self) -> Floats:

@@ -24,15 +24,14 @@ from plmix_dist.solvers import M_STEPS
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.threads import single_thread
 from plmix_dist.uncertainty.information import InformationTotals, Layout, information_pass, invert, squared_prior_scores
-from plmix_dist.uncertainty.results import StandardErrors, Unidentified
+from plmix_dist.uncertainty.coefficients import coefficient_errors
+from plmix_dist.uncertainty.results import StandardErrors, Unidentified, far_from_maximum
 
 KINDS = ("information", "sandwich")
 # Up to this many log-worths, ghosts and shares, all covariances are computed; beyond, those within components.
 _MOST_PARAMETERS = 2_000
 # Up to this many items, the covariances within a component are computed.
 _MOST_ITEMS = 4_000
-# An estimate that would move by more than this many standard errors is not at its maximum.
-_FAR = 0.25
 # The prior has moved a value far if it is by more than this many standard errors.
 _FAR_BY_PRIOR = 0.5
 # An item takes part in a direction if it moves by this, where the largest move is 1.
@@ -108,6 +107,8 @@ def standard_errors(model: Any, X: Any, *, kind: str | None = None, **how: Any) 
     """
     if kind is not None:
         one_of("kind", kind, KINDS)
+    if model._linear is not None or model._coefficients is not None:
+        return coefficient_errors(model, X, kind, **how)
     fitted = FittedPoint.of(model, "standard errors")
     joint = is_joint(fitted.mixture)
     with model._passes_over(X, **how) as (passes, _):
@@ -324,17 +325,4 @@ def _shrunken_warnings(far: NDArray[np.bool_], errors: StandardErrors) -> list[W
 
 def far_warnings(solved: Sequence[_Solved]) -> list[Warning]:
     """A warning if the parameters are not at the maximum for these rankings."""
-    furthest = 0.0
-    for one in solved:
-        variances = np.diag(one.inverse)
-        known = variances > 0
-        moves = np.abs(one.step[known]) / np.sqrt(variances[known])
-        furthest = max(furthest, float(moves.max(initial=0.0)))
-    if furthest <= _FAR:
-        return []
-    words = (
-        f"these rankings would move the parameters by {furthest:.2g} standard errors, so the fit is not at its "
-        "maximum here, and standard errors are those of another point; give the rankings of the fit and their "
-        "sample_weight, or fit again with a smaller tol"
-    )
-    return [NotConvergedWarning(words)]
+    return far_from_maximum([(one.step, np.diag(one.inverse)) for one in solved])

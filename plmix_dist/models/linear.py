@@ -1,0 +1,249 @@
+"""Mixtures whose utilities are linear: what users say of features and choices, and what a fit makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from plmix_dist.errors import DamagedStoreError, SettingsError
+from plmix_dist.fitting.linear import Columns, Layout
+from plmix_dist.fitting.linear_fit import LinearEnd, LinearModel
+from plmix_dist.fitting.methods import FitSettings
+from plmix_dist.kernels.utilities import LinearPoint, LinearRows
+from plmix_dist.passes.leaves import BlockLeaves
+from plmix_dist.passes.rankings import Rankings
+from plmix_dist.rankings.choice_models import CHOICES, ChoiceModel, SlateChoices, Slates, contrasts
+from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings.features import Features, Table, item_table
+from plmix_dist.rankings.ties import KEPT
+
+PLACKETT_LUCE = "plackett-luce"
+# Of a worth of an item's own: the curvature of one win and one loss against an equal ghost.
+_PRECISION_PER_ALPHA = 0.5
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What utilities are made of, beside the choices of rows: worths of items, features of items and of rows."""
+
+    choices: ChoiceModel | None
+    item_names: tuple[str, ...]
+    intercepts: bool
+    items: Table | None = None
+    row_names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, choices: Any, item_features: Any, features: Any, rankings: Rankings) -> Terms | None:
+        """The terms that a fit asks for; None for a plain mixture."""
+        model = choice_model(choices, rankings.item_names)
+        of_items, of_rows = Features.of(item_features), Features.of(features)
+        if model is None and of_items is None and of_rows is None:
+            return None
+        if model is not None and (of_items is not None or of_rows is not None):
+            raise SettingsError(f"choices={choices!s} take no features; leave out one of them")
+        given = [one for one in (of_items, of_rows) if one is not None]
+        block = rankings.source.block if isinstance(rankings.source, BlockLeaves) else None
+        n_rows = 0 if of_rows is None or block is None or block.features is None else block.features.shape[1]
+        return cls(
+            model,
+            rankings.item_names,
+            model is not None or any(one.intercepts for one in given),
+            None if of_items is None else item_table(of_items, rankings.item_names),
+            names_of_rows(of_rows, n_rows),
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the fitted mixture is one of Plackett-Luce models: its worths say all."""
+        return self.choices is None and not self.row_names
+
+    @property
+    def keeps_ties(self) -> bool:
+        """Whether ties say what is best and worst, and are no ties."""
+        return self.choices is not None and not isinstance(self.choices, SlateChoices)
+
+    @property
+    def n_items(self) -> int:
+        """The number of items."""
+        return len(self.item_names)
+
+    @property
+    def design(self) -> Floats:
+        """(n_alternatives, n_item_columns): the columns of alternatives."""
+        if self.choices is not None:
+            return self.choices.design(self.n_items)
+        parts = [contrasts(self.n_items)] if self.intercepts else []
+        if self.items is not None:
+            parts.append(self.items.values - self.items.values.mean(axis=0))
+        return np.concatenate([np.zeros((self.n_items, 0)), *parts], axis=1)
+
+    @property
+    def n_worths(self) -> int:
+        """How many columns are worths of items of their own, or of slates; they come first."""
+        if self.choices is not None:
+            return int(self.design.shape[1])
+        return self.n_items - 1 if self.intercepts else 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        own = tuple(f"the worths of items, {number + 1}" for number in range(self.n_worths))
+        return (*own, *(self.items.names if self.items is not None else ()), *self.row_names)
+
+    def model(self, item_features: Any, features: Any, alpha: float) -> LinearModel:
+        """What the fit takes."""
+        names, ridge = self.names, np.zeros(len(self.names))
+        shared, given = np.zeros(len(names), np.bool_), {}
+        ridge[: self.n_worths] = alpha * _PRECISION_PER_ALPHA
+        first = self.n_worths
+        for what, one, n in (
+            ("item_features", Features.of(item_features), 0 if self.items is None else len(self.items.names)),
+            ("features", Features.of(features), len(self.row_names)),
+        ):
+            place = slice(first, first + n)
+            if one is not None:
+                ridge[place], shared[place] = one.ridge, one.shared
+            given |= dict.fromkeys(names[place], what)
+            first += n
+        if self.intercepts and self.items is not None and alpha == 0:
+            raise SettingsError(
+                "worths of items and coefficients of item_features cannot be told apart without a prior; choose alpha "
+                "above 0, or leave out intercepts"
+            )
+        remedy = "plm.Features(..., ridge=1.0)" if given else "alpha above 0"
+        return LinearModel(self.design, names, ridge, shared, self.n_items, remedy, given)
+
+    def of_rankings(self, rankings: Rankings) -> Rankings:
+        """The rankings with the choices of their rows in place of the rows."""
+        if self.choices is None:
+            return rankings
+        n = self.choices.n_alternatives(self.n_items)
+        names = self.item_names if n == self.n_items else tuple(map(str, range(n)))
+        ties = KEPT if self.keeps_ties else rankings.ties
+        return replace(rankings, n_items=n, item_names=names, choices=self.choices, ties=ties)
+
+    def log_worths(self, coefficients: Floats) -> Floats:
+        """(n_components, n_items): those of items, of mean zero."""
+        if isinstance(self.choices, SlateChoices) or self.choices is None:
+            columns = self.design[: self.n_items]
+        else:
+            columns = contrasts(self.n_items)
+        found: Floats = coefficients[:, : columns.shape[1]] @ columns.T
+        return found - found.mean(axis=1, keepdims=True)
+
+    def cohesion(self, coefficients: Floats) -> Floats | None:
+        """(n_components, n_slates): the probability of each slate while all have items left."""
+        if not isinstance(self.choices, SlateChoices):
+            return None
+        found: Floats = softmax(coefficients @ self.design[self.n_items :].T, axis=1)
+        return found
+
+    def rows(self, point: LinearPoint) -> LinearRows:
+        """What row functions take."""
+        return LinearRows(self.choices, point)
+
+    # Saving: names and numbers; the rest follows from the settings of the model.
+
+    def record(self, layout: Layout) -> dict[str, Any]:
+        """What JSON holds of it."""
+        return {
+            "intercepts": self.intercepts,
+            "item_features": [] if self.items is None else list(self.items.names),
+            "features": list(self.row_names),
+            "shared": layout.columns.shared.tolist(),
+            "share_ridge": layout.share_ridge,
+        }
+
+    def arrays(self, end: LinearEnd) -> dict[str, Floats]:
+        """Its arrays, by the names that a saved model has."""
+        columns, units = end.layout.columns, end.layout.units
+        found = {"coefficients": end.point.coefficients, "column_scale": columns.scale, "column_ridge": columns.ridge}
+        found["share_intercepts"] = end.point.share_coefficients
+        found |= {"unit_centre": units.centre, "unit_scale": units.scale}
+        return found if self.items is None else found | {"item_features": self.items.values}
+
+
+def restored(
+    choices: Any, record: Mapping[str, Any], arrays: Mapping[str, Floats], item_names: tuple[str, ...], where: str
+) -> tuple[Terms, LinearEnd]:
+    """The terms and the end of a saved model; an error if its parts do not fit together."""
+    from plmix_dist.fitting.covariates import Units
+
+    try:
+        names = tuple(record["item_features"])
+        items = Table(arrays["item_features"], names) if names else None
+        model = choice_model(choices, item_names)
+        terms = Terms(model, item_names, bool(record["intercepts"]), items, tuple(record["features"]))
+        shared = np.array(record["shared"], np.bool_)
+        columns = Columns(terms.design, terms.names, shared, arrays["column_scale"], arrays["column_ridge"])
+        units = Units(arrays["unit_centre"], arrays["unit_scale"])
+        shares = arrays["share_intercepts"]
+        point = LinearPoint(terms.design, arrays["coefficients"], shares)
+        layout = Layout(columns, len(point.coefficients), units, None, float(record["share_ridge"]))
+        n = len(terms.names)
+        expected = (len(shares), n), (n,), (n,), (n,), (len(shares), 1 + len(units.centre))
+        found = point.coefficients.shape, columns.scale.shape, columns.ridge.shape, shared.shape, shares.shape
+        if expected != found or units.scale.shape != units.centre.shape:
+            raise ValueError(f"shapes {found}, where {expected} are expected")
+    except (KeyError, TypeError, ValueError, SettingsError) as error:
+        raise DamagedStoreError(f"the model at {where} cannot be read: its coefficients are damaged: {error}") from None
+    return terms, LinearEnd(point, layout)
+
+
+def choice_model(choices: Any, item_names: tuple[str, ...]) -> ChoiceModel | None:
+    """The choice model that a setting names; None for plain Plackett-Luce."""
+    if choices == PLACKETT_LUCE:
+        return None
+    if isinstance(choices, str) and choices not in CHOICES:
+        text = choices if choices.lstrip().startswith("{") else Path(choices).read_text()
+        try:
+            choices = Slates(json.loads(text))
+        except ValueError as error:
+            raise SettingsError(f"choices={choices!r} holds no JSON with the items of each slate: {error}") from None
+    return choices.of_items(item_names) if isinstance(choices, Slates) else CHOICES[choices]
+
+
+def names_of_rows(features: Features | None, n_columns: int) -> tuple[str, ...]:
+    """The names of features of rows."""
+    if features is None:
+        return ()
+    if features.names is not None:
+        return tuple(features.names)
+    if hasattr(features.values, "columns"):
+        return tuple(map(str, features.values.columns))
+    return tuple(f"feature {number}" for number in range(n_columns))
+
+
+def check_linear(settings: FitSettings) -> None:
+    """An error for settings that fits of linear utilities do not have."""
+    for name, plain in (("noise", False), ("em", "fused"), ("m_step", "auto"), ("accelerate", True)):
+        if getattr(settings, name) != plain:
+            raise SettingsError(
+                f"{name}={getattr(settings, name)!r} does not go together with features, slates, best-worst and "
+                f"maxdiff, which are fitted by Newton steps; leave {name} out"
+            )
+    if settings.ties not in ("auto", "expand", "half", "half-last"):
+        raise SettingsError(
+            f'ties={settings.ties!r} does not go together with features, slates, best-worst and maxdiff; choose '
+            'ties="expand" or "half"'
+        )
+
+
+def linear_start(init: Any, terms: Terms) -> LinearPoint | None:
+    """The point that `init` gives: that of a fitted model of the same terms; None for a search."""
+    if isinstance(init, str) and init == "spectral":
+        return None
+    known = getattr(init, "_linear", None)
+    if known is None or known[0].names != terms.names or known[0].item_names != terms.item_names:
+        raise SettingsError(
+            "with features, slates, best-worst and maxdiff, init is a fitted model of the same items and columns, or "
+            "left out: starts are then made from the scores of persons"
+        )
+    found: LinearPoint = known[1].point
+    return found
