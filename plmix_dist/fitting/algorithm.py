@@ -142,6 +142,10 @@ class Algorithm(Protocol[State]):
         """The next state, given the answers to what `ask` asked for, in the same order."""
         ...
 
+
+class _Rival(Algorithm[State], Protocol[State]):
+    """An algorithm that takes part in races."""
+
     def score(self, state: State) -> float | None:
         """How good the best point so far is, the higher the better; None before the first answer or after an error."""
         ...
@@ -205,7 +209,7 @@ class TogetherState(NamedTuple):
 class Together:
     """Runs algorithms of any kind side by side: what they ask for is computed in the same passes."""
 
-    algorithms: tuple[Algorithm[Any], ...]
+    algorithms: tuple[_Rival[Any], ...]
     # A cut (n_rounds, n_kept) leaves, after this many rounds, the ones with the best scores. Of those that are on the
     # way to the same optimum one is kept.
     cuts: tuple[tuple[int, int], ...] = ()

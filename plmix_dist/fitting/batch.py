@@ -103,13 +103,6 @@ class Batch(NamedTuple):
         return Batch(*whole)
 
 
-class _Ended(NamedTuple):
-    """Starts that have ended, and for each the place of the start that it ended with: its own, or one it joined."""
-
-    batch: Batch
-    into: NDArray[np.int64]
-
-
 def _joined(batches: Sequence[Batch]) -> Batch:
     """All starts of several batches."""
     return Batch(*(np.concatenate(cast("Any", values)) for values in zip(*batches, strict=True)))
@@ -263,8 +256,8 @@ class BatchEm(NamedTuple):
         begun = begun._replace(n_evaluations=batch.n_evaluations[[start]], n_reseeds=batch.n_reseeds[[start]] + 1)
         return batch.put(np.array([start]), begun)
 
-    def ends(self, points: Sequence[Point], first_number: int) -> _Ended:
-        """Where starts lead: each to an optimum of its own, or on the way of another start."""
+    def ends(self, points: Sequence[Point], first_number: int) -> tuple[Batch, NDArray[np.int64]]:
+        """Starts that have ended, and for each the place of the start that it ended with: its own, or one it joined."""
         batch = Batch.start(points, first_number)
         into = np.arange(len(points))
         while (batch.status == RUNNING).any():
@@ -272,7 +265,7 @@ class BatchEm(NamedTuple):
             if batch.n_evaluations.max() >= _FIRST_LOOK:
                 batch, into = self._merged(batch, into)
                 batch = self._without_straggler(batch, into)
-        return _Ended(batch, into)
+        return batch, into
 
     def _without_straggler(self, batch: Batch, into: NDArray[np.int64]) -> Batch:
         """The batch in which a start that runs on alone is stopped, if all others are at the same, better end."""

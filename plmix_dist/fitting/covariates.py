@@ -15,7 +15,7 @@ on which component is the reference. Intercepts have no prior.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,9 +24,9 @@ import numpy as np
 
 from plmix_dist.errors import FitError, NonFiniteError, SettingsError
 from plmix_dist.fitting.algorithm import savable
-from plmix_dist.fitting.e_step import ComponentStep, PreparedPass, component_step, e_step, timing_of
-from plmix_dist.fitting.em import Em, Run
-from plmix_dist.fitting.fixed_point import Evaluation, Iteration, Rules, advance
+from plmix_dist.fitting.e_step import ComponentStep, PassParams, component_step, e_step, timing_of
+from plmix_dist.fitting.em import Em, Progress, Run, run_reported
+from plmix_dist.fitting.fixed_point import Evaluation, Good, Iteration, Rules, advance
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import Prepared, prepare
@@ -75,7 +75,7 @@ def _prepare(params: tuple[Point, Units]) -> tuple[Prepared, Floats, Units]:
 def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: tuple[Prepared, Floats, Units]) -> _ShareSums:
     current, coefficients, units = params
     block = with_person_shares(units.of_block(block), coefficients)
-    sums = e_step(m_step).leaf(number, block, PreparedPass(current, None))
+    sums = e_step(m_step).leaf(number, block, PassParams(current))
     at = memberships_at(block, current)
     assert block.covariates is not None
     assert block.log_shares is not None
@@ -316,11 +316,6 @@ class _CovariateEm:
             shares=shares.shares if record["taken"] else state.shares,
         )
 
-    def score(self, state: _CovariateState) -> float | None:
-        """The objective of the best point so far."""
-        good = state.iteration.good
-        return None if good is None or state.error is not None else good.evaluation.objective
-
     def evaluation(self, shares: _ShareStep, steps: Sequence[ComponentStep], timing: dict[str, float]) -> Evaluation:
         """The evaluation of a point, from the results of a pass."""
         values = np.array([step.gradient.values for step in steps if step.gradient is not None])
@@ -341,24 +336,12 @@ class _CovariateEm:
 
     def result(self, state: _CovariateState, before: Run) -> tuple[Run, Floats]:
         """Where the fit ended, and the coefficients (n_components, n_columns + 1) of covariates as they were given."""
-        good = state.iteration.best
-        point, evaluation = good.point, good.evaluation
-        assert evaluation.objective is not None
+        point, evaluation = state.iteration.best
         assert state.shares is not None
         with np.errstate(divide="ignore"):
-            mean = Point(point.log_worths, point.ghosts, np.log(state.shares))
-        found = Run(
-            point=mean,
-            converged=state.iteration.ended == "converged",
-            n_iterations=self.n_before + len(state.history),
-            log_likelihood=float(evaluation.details["log_likelihood"]),
-            objective=evaluation.objective,
-            score=evaluation.objective,
-            gradient=evaluation.residual,
-            history=[*before.history, *state.history],
-            events=before.events,
-            hessian=None,
-        )
+            mean = Good(point._replace(log_shares=np.log(state.shares)), evaluation)
+        history, converged = (*before.history, *state.history), state.iteration.ended == "converged"
+        found = Run.at(mean, converged=converged, history=history, events=before.events)
         return found, self.units.undone(point.log_shares)
 
 
@@ -371,7 +354,7 @@ def run_with_covariates(
     em: Em,
     before: Run,
     covariates: Floats,
-    progress: Callable[[dict[str, Any]], None] | None = None,
+    progress: Progress | None = None,
     journal: Journal = NO_JOURNAL,
 ) -> tuple[Run, Floats]:
     """Continue a fit without covariates, which ended at `before`: its end, coefficients (n_components, n_columns + 1).
@@ -389,12 +372,7 @@ def run_with_covariates(
         )
     units = journal.stage("units", lambda: take_units(passes, covariates))
     algorithm = _CovariateEm(em, units, before.n_iterations)
-
-    def report(state: _CovariateState) -> None:
-        if progress is not None and state.history and state.error is None:
-            progress(state.history[-1])
-
-    ended = journal.run("covariates", passes, algorithm, algorithm.start(before.point), report)
+    ended = run_reported(passes, algorithm, algorithm.start(before.point), "covariates", progress, journal)
     if ended.error is not None:
         raise ended.error
     return algorithm.result(ended, before)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,38 +17,32 @@ from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part
 from plmix_dist.solvers import Gradient, MStep, Sums, Worths, log_prior
 
+Parameters = TypeVar("Parameters", Point, Prepared)
 
-class PassParams(NamedTuple):
-    """What travels to every task."""
 
-    current: Point
-    # For an exact M-step, the point that gave the posteriors.
-    frozen: Point | None
+class PassParams(NamedTuple, Generic[Parameters]):
+    """What travels to every task, as points, and what kernels take."""
+
+    current: Parameters
+    # For an exact M-step, those that gave the posteriors.
+    frozen: Parameters | None = None
     # For an M-step that draws: the seed, the number of the start, and the number of the iteration.
     key: tuple[int, int, int] = (0, 0, 0)
 
 
-class PreparedPass(NamedTuple):
-    """The same, ready for kernels."""
-
-    current: Prepared
-    frozen: Prepared | None
-    key: tuple[int, int, int] = (0, 0, 0)
-
-
-def _prepare_pass(params: PassParams) -> PreparedPass:
+def _prepare_pass(params: PassParams[Point]) -> PassParams[Prepared]:
     try:
-        current, frozen = (None if point is None else point.prepared() for point in (params.current, params.frozen))
+        frozen = None if params.frozen is None else params.frozen.prepared()
+        return PassParams(params.current.prepared(), frozen, params.key)
     except SettingsError as error:  # it concerns this fit alone
         raise NonFiniteError(str(error)) from None
-    assert current is not None
-    return PreparedPass(current, frozen, params.key)
 
 
-def _leaf_sums(m_step: MStep, part: RowPart | None, number: int, block: RankingBlock, params: PreparedPass) -> Sums:
+def _leaf_sums(
+    m_step: MStep, part: RowPart | None, number: int, block: RankingBlock, params: PassParams[Prepared]
+) -> Sums:
     """The sums of one leaf; the first number that is not finite stops the fit."""
     rows = rows_of_part(part, number, block)
-    sums: Any
     if m_step.drawn_sums is not None:
         seed, *place = params.key
         rng = generator(seed, "memberships", *place, number)
@@ -90,9 +84,7 @@ class Summary(NamedTuple):
 
 def _summarise(m_step: MStep, frozen: bool, sums: Any) -> Summary:
     objective = m_step.held_objective if frozen else m_step.objective
-    value = None
-    if objective is not None:
-        value = float(objective.expected(sums) if frozen else objective.observed(sums))
+    value = None if objective is None else float((objective.expected if frozen else objective.observed)(sums))
     ties = np.array([sums.ties, sums.expected_ties]) if hasattr(sums, "ties") else None
     return Summary(float(sums.log_likelihood), sums.shares, value, ties)
 
@@ -125,16 +117,12 @@ def component_step(
     if alpha == 0 and sums.shares[component] <= SMALLEST_SHARE * sums.shares.sum():
         nothing = np.zeros(len(worths.log_worths) + 1)  # no ranking is left to learn from
         return ComponentStep(worths, worths, None if objective is None else Gradient(nothing, nothing), 0.0, 0.0)
-    gradient = None if objective is None else objective.gradient(own, worths, alpha)
-    safe = None
+    gradient = safe = None
     if objective is not None:
-        assert gradient is not None
+        gradient = objective.gradient(own, worths, alpha)
         safe = _shortened(worths, objective.safe_step(worths, gradient, alpha), alpha)
-    if m_step.step is None:
-        assert safe is not None
-        step = safe
-    else:
-        step = _shortened(worths, m_step.step(own, worths, alpha), alpha)
+    step = safe if m_step.step is None else _shortened(worths, m_step.step(own, worths, alpha), alpha)
+    assert step is not None, "an M-step without a step has an objective"
     prior = log_prior(worths.log_worths, worths.ghost, alpha, worths.log_tie)
     return ComponentStep(step, safe, gradient, prior, time.perf_counter() - begun)
 
@@ -176,6 +164,6 @@ def em_request(
     held = frozen is not None
     finish = [Finish(f"summary{named}", partial(_summarise, m_step, held))]
     for component, worths in enumerate(point.components()):
-        step: Callable[[Any], ComponentStep] = partial(component_step, m_step, component, worths, alpha, held=held)
+        step = partial(component_step, m_step, component, worths, alpha, held=held)
         finish.append(Finish(f"m-step{named}-{component}", step))
     return Request(e_step(m_step, part), PassParams(point, frozen, key), tuple(finish))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from plmix_dist.errors import FitError, NotIdentifiedError
-from plmix_dist.fitting.algorithm import Together, TogetherState, savable
+from plmix_dist.fitting.algorithm import Algorithm, State, Together, TogetherState, savable
 from plmix_dist.fitting.e_step import ComponentStep, Summary, em_request, held_step, timing_of
 from plmix_dist.fitting.fixed_point import (
     GRADIENT,
@@ -78,9 +78,30 @@ class Run:
     score: float
     gradient: float | None
     history: list[dict[str, Any]]
-    events: list[dict[str, Any]]
-    hessian: Hessian | None
+    events: list[dict[str, Any]] = field(default_factory=list)
+    hessian: Hessian | None = None
     posterior_shares: Floats | None = None
+
+    @classmethod
+    def at(
+        cls, end: Good, *, converged: bool, history: Sequence[dict[str, Any]], score: float | None = None, **more: Any
+    ) -> Run:
+        """The run that has ended at a point; the objective there is its score if none is given."""
+        objective = end.evaluation.objective
+        if score is None:
+            assert objective is not None, "without an objective a run needs a score"
+            score = objective
+        return cls(
+            point=end.point,
+            converged=converged,
+            n_iterations=len(history),
+            log_likelihood=float(end.evaluation.details["log_likelihood"]),
+            objective=objective,
+            score=score,
+            gradient=None if objective is None else end.evaluation.residual,
+            history=list(history),
+            **more,
+        )
 
 
 @dataclass(frozen=True)
@@ -123,12 +144,11 @@ class Em:
             return ()
         named = f"-{self.number}" if self.number else ""
         key = (self.seed, self.number, len(state.history))
+        point, frozen = state.iteration.point, None
         if state.inner is not None:
-            inner, outer = state.inner.iteration.point, state.iteration.point
-            return (em_request(self.m_step, inner, outer, self.alpha, named, key, self.part),)
-        point = state.iteration.point
-        request = em_request(self.m_step, point, None, self.alpha, named, key, self.part)
-        if self._wants_hessian(state.iteration):
+            point, frozen = state.inner.iteration.point, point
+        request = em_request(self.m_step, point, frozen, self.alpha, named, key, self.part)
+        if frozen is None and self._wants_hessian(state.iteration):
             return (request, Request(information_of(self.part), point))
         return (request,)
 
@@ -188,20 +208,15 @@ class Em:
     def result(self, state: EmState) -> Run:
         """Where a fit that has ended, or that nobody asks on, stands."""
         end, newton = self._better(state.iteration.best, state.best), state.iteration.newton
-        point, evaluation = end
         converged = state.iteration.ended in ("converged", "flat")
-        return Run(
-            point=point,
+        return Run.at(
+            end,
             converged=converged if end is state.iteration.best else self.stopping.residual(*end) <= self.tol,
-            n_iterations=len(state.history),
-            log_likelihood=float(evaluation.details["log_likelihood"]),
-            objective=evaluation.objective,
+            history=state.history,
             score=self._score_of(end),
-            gradient=evaluation.residual if evaluation.objective is not None else None,
-            history=list(state.history),
             events=list(state.events),
             hessian=None if newton is None else newton.hessian,
-            posterior_shares=posterior_shares(evaluation),
+            posterior_shares=posterior_shares(end.evaluation),
         )
 
     @property
@@ -380,50 +395,59 @@ def run_to_ends(
     `cuts` are a race: a cut (n_rounds, n_kept) leaves the best after that many rounds. At most `n_kept` ends are
     returned (None: all), one for each optimum. `progress` is called with the record of every iteration.
     """
-    fits = [replace(em, number=number) for number in range(len(candidates))]
-    at_once = max(1, MOST_NUMBERS // (2 * max(_n_numbers(em, candidate) for candidate in candidates)))
-    together = Together(tuple(fits), tuple(cuts), at_once)
-    begin = together.start(
-        [fit.start(candidate.point, candidate.hessian) for fit, candidate in zip(fits, candidates, strict=True)]
-    )
-    begin = journal.begin("fit", begin)
-    ended = journal.run("fit", passes, together, begin, Reporter(progress, begin))
-    failed = {
-        number: state.error
-        for number, state in enumerate(ended.states)
-        if state is not None and state.error is not None
-    }
-    kept = [number for number, state in enumerate(ended.states) if state is not None and number not in failed]
-    if not kept:
+    together, begin = side_by_side([em] * len(candidates), candidates, cuts)
+    ended = run_reported(passes, together, begin, "fit", progress, journal)
+    runs, failed = ends_of(together, ended)
+    if not runs:
         number, error = next(iter(failed.items()))
         raise type(error)(f"start {number}, {error}" if len(candidates) > 1 else str(error))
-    if n_kept is not None:
-        kept = sorted(together.leading(ended, n_kept))
-    return Ends({number: fits[number].result(ended.states[number]) for number in kept}, failed)
+    kept = sorted(runs if n_kept is None else together.leading(ended, n_kept))
+    return Ends({number: runs[number] for number in kept}, failed)
+
+
+def side_by_side(
+    ems: Sequence[Em], candidates: Sequence[Candidate], cuts: Sequence[tuple[int, int]] = (), first_number: int = 0
+) -> tuple[Together, TogetherState]:
+    """Fits in shared passes, as many at a time as a worker has memory for: each begins at its candidate."""
+    fits = tuple(replace(em, number=number) for number, em in enumerate(ems, first_number))
+    n_items, n_components = candidates[0].point.log_worths.shape[1], max(one.point.n_components for one in candidates)
+    n_numbers = n_components * fits[0].m_step.numbers(n_items)
+    together = Together(fits, tuple(cuts), max(1, int(MOST_NUMBERS // (2 * n_numbers))))
+    begun = (fit.start(one.point, one.hessian) for fit, one in zip(fits, candidates, strict=True))
+    return together, together.start(list(begun))
+
+
+def ends_of(together: Together, ended: TogetherState) -> Ends:
+    """Where fits that ran side by side have ended, but for those that a race has stopped."""
+    left = {number: own for number, own in enumerate(ended.states) if own is not None}
+    failed = {number: own.error for number, own in left.items() if own.error is not None}
+    fits: Any = together.algorithms
+    return Ends({number: fits[number].result(own) for number, own in left.items() if number not in failed}, failed)
+
+
+def run_reported(
+    passes: Passes, algorithm: Algorithm[State], begin: State, name: str, progress: Progress | None, journal: Journal
+) -> State:
+    """Drive a fit, or several side by side, to the end. `progress` is called once with every new record."""
+    begin = journal.begin(name, begin)
+    n_reported = {number: len(own.history) for number, own in _under_way(begin)}
+
+    def report(state: State) -> None:
+        for number, own in _under_way(state):
+            for record in own.history[n_reported.get(number, 0) :]:
+                if progress is not None:
+                    progress(record)
+            n_reported[number] = len(own.history)
+
+    return journal.run(name, passes, algorithm, begin, report)
+
+
+def _under_way(state: Any) -> list[tuple[int, Any]]:
+    """The states of fits that run side by side, by number, or that of a single one."""
+    states = state.states if isinstance(state, TogetherState) else (state,)
+    return [(number, own) for number, own in enumerate(states) if own is not None]
 
 
 def failures_of(stage: str, failed: Mapping[int, FitError]) -> list[dict[str, Any]]:
     """Records of the starts that failed in a stage of a fit."""
     return [{"stage": stage, "start": number, "error": str(error)} for number, error in failed.items()]
-
-
-def _n_numbers(em: Em, candidate: Candidate) -> int:
-    n_components, n_items = candidate.point.log_worths.shape
-    return int(n_components * em.m_step.numbers(n_items))
-
-
-class Reporter:
-    """Hands on new records of fits that run together."""
-
-    def __init__(self, progress: Progress | None, begin: TogetherState) -> None:
-        self.progress = progress
-        self.n_reported = {number: len(own.history) for number, own in enumerate(begin.states) if own is not None}
-
-    def __call__(self, state: TogetherState) -> None:
-        for number, own in enumerate(state.states):
-            if own is None:
-                continue
-            for record in own.history[self.n_reported.get(number, 0) :]:
-                if self.progress is not None:
-                    self.progress(record)
-            self.n_reported[number] = len(own.history)

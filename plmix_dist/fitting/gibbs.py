@@ -146,10 +146,6 @@ class Gibbs:
             kept,
         )
 
-    def score(self, state: GibbsState) -> float | None:
-        """The highest log-likelihood of the last pass."""
-        return float(state.log_likelihood.max()) if state.sweep and state.error is None else None
-
     def draws(self, state: GibbsState) -> Draws:
         """The draws that were kept so far."""
         n_chains, n_components, n_items = state.log_worths.shape
@@ -209,24 +205,18 @@ class MapEm:
         """A pass of EM at the current point."""
         if state.error is not None or state.iteration.ended is not None:
             return ()
-        return (Request(e_step(MM), PassParams(state.iteration.point, None)),)
+        return (Request(e_step(MM), PassParams(state.iteration.point)),)
 
     def tell(self, state: _MapState, answers: Sequence[Answer]) -> _MapState:
         """The state after a pass."""
         (answer,) = answers
-        if answer.error is not None:
-            return state._replace(error=answer.error)
         try:
-            evaluation = self._evaluation(state.iteration.point, answer.results[0])
+            (sums,) = answer.get()
+            evaluation = self._evaluation(state.iteration.point, sums)
             iteration, _ = advance(state.iteration, evaluation, Rules(self.tol, self.max_iter, self.weight))
         except FitError as error:
             return state._replace(error=error)
         return _MapState(iteration)
-
-    def score(self, state: _MapState) -> float | None:
-        """The log-posterior of the best point so far."""
-        good = state.iteration.good
-        return None if good is None or state.error is not None else good.evaluation.objective
 
     def result(self, state: _MapState) -> Mode:
         """Where an iteration that has ended stands."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiedError, SettingsError
-from plmix_dist.fitting.algorithm import Together, counted_stage
+from plmix_dist.fitting.algorithm import counted_stage
 from plmix_dist.fitting.criteria import bic, n_parameters
-from plmix_dist.fitting.em import Em, EmState
+from plmix_dist.fitting.em import Candidate, Em, Ends, ends_of, side_by_side
 from plmix_dist.fitting.existence import COMPARISONS
 from plmix_dist.fitting.overview import overviews_of_parts
 from plmix_dist.fitting.point import Point
@@ -183,32 +183,24 @@ def _fit_parts(task: Task, fits: Sequence[NumberFit], parts: Sequence[RowPart], 
         return _PartFits({}, {}, [])
     with counted_stage(task.stages, stage, task.passes):
         ems = _ems_of_parts(task, list(begun), parts, words)
-        algorithms: list[Em] = []
-        states = []
-        for n_components, fit in begun.items():
-            for place in range(len(parts)):
-                em = replace(ems[n_components][place], number=len(algorithms))
-                algorithms.append(em)
-                states.append(em.start(fit.run.point, fit.run.hessian))
-        together = Together(tuple(algorithms), at_once=task.at_once(algorithms[0], max(begun)))
-        begin = together.start(states)
+        candidates = [Candidate(fit.run.point, {}, fit.run.hessian) for fit in begun.values() for _ in parts]
+        together, begin = side_by_side(ems, candidates)
         ended = task.journal.run(stage, task.passes, together, begin, task.after_pass(stage))
-    return _gathered(list(begun), algorithms, ended.states, words)
+    return _gathered(list(begun), ends_of(together, ended), len(parts), words)
 
 
-def _gathered(numbers: Sequence[int], algorithms: Sequence[Em], states: Sequence[EmState], words: str) -> _PartFits:
+def _gathered(numbers: Sequence[int], ends: Ends, n_parts: int, words: str) -> _PartFits:
     """Where the fits to parts ended; a number of components with a failed part has a reason instead."""
-    n_parts = len(algorithms) // len(numbers)
     points: dict[int, list[Point]] = {}
     failed: dict[int, str] = {}
     warnings: list[Warning] = []
-    for first, n_components in zip(range(0, len(states), n_parts), numbers, strict=True):
-        own = states[first : first + n_parts]
-        errors = [f"{words} {part + 1}: {state.error}" for part, state in enumerate(own) if state.error]
-        if errors:
-            failed[n_components] = errors[0]
+    for place, n_components in enumerate(numbers):
+        own = range(place * n_parts, (place + 1) * n_parts)
+        fault = next((number for number in own if number in ends.failed), None)
+        if fault is not None:
+            failed[n_components] = f"{words} {fault - own[0] + 1}: {ends.failed[fault]}"
             continue
-        runs = [em.result(state) for em, state in zip(algorithms[first:], own, strict=False)]
+        runs = [ends.runs[number] for number in own]
         points[n_components] = [each.point for each in runs]
         n_not = sum(not each.converged for each in runs)
         if n_not:
@@ -217,8 +209,8 @@ def _gathered(numbers: Sequence[int], algorithms: Sequence[Em], states: Sequence
     return _PartFits(points, failed, warnings)
 
 
-def _ems_of_parts(task: Task, numbers: Sequence[int], parts: Sequence[RowPart], words: str) -> dict[int, list[Em]]:
-    """EM on each part of the rows, by number of components."""
+def _ems_of_parts(task: Task, numbers: Sequence[int], parts: Sequence[RowPart], words: str) -> list[Em]:
+    """EM on each part of the rows, for one number of components after the other."""
     # Newton steps need the Hessian of the rows that are fitted, so every part has a sample of its own.
     overviews = overviews_of_parts(task.passes, parts, task.overview.share, task.settings.seed)
     for place, (extent, _) in enumerate(overviews):
@@ -226,14 +218,11 @@ def _ems_of_parts(task: Task, numbers: Sequence[int], parts: Sequence[RowPart], 
             raise SettingsError(f"{words} {place + 1} there are no rankings; there are too few to be divided so")
     if task.settings.alpha == 0:
         _check_identified(task, parts, words)
-    ems = {}
-    for n_components in numbers:
-        em = task.em(n_components)
-        ems[n_components] = [
-            with_newton(replace(em, part=part, weight=extent.weight, n_rankings=extent.rows), sample, NEWTON_AFTER)
-            for part, (extent, sample) in zip(parts, overviews, strict=True)
-        ]
-    return ems
+    return [
+        with_newton(replace(em, part=part, weight=extent.weight, n_rankings=extent.rows), sample, NEWTON_AFTER)
+        for em in map(task.em, numbers)
+        for part, (extent, sample) in zip(parts, overviews, strict=True)
+    ]
 
 
 def _leaf_comparisons(part: RowPart, number: int, block: RankingBlock, params: None) -> Comparisons:

@@ -87,7 +87,7 @@ class SampleHessian:
         # Threads of BLAS would compete with those of the pass, and change the last bits.
         with single_thread():
             rows = self._rows_for(point)
-            requests = [Request(information_of(), point), Request(e_step(self.m_step), PassParams(point, None))]
+            requests = [Request(information_of(), point), Request(e_step(self.m_step), PassParams(point))]
             with passes_over(rankings_of_block(rows), residency="memory") as passes:
                 (found,), (sums,) = (answer.get() for answer in passes.run(requests))
         weight, doubt = membership_weight(rows), self._doubt(rows, point)

@@ -19,7 +19,7 @@ from plmix_dist.display.progress import Stages, stage_listener
 from plmix_dist.errors import CollapsedComponentWarning, FitError, NotConvergedWarning, SettingsError
 from plmix_dist.fitting.algorithm import Together, counted_stage, run, savable
 from plmix_dist.fitting.covariates import Units, take_units
-from plmix_dist.fitting.em import Progress, Reporter, Run
+from plmix_dist.fitting.em import Progress, Run, run_reported
 from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
 from plmix_dist.fitting.fit import Fit, found_once, silent_rows
 from plmix_dist.fitting.journal import Journal, open_journal
@@ -310,8 +310,7 @@ class _Driver:
                 known = one.curvature_of(found, extent.weight / membership_weight(sample))
             begun.append(one.start(vector, known))
         together = Together(tuple(fits))
-        begin = self.journal.begin("fit", together.start(begun))
-        ended = self.journal.run("fit", self.passes, together, begin, Reporter(self.progress, begin))
+        ended = run_reported(self.passes, together, together.start(begun), "fit", self.progress, self.journal)
         good = [state for state in ended.states if state is not None and state.error is None]
         if not good:
             raise next(state.error for state in ended.states if state is not None and state.error is not None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.e_step import em_request
-from plmix_dist.fitting.em import Em, EmState, Run
+from plmix_dist.fitting.em import Em, Progress, Run, run_reported
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.point import Point
@@ -51,24 +50,14 @@ def check_noise(settings: FitSettings, *, covariates: bool) -> None:
 
 
 def run_with_noise(
-    passes: Passes,
-    em: Em,
-    before: Run,
-    ties: str,
-    progress: Callable[[dict[str, Any]], None] | None = None,
-    journal: Journal = NO_JOURNAL,
+    passes: Passes, em: Em, before: Run, ties: str, progress: Progress | None = None, journal: Journal = NO_JOURNAL
 ) -> Run:
     """Continue a fit without noise, which ended at `before`, with one more component: equal worths, held, the last."""
     algorithm = replace(em, noise=True)
     if not journal.stage("any-noise", partial(_has_noise, passes, em, _with_noise(before.point, _GRAIN, ties))):
         return replace(before, point=_with_noise(before.point, 0.0, ties), posterior_shares=None)
     begin = algorithm.start(_with_noise(before.point, _FIRST_SHARE, ties))
-
-    def report(state: EmState) -> None:
-        if progress is not None and state.history and state.error is None:
-            progress(state.history[-1])
-
-    ended = journal.run("noise", passes, algorithm, begin, report)
+    ended = run_reported(passes, algorithm, begin, "noise", progress, journal)
     if ended.error is not None:
         raise ended.error
     run = algorithm.result(ended)

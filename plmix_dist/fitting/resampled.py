@@ -16,7 +16,7 @@ place of the row in its leaf, so results do not depend on workers. Steps are noi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,8 +26,8 @@ import numpy as np
 from plmix_dist.errors import FitError, NonFiniteError, NotIdentifiedError
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.fitting.e_step import em_request, timing_of
-from plmix_dist.fitting.em import Candidate, Em, Ends, Run
-from plmix_dist.fitting.fixed_point import posterior_shares
+from plmix_dist.fitting.em import Candidate, Em, Ends, Progress, Run, run_reported
+from plmix_dist.fitting.fixed_point import Good, posterior_shares
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import Prepared
@@ -111,7 +111,9 @@ class _ResampledEm:
         timing = timing_of(answer, steps)
         evaluation = self.em.evaluation(state.point, summary, steps, timing)
         if state.ended is not None:
-            return state._replace(run=self._result(state, evaluation))
+            end, shares = Good(state.point, evaluation), posterior_shares(evaluation)
+            settled = state.ended == "settled"
+            return state._replace(run=Run.at(end, converged=settled, history=state.history, posterior_shares=shares))
         record = {
             "iteration": len(state.history) + 1,
             "start": self.em.number,
@@ -131,10 +133,6 @@ class _ResampledEm:
         except NotIdentifiedError as error:
             return state._replace(error=NotIdentifiedError(f"iteration {len(state.history)}, {error}"))
         return self._averaged(state)
-
-    def score(self, state: _ResampleState) -> float | None:
-        """The last objective."""
-        return float(state.history[-1]["objective"]) if state.history else None
 
     def _averaged(self, state: _ResampleState) -> _ResampleState:
         """The point added to the average, and whether the average has settled."""
@@ -162,21 +160,6 @@ class _ResampledEm:
             moves[n_worths : n_worths + state.point.n_components] = 0.0
         return float(moves.max())
 
-    def _result(self, state: _ResampleState, evaluation: Any) -> Run:
-        return Run(
-            point=state.point,
-            converged=state.ended == "settled",
-            n_iterations=len(state.history),
-            log_likelihood=float(evaluation.details["log_likelihood"]),
-            objective=evaluation.objective,
-            score=float(evaluation.objective),
-            gradient=evaluation.residual,
-            history=list(state.history),
-            events=[],
-            hessian=None,
-            posterior_shares=posterior_shares(evaluation),
-        )
-
 
 def _has_settled(history: Sequence[dict[str, Any]]) -> bool:
     """Whether the objective has stopped rising: the last 10 passes against the 10 before, but for their noise."""
@@ -192,7 +175,7 @@ def run_resampled(
     passes: Passes,
     em: Em,
     candidates: Sequence[Candidate],
-    progress: Callable[[dict[str, Any]], None] | None = None,
+    progress: Progress | None = None,
     journal: Journal = NO_JOURNAL,
 ) -> Ends:
     """Run all candidates to their ends, one after the other."""
@@ -200,12 +183,8 @@ def run_resampled(
     failed: dict[int, FitError] = {}
     for number, candidate in enumerate(candidates):
         algorithm = _ResampledEm(replace(em, number=number))
-
-        def report(state: _ResampleState) -> None:
-            if progress is not None and state.run is None and state.history:
-                progress(state.history[-1])
-
-        ended = journal.run(f"start-{number}", passes, algorithm, algorithm.start(candidate.point), report)
+        begin = algorithm.start(candidate.point)
+        ended = run_reported(passes, algorithm, begin, f"start-{number}", progress, journal)
         if ended.run is not None:
             runs[number] = ended.run
         else:

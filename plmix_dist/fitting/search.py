@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,18 +148,20 @@ def search(
     per_iteration = (len(rows.items) + _PER_ITEM * rows.n_items) * settings.n_components + _PER_ITERATION
     ends: list[_End] = []
     failed: list[dict[str, Any]] = []
-    n_starts, n_passes, n_batches, n_quiet, spent = 0, 0, 0, 0, 0.0
+    n_starts = n_passes = n_batches = n_quiet = 0
     starts = [*_first_batch(proposer, spectral), *_grown(proposer, smaller)]
     with _threads_for(rows, settings.n_components) as threads:
         while True:
-            new, failures = _ends_of(em, rows, starts, n_starts, threads, last_hope=not ends)
+            new, failures = _ends_of(em, rows, starts, n_starts, threads)
+            if not new and not ends:
+                raise next(iter(failures.values()))
             failed += failures_of("search", {n_starts + number: error for number, error in failures.items()})
             n_starts += len(starts)
             n_passes += max((end.n_iterations for end in new), default=0)
             best_before = max((end.score for end in ends), default=-math.inf)
             ends += new
             n_quiet = n_quiet + 1 if max(end.score for end in ends) < best_before + _SAME_END else 0
-            spent += per_iteration * sum(end.n_iterations for end in new)
+            spent = per_iteration * sum(end.n_iterations for end in ends)
             if progress is not None:
                 progress({"iteration": n_passes, "objective": max(end.score for end in ends) * em.weight})
             n_more = _n_payable(n_starts, spent, budget * settings.n_init)
@@ -215,53 +218,37 @@ def _grown(proposer: Proposer, smaller: Mixture | None) -> list[Start]:
 
 
 def _ends_of(
-    em: Em,
-    rows: RankingBlock,
-    starts: Sequence[Start],
-    first_number: int,
-    threads: StoppableThreads | None,
-    *,
-    last_hope: bool,
-) -> tuple[list[_End], Mapping[int, FitError]]:
-    """Where starts ended, and why others failed; an error if all did at first."""
+    em: Em, rows: RankingBlock, starts: Sequence[Start], first_number: int, threads: StoppableThreads | None
+) -> tuple[list[_End], dict[int, FitError]]:
+    """Where starts ended, and why others failed."""
     points = [Point.start(start.log_worths, start.shares) for start in starts]
     if em.m_step is not MM:
-        return _ends_of_single(em, rows, starts, points, last_hope=last_hope)
+        return _ends_of_single(em, rows, starts, points)
     batch_em = BatchEm(em, rows, points[0].log_worths.shape, threads)
     with single_thread():
         batch, into = batch_em.ends(points, first_number)
     largest = points[0].n_components * largest_log_prior(rows.n_items, em.alpha)
-    scores = (batch.objective - largest) / em.weight
-    ends = [
-        _End(
-            Candidate(batch_em.point(batch.best[place]), start.about),
-            float(scores[place]),
-            n_iterations,
-            place != number,
-        )
-        for number, (start, place, n_iterations) in enumerate(
-            zip(starts, into.tolist(), batch.n_evaluations.tolist(), strict=True)
-        )
-        if batch.status[number] != FAILED
-    ]
-    words = "the objective is not finite where the fit begins"
-    failed = {number: NonFiniteError(words) for number in np.flatnonzero(batch.status == FAILED).tolist()}
-    if not ends and last_hope:
-        raise NonFiniteError(words)
+    scores = ((batch.objective - largest) / em.weight).tolist()
+    ends: list[_End] = []
+    failed: dict[int, FitError] = {}
+    for number, (start, place) in enumerate(zip(starts, into.tolist(), strict=True)):
+        if batch.status[number] == FAILED:
+            failed[number] = NonFiniteError("the objective is not finite where the fit begins")
+            continue
+        candidate = Candidate(batch_em.point(batch.best[place]), start.about)
+        ends.append(_End(candidate, scores[place], int(batch.n_evaluations[number]), place != number))
     return ends, failed
 
 
 def _ends_of_single(
-    em: Em, rows: RankingBlock, starts: Sequence[Start], points: Sequence[Point], *, last_hope: bool
-) -> tuple[list[_End], Mapping[int, FitError]]:
+    em: Em, rows: RankingBlock, starts: Sequence[Start], points: Sequence[Point]
+) -> tuple[list[_End], dict[int, FitError]]:
     """The same for M-steps with an objective of their own, start by start."""
     candidates = [Candidate(point, start.about) for point, start in zip(points, starts, strict=True)]
     try:
         with passes_over(rankings_of_block(rows)) as passes:
             runs, failed = run_to_ends(passes, em, candidates)
     except FitError as error:
-        if last_hope:
-            raise
         return [], {0: error}
     ends = [
         _End(Candidate(run.point, candidates[number].about), run.score / em.weight, run.n_iterations)
@@ -298,16 +285,12 @@ def _at_best(some: Sequence[_End], ends: Sequence[_End]) -> list[_End]:
     return [end for end in some if end.score >= best - _SAME_END]
 
 
-def _best(ends: Sequence[_End]) -> _End:
-    """The first end that is as good as any."""
-    best = max(end.score for end in ends)
-    return next(end for end in ends if end.score >= best - _AS_GOOD)
-
-
 def _distinct(ends: Sequence[_End], n_ends: int) -> list[_End]:
     """The best ends that differ from each other, best first."""
+    best = max(end.score for end in ends)
+    first = next(end for end in ends if end.score >= best - _AS_GOOD)
     chosen: list[_End] = []
-    for end in [_best(ends), *sorted(ends, key=lambda end: -end.score)]:
+    for end in [first, *sorted(ends, key=lambda end: -end.score)]:
         if len(chosen) < n_ends and all(other.score - end.score > _SAME_END for other in chosen):
             chosen.append(end)
     return chosen
@@ -404,20 +387,13 @@ class SampleFits(NamedTuple):
         m_step = MM if em.m_step.objective in (LOG_LIKELIHOOD, None) else em.m_step
         fused = replace(em, kind="fused", m_step=m_step)
         with self.stages.stage("search") as record:
-
-            def search_now() -> _Found:
-                return search(
-                    _part_of(fused, rows, _TOLERANCE, _MOST_ITERATIONS),
-                    rows,
-                    starts,
-                    settings,
-                    budget,
-                    is_part=rows is not merged or sample.n_rankings < em.n_rankings,
-                    smaller=smaller,
-                    progress=self.stages.iteration,
-                )
-
-            found = self.journal.stage("search", search_now)
+            part_em = _part_of(fused, rows, _TOLERANCE, _MOST_ITERATIONS)
+            is_part = rows is not merged or sample.n_rankings < em.n_rankings
+            progress = self.stages.iteration
+            now = partial(
+                search, part_em, rows, starts, settings, budget, is_part=is_part, smaller=smaller, progress=progress
+            )
+            found = self.journal.stage("search", now)
             passes = found.n_passes * rows.n_rankings / em.n_rankings
             record |= {"rows": rows.n_rankings, "n_starts": found.about["n_starts"], "passes": passes}
         self.failed.extend(found.failed)
@@ -425,39 +401,30 @@ class SampleFits(NamedTuple):
 
     def on_small_sample(self, sample: RankingBlock, candidates: list[Candidate]) -> list[Candidate]:
         """The candidates taken some way on a small sample, and the best of them kept."""
-        cuts = halving(len(candidates), self.n_init)
-        with self.stages.stage("small-sample-fit") as record:
-            return self._run(record, sample, candidates, cuts, max_iter=_SMALL_SAMPLE_STEPS)
+        return self._run("small-sample-fit", sample, candidates, max_iter=_SMALL_SAMPLE_STEPS)
 
     def on_sample(self, sample: RankingBlock, candidates: list[Candidate]) -> list[Candidate]:
         """The candidates run to their optima on a sample: most of the way, and the Hessian there, at little cost."""
-        with self.stages.stage("sample-fit") as record:
-            return self._run(record, sample, candidates, (), newton_after=_NEWTON_AFTER_SMALL_SAMPLE)
+        return self._run("sample-fit", sample, candidates)
 
     def _run(
-        self,
-        record: dict[str, Any],
-        part: RankingBlock,
-        candidates: list[Candidate],
-        cuts: Sequence[tuple[int, int]],
-        max_iter: int | None = None,
-        newton_after: int | None = None,
+        self, stage: str, part: RankingBlock, candidates: list[Candidate], max_iter: int | None = None
     ) -> list[Candidate]:
-        """Fits to a part of the rows, with a prior in proportion."""
+        """Fits to a part of the rows, with a prior in proportion: a race up to `max_iter`, or to the optima."""
 
         def fitted() -> _PartEnds:
             em, rows = self.em, merge_if_short(part)
             # Steps that are drawn gain nothing on a sample: they do not come nearer to an end.
             part_em = replace(em, m_step=MM) if em.m_step.draws else em
             part_em = _part_of(part_em, rows, _SAMPLE_TOLERANCE, max_iter or em.max_iter)
-            if newton_after is not None:
-                part_em = with_newton(part_em, rows, newton_after)
+            if max_iter is None:
+                part_em = with_newton(part_em, rows, _NEWTON_AFTER_SMALL_SAMPLE)
             with passes_over(rankings_of_block(rows)) as passes:
                 runs, failed = run_to_ends(
                     passes,
                     part_em,
                     candidates,
-                    cuts=cuts,
+                    cuts=() if max_iter is None else halving(len(candidates), self.n_init),
                     n_kept=self.n_init,
                     progress=self.stages.iteration,
                     journal=self.journal,
@@ -468,10 +435,11 @@ class SampleFits(NamedTuple):
                 "iterations": max(run.n_iterations for run in runs.values()),
                 "passes": passes.n_passes * part.n_rankings / em.n_rankings,
             }
-            return _PartEnds(ends, failures_of(record["stage"], failed), cost)
+            return _PartEnds(ends, failures_of(stage, failed), cost)
 
-        found = self.journal.stage(record["stage"], fitted)
-        record |= found.cost
+        with self.stages.stage(stage) as record:
+            found = self.journal.stage(stage, fitted)
+            record |= found.cost
         self.failed.extend(found.failed)
         return found.candidates
 

@@ -13,7 +13,7 @@ from plmix_dist.display.progress import Stages
 from plmix_dist.errors import FitError, SettingsError
 from plmix_dist.fitting.algorithm import Together, counted_stage, savable
 from plmix_dist.fitting.criteria import WITHOUT_PRIOR, aic, bic, icl, n_parameters
-from plmix_dist.fitting.em import MOST_NUMBERS, Candidate, Em, Ends, failures_of
+from plmix_dist.fitting.em import Candidate, Em, ends_of, failures_of, side_by_side
 from plmix_dist.fitting.existence import check_identified, refuse_too_many
 from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
 from plmix_dist.fitting.fit import Fit, best_of, candidates_for, compile_first, em_for, starts_for, with_maximum
@@ -76,10 +76,6 @@ class Task:
             em_for(settings, self.overview.extent, self.rankings),
             part=RowPart(extended_by=self.extended_by) if self.extended_by else None,
         )
-
-    def at_once(self, em: Em, n_components: int) -> int:
-        """How many fits share a pass: their sums must fit into a worker."""
-        return max(1, int(MOST_NUMBERS // (2 * n_components * em.m_step.numbers(self.rankings.n_items))))
 
     def after_pass(self, stage: str) -> Callable[[Any], None]:
         """What is called after every pass of a stage."""
@@ -211,23 +207,17 @@ def _prepare(task: Task, n_components: int, smaller: Mixture | None) -> _Prepare
 
 def _fit_together(task: Task, prepared: Sequence[_Prepared]) -> dict[int, NumberFit]:
     """All starts of all numbers of components to convergence on all rows, in the same passes."""
-    races = []
-    states = []
-    number = 0
+    races, states, number = [], [], 0
     for one in prepared:
-        em = with_newton(one.em, task.overview.sample, NEWTON_AFTER)
-        fits = tuple(replace(em, number=number + place) for place in range(len(one.candidates)))
-        number += len(fits)
-        race = Together(fits, tuple(halving(len(fits), task.settings.n_init)), task.at_once(one.em, one.n_components))
+        n_fits = len(one.candidates)
+        ems = [with_newton(one.em, task.overview.sample, NEWTON_AFTER)] * n_fits
+        race, begin = side_by_side(ems, one.candidates, halving(n_fits, task.settings.n_init), number)
         races.append(race)
-        begun = (
-            fit.start(candidate.point, candidate.hessian) for fit, candidate in zip(fits, one.candidates, strict=True)
-        )
-        states.append(race.start(list(begun)))
+        states.append(begin)
+        number += n_fits
     together = Together(tuple(races), at_once=min(race.at_once for race in races))
     with counted_stage(task.stages, "fit", task.passes):
-        begun_at = together.start(states)
-        ended = task.journal.run("fit", task.passes, together, begun_at, task.after_pass("fit"))
+        ended = task.journal.run("fit", task.passes, together, together.start(states), task.after_pass("fit"))
     return {
         one.n_components: _result(task, one, race, state)
         for one, race, state in zip(prepared, races, ended.states, strict=True)
@@ -235,16 +225,9 @@ def _fit_together(task: Task, prepared: Sequence[_Prepared]) -> dict[int, Number
 
 
 def _result(task: Task, one: _Prepared, race: Together, state: Any) -> NumberFit:
-    failed = {place: own.error for place, own in enumerate(state.states) if own is not None and own.error is not None}
-    fits: Any = race.algorithms
-    runs = {
-        place: fits[place].result(own)
-        for place, own in enumerate(state.states)
-        if own is not None and place not in failed
-    }
-    if not runs:
-        return NumberFit(one.n_components, None, str(next(iter(failed.values()))))
-    ends = Ends(runs, failed)
+    ends = ends_of(race, state)
+    if not ends.runs:
+        return NumberFit(one.n_components, None, str(next(iter(ends.failed.values()))))
     if task.settings.alpha == 0:
         try:
             ends = with_maximum(task.passes, ends, task.rankings.item_names)
@@ -347,14 +330,9 @@ def _without_prior(task: Task, fitted: Sequence[NumberFit]) -> list[Point]:
     if task.settings.alpha <= _HARDLY_A_PRIOR or any(em.m_step.objective is not LOG_LIKELIHOOD for em in ems):
         return []
     weak = (replace(em, alpha=_HARDLY_A_PRIOR, max_iter=_ITERATIONS_WITHOUT_PRIOR) for em in ems)
-    fits = tuple(
-        replace(with_newton(em, task.overview.sample, NEWTON_AFTER), number=number) for number, em in enumerate(weak)
-    )
-    together = Together(fits, at_once=task.at_once(ems[0], max(run.point.n_components for run in runs)))
+    ems = [with_newton(em, task.overview.sample, NEWTON_AFTER) for em in weak]
+    together, begin = side_by_side(ems, [Candidate(run.point, {}) for run in runs])
     with counted_stage(task.stages, "without prior", task.passes):
-        begun = together.start([fit.start(run.point) for fit, run in zip(fits, runs, strict=True)])
-        ended = task.journal.run("without-prior", task.passes, together, begun)
-    return [
-        run.point if state.error is not None else fit.result(state).point
-        for fit, run, state in zip(fits, runs, ended.states, strict=True)
-    ]
+        ended = task.journal.run("without-prior", task.passes, together, begin)
+    found = ends_of(together, ended).runs
+    return [found.get(number, run).point for number, run in enumerate(runs)]

@@ -50,15 +50,15 @@ def test_ends__same_bits_for_any_division(monkeypatch) -> None:
     block = simulated(7, 3, 200)
     em = Em(MM, 0.5, block.total_weight, block.n_rankings, tol=1e-5, max_iter=30)
     begin = points(6, 3, 7)
-    alone = BatchEm(em, block, (3, 7)).ends(begin, 0)
+    alone, alone_into = BatchEm(em, block, (3, 7)).ends(begin, 0)
     threads = StoppableThreads(4, "test")
     try:
-        divided = BatchEm(em, block, (3, 7), threads).ends(begin, 0)
+        divided, divided_into = BatchEm(em, block, (3, 7), threads).ends(begin, 0)
     finally:
         threads.stop()
-    for one, other in zip(alone.batch, divided.batch, strict=True):
+    for one, other in zip(alone, divided, strict=True):
         np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(alone.into, divided.into)
+    np.testing.assert_array_equal(alone_into, divided_into)
 
 
 def test_ends__starts_on_the_same_way_are_one() -> None:
