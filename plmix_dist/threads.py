@@ -13,16 +13,13 @@ import signal
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from plmix_dist.errors import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 Result = TypeVar("Result")
 

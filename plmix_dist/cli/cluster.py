@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
@@ -12,13 +13,8 @@ from click.shell_completion import get_completion_class
 from plmix_dist.cli.main import on_interruption, plmix
 from plmix_dist.cli.options import PATH, executor_options, option, tls_options, verb
 from plmix_dist.cli.output import EXIT_ERROR, asked_for, print_result, show, size
+from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.errors import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from plmix_dist.cluster.executor import LazyExecutor
-
 
 _TLS = "--tls-ca tls/ca.pem --tls-cert tls/cert.pem --tls-key tls/key.pem"
 _without_tls = option(

@@ -6,7 +6,7 @@ import contextlib
 import csv
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,6 +16,7 @@ from plmix_dist.cli.options import (
     PATH,
     SOURCES,
     STORE,
+    Decorator,
     executor_options,
     force_option,
     gathered,
@@ -27,18 +28,13 @@ from plmix_dist.cli.options import (
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
 from plmix_dist.cli.ratings import ratings_options, refuse_ratings_options, run_ratings
 from plmix_dist.cli.report import show_model
+from plmix_dist.cluster.executor import Executor
 from plmix_dist.errors import SettingsError, StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from plmix_dist.cluster.executor import Executor
-    from plmix_dist.store import RankingStore
 
 _MOST_SOURCES = 3
 
 
-def _format_option(words: str, *more: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _format_option(words: str, *more: str) -> Decorator:
     return option(
         "--format",
         "format_name",
@@ -385,7 +381,7 @@ _COUNTED_ONCE = "the store has these contents, which are counted once; if they a
 
 
 def _show_made(
-    store: RankingStore,
+    store: plm.RankingStore,
     seconds: float,
     *,
     changed: bool,

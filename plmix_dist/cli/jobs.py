@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,11 @@ import click
 from plmix_dist.cli.main import on_interruption
 from plmix_dist.cli.options import PATH, cluster_options, force_option, option, verb
 from plmix_dist.cli.output import fit_progress, number, progress_bar, show, size
+from plmix_dist.cluster.executor import ClusterOptions
 from plmix_dist.display.progress import duration
 from plmix_dist.errors import PlmixError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from plmix_dist.cluster.executor import ClusterOptions
     from plmix_dist.jobs.file import Job
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -17,8 +18,6 @@ from plmix_dist.errors import PlmixError
 from plmix_dist.threads import OutOfTime, save_before_the_end, threads_left_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from plmix_dist.store import Location
 
 

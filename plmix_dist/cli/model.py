@@ -6,6 +6,7 @@ import contextlib
 import re
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -27,20 +28,17 @@ from plmix_dist.cli.options import (
     work_options,
 )
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, fit_progress, number, progress_bar, show
+from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.errors import SettingsError, StoreError, StoreNotFoundError
 from plmix_dist.threads import time_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from plmix_dist.cluster.executor import LazyExecutor
     from plmix_dist.models.base import MixtureEstimator
     from plmix_dist.rankings import Unranked
-    from plmix_dist.store import Location, RankingStore
-    from plmix_dist.store.checkpoints import Checkpoint
+    from plmix_dist.store import Location
 
 # A line shows this many items of a component.
 _ITEMS_SHOWN = 5
@@ -53,13 +51,13 @@ class _Finished(NamedTuple):
     """A computation of a verb: the fitted estimator, its store and folder, and what it was made from."""
 
     found: Any
-    store: RankingStore
+    store: plm.RankingStore
     folder: Location
     made_from: dict[str, Any]
     seconds: float
 
 
-def _model_is_there(folder: Location, store: RankingStore, made_from: dict[str, Any], *, force: bool) -> bool:
+def _model_is_there(folder: Location, store: plm.RankingStore, made_from: dict[str, Any], *, force: bool) -> bool:
     """Whether the model is there; an error if something else is, or another model without `force`."""
     from plmix_dist.jobs import results
     from plmix_dist.store import check_target
@@ -74,7 +72,7 @@ def run_work(
     out: str,
     *,
     settings: dict[str, Any],
-    checkpoint: Checkpoint | None,
+    checkpoint: plm.Checkpoint | None,
     force: bool,
     seed: int,
     executor: LazyExecutor,
@@ -116,7 +114,7 @@ def run_work(
     return _Finished(found, opened, folder, made_from, time.perf_counter() - begun)
 
 
-def _what_is_left(folder: Location, checkpoint: Checkpoint | None, last: str) -> Callable[[], str]:
+def _what_is_left(folder: Location, checkpoint: plm.Checkpoint | None, last: str) -> Callable[[], str]:
     """The message for a computation that is interrupted before it wrote `last`: it begins again, or continues."""
     from plmix_dist.store import Location
     from plmix_dist.store.checkpoints import CheckpointFolder
@@ -368,7 +366,7 @@ def _fit_record(model: plm.PlackettLuceMixture, out: str, total_weight: float, s
     }
 
 
-def _unit(opened: RankingStore) -> str:
+def _unit(opened: plm.RankingStore) -> str:
     """What a mean log-likelihood is taken over."""
     return "ranking" if opened.label_kind("groups") == "none" else "person"
 

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+import plmix_dist as plm
 from plmix_dist.cli.main import plmix
 from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 from plmix_dist.cluster.tls import TlsFiles
 from plmix_dist.errors import ClusterError, SettingsError, StoreNotFoundError
-from plmix_dist.settings import settings_of
+from plmix_dist.settings import Kind, Setting, settings_of
 from plmix_dist.settings.checks import near_path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from plmix_dist.settings import Kind, Setting
-    from plmix_dist.store.checkpoints import Checkpoint
-
-    Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def verb(*examples: str, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
@@ -156,14 +152,12 @@ def executor_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _checkpoint(checkpoint: str | None, checkpoint_every: float | None, keep: int | None) -> Checkpoint | None:
-    from plmix_dist.store.checkpoints import Checkpoint
-
+def _checkpoint(checkpoint: str | None, checkpoint_every: float | None, keep: int | None) -> plm.Checkpoint | None:
     given = {"every": checkpoint_every, "keep": keep}
     how: Any = {name: value for name, value in given.items() if value is not None}
     if checkpoint is None and how:
         raise SettingsError("--checkpoint-every and --keep need --checkpoint DIR")
-    return None if checkpoint is None else Checkpoint(checkpoint, **how)
+    return None if checkpoint is None else plm.Checkpoint(checkpoint, **how)
 
 
 _EVERY = "Fewest seconds between two saves; 0 for every pass.  [default: 30]"

@@ -12,17 +12,14 @@ import sys
 import threading
 import time
 import warnings
-from typing import IO, TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Callable, Iterator
+from typing import IO, Any, Literal, cast
 
 import click
 
 from plmix_dist.display.progress import TerminalProgress, TimeLeft, terminal_console
 from plmix_dist.errors import PlmixError, visible
 from plmix_dist.settings import SETTINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 # Standard streams that may be closed or full: progress is dropped, a result that is lost is an error.
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import plmix_dist as plm
 from plmix_dist.cli.options import gathered, option
 from plmix_dist.errors import NotConvergedWarning, SettingsError
-
-if TYPE_CHECKING:
-    from plmix_dist.store import RankingStore
 
 # Options of the other formats that mean nothing for ratings, and what they are without a value.
 _OTHERS = {
@@ -51,10 +49,8 @@ def refuse_ratings_options(settings: dict[str, Any]) -> None:
 
 def run_ratings(
     sources: list[str], store: str, *, items: str | None, settings: dict[str, Any], **common: Any
-) -> RankingStore:
+) -> plm.RankingStore:
     """Ingest ratings. Whatever of `settings` is None takes its default."""
-    from plmix_dist.datasets.ratings.ingest import ingest_ratings
-
     for name, unset in _OTHERS.items():
         if common.pop(name) != unset:
             raise SettingsError(f"--{name.replace('_', '-')} is not for ratings; leave it out")
@@ -62,7 +58,7 @@ def run_ratings(
     seed = given.pop("seed", 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)  # it is among the notes, which are shown
-        return ingest_ratings(sources, store, n_items=_number(items), random_state=seed, **given, **common)
+        return plm.ingest_ratings(sources, store, n_items=_number(items), random_state=seed, **given, **common)
 
 
 def _number(items: str | None) -> int | None:

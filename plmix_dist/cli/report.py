@@ -12,10 +12,10 @@ import plmix_dist as plm
 from plmix_dist.cli.model import component_lines, component_records, given_covariates, results_of
 from plmix_dist.cli.options import MODEL, PATH, STORE, covariates_option, executor_options, option, verb
 from plmix_dist.cli.output import asked_for, number, print_result, progress_bar, show, size
+from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.errors import SettingsError
 
 if TYPE_CHECKING:
-    from plmix_dist.cluster.executor import LazyExecutor
     from plmix_dist.store import Location
 
 

@@ -12,12 +12,12 @@ import plmix_dist as plm
 from plmix_dist.cli.model import component_lines, results_of, run_work
 from plmix_dist.cli.options import PATH, STORE, option, verb, work_options
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, json_text, show
+from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.errors import DamagedStoreError, StoreExistsError
 
 if TYPE_CHECKING:
-    from plmix_dist.cluster.executor import LazyExecutor
     from plmix_dist.models.diagnostics import Waic
-    from plmix_dist.store import Location, RankingStore
+    from plmix_dist.store import Location
 
 _PLOT = "plot.png"
 _LARGEST_JSON = 1 << 26
@@ -36,7 +36,7 @@ def select(store: str, *, out: str, **options: Any) -> int:
     """
     there: dict[str, Any] = {}
 
-    def is_there(folder: Location, opened: RankingStore, made_from: dict[str, Any], *, force: bool) -> bool:
+    def is_there(folder: Location, opened: plm.RankingStore, made_from: dict[str, Any], *, force: bool) -> bool:
         from plmix_dist.jobs.results import is_same, refuse_other
 
         there.update(_there(folder, opened, overwrite=force))
@@ -66,7 +66,7 @@ def select(store: str, *, out: str, **options: Any) -> int:
     return 0 if found.best_estimator_.converged_ else EXIT_NOT_CONVERGED
 
 
-def _there(folder: Location, opened: RankingStore, *, overwrite: bool) -> dict[str, Any]:
+def _there(folder: Location, opened: plm.RankingStore, *, overwrite: bool) -> dict[str, Any]:
     """The selection that the folder holds, empty if it has none; an error if it holds anything else."""
     from plmix_dist.store.targets import SELECTION, check_target
 

@@ -50,12 +50,11 @@ def examine(cluster: ClusterOptions | None = None) -> list[_Finding]:
 
 def _versions() -> _Finding:
     versions = {name: _version_of(name) for name in _PACKAGES}
-    missing = [name for name, version in versions.items() if version is None]
     words = f"plmix {__version__}, Python {platform.python_version()}, " + ", ".join(
         f"{name} {version or 'MISSING'}" for name, version in versions.items()
     )
     values = {"plmix": __version__, "python": platform.python_version(), "executable": sys.executable, **versions}
-    if missing:
+    if None in versions.values():
         return _Finding("versions", "wrong", words, "install plmix-dist again: pip install plmix-dist", values)
     return _Finding("versions", "ok", words, values=values)
 
@@ -80,13 +79,8 @@ def _processors() -> _Finding:
     n_processors = os.cpu_count() or 1
     values = {"n_processors": n_processors, "usable": usable}
     if usable < n_processors:
-        return _Finding(
-            "processors",
-            "note",
-            f"{n_processors}, but this process may use {usable}",
-            f"a local cluster starts a worker per processor; use --workers {usable}",
-            values,
-        )
+        remedy = f"a local cluster starts a worker per processor; use --workers {usable}"
+        return _Finding("processors", "note", f"{n_processors}, but this process may use {usable}", remedy, values)
     return _Finding("processors", "ok", f"{n_processors}", values=values)
 
 
@@ -94,13 +88,9 @@ def _blas() -> _Finding:
     threads, processors = _blas_threads(), os.cpu_count() or 1
     values = {"blas_threads": threads, "n_processors": processors}
     if threads > processors:
-        return _Finding(
-            "threads of BLAS",
-            "wrong",
-            f"{threads} threads on {processors} processors: they wait for each other",
-            f"set OMP_NUM_THREADS={processors} and OPENBLAS_NUM_THREADS={processors}, or 1, before Python starts",
-            values,
-        )
+        words = f"{threads} threads on {processors} processors: they wait for each other"
+        remedy = f"set OMP_NUM_THREADS={processors} and OPENBLAS_NUM_THREADS={processors}, or 1, before Python starts"
+        return _Finding("threads of BLAS", "wrong", words, remedy, values)
     return _Finding("threads of BLAS", "ok", f"{threads} here; plmix holds them to 1 while it computes", values=values)
 
 
@@ -146,8 +136,7 @@ def _cache() -> _Finding:
         return _Finding("cache", "wrong", f"{fault}, so it is not used", remedy, values)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         remedy = "set PLMIX_CACHE_DIR to a folder that can be written, or every process compiles again"
         words = f"{folder} cannot be written: {error.strerror or error}"
@@ -197,20 +186,14 @@ def _worker_versions(health: dict[str, Any]) -> _Finding:
         differing["plmix"] = [version_here(), *others]
     if differing:
         words = "; ".join(f"{name}: {', '.join(versions)}" for name, versions in differing.items())
-        return _Finding(
-            "versions there", "wrong", words, "install the same versions on client, scheduler and workers", differing
-        )
+        remedy = "install the same versions on client, scheduler and workers"
+        return _Finding("versions there", "wrong", words, remedy, differing)
     return _Finding("versions there", "ok", "the same as here")
 
 
 def _worker_threads(health: dict[str, Any]) -> _Finding:
-    too_many = [
-        (threads, blas, processors)
-        for threads, blas, processors in zip(
-            health["n_threads"], health["blas_threads"], health["n_processors"], strict=False
-        )
-        if threads * blas > 2 * processors
-    ]
+    at_workers = zip(health["n_threads"], health["blas_threads"], health["n_processors"], strict=False)
+    too_many = [found for found in at_workers if found[0] * found[1] > 2 * found[2]]
     if too_many:
         threads, blas, processors = too_many[0]
         words = f"{threads} threads and {blas} of BLAS on {processors} processors, at {len(too_many)} workers"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed as threads_completed
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from plmix_dist.cluster import submission
 from plmix_dist.cluster.clients import ClientLike, chosen_place, connected
@@ -23,18 +23,15 @@ if TYPE_CHECKING:
     from distributed import Client
     from distributed.deploy.cluster import Cluster
 
+_Function = Callable[..., Any]
 _Inputs = Sequence[Any] | None
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
+_Results = Iterator[tuple[int, Any]]
 
 
 class Executor(Protocol):
     """Runs tasks and gives results as they come, each with the number of its task."""
 
-    def map(
-        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: _Inputs = None
-    ) -> Iterator[tuple[int, Result]]:
+    def map(self, function: _Function, tasks: Sequence[Any], name: str, inputs: _Inputs = None) -> _Results:
         """Run `function` on every task; `name` is what people see on the dashboard.
 
         `inputs` has, for each task, an array or a Dask array that is computed where the task runs and given to the
@@ -49,9 +46,7 @@ class ThreadedExecutor:
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads or os.cpu_count() or 1
 
-    def map(
-        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: _Inputs = None
-    ) -> Iterator[tuple[int, Result]]:
+    def map(self, function: _Function, tasks: Sequence[Any], name: str, inputs: _Inputs = None) -> _Results:
         """Run in threads; the first error stops what has not begun."""
         calls = [partial(_call, function, *arguments) for arguments in _arguments(tasks, inputs)]
         if len(tasks) == 1 or self.n_threads == 1:
@@ -76,9 +71,7 @@ class _DistributedExecutor:
     def __init__(self, place: Client | Cluster | str) -> None:
         self.place = place
 
-    def map(
-        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: _Inputs = None
-    ) -> Iterator[tuple[int, Result]]:
+    def map(self, function: _Function, tasks: Sequence[Any], name: str, inputs: _Inputs = None) -> _Results:
         """Run on the cluster; the first error cancels what has not begun."""
         from dask.delayed import delayed
         from distributed import KilledWorker
@@ -104,11 +97,11 @@ class _DistributedExecutor:
                 submission.cancel(client, futures)
 
 
-def _arguments(tasks: Sequence[Task], inputs: _Inputs) -> list[tuple[Any, ...]]:
+def _arguments(tasks: Sequence[Any], inputs: _Inputs) -> list[tuple[Any, ...]]:
     return [(task,) for task in tasks] if inputs is None else list(zip(tasks, inputs, strict=True))
 
 
-def _call(function: Callable[..., Result], task: Any, *inputs: Any) -> Result:
+def _call(function: _Function, task: Any, *inputs: Any) -> Any:
     """Call a function in this process; a Dask input is computed here and now."""
     ready = (value.compute(scheduler="synchronous") if hasattr(value, "dask") else value for value in inputs)
     return function(task, *ready)
@@ -124,8 +117,8 @@ def executor_for(where: Executor | ClientLike) -> Executor:
 
 def run_all(
     where: Executor | ClientLike,
-    function: Callable[..., Result],
-    tasks: Sequence[Task],
+    function: _Function,
+    tasks: Sequence[Any],
     name: str,
     progress: Callable[[int, int], None] | None = None,
     inputs: _Inputs = None,
@@ -179,14 +172,11 @@ class LazyExecutor:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def map(
-        self, function: Callable[..., Result], tasks: Sequence[Task], name: str, inputs: _Inputs = None
-    ) -> Iterator[tuple[int, Result]]:
+    def map(self, function: _Function, tasks: Sequence[Any], name: str, inputs: _Inputs = None) -> _Results:
         """Run tasks where the options ask for."""
-        if self._wants_cluster(len(tasks)):
-            yield from _DistributedExecutor(self.client()).map(function, tasks, name, inputs)
-        else:
-            yield from ThreadedExecutor(self.options.threads).map(function, tasks, name, inputs)
+        here = not self._wants_cluster(len(tasks))
+        chosen = ThreadedExecutor(self.options.threads) if here else _DistributedExecutor(self.client())
+        yield from chosen.map(function, tasks, name, inputs)
 
     def client(self) -> Client:
         """The client, connected now if it was not before."""

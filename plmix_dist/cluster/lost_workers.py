@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -308,28 +305,6 @@ class TaskThreads:
         if self._worker is not None and now >= self._next_report:
             self._next_report = now + self._report_every
             self._worker.log_event(_REPORTS, {"worker": self._worker.address})
-
-
-@contextlib.contextmanager
-def libraries_held() -> Iterator[None]:
-    """While this is open, BLAS and OpenMP use one thread, unless they do so anyway.
-
-    Dask's nannies set the environment of the workers they start accordingly.
-    """
-    if os.environ.get("OMP_NUM_THREADS") == os.environ.get("OPENBLAS_NUM_THREADS") == "1":
-        yield
-    else:
-        with _controller(len(sys.modules)).limit(limits=1):
-            yield
-
-
-@lru_cache(maxsize=1)
-def _controller(n_modules: int) -> Any:
-    """What limits the libraries that are loaded; found again after more modules were, since it takes a millisecond."""
-    del n_modules
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 def _this_worker() -> Worker | None:

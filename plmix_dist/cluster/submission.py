@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future as LocalFuture
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -58,13 +58,18 @@ def as_they_come(client: Client, futures: Sequence[Future[Any]], job: Job) -> It
     Whoever leaves early cancels the rest.
     """
     watch = Watch(client, job, futures)
-    done: queue.SimpleQueue[tuple[int, LocalFuture[Any]]] = queue.SimpleQueue()
-    for number, future in enumerate(futures):
-        _fetch(client, future).add_done_callback(partial(_put, done, number))
-    for _ in futures:
-        number, one = _next(done, watch)
+    done: queue.SimpleQueue[LocalFuture[Any]] = queue.SimpleQueue()
+    numbers = {_fetch(client, future): number for number, future in enumerate(futures)}
+    for one in list(numbers):
+        one.add_done_callback(done.put)
+    while numbers:
+        try:
+            one = done.get(timeout=watch.patience.look_every)
+        except queue.Empty:
+            watch.look()
+            continue
         watch.note_activity()
-        yield number, _value(client, one, futures, job)
+        yield numbers.pop(one), _value(client, one, futures, job)
 
 
 def cancel(client: Client, futures: Sequence[Future[Any]]) -> None:
@@ -98,20 +103,6 @@ def _fetch(client: Client, future: Future[Any]) -> LocalFuture[Any]:
     except RuntimeError as error:
         fetch.close()
         raise ClusterError(client_closed(client)) from error
-
-
-def _put(done: queue.SimpleQueue[Any], number: int, fetched: LocalFuture[Any]) -> None:
-    done.put((number, fetched))
-
-
-def _next(done: queue.SimpleQueue[Any], watch: Watch) -> tuple[int, LocalFuture[Any]]:
-    while True:
-        try:
-            found: tuple[int, LocalFuture[Any]] = done.get(timeout=watch.patience.look_every)
-        except queue.Empty:
-            watch.look()
-        else:
-            return found
 
 
 def _value(client: Client, fetched: LocalFuture[Any], futures: Sequence[Future[Any]], job: Job) -> Any:

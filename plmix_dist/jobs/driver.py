@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from plmix_dist import __version__, errors
 from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
@@ -16,9 +17,6 @@ from plmix_dist.jobs.hooks import run_hooks, write_metrics
 from plmix_dist.jobs.steps import NOTHING_SHOWN, Context, Display, refuse_another_job, unfinished_fit, wanted_steps
 from plmix_dist.store.lock import HeldLock, write_lock
 from plmix_dist.threads import OutOfTime, time_limit
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _OUT_OF_TIME = "out of time"
 _LAST_SECONDS = 2.0

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from plmix_dist.cluster.executor import bytes_of
 from plmix_dist.errors import JobError, PlmixError, SettingsError
@@ -20,9 +21,6 @@ from plmix_dist.settings.checks import nearest, shown
 from plmix_dist.settings.table import BAYES_INITS, INITS, SETTINGS, TASKS, Kind, flag, real, settings_of, whole, word
 from plmix_dist.store.checkpoints import DEFAULT_KEPT, DEFAULT_SECONDS, Checkpoint
 from plmix_dist.store.location import Location
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # --- keys --------------------------------------------------------------------------------------------------
 

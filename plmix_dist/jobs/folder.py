@@ -24,17 +24,15 @@ import re
 import socket
 import sys
 import warnings
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, Any
 
 from plmix_dist import __version__
 from plmix_dist.store.access import write_whole, writing_explained
 from plmix_dist.store.location import Location
 from plmix_dist.store.sealed import plain_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 JOB, SUMMARY, HISTORY, LOG, ENVIRONMENT = (
     "job.json", "summary.json", "history.jsonl", "log.jsonl", "environment.json",

@@ -11,17 +11,14 @@ import signal
 import subprocess
 import threading
 import urllib.request
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from plmix_dist.jobs.file import Job
 from plmix_dist.store.access import write_whole
 from plmix_dist.store.sealed import plain_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from plmix_dist.jobs.file import Job
 
 # Bytes of a command's stderr that are kept for the message.
 _MOST_KEPT = 500

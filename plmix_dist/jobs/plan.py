@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,18 +18,15 @@ from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.overview import Extent
 from plmix_dist.fitting.point import Point
 from plmix_dist.jobs.driver import cluster_options
+from plmix_dist.jobs.file import Job
 from plmix_dist.jobs.folder import OutputFolder
 from plmix_dist.jobs.steps import files_read, new_sources, wanted_steps
 from plmix_dist.passes.memory import check_memory, free_memory, stays_in_memory
 from plmix_dist.passes.threads import ThreadedPasses
-from plmix_dist.store import Location, open_store
+from plmix_dist.rankings import RankingBlock
+from plmix_dist.solvers import MStep
+from plmix_dist.store import Location, RankingStore, open_store
 from plmix_dist.tables.sources import file_digest, find, find_sources
-
-if TYPE_CHECKING:
-    from plmix_dist.jobs.file import Job
-    from plmix_dist.rankings import RankingBlock
-    from plmix_dist.solvers import MStep
-    from plmix_dist.store import RankingStore
 
 # The most that a process takes that has imported everything and loaded kernels; 280 MB were measured.
 _PROCESS_BYTES = 350_000_000

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 from plmix_dist import __version__, errors
+from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.datasets.given import weight_of_memberships
+from plmix_dist.fitting.chains import BayesSettings
 from plmix_dist.fitting.fingerprint import digest_of
-from plmix_dist.fitting.methods import with_method
+from plmix_dist.fitting.methods import FitSettings, with_method
 from plmix_dist.fitting.starts.settings import start_of
 from plmix_dist.models.bayesian import BayesianPlackettLuceMixture
 from plmix_dist.models.plackett_luce import PlackettLuceMixture
 from plmix_dist.models.selection import MixtureSelection
 from plmix_dist.settings import BAYES_INITS, INITS, TASKS, settings_of
-from plmix_dist.store import Location
+from plmix_dist.store import Location, RankingStore
+from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import load_model
 from plmix_dist.store.reader import digest_of_store
 from plmix_dist.store.sealed import sha256
 from plmix_dist.store.targets import HOW_TO_REPLACE, differences
 from plmix_dist.tables.sources import read_covariates
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from plmix_dist.cluster.clients import ClientLike
-    from plmix_dist.fitting.chains import BayesSettings
-    from plmix_dist.fitting.methods import FitSettings
-    from plmix_dist.store import RankingStore
-    from plmix_dist.store.checkpoints import Checkpoint
-
-    Fitted = PlackettLuceMixture | BayesianPlackettLuceMixture
-    Estimator = Fitted | MixtureSelection
-
+_Fitted = PlackettLuceMixture | BayesianPlackettLuceMixture
+Estimator = _Fitted | MixtureSelection
 # Settings of MixtureSelection itself; all others of a selection are those of its fits.
 _OF_SELECTION = ("n_components", "criterion", "also", "n_folds")
 # A setting that changes no bit of a result.
@@ -121,13 +115,13 @@ class Work(NamedTuple):
         return found
 
 
-def saved_model(place: str | Location) -> Fitted:
+def saved_model(place: str | Location) -> _Fitted:
     """A saved model, as the estimator that made it."""
     is_sampled = "bayes" in load_model(Location.of(place)).record
     return (BayesianPlackettLuceMixture if is_sampled else PlackettLuceMixture).load(place)
 
 
-def model_of(found: Estimator) -> Fitted:
+def model_of(found: Estimator) -> _Fitted:
     """The model to save: of a selection, the chosen one."""
     return found.best_estimator_ if isinstance(found, MixtureSelection) else found
 

@@ -7,34 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
+from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.datasets.ingest import ingest
 from plmix_dist.errors import IngestError, JobError, OtherCheckpointError, StoreExistsError, UnfinishedStoreError
-from plmix_dist.jobs.folder import CHOICE, JOB, MEMBERSHIPS, MODEL, REPORT, JobProgress
-from plmix_dist.jobs.results import choice_of, is_same, model_of, record_there, saved_model, summary_of
+from plmix_dist.jobs.file import Job
+from plmix_dist.jobs.folder import CHOICE, JOB, MEMBERSHIPS, MODEL, REPORT, JobProgress, OutputFolder
+from plmix_dist.jobs.results import Estimator, choice_of, is_same, model_of, record_there, saved_model, summary_of
 from plmix_dist.models.plackett_luce import PlackettLuceMixture
 from plmix_dist.models.selection import MixtureSelection
-from plmix_dist.prediction.memberships import write_predictions
-from plmix_dist.store import Location, open_store
+from plmix_dist.prediction.memberships import Written, write_predictions
+from plmix_dist.store import Location, RankingStore, open_store
 from plmix_dist.store.checkpoints import CheckpointFolder
 from plmix_dist.store.manifest import PLAN
 from plmix_dist.store.partition import WritePlan
 from plmix_dist.store.sealed import sha256
 from plmix_dist.store.targets import differences
 from plmix_dist.tables.sources import file_digest, find_sources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from plmix_dist.cluster.executor import LazyExecutor
-    from plmix_dist.jobs.file import Job
-    from plmix_dist.jobs.folder import OutputFolder
-    from plmix_dist.jobs.results import Estimator
-    from plmix_dist.prediction.memberships import Written
-    from plmix_dist.store import RankingStore
-
 
 logger = logging.getLogger(__name__)
 

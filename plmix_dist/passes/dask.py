@@ -19,6 +19,7 @@ from plmix_dist.passes.request import Aggregation, Answer, Passes, Request, Timi
 from plmix_dist.passes.threads import ThreadedPasses
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.settings import shown
+from plmix_dist.threads import single_thread
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
@@ -294,7 +295,7 @@ def _load_task(leaves: Leaves, start: int, stop: int, report_every: float) -> _H
     """The blocks of leaves `start` to `stop`, read by all threads of a worker, to be kept by it."""
     threads = lost_workers.TaskThreads(report_every)
     runs = tree.cut_leaves_for(range(start, stop), threads.n_threads)
-    with lost_workers.libraries_held():
+    with single_thread():
         parts = list(threads.pool.map(partial(_load_run, leaves, threads), runs))
     return _HeldBlocks(start, [block for part in parts for block in part])
 
@@ -320,13 +321,13 @@ def _sum_task(
     work = [tree.Work(*both, where) for both, where in zip(what, places, strict=True)]
     wanted = tree.wanted_leaves(places, start, stop)
     read = partial(read_leaves, leaves)
-    with lost_workers.libraries_held():
+    with single_thread():
         return tree.sum_leaves(read, wanted, work, threads.pool, threads.n_threads, threads.beat)
 
 
 def _finish_task(summed: tree.Summed, number: int, size: int, function: Callable[[Any], Any]) -> Any:
     """What a finishing function makes of the statistic of one request, over all its `size` leaves."""
-    with lost_workers.libraries_held():
+    with single_thread():
         return tree.finished(tree.total_of(summed.nodes[number], size), function)
 
 

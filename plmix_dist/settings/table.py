@@ -9,15 +9,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.settings import checks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _Parameters = ParamSpec("_Parameters")
 

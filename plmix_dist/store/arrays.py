@@ -8,14 +8,16 @@ import os
 import re
 import stat
 import struct
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import zarr
-from zarr.abc.store import RangeByteRequest
+from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, WrapperStore
 
@@ -26,12 +28,6 @@ from plmix_dist.store.access import reading_permitted, storage_seconds, writing_
 from plmix_dist.store.sealed import sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from numpy.typing import NDArray
-    from zarr.abc.store import ByteRequest, Store
-    from zarr.core.buffer import Buffer, BufferPrototype
-
     from plmix_dist.store.manifest import ColumnDescription, PartitionIndex
 
 

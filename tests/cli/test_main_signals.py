@@ -195,7 +195,7 @@ def test_local_cluster__ends_with_the_process(
         'print("now", flush=True)',
         "import psutil; print([child.pid for child in psutil.Process().children()], flush=True)",
     )
-    function = {"running": "plmix_dist.cluster.submission._next", "starting": "distributed.Client"}[moment]
+    function = {"running": "plmix_dist.cluster.submission._value", "starting": "distributed.Client"}[moment]
     command = ["predict", place / "store.truth", place / "store", out, "--workers", 1]
     process = run_python(script, function, 1, *command)
     assert process.stdout is not None

@@ -12,20 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.cluster.executor import Executor
 from plmix_dist.datasets.ratings.leaf import RatingLeaf, keep_enough, load_leaf
 from plmix_dist.datasets.ratings.shuffle import Scratch, sum_over_leaves
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.threads import single_thread
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.executor import Executor
-
 
 # Lengths grow by a tenth, so that at most a tenth of the entries is padding.
 _GROWTH = 1.1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.cluster.executor import Executor
 from plmix_dist.datasets.ratings.completion import Completion, CompletionTask, complete, load_users, used_leaf
 from plmix_dist.datasets.ratings.leaf import (
     LeftOut,
@@ -28,7 +29,6 @@ from plmix_dist.rankings.columns import Floats
 from plmix_dist.threads import single_thread
 
 if TYPE_CHECKING:
-    from plmix_dist.cluster.executor import Executor
     from plmix_dist.datasets.ratings.ingest import RatingSettings
 
 

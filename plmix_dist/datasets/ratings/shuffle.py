@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from plmix_dist.cluster.executor import Executor
 from plmix_dist.passes.tree import TreeSum
 from plmix_dist.store import Location, RejectedRows
 from plmix_dist.store.access import write_whole
@@ -30,7 +31,6 @@ from plmix_dist.tables.registry import read_slice
 from plmix_dist.threads import single_thread
 
 if TYPE_CHECKING:
-    from plmix_dist.cluster.executor import Executor
     from plmix_dist.datasets.ratings.ingest import RatingPart
 
 
