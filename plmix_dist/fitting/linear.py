@@ -7,7 +7,6 @@ lowers the objective is not taken; a shorter one, nearer to the gradient, is tri
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +29,8 @@ savable(LinearPoint)
 
 # A coefficient of a column of standard deviation 1 beyond this is on its way to infinity.
 _LARGEST = 15.0
+# So is one about which the rankings at the end say less than this share of what they would say at zero.
+_LEAST_KNOWN = 1e-6
 # No coefficient moves further than this in one step: second derivatives may be quite different there.
 _LONGEST_STEP = 2.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e8
@@ -261,6 +262,7 @@ class LinearFit:
         state = state._replace(good=here, n_refused=0, damping=max(_LEAST_DAMPING, state.damping / 10))
         settled = change is not None and abs(change) <= self.tol * self.weight
         if gradient <= self.tol and (settled or not self.layout.n_free):
+            self._refuse_divergence(here.vector, state.known if information is not None else None)
             return state._replace(ended="converged")
         if len(state.history) >= self.max_iter:
             return state._replace(ended="exhausted")
@@ -303,16 +305,22 @@ class LinearFit:
         move = damped_step(state.curvature, state.known, state.good.gradient, state.damping)
         return state._replace(vector=state.good.vector + move)
 
-    def _refuse_divergence(self, vector: Floats) -> None:
-        """An error if a coefficient that nothing holds back grows beyond all bounds."""
+    def _refuse_divergence(self, vector: Floats, known: Floats | None = None) -> None:
+        """An error if a coefficient that nothing holds back is far out, or where it has hardly an effect any more.
+
+        `known` (n_free,) is the information where the fit ends.
+        """
         layout, n = self.layout, self.layout.columns.n_columns
         place = layout.place[: layout.n_components * n].reshape(layout.n_components, n)
-        wide = (np.abs(vector[place]) > _LARGEST) & (layout.columns.ridge == 0)
-        if wide.any():
-            component, column = (int(number[0]) for number in np.nonzero(wide))
+        wide = np.abs(vector) > _LARGEST
+        if known is not None:
+            wide |= known < _LEAST_KNOWN * self.weight
+        lost = wide[place] & (layout.columns.ridge == 0)
+        if lost.any():
+            component, column = np.unravel_index(np.argmax(np.where(lost, np.abs(vector[place]), -1.0)), lost.shape)
             raise NotIdentifiedError(
                 f"the coefficient of {layout.columns.names[column]} in component {component} has no maximum-likelihood "
-                f"estimate: it grows without end, because this column separates what was chosen from the rest; give "
+                "estimate: it grows without end, because this column separates what was chosen from the rest; give "
                 f"{self.remedy}, or choose fewer components"
             )
 

@@ -6,7 +6,8 @@ one component explains, and k-means along them. Every cluster then takes one New
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,7 +43,7 @@ from plmix_dist.threads import single_thread
 if TYPE_CHECKING:
     from plmix_dist.cluster.clients import Client
 
-# A column whose standard deviation within choices is less than this share of the largest says nothing.
+# A column whose standard deviation within choices is less than this share of its largest entry says nothing.
 _CONSTANT = 1e-10
 # The least eigenvalue of the correlation of columns within choices that can be told from none.
 _COLLINEAR = 1e-8
@@ -94,10 +95,16 @@ class LinearEnd:
 
 
 class _Gram(NamedTuple):
-    """Sums over choices: of columns centred within what was on offer, their products, and the number of choices."""
+    """Of choices: sums of products of columns centred within what was on offer, their number; the largest entries."""
 
     products: Floats
     n_choices: Floats
+    largest: Floats
+
+
+def _combine(left: _Gram, right: _Gram) -> _Gram:
+    largest = np.maximum(left.largest, right.largest)
+    return _Gram(left.products + right.products, left.n_choices + right.n_choices, largest)
 
 
 def _leaf_gram(number: int, block: RankingBlock, point: LinearPoint) -> _Gram:
@@ -107,7 +114,10 @@ def _leaf_gram(number: int, block: RankingBlock, point: LinearPoint) -> _Gram:
     found = linear_information(block.replace(covariates=None), point)
     n = point.coefficients.shape[1]
     n_choices = np.minimum(block.n_ordered, np.where(block.below, block.n_items, block.n_listed) - 1)
-    return _Gram(found.observed[:n, :n], np.array(block.row_weights @ n_choices))
+    largest = np.abs(point.design).max(axis=0, initial=0.0)
+    if block.features is not None:
+        largest = np.append(largest, np.abs(block.features).max(axis=0, initial=0.0))
+    return _Gram(found.observed[:n, :n], np.array(block.row_weights @ n_choices), largest)
 
 
 def _not_finite(block: RankingBlock) -> str:
@@ -123,10 +133,10 @@ def checked_columns(passes: Passes, model: LinearModel) -> Columns:
     """The columns with their standard deviations within choices; an error for those that can have no coefficient."""
     n = len(model.names)
     nowhere = LinearPoint(model.design, np.zeros((1, n)), np.zeros((1, 1)))
-    gram: _Gram = ask(passes, Request(Aggregation("columns", leaf=_leaf_gram), nowhere))
+    gram: _Gram = ask(passes, Request(Aggregation("columns", leaf=_leaf_gram, combine=_combine), nowhere))
     scale = np.sqrt(np.maximum(np.diag(gram.products), 0.0) / max(float(gram.n_choices), 1.0))
     unit = np.where([name in model.given for name in model.names], scale, 1.0)
-    for column in np.flatnonzero(scale <= _CONSTANT * max(float(scale.max(initial=0.0)), 1e-300)).tolist():
+    for column in np.flatnonzero(scale <= _CONSTANT * gram.largest).tolist():
         name = model.names[column]
         if name in model.given:
             raise SettingsError(
@@ -230,7 +240,11 @@ class _Driver:
 
     def _layout(self, columns: Columns) -> Layout:
         shares, covariates = self.settings.shares, self.rankings.covariates
-        units = Units.none() if covariates is None else self.journal.stage("units", lambda: take_units(self.passes, covariates))
+        units = (
+            Units.none()
+            if covariates is None
+            else self.journal.stage("units", lambda: take_units(self.passes, covariates))
+        )
         return Layout(
             columns,
             self.settings.n_components,
@@ -282,9 +296,7 @@ class _Driver:
     def _end_on(self, sample: RankingBlock, layout: Layout, vector: Floats | None) -> LinearState | FitError:
         """Where a start ends on a sample."""
         begin = np.zeros(layout.n_free) if vector is None else vector
-        fit = self._fit_of(
-            layout, membership_weight(sample), sample.n_rankings, max_iter=_ITERATIONS_OF_A_SEARCH
-        )
+        fit = self._fit_of(layout, membership_weight(sample), sample.n_rankings, max_iter=_ITERATIONS_OF_A_SEARCH)
         with passes_over(rankings_of_block(sample), residency="memory") as passes:
             end: LinearState = run(passes, fit, fit.start(begin))
         if end.good is None or (end.error is not None and layout.n_components == 1):
@@ -333,61 +345,36 @@ def _objective(state: LinearState) -> float:
 
 
 def _starts(sample: RankingBlock, layout: Layout, vector: Floats, seed: int) -> Iterator[Floats]:
-    """Starts without end: clusters of persons by their scores, and now and then coefficients drawn at random."""
-    one = replace(layout, n_components=1, fixed_log_shares=None)
-    centre = one.point(vector)
+    """Starts without end: clusters of persons by their scores, and in turn coefficients drawn at random.
+
+    `vector` is where a fit of one component ended on the sample.
+    """
+    scale, n, n_components = layout.columns.scale, layout.columns.n_columns, layout.n_components
+    centre = replace(layout, n_components=1, fixed_log_shares=None).point(vector)
     at, scores = person_scores(sample, centre)
-    scores, weights = scores[:, 0] / layout.columns.scale, at.weights
-    information = linear_information(sample, centre)
-    n = layout.columns.n_columns
-    known = information.observed[:n, :n] / np.outer(layout.columns.scale, layout.columns.scale)
-    known += np.diag(layout.columns.ridge)
+    scores, weights = scores[:, 0] / scale, at.weights
+    known = linear_information(sample, centre).observed[:n, :n] / np.outer(scale, scale) + np.diag(layout.columns.ridge)
     values, vectors = np.linalg.eigh(known)
-    roots = vectors / np.sqrt(np.maximum(values, 1e-9 * values[-1]))
-    whitened = scores @ roots
+    whitened = scores @ (vectors / np.sqrt(np.maximum(values, 1e-9 * values[-1])))
     spread, directions = np.linalg.eigh(whitened.T @ (weights[:, None] * whitened))
     directions = directions[:, np.argsort(-spread)]
-    number, most = 0, max(1, min(n, layout.n_components - 1))
-    while True:
-        rng = generator(seed, "linear-start", number)
-        if number % 2 == 0:
-            n_directions = (most, n, 1, min(n, 2 * most))[number // 2 % 4]
-            points = whitened @ directions[:, :n_directions]
-            labels = cluster_rows(points, weights, layout.n_components, rng)
-            yield _of_clusters(layout, one, vector, labels, scores, weights, known)
+    most = max(1, min(n, n_components - 1))
+    for number in itertools.count():
+        rng, shares = generator(seed, "linear-start", number), np.full(n_components, 1 / n_components)
+        if number % 2:
+            moves = rng.standard_normal((n_components, n))
         else:
-            start = np.tile(vector, (layout.n_components, 1)) + rng.standard_normal((layout.n_components, n))
-            yield layout.vector(_with(layout, start, np.zeros(layout.n_components)))
-        number += 1
-
-
-def _of_clusters(
-    layout: Layout,
-    one: Layout,
-    vector: Floats,
-    labels: np.ndarray[Any, np.dtype[np.integer[Any]]],
-    scores: Floats,
-    weights: Floats,
-    known: Floats,
-) -> Floats:
-    """One Newton step from where all persons are one component, for each cluster its own."""
-    n = layout.n_components
-    counts = np.bincount(labels, weights, n) + 1e-3 * weights.sum()
-    shares = counts / counts.sum()
-    found = np.array(
-        [
-            vector[: len(known)] + damped_step(share * known, np.diag(share * known), weights[labels == k] @ scores[labels == k], 0.1)
-            for k, share in enumerate(shares)
-        ]
-    )
-    del one
-    return layout.vector(_with(layout, found, np.log(shares)))
-
-
-def _with(layout: Layout, coefficients: Floats, log_shares: Floats) -> LinearPoint:
-    of_shares = np.zeros((layout.n_components, 1 + layout.n_covariates))
-    of_shares[:, 0] = log_shares
-    return LinearPoint(layout.columns.design, coefficients / layout.columns.scale, of_shares)
+            points = whitened @ directions[:, : (most, n, 1, min(n, 2 * most))[number // 2 % 4]]
+            labels = cluster_rows(points, weights, n_components, rng)
+            shares = np.bincount(labels, weights, n_components) / weights.sum() + 1e-3
+            shares /= shares.sum()
+            # One Newton step of each cluster from where all persons are one component.
+            sums = [weights[labels == k] @ scores[labels == k] for k in range(n_components)]
+            steps = [damped_step(one * known, np.diag(one * known), sums[k], 0.1) for k, one in enumerate(shares)]
+            moves = np.array(steps)
+        of_shares = np.zeros((n_components, 1 + layout.n_covariates))
+        of_shares[:, 0] = np.log(shares)
+        yield layout.vector(LinearPoint(layout.columns.design, (vector + moves) / scale, of_shares))
 
 
 def _ended_badly(end: Run, gradient: float, tol: float) -> list[Warning]:

@@ -27,7 +27,7 @@ class HasShares(Protocol):
 
     @property
     def log_shares(self) -> Floats:
-        """(n_components,)"""
+        """(n_components,): logarithms of the shares."""
         ...
 
 

@@ -165,6 +165,7 @@ class LinearRows(NamedTuple):
         if self.choices is None:
             return utility_logs(block, self.point.log_worths)
         rows = self.choices.rows(block.replace(groups=None, within=None, weights=None))
+        assert rows.groups is not None
         logs = rows.row_weights[:, None] * utility_logs(rows, self.point.log_worths)
         return np.stack([np.bincount(rows.groups, own, block.n_rankings) for own in logs.T], axis=1)
 
@@ -194,7 +195,7 @@ def _run_sums(block: RankingBlock, point: LinearPoint) -> LinearSums:
     at = memberships(block, found.logs, None)
     share = (block.row_weights[:, None] * at.by_row)[block.row_of_item()]
     residuals = found.residuals * share
-    by_item = np.array([np.bincount(block.items, own, block.n_items) for own in residuals.T])
+    by_item: Floats = np.array([np.bincount(block.items, own, block.n_items) for own in residuals.T], np.float64)
     gradient = by_item @ point.design
     if block.features is not None:
         gradient = np.concatenate([gradient, residuals.T @ block.features.astype(np.float64)], axis=1)

@@ -19,9 +19,9 @@ from plmix_dist.models.diagnostics import elpd_of
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.passes.tree import add_statistics
 from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings.groups import row_runs
 from plmix_dist.store.mixture import Floats
 from plmix_dist.threads import single_thread
-from plmix_dist.rankings.groups import row_runs
 
 # Log-likelihoods that are held at once, in a leaf and in a matrix for ArviZ.
 _MOST_IN_LEAF = 1 << 20

@@ -99,7 +99,8 @@ class Terms:
     def model(self, item_features: Any, features: Any, alpha: float) -> LinearModel:
         """What the fit takes."""
         names, ridge = self.names, np.zeros(len(self.names))
-        shared, given = np.zeros(len(names), np.bool_), {}
+        shared = np.zeros(len(names), np.bool_)
+        given: dict[str, str] = {}
         ridge[: self.n_worths] = alpha * _PRECISION_PER_ALPHA
         first = self.n_worths
         for what, one, n in (
@@ -134,8 +135,9 @@ class Terms:
             columns = self.design[: self.n_items]
         else:
             columns = contrasts(self.n_items)
-        found: Floats = coefficients[:, : columns.shape[1]] @ columns.T
-        return found - found.mean(axis=1, keepdims=True)
+        worths: Floats = coefficients[:, : columns.shape[1]] @ columns.T
+        worths -= worths.mean(axis=1, keepdims=True)
+        return worths
 
     def cohesion(self, coefficients: Floats) -> Floats | None:
         """(n_components, n_slates): the probability of each slate while all have items left."""
@@ -200,13 +202,18 @@ def choice_model(choices: Any, item_names: tuple[str, ...]) -> ChoiceModel | Non
     """The choice model that a setting names; None for plain Plackett-Luce."""
     if choices == PLACKETT_LUCE:
         return None
-    if isinstance(choices, str) and choices not in CHOICES:
-        text = choices if choices.lstrip().startswith("{") else Path(choices).read_text()
-        try:
-            choices = Slates(json.loads(text))
-        except ValueError as error:
-            raise SettingsError(f"choices={choices!r} holds no JSON with the items of each slate: {error}") from None
+    choices = choices_of(choices)
     return choices.of_items(item_names) if isinstance(choices, Slates) else CHOICES[choices]
+
+
+def choices_of(setting: Any) -> Any:
+    """The value of `choices` that a word, a JSON text or the path of one stands for."""
+    if not isinstance(setting, str) or setting == PLACKETT_LUCE or setting in CHOICES:
+        return setting
+    try:
+        return Slates(json.loads(setting if setting.lstrip().startswith("{") else Path(setting).read_text()))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"choices={setting!r} is no JSON with the items of each slate: {error}") from None
 
 
 def names_of_rows(features: Features | None, n_columns: int) -> tuple[str, ...]:
@@ -230,7 +237,7 @@ def check_linear(settings: FitSettings) -> None:
             )
     if settings.ties not in ("auto", "expand", "half", "half-last"):
         raise SettingsError(
-            f'ties={settings.ties!r} does not go together with features, slates, best-worst and maxdiff; choose '
+            f"ties={settings.ties!r} does not go together with features, slates, best-worst and maxdiff; choose "
             'ties="expand" or "half"'
         )
 

@@ -23,7 +23,7 @@ from plmix_dist.metrics import log_p_of_sides
 from plmix_dist.models.base import MixtureEstimator
 from plmix_dist.models.given_start import given_start
 from plmix_dist.models.keywords import OfFitToPersons, OfTotals, OfWeights
-from plmix_dist.models.linear import Terms, check_linear, linear_start, restored
+from plmix_dist.models.linear import PLACKETT_LUCE, Terms, check_linear, choices_of, linear_start, restored
 from plmix_dist.passes.memory import Residency, check_memory
 from plmix_dist.passes.request import ask
 from plmix_dist.prediction.choices import table_of
@@ -251,7 +251,7 @@ class PlackettLuceMixture(MixtureEstimator):
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
             terms = Terms.of(self.choices, item_features, how.get("features"), rankings)
             report_dashboard(chosen, progress)
-            run = {"progress": progress, "checkpoint": place, "any_seed": self.random_state is None}
+            run: Any = {"progress": progress, "checkpoint": place, "any_seed": self.random_state is None}
             if terms is None:
                 named = is_start(self.init)
                 start = None if named else given_start(self.init, self.n_components, rankings, INITS)
@@ -519,7 +519,7 @@ class PlackettLuceMixture(MixtureEstimator):
     def _settings(self) -> FitSettings:
         """The settings, checked."""
         used = self.used_settings()
-        check_settings("fit", {"progress": self.progress})
+        check_settings("fit", {"progress": self.progress, "choices": self.choices})
         used |= {
             "shares": None if self.shares is None else numbers("shares", self.shares),
             "init": used["init"] if is_start(self.init) else "random",
@@ -558,7 +558,8 @@ class PlackettLuceMixture(MixtureEstimator):
     def _restored(cls, mixture: MixtureParams, record: dict[str, Any], arrays: dict[str, Any], where: str) -> Self:
         parts = {name: _part(where, record, name, kind) for name, kind in _PARTS.items()}
         init = start_of(parts["settings"], strict=False)
-        model = cls._unfitted(mixture, parts["settings"] | {"init": init})
+        choices = choices_of(parts["settings"].get("choices", PLACKETT_LUCE))
+        model = cls._unfitted(mixture, parts["settings"] | {"init": init, "choices": choices})
         for name in _RESULTS:
             setattr(model, f"{name}_", parts["fit"].get(name))
         linear = parts["linear"]

@@ -407,8 +407,9 @@ class Predictions:
         if not hasattr(self, "log_worths_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
         ties = getattr(self, "tie_parameters_", None)
-        terms, end = self._linear or (None, None)
-        rows = None if terms is None or terms.is_plain else terms.rows(end.point)
+        rows = None
+        if self._linear is not None and not self._linear[0].is_plain:
+            rows = self._linear[0].rows(self._linear[1].point)
         return MixtureParams(self.log_worths_, self.shares_, self.item_names_, ties, rows)
 
     # What utilities are made of, and the end of the fit, where they are linear in coefficients.

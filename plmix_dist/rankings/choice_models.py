@@ -11,12 +11,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag, helmert
+from scipy.linalg import helmert
 
 from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.rankings.block import RankingBlock
@@ -247,8 +246,8 @@ class SlateChoices:
         offered = (unique[:, 2, None] >> np.arange(n_slates)) & 1
         offered[np.arange(len(unique)), unique[:, 1]] = 2  # first
         places = np.argsort(-offered, axis=1, kind="stable")
-        listed = np.take_along_axis(offered, places, axis=1) > 0
-        found.add(unique[:, 0], block.n_items + places[listed], listed.sum(axis=1), 1, times.astype(np.float64))
+        there = np.take_along_axis(offered, places, axis=1) > 0
+        found.add(unique[:, 0], block.n_items + places[there], there.sum(axis=1), 1, times.astype(np.float64))
         return found.block(block, self.n_alternatives(block.n_items))
 
 
@@ -270,8 +269,8 @@ def _best_and_worst(block: RankingBlock, name: str) -> tuple[NDArray[np.int64], 
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise RankingError(
-            f'choices="{name}" takes sets of which the best, the worst or both are known, and ranking {row} (from 0) is '
-            f"{block.row(row)}; read such sets with --format best-worst, or leave choices out"
+            f'choices="{name}" takes sets of which the best, the worst or both are known, and ranking {row} (from 0) '
+            f"is {block.row(row)}; read such sets with --format best-worst, or leave choices out"
         )
     return best, worst
 

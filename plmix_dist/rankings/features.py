@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -87,10 +86,6 @@ def item_table(features: Features, item_names: Sequence[str]) -> Table:
     ([[3.0], [1.0]], ('price',))
     """
     values, labels = features.values, None
-    if isinstance(values, str | os.PathLike):
-        from plmix_dist.store.arrays import read_plain_array  # the one room that knows Zarr
-
-        values = read_plain_array(os.fspath(values))
     if isinstance(values, Mapping) and not hasattr(values, "columns"):
         labels, values = [str(name) for name in values], list(values.values())
     elif hasattr(values, "columns"):

@@ -48,6 +48,7 @@ class GivenRankings(NamedTuple):
     unranked: Unranked | None = None
     client: ClientLike = None
     membership_covariates: ArrayLike | None = None
+    features: Any = None
 
 
 def write_report(

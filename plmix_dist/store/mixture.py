@@ -218,9 +218,7 @@ def mixture_of_json(text: str | bytes) -> tuple[MixtureParams, _SavedModel]:
     record = _json_record(text)
     try:
         arrays: dict[str, Floats] = {
-            name: np.array(record.pop(name), np.float64)
-            for name in _PARAMETERS
-            if name in record
+            name: np.array(record.pop(name), np.float64) for name in _PARAMETERS if name in record
         }
         names = record.pop("item_names")
         mixture = MixtureParams.checked(arrays.pop("log_worths"), arrays.pop("shares"), names)

@@ -104,7 +104,7 @@ class Coefficients:
         return self.values - spread, self.values + spread
 
     def wald(self, column: str) -> tuple[float, int]:
-        """The Wald statistic of a column over all components that have its coefficient free, and its degrees of freedom."""
+        """The Wald statistic of a column over all components, and its degrees of freedom."""
         place = np.arange(len(self.values)) * len(self.names) + self._number(column)
         own = self.covariance[np.ix_(place, place)]
         free = np.flatnonzero(np.diag(own) > 0)

@@ -9,22 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from plmix_dist.errors import (
-    NonFiniteError,
-    NotConvergedWarning,
-    NotIdentifiableWarning,
-    SettingsError,
-    ShrunkenWarning,
-    give_warnings,
-)
+from plmix_dist.errors import NonFiniteError, NotIdentifiableWarning, SettingsError, ShrunkenWarning, give_warnings
 from plmix_dist.passes.request import Passes, Request, ask
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.threads import single_thread
-from plmix_dist.uncertainty.information import InformationTotals, Layout, information_pass, invert, squared_prior_scores
 from plmix_dist.uncertainty.coefficients import coefficient_errors
+from plmix_dist.uncertainty.information import InformationTotals, Layout, information_pass, invert, squared_prior_scores
 from plmix_dist.uncertainty.results import StandardErrors, Unidentified, far_from_maximum
 
 KINDS = ("information", "sandwich")

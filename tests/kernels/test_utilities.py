@@ -33,9 +33,7 @@ def drawn(seed: int, *, groups: bool, features: int, covariates: int) -> tuple[R
         block = block.replace(covariates=of_persons[persons] if groups else of_persons)
     design = rng.normal(size=(N_ITEMS, 2))
     return block, LinearPoint(
-        design,
-        rng.normal(size=(N_COMPONENTS, 2 + features)),
-        rng.normal(size=(N_COMPONENTS, 1 + covariates)),
+        design, rng.normal(size=(N_COMPONENTS, 2 + features)), rng.normal(size=(N_COMPONENTS, 1 + covariates))
     )
 
 
@@ -126,9 +124,7 @@ def test_far_worths__stay_finite() -> None:
 
 def logit_oracle_log(utilities: list[float]) -> float:
     """In logarithms, for utilities too far apart for their exponentials."""
-    return sum(
-        utilities[place] - float(np.logaddexp.reduce(utilities[place:])) for place in range(len(utilities) - 1)
-    )
+    return sum(utilities[place] - float(np.logaddexp.reduce(utilities[place:])) for place in range(len(utilities) - 1))
 
 
 def test_ties_that_count_half__have_one_membership() -> None:
