@@ -209,6 +209,8 @@ class LinearFit:
     number: int = 0
     # What would hold a coefficient that grows without end, for messages.
     remedy: str = "a ridge above 0"
+    # What a pass adds up.
+    sums: Aggregation = SUMS
 
     def start(self, vector: Floats, curvature: tuple[Floats, Floats] | None = None) -> LinearState:
         """The state of a fit that begins at a vector; with the information there, if it is known of a sample."""
@@ -221,7 +223,7 @@ class LinearFit:
         if state.ended is not None or state.error is not None:
             return ()
         point = self.layout.point(state.vector)
-        requests = [Request(SUMS, point)]
+        requests = [Request(self.sums, point)]
         return [*requests, Request(INFORMATION, point)] if state.renews else requests
 
     def tell(self, state: LinearState, answers: Sequence[Answer]) -> LinearState:

@@ -70,7 +70,8 @@ class LinearModel:
     design: Floats
     names: tuple[str, ...]
     ridge: Floats
-    shared: np.ndarray[Any, np.dtype[np.bool_]]
+    shared: NDArray[np.bool_]
+    standardised: NDArray[np.bool_]
     n_items: int
     remedy: str = "alpha above 0"
     # Which columns are those of users, by what parameter they came; for messages.
@@ -135,7 +136,7 @@ def checked_columns(passes: Passes, model: LinearModel) -> Columns:
     nowhere = LinearPoint(model.design, np.zeros((1, n)), np.zeros((1, 1)))
     gram: _Gram = ask(passes, Request(Aggregation("columns", leaf=_leaf_gram, combine=_combine), nowhere))
     scale = np.sqrt(np.maximum(np.diag(gram.products), 0.0) / max(float(gram.n_choices), 1.0))
-    unit = np.where([name in model.given for name in model.names], scale, 1.0)
+    unit = np.where(model.standardised, scale, 1.0)
     for column in np.flatnonzero(scale <= _CONSTANT * gram.largest).tolist():
         name = model.names[column]
         if name in model.given:

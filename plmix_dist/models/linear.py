@@ -99,7 +99,7 @@ class Terms:
     def model(self, item_features: Any, features: Any, alpha: float) -> LinearModel:
         """What the fit takes."""
         names, ridge = self.names, np.zeros(len(self.names))
-        shared = np.zeros(len(names), np.bool_)
+        shared, standardised = np.zeros((2, len(names)), np.bool_)
         given: dict[str, str] = {}
         ridge[: self.n_worths] = alpha * _PRECISION_PER_ALPHA
         first = self.n_worths
@@ -109,7 +109,7 @@ class Terms:
         ):
             place = slice(first, first + n)
             if one is not None:
-                ridge[place], shared[place] = one.ridge, one.shared
+                ridge[place], shared[place], standardised[place] = one.ridge, one.shared, one.standardised
             given |= dict.fromkeys(names[place], what)
             first += n
         if self.intercepts and self.items is not None and alpha == 0:
@@ -118,7 +118,7 @@ class Terms:
                 "above 0, or leave out intercepts"
             )
         remedy = "plm.Features(..., ridge=1.0)" if given else "alpha above 0"
-        return LinearModel(self.design, names, ridge, shared, self.n_items, remedy, given)
+        return LinearModel(self.design, names, ridge, shared, standardised, self.n_items, remedy, given)
 
     def of_rankings(self, rankings: Rankings) -> Rankings:
         """The rankings with the choices of their rows in place of the rows."""

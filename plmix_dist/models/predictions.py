@@ -474,6 +474,11 @@ class Predictions:
             coefficients = posteriors.check_columns(self._coefficients, rankings.covariates)
             return ask(passes, Request(aggregation, (self._mixture().unnamed(), coefficients, *more)))
 
+    def _entropy(self, X: Any, **how: Any) -> tuple[float, float]:
+        """The entropy of the memberships of all persons, and their weight."""
+        found = self._total(posteriors.ENTROPY, X, ties=self._ties, **how)
+        return float(found.entropy), float(found.weight)
+
     def _by_row(
         self,
         X: Any,

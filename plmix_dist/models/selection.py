@@ -13,11 +13,12 @@ from sklearn.exceptions import NotFittedError
 
 from plmix_dist.display.notebook import NotebookView, selection_card
 from plmix_dist.display.progress import Stages, shown_progress, stage_listener
-from plmix_dist.errors import NotConvergedWarning, PriorDecidesWarning, SettingsError, give_warnings
-from plmix_dist.fitting.criteria import CRITERIA, choice_without_prior, choose, in_words, text_table
+from plmix_dist.errors import FitError, NotConvergedWarning, PriorDecidesWarning, SettingsError, give_warnings
+from plmix_dist.fitting.criteria import CRITERIA, aic, bic, choice_without_prior, choose, icl, in_words, text_table
 from plmix_dist.fitting.selection import Selected, select_mixture
 from plmix_dist.fitting.starts.settings import flat_start
-from plmix_dist.models.keywords import OfFit, spelled_out
+from plmix_dist.models.keywords import OfFitToPersons, spelled_out
+from plmix_dist.models.linear import PLACKETT_LUCE
 from plmix_dist.models.plackett_luce import PlackettLuceMixture
 from plmix_dist.passes.memory import check_memory
 from plmix_dist.plots import plot_selection
@@ -98,14 +99,20 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
 
     @spelled_out
     def fit(
-        self, X: Any, y: object = None, *, after: Callable[[str, Any], None] | None = None, **how: Unpack[OfFit]
+        self,
+        X: Any,
+        y: object = None,
+        *,
+        after: Callable[[str, Any], None] | None = None,
+        item_features: Any = None,
+        **how: Unpack[OfFitToPersons],
     ) -> Self:
         """Fit all numbers of components, and choose one. Fits share the passes over the rows.
 
         Parameters
         ----------
-        X, sample_weight, n_items, unranked, client
-            As in `PlackettLuceMixture.fit`.
+        X, sample_weight, n_items, unranked, client, membership_covariates, item_features, features
+            As in `PlackettLuceMixture.fit`. With coefficients every number of components is fitted by itself.
         y
             Not used; scikit-learn's pipelines pass it.
         after
@@ -121,6 +128,10 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         del y
         numbers, names, seed = self._numbers(), self._criteria(), self._given_seed()
         template = self._template()
+        given = {"item_features": item_features, **how}
+        if template.choices != PLACKETT_LUCE or any(given.get(name) is not None for name in _OF_COEFFICIENTS):
+            self._fit_each(template, X, numbers, names, seed_of(seed), given)
+            return self
         settings = template.set_params(n_components=numbers[0], random_state=seed_of(seed))._settings()
         reading = template._rankings_to_fit(X, **how)
         with shown_progress(self.progress, settings.tol, settings.max_iter) as progress, reading as (rankings, chosen):
@@ -142,6 +153,35 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         self.stages_ = stages.records
         self._take(found, rankings.item_names, how.get("unranked") or template.unranked)
         return self
+
+    def _fit_each(
+        self,
+        template: PlackettLuceMixture,
+        X: Any,
+        numbers: list[int],
+        names: tuple[str, ...],
+        seed: int,
+        given: dict[str, Any],
+    ) -> None:
+        """Fits with coefficients, one after the other, and their table."""
+        other = next((name for name in names if name not in ("bic", "aic", "icl")), None)
+        if other is not None:
+            raise SettingsError(f'criterion "{other}" is not made for fits with coefficients; choose bic, aic or icl')
+        rows, fits = [], {}
+        for number in numbers:
+            model = clone(template).set_params(n_components=number, random_state=seed)
+            row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"n_components": number}
+            try:
+                fits[number] = model.fit(X, **given)
+                row |= _row_of(model, X, given)
+            except FitError as error:
+                row["reason"] = str(error)
+            rows.append(row)
+        self.stages_ = [stage for model in fits.values() for stage in model.init_["stages"]]
+        self._choose(rows)
+        for model in fits.values():
+            model.about_ = model.about_ | {"selection": self._record()}
+        self.estimators_, self.best_estimator_ = fits, fits[self.n_components_]
 
     def summary(self) -> str:
         """The table, and the choice with its margin in words.
@@ -220,16 +260,20 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
             raise SettingsError("fixed shares belong to one number of components; leave shares out of a selection")
         return template
 
-    def _take(self, found: Selected, item_names: tuple[str, ...], unranked: Unranked | None) -> None:
+    def _choose(self, rows: list[dict[str, Any]]) -> None:
+        """Take over a table, and the choice that it leads to."""
         criterion = CRITERIA[self.criterion]
-        choice = choose(found.rows, criterion)
+        choice = choose(rows, criterion)
         if choice is None:
-            reason = next(row["reason"] for row in found.rows if row["reason"])
+            reason = next(row["reason"] for row in rows if row["reason"])
             raise SettingsError(f"no number of components has a {criterion.words}: {reason}")
-        self.table_ = found.rows
+        self.table_ = rows
         self.n_components_ = choice.n_components
         self.margin_ = choice.margin
-        self.words_ = in_words(found.rows, criterion, choice)
+        self.words_ = in_words(rows, criterion, choice)
+
+    def _take(self, found: Selected, item_names: tuple[str, ...], unranked: Unranked | None) -> None:
+        self._choose(found.rows)
         self.estimators_ = {}
         for one in found.fits:
             if one.fit is not None:
@@ -238,8 +282,8 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
                 model.about_ = model.about_ | {"selection": self._record()}
                 model.unranked_ = model._unranked_of_fit(unranked)
                 self.estimators_[one.n_components] = model
-        self.best_estimator_ = self.estimators_[choice.n_components]
-        words = f"the fit with {choice.n_components} components did not converge; raise max_iter, or tol"
+        self.best_estimator_ = self.estimators_[self.n_components_]
+        words = f"the fit with {self.n_components_} components did not converge; raise max_iter, or tol"
         more = [] if self.best_estimator_.converged_ else [NotConvergedWarning(words)]
         give_warnings([*found.warnings, *more, *self._prior_decides()])
 
@@ -270,6 +314,34 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
     def _check_fitted(self) -> None:
         if not hasattr(self, "table_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+
+
+_OF_COEFFICIENTS = ("item_features", "features", "membership_covariates")
+_COLUMNS = (
+    *("n_components", "n_left", "n_parameters", "log_likelihood", "score", "bic", "aic", "icl", "identifiable"),
+    *("converged", "n_iter", "n_starts", "n_best", "reason"),
+)
+
+
+def _row_of(model: PlackettLuceMixture, X: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The row of the table of a fit with coefficients."""
+    how = {name: given.get(name) for name in ("sample_weight", "membership_covariates", "features", "unranked")}
+    log_likelihood, n_free = model.log_likelihood_, model._n_parameters()
+    entropy, weight = model._entropy(X, **how)
+    search = model.init_.get("search") or {}
+    return {
+        "n_left": len(model.shares_),
+        "n_parameters": n_free,
+        "log_likelihood": log_likelihood,
+        "score": log_likelihood / weight,
+        "bic": bic(log_likelihood, n_free, weight),
+        "aic": aic(log_likelihood, n_free),
+        "icl": icl(log_likelihood, n_free, weight, entropy),
+        "converged": model.converged_,
+        "n_iter": model.n_iter_,
+        "n_starts": search.get("n_starts", 1),
+        "n_best": search.get("n_best", 1),
+    }
 
 
 def _column(values: list[Any]) -> list[Any]:

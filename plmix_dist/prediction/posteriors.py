@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import xlogy
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, prepare, row_posteriors
-from plmix_dist.kernels.em_pass import component_logs
+from plmix_dist.kernels.em_pass import component_logs, memberships_at
 from plmix_dist.passes.by_row import RowFunction
 from plmix_dist.passes.request import Aggregation
 from plmix_dist.prediction import given_rows
@@ -268,6 +269,22 @@ def _score_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Float
 
 
 SCORE = Aggregation("score", leaf=_score_leaf, prepare=prepared_first)
+
+
+class _Entropy(NamedTuple):
+    """Sums over persons: the entropy of memberships, and weight, both of shape ()."""
+
+    entropy: Floats
+    weight: Floats
+
+
+def _entropy_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Floats | None]) -> _Entropy:
+    prepared, coefficients = params
+    at = memberships_at(block if coefficients is None else with_person_shares(block, coefficients), prepared)
+    return _Entropy(np.array(-(at.weights @ xlogy(at.posteriors, at.posteriors)).sum()), np.array(at.weights.sum()))
+
+
+ENTROPY = Aggregation("entropy", leaf=_entropy_leaf, prepare=prepared_first)
 
 
 # One component or all, of predictions without rows.

@@ -27,7 +27,10 @@ class Features:
         n_features) or a table, row after row, in the order of what each row lists or offers; or names of columns of a
         store, which are read there.
     ridge
-        Strength of a normal prior of coefficients, of columns divided by their standard deviation within choices.
+        Strength of a normal prior of coefficients: its precision.
+    standardised
+        Whether the ridge is that of columns divided by their standard deviation within choices, or of columns as they
+        are.
     intercepts
         Whether items have worths of their own too. Beside features of items these need a prior (alpha above 0).
     shared
@@ -47,10 +50,11 @@ class Features:
     intercepts: bool = False
     shared: bool = False
     names: Sequence[str] | None = None
+    standardised: bool = True
 
     def __post_init__(self) -> None:
         real_number("ridge", self.ridge, at_least=0)
-        for name in ("intercepts", "shared"):
+        for name in ("intercepts", "shared", "standardised"):
             yes_or_no(name, getattr(self, name))
         if self.names is not None:
             object.__setattr__(self, "names", tuple(map(str, self.names)))

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 
 from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.errors import NotConvergedWarning, SettingsError, ShrunkenWarning, give_warnings
+from plmix_dist.fitting.algorithm import Together
 from plmix_dist.fitting.fingerprint import data_fingerprint, digest_of
 from plmix_dist.fitting.journal import open_journal
+from plmix_dist.fitting.linear import INFORMATION, LinearFit
+from plmix_dist.kernels.utilities import LinearPoint, linear_sums
 from plmix_dist.metrics import match_components
 from plmix_dist.passes.dask import passes_over
-from plmix_dist.rankings import Unranked
+from plmix_dist.passes.rankings import Rankings
+from plmix_dist.passes.request import Aggregation, Request, ask
+from plmix_dist.rankings import RankingBlock, Unranked
+from plmix_dist.rankings.groups import person_of_row, weights_within
 from plmix_dist.settings import RandomState, one_of, real_number, seed_of, whole_number
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.information import InformationTotals, Layout, invert
-from plmix_dist.uncertainty.replicate_passes import WEIGHTS, Draws
+from plmix_dist.uncertainty.replicate_passes import WEIGHTS, Draws, draw_weights
 from plmix_dist.uncertainty.replicates import Replicates, ReplicatesState, Scales
 from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, checked_level, given_components
 from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, is_joint, mostly_prior, named_items
@@ -29,6 +37,9 @@ from plmix_dist.uncertainty.standard_errors import FittedPoint, information_tota
 _MOST_NUMBERS = 1 << 23
 # Steps count on at least this share of the information that there would be if all components were known.
 _LEAST_INFORMATION = 1e-3
+# Replicates of a fit with coefficients that share a pass.
+_LINEAR_AT_ONCE = 16
+_LINEAR_TOL = 1e-6
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,8 @@ class Bootstrap:
         Passes over the rankings, all replicates together.
     seed
         Gives the same replicates again, as `random_state`.
+    coefficients : (n_replicates, n_components, n_columns)
+        Where utilities are linear: those of all columns, as `standard_errors(X).coefficients` has them; else None.
 
     Examples
     --------
@@ -64,6 +77,7 @@ class Bootstrap:
     converged: NDArray[np.bool_]
     n_passes: int
     seed: int
+    coefficients: Floats | None = None
 
     def __repr__(self) -> str:
         """A few lines: how many replicates, and how many of them reached their maximum."""
@@ -132,6 +146,8 @@ def bootstrap(
     max_iter: int = 50,
     client: ClientLike = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    membership_covariates: ArrayLike | None = None,
+    features: Any = None,
 ) -> Bootstrap:
     """Repeat a fit with random weights of persons (rows, or groups of rows). No row is copied.
 
@@ -151,7 +167,7 @@ def bootstrap(
         "exponential": weights of the Bayesian bootstrap (Rubin 1981); they are never zero, so that no item is lost from
         a replicate. "poisson": how often each person is drawn, as in drawing with replacement, but that the number of
         draws varies.
-    sample_weight, unranked, client
+    sample_weight, unranked, client, membership_covariates, features
         As in `PlackettLuceMixture.fit`. Rows of weight w count as w persons.
     random_state
         Seed of the weights, as in PlackettLuceMixture.
@@ -178,9 +194,15 @@ def bootstrap(
         raise SettingsError(
             f'a fit with ties={model.ties!r} has no bootstrap; take standard_errors(X, kind="sandwich")'
         )
+    seed, place = seed_of(random_state), Checkpoint.of(checkpoint)
+    if model._linear is not None:
+        rankings = model._rankings(
+            X, unranked, sample_weight, membership_covariates, features=features, ties=model._ties
+        )
+        with client_of(client) as chosen:
+            return _of_coefficients(model, rankings, chosen, place, (n_replicates, weights, seed, max_iter))
     fitted = FittedPoint.of(model, "bootstrap replicates")
     rankings = model._rankings(X, unranked, sample_weight)
-    seed, place = seed_of(random_state), Checkpoint.of(checkpoint)
     joint = is_joint(fitted.mixture)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
     settings = {"n_replicates": n_replicates, "weights": weights, "tol": tol, "max_iter": max_iter}
@@ -205,6 +227,45 @@ def bootstrap(
                 ended.append((algorithm, state))
     give_warnings([*journal.warnings, *_rare_warnings(scales, fitted)])
     return _gathered(fitted, ended, n_passes, seed)
+
+
+def _of_coefficients(
+    model: Any, rankings: Rankings, client: Any, place: Checkpoint | None, how: tuple[int, str, int, int]
+) -> Bootstrap:
+    """Replicates of a fit whose utilities are linear: each goes to its maximum from the fit, many in one pass."""
+    (terms, end), mixture, (n_replicates, kind, seed, max_iter) = model._linear, model._mixture(), how
+    with passes_over(terms.of_rankings(rankings), client, model.residency) as passes:
+
+        def made_from() -> dict[str, Any]:
+            of_model = digest_of(end.point.coefficients, end.point.share_coefficients)
+            return data_fingerprint(passes, rankings) | {"how": list(how), "model": of_model}
+
+        with open_journal(place, made_from) as journal:
+            totals = journal.stage("information", lambda: ask(passes, Request(INFORMATION, end.point)))
+            weight, n_rows = float(totals.weight), rankings.n_rankings
+            one = LinearFit(end.layout, weight, n_rows, _LINEAR_TOL, max_iter, always_renews=False)
+            known = one.curvature_of(totals)
+            fits = tuple(
+                replace(one, number=number, sums=Aggregation("linear", partial(_replicate_sums, kind, seed, number)))
+                for number in range(n_replicates)
+            )
+            together = Together(fits, at_once=_LINEAR_AT_ONCE)
+            begin = together.start([fit.start(end.layout.vector(end.point), known) for fit in fits])
+            ended = journal.run("replicates", passes, together, begin)
+    points = [end.layout.point(state.vector if state.good is None else state.good.vector) for state in ended.states]
+    logits = np.array([point.share_coefficients[:, 0] for point in points])
+    shares = np.array([state.good.shares for state in ended.states]) if end.layout.n_covariates else softmax(logits, 1)
+    coefficients = np.array([point.coefficients for point in points])
+    log_worths = np.array([terms.log_worths(own) for own in coefficients])
+    converged = np.array([state.ended == "converged" for state in ended.states])
+    return Bootstrap(mixture, log_worths, shares, converged, passes.n_passes, seed, coefficients)
+
+
+def _replicate_sums(kind: str, seed: int, replicate: int, number: int, block: RankingBlock, point: LinearPoint) -> Any:
+    """The sums of a leaf whose persons have random weights."""
+    factors = draw_weights(block, kind, seed, replicate, number)[person_of_row(block)]
+    within = None if block.groups is None else weights_within(block)
+    return linear_sums(block.replace(weights=block.row_weights * factors, within=within), point)
 
 
 def _rare_warnings(scales: Scales, fitted: FittedPoint) -> list[Warning]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,20 +15,29 @@ from plmix_dist.fitting.linear import INFORMATION, Columns, Layout
 from plmix_dist.fitting.linear_fit import LinearEnd
 from plmix_dist.kernels.utilities import LinearInformation, LinearPoint
 from plmix_dist.passes.dask import passes_over
+from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Request, ask
 from plmix_dist.prediction.posteriors import check_columns
 from plmix_dist.rankings.choice_models import contrasts
 from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.ties import TieTreatment
+from plmix_dist.rankings.ties import TIES, TieTreatment
 from plmix_dist.solvers.likelihood import probabilities_against_ghost
 from plmix_dist.store.mixture import MixtureParams
 from plmix_dist.uncertainty.information import invert
 from plmix_dist.uncertainty.results import Coefficients, StandardErrors, far_from_maximum
 
+if TYPE_CHECKING:
+    from plmix_dist.cluster.clients import Client
 
-def coefficient_errors(model: Any, X: Any, kind: str | None, client: Any = None, **how: Any) -> StandardErrors:
-    """Standard errors of a fitted model with coefficients: of choices, or of shares."""
-    mixture, rankings = model._mixture(), model._rankings(X, ties=model._ties, **how)
+
+def coefficient_errors(
+    model: Any, rankings: Rankings, kind: str | None, client: Any = None, squared: Rankings | None = None
+) -> StandardErrors:
+    """Standard errors of a fitted model with coefficients: of choices, or of shares.
+
+    `squared` are the rankings with the weights that the middle of a sandwich has, where these are not counts.
+    """
+    mixture, rankings = model._mixture(), replace(rankings, ties=TIES[model._ties])
     check_columns(model._coefficients, rankings.covariates)
     terms, end = model._linear or (None, _of_shares(model, rankings.ties))
     data = (getattr(model, "about_", {}).get("data") or {}) if kind is None else {}
@@ -36,12 +46,21 @@ def coefficient_errors(model: Any, X: Any, kind: str | None, client: Any = None,
     prior = np.diag(end.layout.precision), -end.layout.precision * vector
     if terms is None and model.alpha:
         prior = _ghosts(mixture, model._ghosts, model.alpha, len(vector))
-    rankings = rankings if terms is None else terms.of_rankings(rankings)
-    with client_of(client) as place, passes_over(rankings, place, "store") as passes:
-        totals: LinearInformation = ask(passes, Request(INFORMATION, end.point))
+    with client_of(client) as place:
+        totals = _totals(terms, end, rankings, place)
+        if squared is not None:
+            products = _totals(terms, end, replace(squared, ties=rankings.ties), place).products
+            totals = totals._replace(products=products)
     n_covariates = end.layout.n_covariates
     names = getattr(model, "covariate_names_", None) or tuple(f"covariate {number}" for number in range(n_covariates))
     return _errors(totals, end, mixture, chosen, names, prior)
+
+
+def _totals(terms: Any, end: LinearEnd, rankings: Rankings, client: Client | None) -> LinearInformation:
+    rankings = rankings if terms is None else terms.of_rankings(rankings)
+    with passes_over(rankings, client, "store") as passes:
+        found: LinearInformation = ask(passes, Request(INFORMATION, end.point))
+    return found
 
 
 def _of_shares(model: Any, ties: TieTreatment) -> LinearEnd:

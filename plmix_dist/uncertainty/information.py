@@ -364,6 +364,8 @@ def information_pass(ties: str, *, joint: bool) -> Aggregation:
 
 def prepare_point(mixture: MixtureParams) -> PreparedPoint:
     """Parameters ready for kernels."""
+    if mixture.rows is not None:
+        return PreparedPoint(mixture.rows, mixture.shares)
     return PreparedPoint(prepare(mixture.log_worths, mixture.log_shares, mixture.log_ties), mixture.shares)
 
 

@@ -30,6 +30,7 @@ from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of, real_number, whole_number
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.bootstrap import bootstrap
+from plmix_dist.uncertainty.coefficients import coefficient_errors
 from plmix_dist.uncertainty.information import PreparedPoint, prepare_point
 from plmix_dist.uncertainty.standard_errors import FittedPoint, errors_of, information_totals, is_joint
 
@@ -91,6 +92,8 @@ def leaderboard(
     sample_weight: ArrayLike | None = None,
     unranked: Unranked | None = None,
     client: ClientLike = None,
+    membership_covariates: ArrayLike | None = None,
+    features: Any = None,
     table: str = "auto",
 ) -> Any:
     """The leaderboard of a fitted mixture; the same as `model.leaderboard(X)`, which tells what the parameters are.
@@ -110,11 +113,12 @@ def leaderboard(
     fixed = _anchor(anchor, mixture, offset)
     boards, votes = [_Board(one) for one in _lines(mixture.log_worths, mixture.shares, shown, fixed)], None
     if X is not None:
-        counted = model._rankings(X, unranked)
+        of_rows = {"membership_covariates": membership_covariates, "features": features}
+        counted = model._rankings(X, unranked, **of_rows)
         if sample_weight is None:
             weighted = counted = _merged(counted)
         else:
-            weighted = model._rankings(X, unranked, sample_weight)
+            weighted = model._rankings(X, unranked, sample_weight, **of_rows)
         if interval == "sandwich":
             boards = _by_sandwich(model, weighted, shown, fixed, client)
         else:
@@ -154,7 +158,7 @@ def leaderboard(
 def _merged(rankings: Rankings) -> Rankings:
     """Rankings in memory with equal short rows merged to counts; others as they are."""
     source = rankings.source
-    if not isinstance(source, BlockLeaves) or rankings.covariates is not None:
+    if not isinstance(source, BlockLeaves) or rankings.covariates is not None or source.block.features is not None:
         return rankings
     return replace(rankings, source=BlockLeaves(merge_if_short(source.block.replace(ids=None))))
 
@@ -200,16 +204,11 @@ def _by_sandwich(
     Weights that were given are not counts here: a row that counts v times as much as its own weight says has v squared
     in the middle of the sandwich. With groups that follows from the scores of persons.
     """
-    fitted = FittedPoint.of(model, "intervals of a leaderboard")
-    mixture, joint = fitted.mixture, is_joint(fitted.mixture)
-    with client_of(client) as chosen:
-        with passes_over(rankings, chosen, "store") as passes:
-            totals = information_totals(passes, fitted, joint=joint)
-        squared = _squared_weights(rankings)
-        if squared is not None:
-            with passes_over(squared, chosen, "store") as passes:
-                totals = totals._replace(products=information_totals(passes, fitted, joint=joint).products)
-    covariance = errors_of(totals, fitted, "sandwich").covariance
+    mixture, squared = model._mixture(), _squared_weights(rankings)
+    if model._linear is not None or model._coefficients is not None:
+        covariance = coefficient_errors(model, rankings, "sandwich", client, squared).covariance
+    else:
+        covariance = _sandwich(model, rankings, squared, client)
     n_items, n_worths = mixture.n_items, mixture.log_worths.size
     places = [slice(k * n_items, (k + 1) * n_items) for k in shown]
     found = [covariance[place, place] for place in places]
@@ -231,6 +230,19 @@ def _by_sandwich(
         spread = _FACTOR * np.sqrt(np.maximum(np.diag(one), 0.0))
         boards.append(_Board(line, one, (line - spread, line + spread)))
     return boards
+
+
+def _sandwich(model: Any, rankings: Rankings, squared: Rankings | None, client: ClientLike) -> Floats:
+    """The covariance of all log-worths and shares."""
+    fitted = FittedPoint.of(model, "intervals of a leaderboard")
+    joint = is_joint(fitted.mixture)
+    with client_of(client) as chosen:
+        with passes_over(rankings, chosen, "store") as passes:
+            totals = information_totals(passes, fitted, joint=joint)
+        if squared is not None:
+            with passes_over(squared, chosen, "store") as passes:
+                totals = totals._replace(products=information_totals(passes, fitted, joint=joint).products)
+    return errors_of(totals, fitted, "sandwich").covariance
 
 
 def _squared_weights(rankings: Rankings) -> Rankings | None:

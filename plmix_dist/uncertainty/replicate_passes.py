@@ -35,7 +35,7 @@ _LOWEST, _HIGHEST = (
 _NUMBER_OF_CELL = np.where(_LOWEST == _HIGHEST, _LOWEST, -1).astype(np.int8)
 
 
-def _draw_weights(block: RankingBlock, kind: str, seed: int, replicate: int, leaf: int) -> Floats:
+def draw_weights(block: RankingBlock, kind: str, seed: int, replicate: int, leaf: int) -> Floats:
     """(n_persons,): the factor by which the weight of each person is multiplied in a replicate; its mean is 1.
 
     A person is a row, or the rows of a group. "poisson": the number of times that a person is drawn; a row of weight w
@@ -164,7 +164,7 @@ def _first_leaf(ties: str, number: int, block: RankingBlock, params: tuple[Prepa
             numbers = replicates[first : first + at_once]
             factors = np.empty((len(numbers), n_persons))
             for place, replicate in enumerate(numbers):
-                factors[place] = _draw_weights(block, kind, seed, replicate, number)
+                factors[place] = draw_weights(block, kind, seed, replicate, number)
             parts.append(_at_fitted_point(ties, block, point, factors))
     return ReplicateSums(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
 
@@ -205,7 +205,7 @@ def _later_leaf(
     def weightings() -> Iterator[tuple[Floats, Prepared]]:
         for replicate, point in zip(replicates, points, strict=True):
             if point is not None:
-                factors = _draw_weights(given, kind, seed, replicate, number)
+                factors = draw_weights(given, kind, seed, replicate, number)
                 yield factors if row is None else factors[row], point
 
     for place, sums in zip(running, _weighted_statistics(block, weightings()), strict=True):

@@ -101,7 +101,8 @@ def standard_errors(model: Any, X: Any, *, kind: str | None = None, **how: Any) 
     if kind is not None:
         one_of("kind", kind, KINDS)
     if model._linear is not None or model._coefficients is not None:
-        return coefficient_errors(model, X, kind, **how)
+        client = how.pop("client", None)
+        return coefficient_errors(model, model._rankings(X, **how), kind, client)
     fitted = FittedPoint.of(model, "standard errors")
     joint = is_joint(fitted.mixture)
     with model._passes_over(X, **how) as (passes, _):

@@ -426,3 +426,84 @@ def test_golden__best_worst(golden: dict[str, Any], name: str) -> None:
     model = PlackettLuceMixture(1, alpha=0.0, choices=choices).fit(block)
     assert_allclose(model.log_worths_[0], values["log_worths"], atol=1e-8)
     assert model.log_likelihood_ == pytest.approx(values["log_likelihood"])
+
+
+@pytest.mark.parametrize("weights", ["exponential", "poisson"])
+def test_bootstrap__agrees_with_the_sandwich(weights: str) -> None:
+    rows, table, _ = choices(14, n=900)
+    model = PlackettLuceMixture(1, alpha=0.0).fit(rows, features=table)
+    found = model.bootstrap(rows, 120, features=table, weights=weights, random_state=0)
+    assert found.converged.all()
+    assert found.coefficients is not None
+    errors = model.standard_errors(rows, features=table, kind="sandwich").coefficients
+    assert errors is not None
+    assert_allclose(found.coefficients.std(axis=0, ddof=1), errors.standard_errors, rtol=0.25)
+    assert found.coefficients.mean(axis=0) == pytest.approx(model.feature_coefficients_, abs=0.05)
+
+
+def test_bootstrap__of_persons_refits_with_their_weights() -> None:
+    rows, slates = ballots(15, n=300)
+    model = PlackettLuceMixture(2, choices=slates, unranked="below", random_state=0).fit(rows)
+    found = model.bootstrap(rows, 3, random_state=1)
+    assert found.shares.shape == (3, 2)
+    assert_allclose(found.shares.sum(axis=1), 1.0)
+    again = model.bootstrap(rows, 3, random_state=1)
+    assert found.log_worths.tobytes() == again.log_worths.tobytes()
+    from plmix_dist.rankings import RankingBlock as Block
+    from plmix_dist.uncertainty.replicate_passes import draw_weights
+
+    terms = model._linear[0]
+    block = terms.choices.rows(Block.from_array(rows, n_items=6, unranked="below"))
+    factors = draw_weights(block, "exponential", 1, 0, 0)
+    refitted = PlackettLuceMixture(2, choices=slates, unranked="below", init=model)
+    refitted.fit(rows, sample_weight=factors)
+    assert_allclose(found.shares[0], refitted.shares_, atol=1e-4)
+    assert_allclose(found.log_worths[0], refitted.log_worths_, atol=2e-3)
+
+
+def test_selection__finds_the_number_of_blocs() -> None:
+    rows, slates = ballots(16, n=900)
+    from plmix_dist import MixtureSelection
+
+    template = PlackettLuceMixture(choices=slates, unranked="below")
+    found = MixtureSelection(range(1, 4), estimator=template, random_state=0).fit(rows)
+    assert found.n_components_ == 2
+    for row in found.table_:
+        model = found.estimators_[row["n_components"]]
+        assert row["bic"] == pytest.approx(model.bic(rows))
+        assert row["aic"] == pytest.approx(model.aic(rows))
+        chances = model.predict_proba(rows)
+        entropy = -(chances * np.log(np.maximum(chances, 1e-300))).sum()
+        assert row["icl"] == pytest.approx(row["bic"] + 2 * entropy)
+    assert found.best_estimator_.about_["selection"]["words"] == found.words_
+    with pytest.raises(SettingsError, match='criterion "held-out" is not made for fits with coefficients'):
+        MixtureSelection(range(1, 3), estimator=template, criterion="held-out").fit(rows)
+
+
+@pytest.mark.parametrize("key", ["reweighted=False,reg=0.5", "reweighted=True,reg=0.5", "reweighted=True,reg=0.001"])
+def test_golden__leaderboard_at_equal_style(golden: dict[str, Any], key: str) -> None:
+    import plmix_dist as plm
+
+    entry = golden["3_style_control"]
+    data, values = made(entry), entry["values"][key]
+    reweighted, strength = "True" in key, float(key.split("reg=")[1])
+    first, second, outcome = data["a"].tolist(), data["b"].tolist(), data["win"].tolist()
+    style = (data["f"] - data["f"].mean(axis=0)) / data["f"].std(axis=0)
+    rows, table = [], []
+    for a, b, word, own in zip(first, second, outcome, style, strict=True):
+        rows.append([{a, b}] if word == "tie" else [a, b] if word == "model_a" else [b, a])
+        order = sorted((a, b), key=str) if word == "tie" else rows[-1]
+        table += [own if item == a else 0 * own for item in order]
+    weights = None
+    if reweighted:
+        weights = plm.pair_weights([[a, b] for a, b in zip(first, second, strict=True)], min_count=50)
+        weights = weights / weights.mean()
+    given = Features(np.array(table), intercepts=True, ridge=strength * len(rows), standardised=False)
+    model = PlackettLuceMixture(1, alpha=0.0, ties="half", unranked="absent")
+    model.fit(rows, features=given, sample_weight=weights)
+    assert_allclose(model.feature_coefficients_[0], values["coeffs"], atol=1e-7)  # type: ignore[index]
+    board = model.leaderboard(rows, features=given, sample_weight=weights, table="dict")
+    order = np.argsort([int(item) for item in board["item"]])
+    assert_allclose(board["rating"][order], values["ratings"], atol=1e-6)
+    errors = (board["upper"] - board["lower"])[order] / (2 * 1.959963984540054)
+    assert_allclose(errors, values["our_sandwich_se_elo"], atol=1e-6)

@@ -16,7 +16,7 @@ from plmix_dist.errors import NotConvergedWarning, SettingsError, ShrunkenWarnin
 from plmix_dist.metrics import match_components
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.uncertainty.replicate_passes import _draw_weights, _poisson_of_mean_one
+from plmix_dist.uncertainty.replicate_passes import _poisson_of_mean_one, draw_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def drawn(n_rankings: int, seed: int = 0) -> RankingBlock:
 def factors_of(block: RankingBlock, kind: str, replicate: int) -> NDArray[np.float64]:
     """The factors of all persons of a replicate of seed 5, leaf after leaf."""
     leaves = as_rankings(block).iter_leaves()
-    return np.concatenate([_draw_weights(leaf, kind, 5, replicate, number) for number, leaf in enumerate(leaves)])
+    return np.concatenate([draw_weights(leaf, kind, 5, replicate, number) for number, leaf in enumerate(leaves)])
 
 
 def refit(model: PlackettLuceMixture, block: RankingBlock, **settings: Any) -> PlackettLuceMixture:
@@ -260,7 +260,7 @@ def test_poisson_of_mean_one__frequencies_and_cells_that_do_not_decide() -> None
 def test_weights__counts_are_persons_and_fractions_belong_to_one() -> None:
     weights = np.repeat([4.0, 2.5, 0.3], 500)
     block = RankingBlock.from_array(np.tile([0, 1], (1_500, 1))).replace(weights=weights)
-    four, more, less = _draw_weights(block, "poisson", 0, 0, 0).reshape(3, 500)
+    four, more, less = draw_weights(block, "poisson", 0, 0, 0).reshape(3, 500)
     assert (4 * four % 1 == 0).all()
     assert (four % 1 != 0).any()
     for factors in (more, less):  # how often one person was drawn
