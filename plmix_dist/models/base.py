@@ -135,8 +135,13 @@ class MixtureEstimator(
             raise SettingsError(f"sample draws orders without ties, and ties={self._ties!r} has ties as outcomes")
         whole_number("n", n, at_least=1)
         rng = generator(seed_of(random_state), "sample")
-        block, component = draw_rankings(mixture.log_worths, mixture.shares, n, rng)
-        orders = block.to_array()
+        if mixture.rows is not None:
+            terms, end = self._linear or (None, None)
+            component = rng.choice(mixture.n_components, n, p=mixture.shares)
+            orders = terms.drawn(end, component, rng)
+        else:
+            block, component = draw_rankings(mixture.log_worths, mixture.shares, n, rng)
+            orders = block.to_array()
         return (self._named_orders(orders, named) if named else orders), component
 
     def worths_frame(self, *, log: bool = True, standard_errors: Any = None, table: str = "auto") -> Any:

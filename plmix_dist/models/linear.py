@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
 
 from plmix_dist.errors import DamagedStoreError, SettingsError
 from plmix_dist.fitting.linear import Columns, Layout
@@ -18,9 +19,10 @@ from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.kernels.utilities import LinearPoint, LinearRows
 from plmix_dist.passes.leaves import BlockLeaves
 from plmix_dist.passes.rankings import Rankings
+from plmix_dist.prediction.choices import item_numbers
 from plmix_dist.rankings.choice_models import CHOICES, ChoiceModel, SlateChoices, Slates, contrasts
 from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.features import Features, Table, item_table
+from plmix_dist.rankings.features import Features, Table, item_table, row_table
 from plmix_dist.rankings.ties import KEPT
 
 PLACKETT_LUCE = "plackett-luce"
@@ -144,6 +146,87 @@ class Terms:
         if not isinstance(self.choices, SlateChoices):
             return None
         found: Floats = softmax(coefficients @ self.design[self.n_items :].T, axis=1)
+        return found
+
+    def offered(self, end: LinearEnd, items: Any, item_features: Any, features: Any) -> tuple[Floats, Any]:
+        """Utilities (n_components, n_offered) of one choice, and the numbers or labels of what is offered.
+
+        Of slates, the log-probabilities of the first place: of a slate, then of an item in it.
+        """
+        coefficients, names = end.point.coefficients, self.item_names
+        numbers = np.arange(self.n_items) if items is None else item_numbers("offered", items, names)
+        worths = self.log_worths(coefficients)[:, numbers]
+        if isinstance(self.choices, SlateChoices):
+            if items is not None:
+                raise SettingsError("choices of slates are of all items; leave out offered")
+            slates, cohesion = np.array(self.choices.slate_of), self.cohesion(coefficients)
+            assert cohesion is not None
+            for slate, share in enumerate(cohesion.T):
+                own = slates == slate
+                worths[:, own] += np.log(share)[:, None] - logsumexp(worths[:, own], axis=1, keepdims=True)
+            return worths, numbers
+        n_rows = len(self.row_names)
+        if item_features is not None:
+            if self.items is None or self.intercepts:
+                raise SettingsError(
+                    "new items are known by features of items alone; fit with item_features and without intercepts"
+                )
+            table = row_table(Features.of(item_features) or Features([]), None)
+            numbers = np.arange(len(table.values))
+            worths = coefficients[:, : len(self.items.names)] @ (table.values - self.items.values.mean(axis=0)).T
+        if n_rows != (
+            0 if features is None else row_table(Features.of(features) or Features([]), None).values.shape[1]
+        ):
+            raise SettingsError(
+                f"this model has coefficients of {n_rows} features of rows; give those of what is offered"
+            )
+        if features is not None:
+            table = row_table(Features.of(features) or Features([]), len(numbers))
+            worths = worths + coefficients[:, -n_rows:] @ table.values.T
+        return worths, numbers
+
+    def drawn(self, end: LinearEnd, component: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """(n, n_items): a ballot of each component drawn by slates; an error for other choices."""
+        cohesion, n, slates = self.cohesion(end.point.coefficients), len(component), self.choices
+        if cohesion is None or not isinstance(slates, SlateChoices):
+            raise SettingsError("sample draws rankings of plain models and of slates; use plm.simulate")
+        slate_of = np.array(slates.slate_of)
+        keys = self.log_worths(end.point.coefficients)[component] + rng.gumbel(size=(n, self.n_items))
+        own = np.argsort(-keys, axis=1)  # in every slate, its items in this order
+        left = np.tile(np.bincount(slate_of), (n, 1))
+        orders, rows = np.empty((n, self.n_items), np.int64), np.arange(n)
+        places = np.argsort(slate_of[own], axis=1, kind="stable")
+        first = np.cumsum(left, axis=1) - left
+        taken = np.zeros_like(left)
+        for place in range(self.n_items):
+            open_ = np.where(left > taken, np.log(cohesion[component]), -np.inf)
+            slate = np.argmax(open_ + rng.gumbel(size=open_.shape), axis=1)
+            orders[:, place] = own[rows, places[rows, first[rows, slate] + taken[rows, slate]]]
+            taken[rows, slate] += 1
+        return orders
+
+    def elasticities(
+        self, end: LinearEnd, shares: Floats, column: str, items: Any, item_features: Any, features: Any
+    ) -> Floats:
+        """(n_offered, n_offered): see the method of the estimator."""
+        names = self.names
+        if column not in names[self.n_worths :]:
+            raise SettingsError(f"{column!r} is not a feature of this model; there are {list(names[self.n_worths :])}")
+        worths, numbers = self.offered(end, items, item_features, features)
+        place = names.index(column)
+        of_items = 0 if self.items is None else len(self.items.names)
+        if place - self.n_worths < of_items:
+            values = self.items.values[numbers] if item_features is None and self.items is not None else None
+            table = row_table(Features.of(item_features) or Features([]), None).values if values is None else values
+            levels = table[:, place - self.n_worths]
+        else:
+            table = row_table(Features.of(features) or Features([]), None).values
+            levels = table[:, place - self.n_worths - of_items]
+        chances = softmax(worths, axis=1)
+        slopes = end.point.coefficients[:, place][:, None] * levels  # (n_components, n_offered)
+        joint = shares[:, None] * chances
+        own = np.diag((joint * slopes).sum(axis=0)) - np.einsum("ki,kj->ij", joint, chances * slopes)
+        found: Floats = own / joint.sum(axis=0)[:, None]
         return found
 
     def rows(self, point: LinearPoint) -> LinearRows:

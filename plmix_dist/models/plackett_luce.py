@@ -328,6 +328,34 @@ class PlackettLuceMixture(MixtureEstimator):
         """
         return bootstrap(self, X, n_replicates, **options)
 
+    def elasticities(
+        self, column: str, offered: Any = None, *, item_features: Any = None, features: Any = None
+    ) -> NDArray[np.float64]:
+        """(n_offered, n_offered): by how many percent the chance of each item changes if a feature of another grows by 1 %.
+
+        Entry [i, j] is the change of i for the feature of j, of the whole mixture.
+
+        Parameters
+        ----------
+        column
+            The name of a feature.
+        offered, item_features, features
+            What is on offer, as in `choice_probabilities`.
+
+        Examples
+        --------
+        >>> rows = [(0, [0, 1])] * 30 + [(1, [0, 1])] * 10 + [(0, [0, 1])] * 10 + [(1, [0, 1])] * 30
+        >>> prices = np.array([[1.0, 2.0]] * 40 + [[2.0, 1.0]] * 40)
+        >>> model = PlackettLuceMixture(1, alpha=0.0).fit(rows, features=plm.Features(prices[:, :, None], names=["price"]))
+        >>> model.elasticities("price", features=[[1.0], [1.0]]).round(2).tolist()
+        [[-0.55, 0.55], [0.55, -0.55]]
+        """
+        if self._linear is None:
+            raise SettingsError("elasticities are those of features, and this model was fitted without")
+        terms, end = self._linear
+        found: NDArray[np.float64] = terms.elasticities(end, self.shares_, column, offered, item_features, features)
+        return found
+
     def leaderboard(
         self,
         X: Any = None,

@@ -86,13 +86,18 @@ class Predictions:
         """
         return self._by_row(X, posteriors.log_likelihoods_of(self._mixture(), self._ties), **how)
 
-    def choice_probabilities(self, offered: Any = None, **how: Unpack[OfPredictions]) -> Any:
+    def choice_probabilities(
+        self, offered: Any = None, *, item_features: Any = None, **how: Unpack[OfPredictions]
+    ) -> Any:
         """The probability that each item is chosen from an offered set.
 
         Parameters
         ----------
         offered : (n_offered,)
             Item names or numbers. None offers all items; with `given`, what is left to choose in each row.
+        item_features
+            Features of what is offered, one line each, in place of those of the fit: items may be new then, if the fit
+            had no intercepts. `features` are those of what is offered, if the fit had features of rows.
         given
             What persons have ranked so far. With `offered`, the choice is a new one by the same person, from exactly
             this set.
@@ -114,6 +119,13 @@ class Predictions:
         >>> model.choice_probabilities(given=[["tea"]], unranked="below").tolist()  # of mate and tea
         [[1.0, 0.0]]
         """
+        features = how.pop("features", None) if how.get("given") is None else None
+        if self._linear is not None and not (self._linear[0].is_plain and item_features is None):
+            worths, names = self._linear[0].offered(self._linear[1], offered, item_features, features)
+            found = posteriors.mixed(choices.choice_probabilities(worths), self._mixture(), how.get("component"))
+            return self._named(found, how.get("named") or False, "probability", how.get("component"), None, names)
+        if item_features is not None or features is not None:
+            raise SettingsError("this model was fitted without features; leave them out")
         if offered is None:
             return self._prediction("probability", choices.choice_probabilities, given_rows.next_choices, **how)
         return self._new_choices(choices.item_numbers("offered", offered, self._mixture().item_names), **how)
@@ -138,7 +150,7 @@ class Predictions:
         >>> model.pairwise_probabilities(["tea", "mate"]).round(4).tolist()
         [[0.5, 0.75], [0.25, 0.5]]
         """
-        mixture = self._mixture()
+        mixture = self._plain_mixture()
         numbers = (
             np.arange(mixture.n_items) if items is None else choices.item_numbers("items", items, mixture.item_names)
         )
@@ -223,7 +235,7 @@ class Predictions:
         >>> model.ranking_probabilities([[0, 1, 2], [0, -1, -1]], unranked="below").round(4).tolist()
         [0.1667, 0.3333]
         """
-        mixture = self._mixture()
+        mixture = self._plain_mixture()
         chosen = posteriors.chosen_component(component, mixture)
         if chosen is None and given is None:
             logs = self._by_row(X, posteriors.mixture_logs_of(mixture), **how)
@@ -262,7 +274,7 @@ class Predictions:
         >>> found.order.tolist(), round(found.probability, 4), found.is_exact
         ([0, 1], 0.75, True)
         """
-        mixture = self._mixture()
+        mixture = self._plain_mixture()
         chosen = posteriors.one_component(component, mixture)
         whole_number("most_steps", most_steps, at_least=1)
         if chosen is None:
@@ -311,7 +323,7 @@ class Predictions:
         >>> model.complete([[2]], unranked="below").tolist()
         [[2, 0, 1]]
         """
-        mixture = self._mixture()
+        mixture = self._plain_mixture()
         chosen = posteriors.one_component(component, mixture)
         function = posteriors.completions_of(mixture, posteriors.Given(self._ties, chosen), bool(search))
         found = self._by_row(X, function, chosen, **how)
@@ -415,6 +427,17 @@ class Predictions:
     # What utilities are made of, and the end of the fit, where they are linear in coefficients.
     _linear: tuple[Any, Any] | None = None
 
+    def _plain_mixture(self) -> MixtureParams:
+        """The fitted mixture; an error where its worths alone do not say what is predicted."""
+        mixture = self._mixture()
+        if mixture.rows is not None:
+            what = "features of rows" if mixture.rows.choices is None else f"choices={mixture.rows.choices.name!r}"
+            raise SettingsError(
+                f"this is a prediction of plain Plackett-Luce models, and this one has {what}; choice_probabilities, "
+                "predict, predict_proba and score know them"
+            )
+        return mixture
+
     def _set_mixture(self, mixture: MixtureParams) -> None:
         self.log_worths_ = mixture.log_worths
         self.shares_ = mixture.shares
@@ -509,7 +532,7 @@ class Predictions:
         **how: Unpack[OfPersons],
     ) -> Any:
         """Numbers of the mixture or of components, or of each row of `given`; their last axes are those of `items`."""
-        mixture = self._mixture()
+        mixture = self._plain_mixture()
         if given is None:
             found = posteriors.mixed(by_component(mixture.log_worths), mixture, component)
         else:
@@ -531,7 +554,7 @@ class Predictions:
         **how: Unpack[OfPersons],
     ) -> Any:
         """The probability of each item offered; of persons, only the memberships differ."""
-        mixture = self._mixture()
+        mixture = self._plain_mixture()
         by_component = choices.choice_probabilities(mixture.log_worths[:, offered])
         chosen = posteriors.chosen_component(component, mixture)
         found = posteriors.mixed(by_component, mixture, component)

@@ -120,7 +120,7 @@ def _labelled(frame: Any) -> tuple[Any, list[str]]:
     raise SettingsError("a table of item_features needs a column `item` with the names of the items")
 
 
-def row_table(features: Features, n_entries: int, n_rankings: int) -> Table:
+def row_table(features: Features, n_entries: int | None, n_rankings: int = 1) -> Table:
     """One line of features per listed item of every row."""
     values = features.values
     if not hasattr(values, "columns"):
@@ -128,7 +128,7 @@ def row_table(features: Features, n_entries: int, n_rankings: int) -> Table:
         if values.ndim == 3:  # rows of one length
             values = values.reshape(-1, values.shape[2])
     table = _checked("features", values, features.names)
-    if len(table.values) != n_entries:
+    if n_entries is not None and len(table.values) != n_entries:
         raise SettingsError(
             f"features have {len(table.values):,} lines, but {n_rankings:,} rankings list {n_entries:,} items in all; "
             "give one line for each item that a row lists or offers, row after row"

@@ -507,3 +507,57 @@ def test_golden__leaderboard_at_equal_style(golden: dict[str, Any], key: str) ->
     assert_allclose(board["rating"][order], values["ratings"], atol=1e-6)
     errors = (board["upper"] - board["lower"])[order] / (2 * 1.959963984540054)
     assert_allclose(errors, values["our_sandwich_se_elo"], atol=1e-6)
+
+
+def test_choice_probabilities__of_rows_and_of_new_items() -> None:
+    rows, table, _ = choices(17)
+    model = PlackettLuceMixture(2, random_state=0).fit(rows, features=table)
+    offered = np.array([[0.3, 0.0, 1.0], [1.0, -1.0, 0.0]])
+    utilities = np.exp(offered @ model.feature_coefficients_.T)  # type: ignore[union-attr]
+    expected = (utilities / utilities.sum(axis=0)) @ model.shares_
+    assert_allclose(model.choice_probabilities([0, 3], features=offered), expected)
+    assert model.choice_probabilities([0, 3], features=offered, component="all").shape == (2, 2)
+    with pytest.raises(SettingsError, match="coefficients of 3 features of rows; give those of what is offered"):
+        model.choice_probabilities([0, 3])
+    with pytest.raises(SettingsError, match="this is a prediction of plain Plackett-Luce models"):
+        model.expected_ranks()
+    rng = np.random.default_rng(0)
+    of_items = rng.normal(size=(6, 2))
+    keys = of_items @ [1.0, -1.0] + rng.gumbel(size=(300, 6))
+    by_item = PlackettLuceMixture(1, alpha=0.0).fit(np.argsort(-keys, axis=1), item_features=of_items)
+    assert by_item.expected_ranks().shape == (6,)
+    new = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]])
+    worths = np.exp(new @ by_item.item_coefficients_[0])  # type: ignore[index]
+    assert_allclose(by_item.choice_probabilities(item_features=new), worths / worths.sum())
+    assert_allclose(by_item.choice_probabilities([1, 4]), by_item.choice_probabilities(item_features=of_items[[1, 4]]))
+
+
+def test_elasticities__by_differences() -> None:
+    rows, table, _ = choices(18)
+    model = PlackettLuceMixture(2, random_state=0).fit(rows, features=Features(table, names=["price", "size", "age"]))
+    offered = np.array([[0.3, 0.5, 1.0], [1.0, -1.0, 0.2], [0.7, 0.1, 0.4]])
+    found = model.elasticities("size", [0, 1, 2], features=offered)
+    for item in range(3):
+        sides = []
+        for sign in (1, -1):
+            moved = offered.copy()
+            moved[item, 1] *= 1 + sign * 1e-6
+            sides.append(np.log(model.choice_probabilities([0, 1, 2], features=moved)))
+        assert_allclose(found[:, item], (sides[0] - sides[1]) / 2e-6, atol=1e-6)
+    with pytest.raises(SettingsError, match="'weight' is not a feature of this model"):
+        model.elasticities("weight", features=offered)
+
+
+def test_slates__sample_and_first_choices() -> None:
+    rows, slates = ballots(19)
+    model = PlackettLuceMixture(2, choices=slates, unranked="below", random_state=0).fit(rows)
+    drawn, component = model.sample(20_000, random_state=0)
+    assert np.sort(drawn, axis=1).tolist() == [list(range(6))] * len(drawn)
+    assert_allclose(np.bincount(component) / len(component), model.shares_, atol=0.02)
+    chances = model.choice_probabilities()
+    assert chances.sum() == pytest.approx(1.0)
+    assert_allclose(np.bincount(drawn[:, 0], minlength=6) / len(drawn), chances, atol=0.015)
+    block = RankingBlock.from_array(drawn)
+    by_score = -model.score(block)
+    again = -model.score(RankingBlock.from_array(model.sample(20_000, random_state=1)[0]))
+    assert by_score == pytest.approx(again, rel=0.01)  # the entropy of the model
