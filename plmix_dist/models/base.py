@@ -136,7 +136,8 @@ class MixtureEstimator(
         whole_number("n", n, at_least=1)
         rng = generator(seed_of(random_state), "sample")
         if mixture.rows is not None:
-            terms, end = self._linear or (None, None)
+            assert self._linear is not None
+            terms, end = self._linear
             component = rng.choice(mixture.n_components, n, p=mixture.shares)
             orders = terms.drawn(end, component, rng)
         else:

@@ -165,24 +165,21 @@ class Terms:
                 own = slates == slate
                 worths[:, own] += np.log(share)[:, None] - logsumexp(worths[:, own], axis=1, keepdims=True)
             return worths, numbers
-        n_rows = len(self.row_names)
+        n_rows, of_rows = len(self.row_names), _lines(features)
         if item_features is not None:
             if self.items is None or self.intercepts:
                 raise SettingsError(
                     "new items are known by features of items alone; fit with item_features and without intercepts"
                 )
-            table = row_table(Features.of(item_features) or Features([]), None)
-            numbers = np.arange(len(table.values))
-            worths = coefficients[:, : len(self.items.names)] @ (table.values - self.items.values.mean(axis=0)).T
-        if n_rows != (
-            0 if features is None else row_table(Features.of(features) or Features([]), None).values.shape[1]
-        ):
+            new = _lines(item_features)
+            numbers = np.arange(len(new))
+            worths = coefficients[:, : len(self.items.names)] @ (new - self.items.values.mean(axis=0)).T
+        if of_rows.shape != (len(numbers) if n_rows else 0, n_rows):
             raise SettingsError(
-                f"this model has coefficients of {n_rows} features of rows; give those of what is offered"
+                f"this model has coefficients of {n_rows} features of rows; give those of what is offered, one line each"
             )
-        if features is not None:
-            table = row_table(Features.of(features) or Features([]), len(numbers))
-            worths = worths + coefficients[:, -n_rows:] @ table.values.T
+        if n_rows:
+            worths = worths + coefficients[:, -n_rows:] @ of_rows.T
         return worths, numbers
 
     def drawn(self, end: LinearEnd, component: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -216,12 +213,10 @@ class Terms:
         place = names.index(column)
         of_items = 0 if self.items is None else len(self.items.names)
         if place - self.n_worths < of_items:
-            values = self.items.values[numbers] if item_features is None and self.items is not None else None
-            table = row_table(Features.of(item_features) or Features([]), None).values if values is None else values
-            levels = table[:, place - self.n_worths]
+            known = np.zeros((0, of_items)) if self.items is None else self.items.values[numbers]
+            levels = (known if item_features is None else _lines(item_features))[:, place - self.n_worths]
         else:
-            table = row_table(Features.of(features) or Features([]), None).values
-            levels = table[:, place - self.n_worths - of_items]
+            levels = _lines(features)[:, place - self.n_worths - of_items]
         chances = softmax(worths, axis=1)
         slopes = end.point.coefficients[:, place][:, None] * levels  # (n_components, n_offered)
         joint = shares[:, None] * chances
@@ -308,6 +303,12 @@ def names_of_rows(features: Features | None, n_columns: int) -> tuple[str, ...]:
     if hasattr(features.values, "columns"):
         return tuple(map(str, features.values.columns))
     return tuple(f"feature {number}" for number in range(n_columns))
+
+
+def _lines(given: Any) -> Floats:
+    """The lines of features that a user gave; none for None."""
+    features = Features.of(given)
+    return np.zeros((0, 0)) if features is None else row_table(features, None).values
 
 
 def check_linear(settings: FitSettings) -> None:

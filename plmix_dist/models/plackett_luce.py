@@ -331,9 +331,9 @@ class PlackettLuceMixture(MixtureEstimator):
     def elasticities(
         self, column: str, offered: Any = None, *, item_features: Any = None, features: Any = None
     ) -> NDArray[np.float64]:
-        """(n_offered, n_offered): by how many percent the chance of each item changes if a feature of another grows by 1 %.
+        """(n_offered, n_offered): by how many percent the chance of item i changes if a feature of item j grows by 1 %.
 
-        Entry [i, j] is the change of i for the feature of j, of the whole mixture.
+        Of the whole mixture.
 
         Parameters
         ----------
@@ -346,7 +346,8 @@ class PlackettLuceMixture(MixtureEstimator):
         --------
         >>> rows = [(0, [0, 1])] * 30 + [(1, [0, 1])] * 10 + [(0, [0, 1])] * 10 + [(1, [0, 1])] * 30
         >>> prices = np.array([[1.0, 2.0]] * 40 + [[2.0, 1.0]] * 40)
-        >>> model = PlackettLuceMixture(1, alpha=0.0).fit(rows, features=plm.Features(prices[:, :, None], names=["price"]))
+        >>> given = plm.Features(prices[:, :, None], names=["price"])
+        >>> model = PlackettLuceMixture(1, alpha=0.0).fit(rows, features=given)
         >>> model.elasticities("price", features=[[1.0], [1.0]]).round(2).tolist()
         [[-0.55, 0.55], [0.55, -0.55]]
         """
