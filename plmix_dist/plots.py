@@ -377,8 +377,7 @@ def _plane(table: NDArray[np.float64]) -> NDArray[np.float64]:
     """(n_components, 2): the two directions of most variance."""
     centred = table - table.mean(axis=0)
     _, _, directions = np.linalg.svd(centred.T @ centred)
-    found: NDArray[np.float64] = directions[:2].T
-    return found
+    return directions[:2].T
 
 
 def plot_comparison_graph(block: Any, *, item_names: Any = None, ax: Any = None) -> Any:

@@ -250,8 +250,7 @@ def _unit(data: dict[str, Any]) -> str:
 
 
 def _data(model: Any) -> dict[str, Any]:
-    found: dict[str, Any] = (getattr(model, "about_", None) or {}).get("data") or {}
-    return found
+    return (getattr(model, "about_", None) or {}).get("data") or {}
 
 
 def _how_it_ended(model: Any, n_parameters: int) -> list[str]:

@@ -470,8 +470,7 @@ class MixtureEstimator(
 
     def _unranked_of_fit(self, unranked: Unranked | None) -> Unranked | None:
         """What unlisted items meant in the fit: as its rankings say, or as it was given."""
-        found: Unranked | None = unranked or self.about_["data"]["unranked"] or self.unranked
-        return found
+        return unranked or self.about_["data"]["unranked"] or self.unranked
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the progress function, which belongs to this process."""

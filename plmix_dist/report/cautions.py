@@ -79,8 +79,7 @@ def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bo
 
 
 def _data(model: Any) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (getattr(model, "about_", None) or {}).get("data") or {}
-    return found
+    return (getattr(model, "about_", None) or {}).get("data") or {}
 
 
 def _of_the_end(model: Any) -> list[_Caution]:

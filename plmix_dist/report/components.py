@@ -211,8 +211,7 @@ class MembershipSums(NamedTuple):
     def certainty(self) -> Floats:
         """(n_components,): the mean probability of the most probable component; NaN where nothing belongs."""
         total: Floats = np.where(self.weight > 0, self.weight, np.nan)
-        found: Floats = np.diag(self.together) / total
-        return found
+        return np.diag(self.together) / total
 
     @property
     def share_certain(self) -> float:

@@ -338,8 +338,7 @@ def pair_weights(X: Any, *, min_count: float = 50, unranked: Unranked | None = N
         first += block.n_rankings
     own = np.concatenate(weights)
     _, pair = np.unique(np.concatenate(keys), return_inverse=True)
-    found: Floats = own / np.maximum(np.bincount(pair, own), min_count)[pair]
-    return found
+    return own / np.maximum(np.bincount(pair, own), min_count)[pair]
 
 
 def board_cells(board: Mapping[str, Any]) -> list[list[str]]:

@@ -53,8 +53,7 @@ def _draw_weights(block: RankingBlock, kind: str, seed: int, replicate: int, lea
         return rng.standard_gamma(weights) / weights
     whole = weights == np.floor(weights)
     means = np.where(whole, weights, 1.0)
-    factors: Floats = rng.poisson(means) / means
-    return factors
+    return rng.poisson(means) / means
 
 
 def _poisson_of_mean_one(rng: np.random.Generator, size: int) -> Floats:
