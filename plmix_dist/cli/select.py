@@ -17,7 +17,7 @@ from plmix_dist.errors import DamagedStoreError, StoreExistsError
 if TYPE_CHECKING:
     from plmix_dist.cluster.executor import LazyExecutor
     from plmix_dist.models.bayesian import BayesianPlackettLuceMixture
-    from plmix_dist.models.diagnostics import Waic
+    from plmix_dist.models.predictive_density import Waic
     from plmix_dist.models.selection import MixtureSelection
     from plmix_dist.store import Location, RankingStore
 

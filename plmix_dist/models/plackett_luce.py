@@ -20,7 +20,6 @@ from plmix_dist.fitting.starts.settings import flat_start, is_start, start_of
 from plmix_dist.kernels.prepared import NO_TIES
 from plmix_dist.metrics import log_p_of_sides
 from plmix_dist.models.base import MixtureEstimator
-from plmix_dist.models.given_start import given_start
 from plmix_dist.models.keywords import OfFitToPersons, OfWeights
 from plmix_dist.passes.memory import Residency, check_memory
 from plmix_dist.passes.request import ask
@@ -231,8 +230,7 @@ class PlackettLuceMixture(MixtureEstimator):
         reading = self._rankings_to_fit(X, ties=settings.ties, **how)
         with shown_progress(self.progress, self.tol, self.max_iter) as progress, reading as (rankings, chosen):
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
-            named = is_start(self.init)
-            start = None if named else given_start(self.init, self.n_components, rankings, INITS)
+            start = None if is_start(self.init) else self._given_start(rankings, INITS)
             report_dashboard(chosen, progress)
             any_seed = self.random_state is None
             fitted = fit_mixture(rankings, settings, start, chosen, progress, place, any_seed=any_seed)
