@@ -37,7 +37,7 @@ from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.report.write import GivenRankings, write_report
+from plmix_dist.report.write import write_report
 from plmix_dist.settings import RandomState, check_settings, nearest, numbers, seed_of, shown, whole_number
 from plmix_dist.store.location import Location
 from plmix_dist.store.mixture import Floats, MixtureParams, load_with
@@ -343,7 +343,7 @@ class MixtureEstimator(
         >>> model.report(tmp / "drinks.html", rankings).name
         'drinks.html'
         """
-        return write_report(self, path, GivenRankings(X, **how), title, names, standard_errors, selection)
+        return write_report(self, path, X, how, title, names, standard_errors, selection)
 
     def _sureness(self, X: Any, sample_weight: ArrayLike | None, given: Any) -> Sureness | None:
         """Standard errors and intervals: those given, or computed from the rankings."""

@@ -118,27 +118,21 @@ def component_views(mixture: MixtureParams, scale: _Scale, intervals: Interval |
     lows = highs = np.full(mixture.n_components, np.nan)
     if intervals is not None:
         lows, highs = intervals.shares
-    return [
-        _view(number, mixture, scale, float(lows[number]), float(highs[number]))
-        for number in range(mixture.n_components)
-    ]
+    ends = zip(lows.tolist(), highs.tolist(), strict=True)
+    return [_view(number, mixture, scale, *own) for number, own in enumerate(ends)]
 
 
 def _view(number: int, mixture: MixtureParams, scale: _Scale, low: float, high: float) -> _ComponentView:
     order = np.argsort(-mixture.log_worths[number], kind="stable")
     shown = order if mixture.n_items <= _SHOW_ALL else order[:_MOST_SHOWN]
-    lines = [
-        _Line(
-            int(item), *(float(values[number, item]) for values in (scale.chance, scale.low, scale.high, scale.first))
-        )
-        for item in shown
-    ]  # fmt: skip
+    columns = scale.chance, scale.low, scale.high, scale.first
+    lines = [_Line(item, *(float(values[number, item]) for values in columns)) for item in shown.tolist()]
     gain = scale.chance[number] - scale.overall
     by_gain = np.argsort(-gain, kind="stable")
     liked = [_apart(number, int(item), scale) for item in by_gain[:_MOST_APART] if gain[item] >= _APART]
     disliked = [_apart(number, int(item), scale) for item in by_gain[::-1][:_MOST_APART] if gain[item] <= -_APART]
     share = float(mixture.shares[number])
-    best = [int(item) for item in order[:_PLACES]]
+    best = order[:_PLACES].tolist()
     beginnings = _most_probable_beginnings(mixture.log_worths[number])
     n_more = len(order) - len(shown)
     return _ComponentView(number, share, low, high, lines, n_more, liked, disliked, best, int(order[-1]), beginnings)
