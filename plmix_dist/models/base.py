@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings, first_difference
-from plmix_dist.display.notebook import NotebookView, Summary, Sureness, summary_of
+from plmix_dist.display.notebook import NotebookView, Summary, Sureness, data_of, summary_of
 from plmix_dist.errors import (
     DamagedStoreError,
     ObjectiveWarning,
@@ -525,7 +525,7 @@ class MixtureEstimator(
         """The sums that a criterion is made from, with warnings where it would mislead."""
         found: Score = self._total(SCORE, X, ties=self._ties, **how)
         self._check_weight(float(found.weight), how.get("sample_weight"))
-        n_half = (getattr(self, "about_", {}).get("data") or {}).get("n_half", 0)
+        n_half = data_of(self).get("n_half", 0)
         if n_half:
             words = (
                 f"ties of {n_half:,} rankings count half, so this is a criterion of an objective, not of a likelihood: "
@@ -540,10 +540,14 @@ class MixtureEstimator(
 
     def _check_weight(self, weight: float, sample_weight: ArrayLike | None) -> None:
         """A warning where results would be on another scale than the fit: weights that are not counts, or forgotten."""
-        data = getattr(self, "about_", {}).get("data") or {}
+        data = data_of(self)
+        # Rankings that count once each are as many as those of a fit that had another weight.
+        is_other = weight == data.get("n_rankings") and not math.isclose(
+            weight, data.get("weight", weight), rel_tol=1e-9
+        )
         if sample_weight is not None and weight <= 1:
             words = f"the weights sum to {weight:.3g}, but weights are counts of rankings; {TO_COUNTS}"
-        elif sample_weight is None and _is_weighted_otherwise(weight, data):
+        elif sample_weight is None and is_other:
             words = (
                 f"the rankings of the fit had a weight of {data['weight']:,.6g}, and these have {weight:,.6g}; give "
                 "the sample_weight of the fit"
@@ -551,12 +555,6 @@ class MixtureEstimator(
         else:
             return
         give_warnings([WeightWarning(words)])
-
-
-def _is_weighted_otherwise(weight: float, data: Mapping[str, Any]) -> bool:
-    """Whether rankings that count once each are as many as those of a fit that had another weight."""
-    known = data.get("weight")
-    return known is not None and weight == data.get("n_rankings") and not math.isclose(weight, known, rel_tol=1e-9)
 
 
 def _is_plain(value: Any) -> bool:

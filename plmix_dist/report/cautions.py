@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from plmix_dist.display.marks import count, percent, plain_label
+from plmix_dist.display.notebook import data_of
 from plmix_dist.report.components import MembershipSums, group_names
 from plmix_dist.report.history import ended_flat, n_independent
 from plmix_dist.uncertainty.results import StandardErrors
@@ -45,7 +46,7 @@ def cautions_of(
     return [
         *_of_the_end(model),
         *_of_the_search(init.get("search")),
-        *_of_identifiability(_data(model), len(model.shares_)),
+        *_of_identifiability(data_of(model), len(model.shares_)),
         *_of_groups(model, names),
         *_of_memberships(memberships, names),
         *_of_failures(init.get("failed_starts") or []),
@@ -56,7 +57,7 @@ def cautions_of(
 def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bool) -> _Checked:
     """What a page without cautions rests on, and what it does not know."""
     n_components, search = len(model.shares_), getattr(model, "init_", {}).get("search")
-    known, is_sampled = _data(model).get("identifiability"), hasattr(model, "diagnostics_")
+    known, is_sampled = data_of(model).get("identifiability"), hasattr(model, "diagnostics_")
     looks = [
         (model.converged_ is not None, "the chains agree" if is_sampled else "the fit settled", "how the fit ended"),
         (has_intervals, "intervals are shown", "how certain the numbers are"),
@@ -70,10 +71,6 @@ def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bo
         certain = "" if memberships is None else f"{percent(memberships.share_certain)} of memberships are certain"
         looks.append((memberships is not None, certain, "how certain memberships are"))
     return _Checked([well for yes, well, _ in looks if yes], [unknown for yes, _, unknown in looks if not yes])
-
-
-def _data(model: Any) -> Mapping[str, Any]:
-    return (getattr(model, "about_", None) or {}).get("data") or {}
 
 
 def _of_the_end(model: Any) -> Iterator[_Caution]:

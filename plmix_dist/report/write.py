@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from plmix_dist import __version__
 from plmix_dist.cluster.clients import client_of
 from plmix_dist.display import marks
-from plmix_dist.display.notebook import tie_lines
+from plmix_dist.display.notebook import data_of, tie_lines
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, SettingsError, StoreExistsError
 from plmix_dist.fitting.starts.settings import start_of
 from plmix_dist.rankings.ties import TIES
@@ -104,8 +104,7 @@ def _errors(
 
 def _board(model: Any, rows: Any, how: Mapping[str, Any]) -> list[list[str]]:
     """The leaderboard of battles, as cells; empty for other rankings."""
-    data = (getattr(model, "about_", None) or {}).get("data") or {}
-    if rows is None or data.get("mean_listed") != 2 or not hasattr(model, "leaderboard"):
+    if rows is None or data_of(model).get("mean_listed") != 2 or not hasattr(model, "leaderboard"):
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # given with the standard errors, and in words on the page
@@ -161,8 +160,7 @@ def _page_of(
     mixture, is_sampled = model._mixture(), hasattr(model, "diagnostics_")
     intervals = errors.intervals() if errors is not None else model.intervals() if is_sampled and of_draws else None
     scale = components.scale_of(mixture, intervals)
-    about = getattr(model, "about_", None) or {}
-    data = about.get("data") or {}
+    about, data = getattr(model, "about_", None) or {}, data_of(model)
     unit = "person" if data.get("by_person") else "ranking"
     # The page is sent around: no folders of this machine.
     settings = {name: _last_part(value) for name, value in model._plain_settings().items()}
