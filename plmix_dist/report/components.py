@@ -47,16 +47,6 @@ class _Scale(NamedTuple):
     first_overall: Floats  # (n_items,)
 
 
-class _Line(NamedTuple):
-    """An item in a component."""
-
-    item: int
-    chance: float
-    low: float
-    high: float
-    first: float
-
-
 class _Apart(NamedTuple):
     """An item that a component ranks differently: its chance here and overall, and the ratio of first choices."""
 
@@ -80,7 +70,7 @@ class _ComponentView(NamedTuple):
     share: float
     low: float  # interval of the share; NaN where there is none
     high: float
-    lines: list[_Line]  # items by worth, best first
+    shown: list[int]  # items by worth, best first
     n_more: int  # how many items are left out
     liked: list[_Apart]  # what sets it apart, the largest difference first
     disliked: list[_Apart]
@@ -125,8 +115,6 @@ def component_views(mixture: MixtureParams, scale: _Scale, intervals: Interval |
 def _view(number: int, mixture: MixtureParams, scale: _Scale, low: float, high: float) -> _ComponentView:
     order = np.argsort(-mixture.log_worths[number], kind="stable")
     shown = order if mixture.n_items <= _SHOW_ALL else order[:_MOST_SHOWN]
-    columns = scale.chance, scale.low, scale.high, scale.first
-    lines = [_Line(item, *(float(values[number, item]) for values in columns)) for item in shown.tolist()]
     gain = scale.chance[number] - scale.overall
     by_gain = np.argsort(-gain, kind="stable")
     liked = [_apart(number, int(item), scale) for item in by_gain[:_MOST_APART] if gain[item] >= _APART]
@@ -134,8 +122,8 @@ def _view(number: int, mixture: MixtureParams, scale: _Scale, low: float, high: 
     share = float(mixture.shares[number])
     best = order[:_PLACES].tolist()
     beginnings = _most_probable_beginnings(mixture.log_worths[number])
-    n_more = len(order) - len(shown)
-    return _ComponentView(number, share, low, high, lines, n_more, liked, disliked, best, int(order[-1]), beginnings)
+    items, n_more = shown.tolist(), len(order) - len(shown)
+    return _ComponentView(number, share, low, high, items, n_more, liked, disliked, best, int(order[-1]), beginnings)
 
 
 def group_sentence(view: _ComponentView, names: Sequence[str], unit: str) -> Html:
