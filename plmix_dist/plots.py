@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from plmix_dist.display.marks import COMPONENTS, component_colour, count, heat_colour, plain_label
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.criteria import CRITERIA
+from plmix_dist.kernels import pairwise_wins
 from plmix_dist.prediction.choices import item_numbers
 from plmix_dist.report.components import MEMBERSHIPS, items_that_differ, membership_sums, scale_of
 from plmix_dist.report.history import heading_of, selection_table, smaller_is_better
@@ -85,13 +86,11 @@ def plot_worths(
     ends = None if found is None else [end[number][chosen] for end in found]
     axes.axvline(0.0, color="0.7", linewidth=1, zorder=0)
     _dots(axes, logs[chosen], ends, _names(mixture.item_names, chosen), component_colour(number))
-    axes.set_xlabel("log-worth; 0 is the average item")
-    few = (
-        ""
-        if len(chosen) == mixture.n_items
-        else f"; {len(chosen)} of {mixture.n_items} items, {'best' if items is None else 'chosen'}"
+    few = f"; {len(chosen)} of {mixture.n_items} items, {'best' if items is None else 'chosen'}"
+    title = f"component {number}, share {100 * mixture.shares[number]:.1f} %"
+    axes.set(
+        xlabel="log-worth; 0 is the average item", title=title if len(chosen) == mixture.n_items else f"{title}{few}"
     )
-    axes.set_title(f"component {number}, share {100 * mixture.shares[number]:.1f} %{few}")
     return axes
 
 
@@ -126,9 +125,9 @@ def plot_leaderboard(board: Any, component: int | str = 0, *, most_items: int = 
     ends = [column["lower"], column["upper"]] if "lower" in column else None
     names = _names(tuple(map(str, column["item"])), np.arange(len(shown)))
     _dots(axes, column["rating"], ends, names, "0.3" if component == "all" else component_colour(int(component)))
-    axes.set_xlabel("rating, with 95 % intervals" if "lower" in column else "rating")
     few = "" if len(shown) == len(own) else f"; {len(shown)} of {len(own)} items"
-    axes.set_title(f"{'all components' if component == 'all' else f'component {component}'}{few}")
+    title = f"{'all components' if component == 'all' else f'component {component}'}{few}"
+    axes.set(xlabel="rating, with 95 % intervals" if "lower" in column else "rating", title=title)
     return axes
 
 
@@ -160,9 +159,8 @@ def plot_check(check: Any, *, most_names: int = 5, ax: Any = None) -> Any:
     for one in check.worst(int(whole_number("most_names", most_names))):
         name = " before ".join(_names(one.items, np.arange(len(one.items))))
         axes.annotate(name, (100 * one.expected / one.out_of, 100 * one.observed / one.out_of))
-    axes.set_xlabel("expected, in % of rankings that offer the item or decide the pair")
-    axes.set_ylabel("observed, in %")
-    axes.set_title(check.verdict)
+    expected = "expected, in % of rankings that offer the item or decide the pair"
+    axes.set(xlabel=expected, ylabel="observed, in %", title=check.verdict)
     axes.legend()
     return axes
 
@@ -193,11 +191,9 @@ def plot_components(model: Any, *, most_items: int = 24, ax: Any = None) -> Any:
     image = axes.imshow(100 * scale.chance[:, items].T, cmap=colours, vmin=0.0, vmax=100.0, aspect="auto")
     axes.set_xticks(np.arange(mixture.n_components), [str(k) for k in range(mixture.n_components)])
     axes.set_yticks(np.arange(len(items)), _names(mixture.item_names, np.array(items)))
-    axes.set_xlabel("component")
-    bar = axes.figure.colorbar(image, ax=axes)
-    bar.set_label("chance to rank above an average item, in %")
+    axes.figure.colorbar(image, ax=axes, label="chance to rank above an average item, in %")
     few = "" if len(items) == mixture.n_items else f"; the {len(items)} of {mixture.n_items} that differ most"
-    axes.set_title(f"items by component{few}")
+    axes.set(xlabel="component", title=f"items by component{few}")
     return axes
 
 
@@ -221,16 +217,13 @@ def plot_convergence(model: Any, *, ax: Any = None) -> Any:
     axes = _axes(ax)
     taken = [record for record in history if record.get("taken", True)]
     sizes = [record.get("gradient", record.get("largest_change")) for record in taken]
-    points = [
-        (record["iteration"], size) for record, size in zip(taken, sizes, strict=True) if size is not None and size > 0
-    ]  # fmt: skip
-    axes.plot(*(zip(*points, strict=True) if points else ([], [])), "o-", color=COMPONENTS[0], markersize=4)
+    points = [(record["iteration"], size) for record, size in zip(taken, sizes, strict=True) if size and size > 0]
+    axes.plot(*np.array(points).reshape(-1, 2).T, "o-", color=COMPONENTS[0], markersize=4)
+    title = f"{len(taken)} iterations"
     if getattr(model, "tol", 0) > 0:
         axes.axhline(model.tol, color="0.5", linestyle="--", linewidth=1)
-    axes.set_yscale("log")
-    axes.set_xlabel("iteration")
-    axes.set_ylabel("gradient, divided by total weight")
-    axes.set_title(f"{len(taken)} iterations{'; the dashed line is tol' if getattr(model, 'tol', 0) > 0 else ''}")
+        title = f"{title}; the dashed line is tol"
+    axes.set(yscale="log", xlabel="iteration", ylabel="gradient, divided by total weight", title=title)
     return axes
 
 
@@ -264,12 +257,14 @@ def plot_selection(table: Any, criterion: str | None = None, *, ax: Any = None) 
     errors = found.columns.get(f"{name}_error")
     axes.errorbar(found.n_components, values, yerr=errors, fmt="o-", color=COMPONENTS[0], capsize=3)
     axes.plot([chosen], [values[found.n_components.index(chosen)]], "o", color=COMPONENTS[5], markersize=10)
-    axes.set_xticks(found.n_components)
-    axes.set_xlabel("number of components")
-    axes.set_ylabel(f"{words}, {'smaller' if smaller_is_better(name) else 'larger'} is better")
     many = f"{chosen} component{'s'[: chosen != 1]}"
-    have = "has" if chosen == 1 else "have"
-    axes.set_title(f"{words}: {many} chosen" if by_choice else f"{many} {have} the best {words}")
+    best = f"{many} {'has' if chosen == 1 else 'have'} the best {words}"
+    axes.set(
+        xticks=found.n_components,
+        xlabel="number of components",
+        ylabel=f"{words}, {'smaller' if smaller_is_better(name) else 'larger'} is better",
+        title=f"{words}: {many} chosen" if by_choice else best,
+    )
     return axes
 
 
@@ -300,7 +295,7 @@ def plot_memberships(
     >>> [text.get_text() for text in axes.get_legend().get_texts()]
     ['component 0: 3', 'component 1: 1']
     """
-    unit = "rankings"
+    unit = "rankings, by weight"
     if X is not None:
         rankings = memberships._rankings(X, None, sample_weight)
         sums = memberships._total(MEMBERSHIPS, rankings, memberships._ties)
@@ -319,12 +314,8 @@ def plot_memberships(
         colour = component_colour(number)
         axes.bar(np.arange(len(heights)) * width, heights, width, below, align="edge", color=colour, label=words)
         below = below + heights
-    axes.set_xlim(0, 1)
-    axes.set_xlabel("probability of the most probable component")
-    axes.set_ylabel(f"{unit}, by weight" if unit == "rankings" else unit)
-    axes.set_title(
-        f"{100 * sums.share_certain:.0f} % of {count(sums.weight.sum())} memberships are certain (90 % or more)"
-    )
+    certain = f"{100 * sums.share_certain:.0f} % of {count(sums.weight.sum())} memberships are certain (90 % or more)"
+    axes.set(xlim=(0, 1), xlabel="probability of the most probable component", ylabel=unit, title=certain)
     axes.legend()
     return axes
 
@@ -366,10 +357,9 @@ def plot_membership_map(probabilities: Any, *, ax: Any = None, random_state: int
     axes.scatter(*points.T, c=colours, s=8, alpha=0.5, linewidths=0)
     for number, end in enumerate(ends):
         axes.annotate(str(number), end, weight="bold", ha="center", va="center", bbox={"fc": "white", "ec": "0.6"})
-    axes.set_aspect("equal")
     axes.set_axis_off()
     few = f"; {_MOST_POINTS:,} of {n_rankings:,} rankings" if n_rankings > _MOST_POINTS else ""
-    axes.set_title(f"memberships; the numbers are the components{few}")
+    axes.set(aspect="equal", title=f"memberships; the numbers are the components{few}")
     return axes
 
 
@@ -377,8 +367,7 @@ def _plane(table: NDArray[np.float64]) -> NDArray[np.float64]:
     """(n_components, 2): the two directions of most variance."""
     centred = table - table.mean(axis=0)
     _, _, directions = np.linalg.svd(centred.T @ centred)
-    found: NDArray[np.float64] = directions[:2].T
-    return found
+    return directions[:2].T
 
 
 def plot_comparison_graph(block: Any, *, item_names: Any = None, ax: Any = None) -> Any:
@@ -406,7 +395,7 @@ def plot_comparison_graph(block: Any, *, item_names: Any = None, ax: Any = None)
         raise SettingsError(
             f"a graph of {rows.n_items} items cannot be read; draw at most {_MOST_ITEMS}, or use `plmix info`"
         )
-    pairs = _pairs(rows)
+    (pairs,) = pairwise_wins(rows, np.ones((rows.n_rankings, 1)))
     together = pairs + pairs.T
     angles = np.pi / 2 - 2 * np.pi * np.arange(rows.n_items) / rows.n_items
     places = np.column_stack([np.cos(angles), np.sin(angles)])
@@ -421,26 +410,10 @@ def plot_comparison_graph(block: Any, *, item_names: Any = None, ax: Any = None)
     for place, name in zip(places, shown, strict=True):
         side = "center" if abs(place[0]) < 0.2 else ("left" if place[0] > 0 else "right")
         axes.annotate(plain_label(name, _LONGEST_NAME), 1.08 * place, ha=side, va="center")
-    axes.set_aspect("equal")
     axes.margins(0.3)
     axes.set_axis_off()
-    axes.set_title(f"which items are compared; the thickest line: {count(most)} times")
+    axes.set(aspect="equal", title=f"which items are compared; the thickest line: {count(most)} times")
     return axes
-
-
-def _pairs(block: Any) -> NDArray[np.float64]:
-    """(n_items, n_items): the weight of rows that rank i above j."""
-    found = np.zeros((block.n_items, block.n_items))
-    weights = block.row_weights
-    for row, weight in enumerate(weights.tolist()):
-        begin = int(block.offsets[row])
-        items = block.items[begin : int(block.offsets[row + 1])].astype(np.int64)
-        ordered = items[: int(block.n_ordered[row])]
-        rest = np.setdiff1d(np.arange(block.n_items), items) if block.below[row] else items[len(ordered) :]
-        for place, item in enumerate(ordered):
-            found[item, ordered[place + 1 :]] += weight
-            found[item, rest] += weight
-    return found
 
 
 def _probabilities(probabilities: Any) -> NDArray[np.float64]:

@@ -94,8 +94,6 @@ def test_plot_membership_map__points_have_the_colours_of_their_components():
 
 
 def test_plot_comparison_graph__counts_pairs():
-    from plmix_dist.plots import _pairs
-
     block = pl.RankingBlock.from_array([[0, 1, -1], [2, -1, -1]], n_items=4, unranked="below", weights=[2, 1])
     expected = np.zeros((4, 4))
     for weight, order in ((2, [0, 1]), (1, [2])):
@@ -103,7 +101,11 @@ def test_plot_comparison_graph__counts_pairs():
             for other in range(4):
                 if other not in order[: place + 1]:
                     expected[item, other] += weight
-    np.testing.assert_array_equal(_pairs(block), expected)
+    together = expected + expected.T
+    widths = [0.5 + 2.5 * (weight / together.max()) for weight in together[np.triu(together) > 0]]
+    axes = pl.plots.plot_comparison_graph(block)
+    assert [line.get_linewidth() for line in axes.lines] == widths
+    assert axes.get_title().endswith("the thickest line: 3 times")
 
 
 def test_plots__errors(model):

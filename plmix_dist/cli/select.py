@@ -16,7 +16,7 @@ from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.errors import DamagedStoreError, StoreExistsError
 
 if TYPE_CHECKING:
-    from plmix_dist.models.diagnostics import Waic
+    from plmix_dist.models.predictive_density import Waic
     from plmix_dist.store import Location
 
 _PLOT = "plot.png"

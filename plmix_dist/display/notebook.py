@@ -9,7 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.display.marks import Html, bar, component_colour, count, curve, interval, label, percent, plain_label
+from plmix_dist.display.marks import (
+    Html,
+    aligned,
+    bar,
+    component_colour,
+    count,
+    curve,
+    interval,
+    label,
+    percent,
+    plain_label,
+)
 
 # Colours of the text and its background are those of the notebook; lines and tracks are a grey that is seen on both.
 _STYLE = (
@@ -237,21 +248,18 @@ def summary_of(model: Any, n_parameters: int, k: int, sure: Sureness | None) -> 
 
 def _what_was_fitted(model: Any) -> list[str]:
     n_components, n_items = model.log_worths_.shape
-    words = f"{type(model).__name__}: {n_components} component{'s'[: n_components != 1]}, {count(n_items)} items"
-    data = _data(model)
+    words = f"{type(model).__name__}: {_components(n_components)}, {count(n_items)} items"
+    data = data_of(model)
     if not data:
         return [words]
-    weight = "" if data["weight"] == data["n_rankings"] else f", {_unit(data)} {count(data['weight'])}"
+    unit = "persons" if data.get("by_person") else "total weight"
+    weight = "" if data["weight"] == data["n_rankings"] else f", {unit} {count(data['weight'])}"
     return [words, f"fitted to {count(data['n_rankings'])} rankings{weight}"]
 
 
-def _unit(data: dict[str, Any]) -> str:
-    return "persons" if data.get("by_person") else "total weight"
-
-
-def _data(model: Any) -> dict[str, Any]:
-    found: dict[str, Any] = (getattr(model, "about_", None) or {}).get("data") or {}
-    return found
+def data_of(model: Any) -> dict[str, Any]:
+    """What a model knows of the rankings of its fit; empty if nothing is known."""
+    return (getattr(model, "about_", None) or {}).get("data") or {}
 
 
 def _how_it_ended(model: Any, n_parameters: int) -> list[str]:
@@ -266,7 +274,7 @@ def _how_it_ended(model: Any, n_parameters: int) -> list[str]:
     if value is None:
         return []
     ended = "converged" if getattr(model, "converged_", False) else "NOT CONVERGED"
-    n_iter, weight = getattr(model, "n_iter_", 0), _data(model).get("weight")
+    n_iter, weight = getattr(model, "n_iter_", 0), data_of(model).get("weight")
     criteria = ""
     if weight:
         bic, aic = n_parameters * math.log(weight) - 2 * value, 2 * (n_parameters - value)
@@ -337,12 +345,8 @@ def _notes(model: Any, k: int, sure: Sureness | None) -> list[str]:
 
 
 def _text_table(group: _Group) -> list[str]:
-    cells = [[heading, *values] for heading, values in group.columns.items()]
-    padded = []
-    for place, column in enumerate(cells):
-        width = max(map(len, column))
-        padded.append([cell.rjust(width) if place else cell.ljust(width) for cell in column])
-    return ["  " + "  ".join(line).rstrip() for line in zip(*padded, strict=True)]
+    lines = aligned([[*group.columns], *zip(*group.columns.values(), strict=True)], left=[0])
+    return [f"  {line}" for line in lines]
 
 
 def _html(group: _Group) -> str:

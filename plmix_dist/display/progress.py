@@ -126,21 +126,15 @@ class TimeLeft:
     def _estimate(self) -> float | None:
         if len(self._digits) < _FEWEST_ITERATIONS or len(self._times) < _FEWEST_ITERATIONS:
             return None
-        fall = -_slope(list(self._digits))
+        from statistics import linear_regression  # imported here: it is not needed for --help
+
+        fall = -linear_regression(*zip(*self._digits, strict=True)).slope
         if not fall > _SLOWEST_FALL:
             return None
         wanted = math.log10(self.tol) if self.tol > 0 else -math.inf
         n_left = (self._digits[-1][1] - wanted) / fall
         n_left = min(max(1.0, n_left), float(max(0, self.max_iter - self._iteration)))
         return n_left * (self._times[-1] - self._times[0]) / (len(self._times) - 1)
-
-
-def _slope(points: list[tuple[int, float]]) -> float:
-    """The slope of the line through points by least squares."""
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
 
 
 def _columns(record: Record) -> str:

@@ -90,8 +90,7 @@ class Kernel:
 
     def _compile(self) -> MachineCode:
         compiler = importlib.import_module("plmix_dist.kernels.compiled.jit")
-        code: MachineCode = compiler.compile_kernel(self.name, len(self.structures))
-        return code
+        return compiler.compile_kernel(self.name, len(self.structures))
 
 
 def cache_folder() -> Path:

@@ -22,8 +22,7 @@ _CACHE_LINE = 64
 
 def address(array: NDArray[Any]) -> int:
     """The address of the first number of an array."""
-    found: int = array.__array_interface__["data"][0]
-    return found
+    return array.__array_interface__["data"][0]
 
 
 class Room(NamedTuple):

@@ -219,5 +219,4 @@ def draw_order_by_integral(worths: Floats, rest: Floats, uniforms: Floats) -> ND
     node = np.argmax(reached > uniforms[-1] * reached[-1], axis=0)
     arrival = nodes.arrivals[node, np.arange(len(node))] * np.exp((uniforms[-2] - 0.5) * nodes.step)
     times = -np.log1p(uniforms[:-2] * np.expm1(-ratios * arrival)) / ratios
-    order: NDArray[np.int64] = np.argsort(times, axis=0, kind="stable")
-    return order
+    return np.argsort(times, axis=0, kind="stable")

@@ -3,10 +3,10 @@
 - base: MixtureEstimator, what all share: likelihoods, criteria, tables, samples, saving and loading
 - predictions: Predictions, what a fitted mixture predicts of persons, choices, places and rankings
 - keywords: what many methods take, declared once
-- given_start: where a fit begins, if `init` is a point
 - plackett_luce: PlackettLuceMixture, fitted by EM
 - spectral: SpectralPlackettLuce, the spectral start alone
 - bayesian: BayesianPlackettLuceMixture, draws from the posterior
-- diagnostics: R-hat and effective sample sizes of draws, WAIC, draws for ArviZ
+- diagnostics: R-hat and effective sample sizes of draws, draws for ArviZ
+- predictive_density: log-likelihoods of persons over draws, WAIC and leave-one-out
 - selection: MixtureSelection, the choice of the number of components
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -15,10 +15,18 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from plmix_dist.cluster.clients import ClientLike, client_of
-from plmix_dist.datasets.given import as_rankings
-from plmix_dist.display.notebook import NotebookView, Summary, Sureness, summary_of
-from plmix_dist.errors import DamagedStoreError, ObjectiveWarning, SettingsError, WeightWarning, give_warnings
+from plmix_dist.datasets.given import as_rankings, first_difference
+from plmix_dist.display.notebook import NotebookView, Summary, Sureness, data_of, summary_of
+from plmix_dist.errors import (
+    DamagedStoreError,
+    ObjectiveWarning,
+    SettingsError,
+    StoreNotFoundError,
+    WeightWarning,
+    give_warnings,
+)
 from plmix_dist.fitting.overview import TO_COUNTS
+from plmix_dist.fitting.point import Point
 from plmix_dist.models.keywords import OfFit, OfTotals
 from plmix_dist.models.predictions import Predictions
 from plmix_dist.passes.by_row import rows_now
@@ -29,10 +37,10 @@ from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.report.write import GivenRankings, write_report
-from plmix_dist.settings import RandomState, check_settings, numbers, seed_of, shown, whole_number
+from plmix_dist.report.write import write_report
+from plmix_dist.settings import RandomState, check_settings, nearest, numbers, seed_of, shown, whole_number
 from plmix_dist.store.location import Location
-from plmix_dist.store.mixture import MixtureParams, load_with
+from plmix_dist.store.mixture import Floats, MixtureParams, load_with
 from plmix_dist.store.targets import check_target
 from plmix_dist.uncertainty.results import StandardErrors
 
@@ -341,7 +349,7 @@ class MixtureEstimator(
         >>> model.report(tmp / "drinks.html", rankings).name
         'drinks.html'
         """
-        return write_report(self, path, GivenRankings(X, **how), title, names, standard_errors, selection)
+        return write_report(self, path, X, how, title, names, standard_errors, selection)
 
     def _sureness(self, X: Any, sample_weight: ArrayLike | None, given: Any) -> Sureness | None:
         """Standard errors and intervals: those given, or computed from the rankings."""
@@ -474,10 +482,31 @@ class MixtureEstimator(
         with client_of(client) as chosen:
             yield as_rankings(X, client=chosen, **options), chosen
 
+    def _given_start(self, rankings: Rankings, words: tuple[str, ...]) -> Point:
+        """The point that `init` gives; `words` name the kinds of starts, for errors."""
+        init, n_components, ghosts = self.init, self.n_components, None
+        if isinstance(init, np.ndarray | list | tuple):
+            log_worths = numbers("init", init)
+            _check_shape(log_worths, n_components, rankings)
+            bad = np.argwhere(~np.isfinite(log_worths)).tolist()
+            if bad:
+                raise SettingsError(f"init must be finite log-worths, but init{bad[0]} is {log_worths[*bad[0]]}")
+            return Point.start(log_worths, np.full(n_components, 1 / n_components))
+        if isinstance(init, MixtureParams):
+            mixture = init
+        elif isinstance(init, Predictions):
+            mixture, ghosts = init._mixture(), getattr(init, "_ghosts", None)
+        else:
+            mixture, ghosts = _saved_start(init, words)
+        _check_shape(mixture.log_worths, n_components, rankings)
+        if mixture.item_names != rankings.item_names:
+            difference = first_difference(rankings.item_names, mixture.item_names)
+            raise SettingsError(f"init is a model of other items: {difference}")
+        return Point.start(mixture.log_worths, mixture.shares, ghosts)
+
     def _unranked_of_fit(self, unranked: Unranked | None) -> Unranked | None:
         """What unlisted items meant in the fit: as its rankings say, or as it was given."""
-        found: Unranked | None = unranked or self.about_["data"]["unranked"] or self.unranked
-        return found
+        return unranked or self.about_["data"]["unranked"] or self.unranked
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the progress function, which belongs to this process."""
@@ -504,7 +533,7 @@ class MixtureEstimator(
         """The sums that a criterion is made from, with warnings where it would mislead."""
         found: Score = self._total(SCORE, X, ties=self._ties, **how)
         self._check_weight(float(found.weight), how.get("sample_weight"))
-        n_half = (getattr(self, "about_", {}).get("data") or {}).get("n_half", 0)
+        n_half = data_of(self).get("n_half", 0)
         if n_half:
             words = (
                 f"ties of {n_half:,} rankings count half, so this is a criterion of an objective, not of a likelihood: "
@@ -519,10 +548,14 @@ class MixtureEstimator(
 
     def _check_weight(self, weight: float, sample_weight: ArrayLike | None) -> None:
         """A warning where results would be on another scale than the fit: weights that are not counts, or forgotten."""
-        data = getattr(self, "about_", {}).get("data") or {}
+        data = data_of(self)
+        # Rankings that count once each are as many as those of a fit that had another weight.
+        is_other = weight == data.get("n_rankings") and not math.isclose(
+            weight, data.get("weight", weight), rel_tol=1e-9
+        )
         if sample_weight is not None and weight <= 1:
             words = f"the weights sum to {weight:.3g}, but weights are counts of rankings; {TO_COUNTS}"
-        elif sample_weight is None and _is_weighted_otherwise(weight, data):
+        elif sample_weight is None and is_other:
             words = (
                 f"the rankings of the fit had a weight of {data['weight']:,.6g}, and these have {weight:,.6g}; give "
                 "the sample_weight of the fit"
@@ -532,14 +565,32 @@ class MixtureEstimator(
         give_warnings([WeightWarning(words)])
 
 
-def _is_weighted_otherwise(weight: float, data: Mapping[str, Any]) -> bool:
-    """Whether rankings that count once each are as many as those of a fit that had another weight."""
-    known = data.get("weight")
-    return known is not None and weight == data.get("n_rankings") and not math.isclose(weight, known, rel_tol=1e-9)
-
-
 def _is_plain(value: Any) -> bool:
     """Whether JSON can hold the value of a setting."""
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, bool | int | str)
+
+
+def _saved_start(init: Any, words: tuple[str, ...]) -> tuple[MixtureParams, Floats | None]:
+    """The mixture of the saved model that `init` is the path of, and its ghosts."""
+    expected = f"init must be {', '.join(words)}, a fitted model, the path of one, or an array of log-worths"
+    if not isinstance(init, str | os.PathLike):
+        raise SettingsError(f"{expected}, but is {shown(init)}")
+    try:
+        mixture, saved = load_with(init)
+    except StoreNotFoundError:
+        if "/" in os.fspath(init):
+            raise
+        raise SettingsError(
+            f"{expected}, but is {shown(init, str)}, and there is no model at this path{nearest(init, words)}"
+        ) from None
+    return mixture, saved.arrays.get("ghosts")
+
+
+def _check_shape(log_worths: Floats, n_components: int, rankings: Rankings) -> None:
+    if log_worths.shape != (n_components, rankings.n_items):
+        raise SettingsError(
+            f"init has shape {log_worths.shape}, but {n_components} components of {rankings.n_items} items are to be "
+            "fitted"
+        )

@@ -16,9 +16,8 @@ from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsEr
 from plmix_dist.fitting.chains import BayesSettings, Sampled, sample_mixture
 from plmix_dist.models import diagnostics
 from plmix_dist.models.base import MixtureEstimator
-from plmix_dist.models.given_start import given_start
 from plmix_dist.models.keywords import OfFit, OfWeights
-from plmix_dist.models.leave_one_out import Loo, loo_of, pointwise_of
+from plmix_dist.models.predictive_density import Loo, Waic, loo_of, pointwise_of, waic_of
 from plmix_dist.passes.memory import Residency, check_memory
 from plmix_dist.rankings import Unranked
 from plmix_dist.settings import BAYES_INITS, RandomState, check_settings, seed_of, whole_number
@@ -173,7 +172,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         with shown_progress(self.progress, 1.0, 1) as progress, reading as (rankings, chosen):
             check_memory(rankings.n_items, settings.n_components, settings.n_chains)
             is_named = isinstance(self.init, str) and self.init in BAYES_INITS
-            given = None if is_named else given_start(self.init, self.n_components, rankings, BAYES_INITS)
+            given = None if is_named else self._given_start(rankings, BAYES_INITS)
             sampled = sample_mixture(
                 rankings,
                 settings,
@@ -211,7 +210,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         )
         return Interval((worths[0], worths[1]), (shares[0], shares[1]))
 
-    def waic(self, X: Any, *, max_draws: int = 500, **how: Unpack[OfWeights]) -> diagnostics.Waic:
+    def waic(self, X: Any, *, max_draws: int = 500, **how: Unpack[OfWeights]) -> Waic:
         """The widely applicable information criterion on the rankings of the fit, for persons.
 
         One pass over the rankings, which costs as much as `max_draws` passes of EM. Memory does not grow with the
@@ -233,7 +232,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         >>> waic_of_model(2) < waic_of_model(1)
         True
         """
-        return self._over_draws(diagnostics.waic_of, X, max_draws, **how)
+        return self._over_draws(waic_of, X, max_draws, **how)
 
     def loo(self, X: Any, *, max_draws: int = 500, **how: Unpack[OfWeights]) -> Loo:
         """Leave-one-out cross-validation on the rankings of the fit, for persons, by Pareto-smoothed weights of draws.

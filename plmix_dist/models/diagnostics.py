@@ -1,9 +1,8 @@
-"""Draws from a posterior: R-hat and effective sample sizes, rank-normalised (Vehtari et al. 2021), WAIC, ArviZ."""
+"""Draws from a posterior: R-hat and effective sample sizes, rank-normalised (Vehtari et al. 2021), ArviZ."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,10 +10,6 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from plmix_dist.kernels import memberships_at, prepare
-from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import n_memberships
 from plmix_dist.store.mixture import Floats
 from plmix_dist.uncertainty.results import PerParameter
 
@@ -151,88 +146,6 @@ def _autocovariances(chains: Floats) -> Floats:
     spectrum = np.fft.rfft(centred, 2 * n_draws, axis=1)
     found: Floats = np.fft.irfft(np.abs(spectrum) ** 2, 2 * n_draws, axis=1)[:, :n_draws] / n_draws
     return found
-
-
-# WAIC: how well draws predict persons, from running moments over draws; one pass, in memory that draws do not fill.
-
-
-class Waic(NamedTuple):
-    """The widely applicable information criterion (Watanabe 2010), on the scale of a log-likelihood.
-
-    Parameters
-    ----------
-    elpd
-        Expected log predictive density of new persons: the higher, the better.
-    standard_error
-        Of `elpd`, from its spread over persons.
-    n_effective
-        The effective number of parameters: variances over draws of the log-likelihood, summed over persons.
-    n_persons
-        Persons: total weight, or groups.
-    n_unstable
-        Persons with a variance above 0.4: with more than a few of them WAIC is not reliable.
-    """
-
-    elpd: float
-    standard_error: float
-    n_effective: float
-    n_persons: float
-    n_unstable: float
-
-    @property
-    def waic(self) -> float:
-        """Minus twice `elpd`: the lower, the better."""
-        return -2 * self.elpd
-
-
-class _Sums(NamedTuple):
-    """Sums over persons: of log predictive densities less variances, of their squares, of variances, of weights."""
-
-    elpd: Floats
-    squares: Floats
-    variances: Floats
-    weight: Floats
-    unstable: Floats
-
-
-# A variance of a person's log-likelihood above this (Vehtari, Gelman & Gabry 2017).
-_UNSTABLE = 0.4
-
-
-def _leaf(_number: int, block: RankingBlock, draws: list[tuple[Floats, Floats]]) -> _Sums:
-    """One leaf: for each person four running numbers, whatever the number of draws."""
-    # Moments of log-likelihoods: mean and squares (Welford), and the log of the mean of their exponentials.
-    mean = squares = total = np.zeros(n_memberships(block))
-    largest = np.full(len(total), -np.inf)
-    for count, draw in enumerate(draws, start=1):
-        at = memberships_at(block, prepare(*draw))
-        change = at.log_likelihoods - mean
-        mean = mean + change / count
-        squares = squares + change * (at.log_likelihoods - mean)
-        larger = np.maximum(largest, at.log_likelihoods)
-        total = total * np.exp(largest - larger) + np.exp(at.log_likelihoods - larger)
-        largest = larger
-    weights, variances = at.weights, squares / max(len(draws) - 1, 1)
-    elpd = largest + np.log(total / len(draws)) - variances
-    sums = [(weights * values).sum() for values in (elpd, elpd**2, variances)]
-    return _Sums(*map(np.array, (*sums, weights.sum(), weights[variances > _UNSTABLE].sum())))
-
-
-_WAIC = Aggregation("waic", leaf=_leaf)
-
-
-def waic_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Waic:
-    """WAIC from draws: log-worths (n_draws, n_components, n_items) and log-shares (n_draws, n_components)."""
-    sums: _Sums = ask(passes, Request(_WAIC, list(zip(log_worths, log_shares, strict=True))))
-    elpd, error, n_persons = elpd_of(sums.elpd, sums.squares, sums.weight)
-    return Waic(elpd, error, float(sums.variances), n_persons, float(sums.unstable))
-
-
-def elpd_of(elpd: Floats, squares: Floats, weight: Floats) -> tuple[float, float, float]:
-    """Expected log predictive density, its standard error and the number of persons, from sums over persons."""
-    n_persons, total = float(weight), float(elpd)
-    spread = max(0.0, float(squares) / n_persons - (total / n_persons) ** 2)
-    return total, math.sqrt(n_persons * spread), n_persons
 
 
 # Draws for ArviZ, which is optional and imported here alone. Works with ArviZ 0.23 and with 1.x.

@@ -176,7 +176,7 @@ class Terms:
             worths = coefficients[:, : len(self.items.names)] @ (new - self.items.values.mean(axis=0)).T
         if of_rows.shape != (len(numbers) if n_rows else 0, n_rows):
             raise SettingsError(
-                f"this model has coefficients of {n_rows} features of rows; give those of what is offered, one line each"
+                f"this model has coefficients of {n_rows} features of rows; give those of what is offered"
             )
         if n_rows:
             worths = worths + coefficients[:, -n_rows:] @ of_rows.T

@@ -21,7 +21,6 @@ from plmix_dist.fitting.starts.settings import flat_start, is_start, start_of
 from plmix_dist.kernels.prepared import NO_TIES
 from plmix_dist.metrics import log_p_of_sides
 from plmix_dist.models.base import MixtureEstimator
-from plmix_dist.models.given_start import given_start
 from plmix_dist.models.keywords import OfFitToPersons, OfTotals, OfWeights
 from plmix_dist.models.linear import PLACKETT_LUCE, Terms, check_linear, choices_of, linear_start, restored
 from plmix_dist.passes.memory import Residency, check_memory
@@ -253,8 +252,7 @@ class PlackettLuceMixture(MixtureEstimator):
             report_dashboard(chosen, progress)
             run: Any = {"progress": progress, "checkpoint": place, "any_seed": self.random_state is None}
             if terms is None:
-                named = is_start(self.init)
-                start = None if named else given_start(self.init, self.n_components, rankings, INITS)
+                start = None if is_start(self.init) else self._given_start(rankings, INITS)
                 fitted = fit_mixture(rankings, settings, start, chosen, **run)
             else:
                 check_linear(settings)

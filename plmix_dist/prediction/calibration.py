@@ -114,8 +114,7 @@ def binned(
     weight = np.broadcast_to(of_case[:, None], probabilities.shape)[events]
 
     def total(values: Floats) -> Floats:
-        sums: Floats = np.bincount(bins, weight * values[events], n_bins).astype(np.float64)
-        return sums
+        return np.bincount(bins, weight * values[events], n_bins).astype(np.float64)
 
     with np.errstate(divide="ignore"):
         losses = -np.log(probabilities[cases, outcomes])

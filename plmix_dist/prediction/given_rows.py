@@ -26,7 +26,7 @@ from plmix_dist.store.mixture import Floats
 _MOST_IN_PAIRS = 1 << 21
 
 
-class RowPlaces(NamedTuple):
+class _RowPlaces(NamedTuple):
     """The places of all items in each row. All arrays have the shape (n_rankings, n_items).
 
     Examples
@@ -44,10 +44,10 @@ class RowPlaces(NamedTuple):
     size: NDArray[np.int64]  # how many items share the place
     is_open: NDArray[np.bool_]  # whether the item was on offer and is not ordered
 
-    def rows(self, start: int, stop: int) -> RowPlaces:
+    def rows(self, start: int, stop: int) -> _RowPlaces:
         """The rows from `start` to `stop`."""
         columns: Iterable[Any] = self
-        return RowPlaces(*(column[start:stop] for column in columns))
+        return _RowPlaces(*(column[start:stop] for column in columns))
 
     def ties(self) -> Iterator[_Tied]:
         """Ordered items that are tied, the ties of one size at a time."""
@@ -83,7 +83,7 @@ class _Tied(NamedTuple):
         return total
 
 
-def row_places(block: RankingBlock) -> RowPlaces:
+def row_places(block: RankingBlock) -> _RowPlaces:
     """The places of all items in each row. A tied last place of everything on offer is open."""
     block = unorder_last_ties(block)
     n_rows, n_items = block.n_rankings, block.n_items
@@ -103,10 +103,10 @@ def row_places(block: RankingBlock) -> RowPlaces:
     at = np.maximum(place, 0)
     size = np.where(on_offer, np.take_along_axis(counts, at, axis=1), 0)
     before = np.where(on_offer, np.take_along_axis(earlier, at, axis=1), 0)
-    return RowPlaces(place, before, size, is_open)
+    return _RowPlaces(place, before, size, is_open)
 
 
-def next_choices(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
+def next_choices(places: _RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
     """(n_rankings, n_items): the probability that each item is the next choice; zeros if nothing is left to choose.
 
     Examples
@@ -122,7 +122,7 @@ def next_choices(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, i
     return found
 
 
-def ranks(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
+def ranks(places: _RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
     """(n_rankings, n_items): the expected place of each item, from 1; NaN for items not on offer.
 
     Examples
@@ -146,7 +146,7 @@ def ranks(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even:
 
 
 def pairs_among(
-    items: NDArray[np.int64], places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False
+    items: NDArray[np.int64], places: _RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False
 ) -> Floats:
     """(n_rankings, n * n): the probability that i comes before j, of n items; NaN if one was not on offer."""
     at_once = max(1, _MOST_IN_PAIRS // log_worths.shape[1] ** 2)
@@ -158,7 +158,7 @@ def pairs_among(
     return np.concatenate(parts)
 
 
-def _pairs(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
+def _pairs(places: _RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
     """(n_rankings, n_items, n_items): the probability that i comes before j; NaN if one was not on offer.
 
     Examples
@@ -180,7 +180,7 @@ def _pairs(places: RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even
     return np.where((first >= 0) & (second >= 0), found, np.nan)
 
 
-def top_k(places: RowPlaces, log_worths: Floats, posteriors: Floats, k: int, *, is_even: bool = False) -> Floats:
+def top_k(places: _RowPlaces, log_worths: Floats, posteriors: Floats, k: int, *, is_even: bool = False) -> Floats:
     """(n_rankings, n_items): the probability that each item has one of the first k places; 0 for items not on offer.
 
     Examples
@@ -207,7 +207,7 @@ def top_k(places: RowPlaces, log_worths: Floats, posteriors: Floats, k: int, *, 
     return found if is_even else _with_tied_first(found, places, log_worths, posteriors, k)
 
 
-def _with_tied_first(found: Floats, places: RowPlaces, log_worths: Floats, posteriors: Floats, k: int) -> Floats:
+def _with_tied_first(found: Floats, places: _RowPlaces, log_worths: Floats, posteriors: Floats, k: int) -> Floats:
     """The first k places where the k-th lies within a tie."""
     for tied in places.ties():
         n_free = k - places.before[tied.row, tied.items[:, 0]]
@@ -225,7 +225,7 @@ _Weigh = Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], Floats]]
 
 
 def completions(
-    places: RowPlaces, log_worths: Floats, posteriors: Floats, weigh: _Weigh
+    places: _RowPlaces, log_worths: Floats, posteriors: Floats, weigh: _Weigh
 ) -> tuple[NDArray[np.int64], Floats]:
     """The most probable of some complete orders of what was on offer, and its log-probability.
 
@@ -261,7 +261,7 @@ def completions(
     return best, best_logs
 
 
-def even_weights(places: RowPlaces, log_worths: Floats, log_posteriors: Floats, log_shares: Floats | None) -> _Weigh:
+def even_weights(places: _RowPlaces, log_worths: Floats, log_posteriors: Floats, log_shares: Floats | None) -> _Weigh:
     """Weights where all orders of tied items are equally probable: only the order of open items is predicted.
 
     Each order of the ties has the memberships that it would have as a row of its own, from the log-shares; None if

@@ -301,6 +301,5 @@ def _made_from(path: str) -> bytes | None:
     if _is_text(path) or not exists(path):
         return None
     with contextlib.suppress(pa.ArrowException, OSError), open_bytes(path) as stream:
-        found: bytes | None = (pq.read_schema(stream).metadata or {}).get(_MADE_FROM)
-        return found
+        return (pq.read_schema(stream).metadata or {}).get(_MADE_FROM)
     return None

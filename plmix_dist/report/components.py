@@ -47,16 +47,6 @@ class _Scale(NamedTuple):
     first_overall: Floats  # (n_items,)
 
 
-class _Line(NamedTuple):
-    """An item in a component."""
-
-    item: int
-    chance: float
-    low: float
-    high: float
-    first: float
-
-
 class _Apart(NamedTuple):
     """An item that a component ranks differently: its chance here and overall, and the ratio of first choices."""
 
@@ -80,7 +70,7 @@ class _ComponentView(NamedTuple):
     share: float
     low: float  # interval of the share; NaN where there is none
     high: float
-    lines: list[_Line]  # items by worth, best first
+    shown: list[int]  # items by worth, best first
     n_more: int  # how many items are left out
     liked: list[_Apart]  # what sets it apart, the largest difference first
     disliked: list[_Apart]
@@ -118,30 +108,22 @@ def component_views(mixture: MixtureParams, scale: _Scale, intervals: Interval |
     lows = highs = np.full(mixture.n_components, np.nan)
     if intervals is not None:
         lows, highs = intervals.shares
-    return [
-        _view(number, mixture, scale, float(lows[number]), float(highs[number]))
-        for number in range(mixture.n_components)
-    ]
+    ends = zip(lows.tolist(), highs.tolist(), strict=True)
+    return [_view(number, mixture, scale, *own) for number, own in enumerate(ends)]
 
 
 def _view(number: int, mixture: MixtureParams, scale: _Scale, low: float, high: float) -> _ComponentView:
     order = np.argsort(-mixture.log_worths[number], kind="stable")
     shown = order if mixture.n_items <= _SHOW_ALL else order[:_MOST_SHOWN]
-    lines = [
-        _Line(
-            int(item), *(float(values[number, item]) for values in (scale.chance, scale.low, scale.high, scale.first))
-        )
-        for item in shown
-    ]  # fmt: skip
     gain = scale.chance[number] - scale.overall
     by_gain = np.argsort(-gain, kind="stable")
     liked = [_apart(number, int(item), scale) for item in by_gain[:_MOST_APART] if gain[item] >= _APART]
     disliked = [_apart(number, int(item), scale) for item in by_gain[::-1][:_MOST_APART] if gain[item] <= -_APART]
     share = float(mixture.shares[number])
-    best = [int(item) for item in order[:_PLACES]]
+    best = order[:_PLACES].tolist()
     beginnings = _most_probable_beginnings(mixture.log_worths[number])
-    n_more = len(order) - len(shown)
-    return _ComponentView(number, share, low, high, lines, n_more, liked, disliked, best, int(order[-1]), beginnings)
+    items, n_more = shown.tolist(), len(order) - len(shown)
+    return _ComponentView(number, share, low, high, items, n_more, liked, disliked, best, int(order[-1]), beginnings)
 
 
 def group_sentence(view: _ComponentView, names: Sequence[str], unit: str) -> Html:
@@ -211,8 +193,7 @@ class MembershipSums(NamedTuple):
     def certainty(self) -> Floats:
         """(n_components,): the mean probability of the most probable component; NaN where nothing belongs."""
         total: Floats = np.where(self.weight > 0, self.weight, np.nan)
-        found: Floats = np.diag(self.together) / total
-        return found
+        return np.diag(self.together) / total
 
     @property
     def share_certain(self) -> float:

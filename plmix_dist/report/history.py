@@ -114,7 +114,7 @@ def support_sentence(data: Mapping[str, Any], n_components: int) -> str:
     if n_components <= generic:
         return (
             f"{described} That suffices to tell {_groups(n_components)} apart for almost all worths; the most is "
-            f"{_most(generic)}."
+            f"{count(generic) if generic <= 1000 else 'over 1,000'}."
         )
     return (
         f"{described} That suffices for {_groups(generic)} only: more may fit and predict well, but other "
@@ -124,10 +124,6 @@ def support_sentence(data: Mapping[str, Any], n_components: int) -> str:
 
 def _groups(number: int) -> str:
     return f"{number} group{'s'[: number != 1]}"
-
-
-def _most(number: int) -> str:
-    return count(number) if number <= 1000 else "over 1,000"
 
 
 def stages_of(records: Sequence[Mapping[str, Any]]) -> list[_Stage]:

@@ -7,20 +7,17 @@ import hashlib
 import inspect
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from numpy.typing import ArrayLike
+from typing import TYPE_CHECKING, Any
 
 from plmix_dist import __version__
-from plmix_dist.cluster.clients import ClientLike, client_of
+from plmix_dist.cluster.clients import client_of
 from plmix_dist.display import marks
-from plmix_dist.display.notebook import tie_lines
+from plmix_dist.display.notebook import data_of, tie_lines
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, SettingsError, StoreExistsError
 from plmix_dist.fitting.starts.settings import start_of
-from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.report import components, history
 from plmix_dist.report.cautions import cautions_of, checked
@@ -40,33 +37,26 @@ _MOST_WORTHS = 2_000
 _BEGINNING = 4096
 
 
-class GivenRankings(NamedTuple):
-    """The rankings of the fit as the user gave them, and where to compute; `rows` is None if they are not given."""
-
-    rows: Any
-    sample_weight: ArrayLike | None = None
-    unranked: Unranked | None = None
-    client: ClientLike = None
-    membership_covariates: ArrayLike | None = None
-    features: Any = None
-
-
 def write_report(
     model: Any,
     path: str | os.PathLike[str],
-    given: GivenRankings,
+    rows: Any,
+    how: Mapping[str, Any],
     title: str | None = None,
     names: Sequence[str] | None = None,
     standard_errors: StandardErrors | bool | None = None,
     selection: Any = None,
 ) -> Path:
-    """Write a report about a fitted mixture; see the method `report` of estimators."""
+    """Write a report about a fitted mixture; see the method `report` of estimators.
+
+    `rows` are the rankings of the fit, or None; `how` has weights and the like as the user gave them.
+    """
     if standard_errors is not None and not isinstance(standard_errors, bool | StandardErrors):
         raise SettingsError(
             "standard_errors must be what model.standard_errors(X) gave, True, False or None, but is "
             f"{shown(standard_errors)}"
         )
-    if standard_errors is True and given.rows is None:
+    if standard_errors is True and rows is None:
         raise SettingsError("standard errors are computed from the rankings; hand them in as X")
     target = _checked_target(path)
     mixture = model._mixture()
@@ -75,15 +65,15 @@ def write_report(
         selection = (getattr(model, "about_", None) or {}).get("selection", {}).get("table")
     table = None if selection is None else history.selection_table(selection)
     memberships = None
-    with client_of(given.client) as chosen:
-        place: ClientLike = False if chosen is None else chosen
-        if given.rows is not None:
-            keywords = given._replace(client=place)._asdict()
-            memberships = model._total(components.MEMBERSHIPS, keywords.pop("rows"), model._ties, **keywords)
-            model._check_weight(float(memberships.weight.sum()), given.sample_weight)
-        errors = _errors(model, given, standard_errors, place)
-        board = _board(model, given, place, wanted=errors is not None)
-        check = _check(model, given, place) if errors is not None else None
+    with client_of(how.get("client")) as chosen:
+        how = {**how, "client": False if chosen is None else chosen}
+        if rows is not None:
+            memberships = model._total(components.MEMBERSHIPS, rows, model._ties, **how)
+            model._check_weight(float(memberships.weight.sum()), how.get("sample_weight"))
+        how.pop("membership_covariates", None)  # with these there are no standard errors
+        errors = _errors(model, rows, how, standard_errors)
+        board = _board(model, rows, how) if errors is not None else []
+        check = _check(model, rows, how) if errors is not None else None
     if errors is not None and errors.mixture.log_worths.shape != mixture.log_worths.shape:
         raise SettingsError(
             f"standard errors of {errors.mixture.log_worths.shape} log-worths do not belong to this model, which has "
@@ -95,45 +85,39 @@ def write_report(
 
 
 def _errors(
-    model: Any, given: GivenRankings, wanted: StandardErrors | bool | None, client: ClientLike
+    model: Any, rows: Any, how: Mapping[str, Any], wanted: StandardErrors | bool | None
 ) -> StandardErrors | None:
     """Standard errors: those given, or computed where the rankings are there and it does not take long."""
     if isinstance(wanted, StandardErrors):
         return wanted
     mixture = model._mixture()
     affordable = mixture.log_worths.size <= _MOST_WORTHS and model._coefficients is None
-    if wanted is False or given.rows is None or not (wanted or affordable) or not hasattr(model, "standard_errors"):
+    if wanted is False or rows is None or not (wanted or affordable) or not hasattr(model, "standard_errors"):
         return None
     with warnings.catch_warnings():
         if wanted is None:  # the page has it in words
             warnings.simplefilter("ignore", NotIdentifiableWarning)
             warnings.simplefilter("ignore", NotConvergedWarning)
-        weight, unranked = given.sample_weight, given.unranked
-        found: StandardErrors = model.standard_errors(
-            given.rows, sample_weight=weight, unranked=unranked, client=client
-        )
+        found: StandardErrors = model.standard_errors(rows, **how)
     return found
 
 
-def _board(model: Any, given: GivenRankings, client: ClientLike, *, wanted: bool) -> list[list[str]]:
-    """The leaderboard of battles, as cells; empty for other rankings, and where standard errors were not computed."""
-    data = (getattr(model, "about_", None) or {}).get("data") or {}
-    if given.rows is None or not wanted or data.get("mean_listed") != 2 or not hasattr(model, "leaderboard"):
+def _board(model: Any, rows: Any, how: Mapping[str, Any]) -> list[list[str]]:
+    """The leaderboard of battles, as cells; empty for other rankings."""
+    if rows is None or data_of(model).get("mean_listed") != 2 or not hasattr(model, "leaderboard"):
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # given with the standard errors, and in words on the page
-        how = {"sample_weight": given.sample_weight, "unranked": given.unranked, "client": client}
-        return board_cells(model.leaderboard(given.rows, table="dict", **how))
+        return board_cells(model.leaderboard(rows, table="dict", **how))
 
 
-def _check(model: Any, given: GivenRankings, client: ClientLike) -> FitCheck | None:
+def _check(model: Any, rows: Any, how: Mapping[str, Any]) -> FitCheck | None:
     """The check of fit, where standard errors are computed; its warnings are theirs."""
-    if given.rows is None or not is_joint(model._mixture()) or TIES[model._ties].order:
+    if rows is None or not is_joint(model._mixture()) or TIES[model._ties].order:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        how = {"sample_weight": given.sample_weight, "unranked": given.unranked, "client": client}
-        found: FitCheck = model.check_fit(given.rows, **how)
+        found: FitCheck = model.check_fit(rows, **how)
     return found
 
 
@@ -176,8 +160,7 @@ def _page_of(
     mixture, is_sampled = model._mixture(), hasattr(model, "diagnostics_")
     intervals = errors.intervals() if errors is not None else model.intervals() if is_sampled and of_draws else None
     scale = components.scale_of(mixture, intervals)
-    about = getattr(model, "about_", None) or {}
-    data = about.get("data") or {}
+    about, data = getattr(model, "about_", None) or {}, data_of(model)
     unit = "person" if data.get("by_person") else "ranking"
     # The page is sent around: no folders of this machine.
     settings = {name: _last_part(value) for name, value in model._plain_settings().items()}

@@ -5,5 +5,5 @@
 - results: StandardErrors, with intervals, differences, pairwise probabilities and quasi-variances
 - fit_check, check_results: whether a mixture reproduces first places and pairs
 - bootstrap: the function and its result
-- replicates, replicate_passes: all replicates as one algorithm, and the passes it asks for
+- replicates: all replicates as one algorithm, and the passes it asks for
 """

@@ -28,8 +28,7 @@ from plmix_dist.settings import RandomState, one_of, real_number, seed_of, whole
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.information import InformationTotals, Layout, invert
-from plmix_dist.uncertainty.replicate_passes import WEIGHTS, Draws, draw_weights
-from plmix_dist.uncertainty.replicates import Replicates, ReplicatesState, Scales
+from plmix_dist.uncertainty.replicates import WEIGHTS, Draws, Replicates, ReplicatesState, Scales, draw_weights
 from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, checked_level, given_components
 from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, is_joint, mostly_prior, named_items
 

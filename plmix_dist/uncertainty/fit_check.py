@@ -175,8 +175,7 @@ def _rows(block: RankingBlock, at: _At) -> tuple[RankingBlock, _Events, NDArray[
 
 def _lengths(block: RankingBlock, events: _Events) -> _Integers:
     """(n_persons,): the length of the longest ranking of each person."""
-    longest: _Integers = np.maximum.reduceat(events.length, np.flatnonzero(block.group_starts))
-    return longest
+    return np.maximum.reduceat(events.length, np.flatnonzero(block.group_starts))
 
 
 def _runs(block: RankingBlock, plan: _Plan) -> Iterator[RankingBlock]:

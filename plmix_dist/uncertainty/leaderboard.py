@@ -15,6 +15,7 @@ from scipy.special import expit, log_expit, logsumexp, ndtri
 
 from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings
+from plmix_dist.display.marks import aligned
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import pairwise_wins
 from plmix_dist.metrics import match_components
@@ -350,8 +351,7 @@ def pair_weights(X: Any, *, min_count: float = 50, unranked: Unranked | None = N
         first += block.n_rankings
     own = np.concatenate(weights)
     _, pair = np.unique(np.concatenate(keys), return_inverse=True)
-    found: Floats = own / np.maximum(np.bincount(pair, own), min_count)[pair]
-    return found
+    return own / np.maximum(np.bincount(pair, own), min_count)[pair]
 
 
 def board_cells(board: Mapping[str, Any]) -> list[list[str]]:
@@ -369,19 +369,12 @@ def board_lines(board: Mapping[str, Any], form: str = "table") -> list[str]:
         writer.writerows(zip(*(np.asarray(values).tolist() for values in board.values()), strict=True))
         return text.getvalue().splitlines()
     rows = board_cells(board)
-    is_text = [name in ("component", "item") for name in rows[0]]
+    words = [place for place, name in enumerate(rows[0]) if name in ("component", "item")]
     if form == "markdown":
         escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-        rule = ["---" if left else "---:" for left in is_text]
+        rule = ["---" if place in words else "---:" for place in range(len(rows[0]))]
         return [f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:])]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if left else cell.rjust(width)
-            for left, cell, width in zip(is_text, row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    return aligned(rows, left=words)
 
 
 def _cell(board: Mapping[str, Any], name: str, row: int) -> str:

@@ -27,9 +27,9 @@ from plmix_dist.fitting import chains as sampler
 from plmix_dist.fitting.algorithm import run
 from plmix_dist.fitting.chains import _from_prior, _relabelling
 from plmix_dist.fitting.gibbs import Gibbs, MapEm
-from plmix_dist.models import leave_one_out
-from plmix_dist.models.diagnostics import bulk_ess, r_hat, tail_ess, waic_of
-from plmix_dist.models.leave_one_out import _psis
+from plmix_dist.models import predictive_density
+from plmix_dist.models.diagnostics import bulk_ess, r_hat, tail_ess
+from plmix_dist.models.predictive_density import _psis, waic_of
 from plmix_dist.passes.threads import ThreadedPasses
 from plmix_dist.rankings import Ranking, RankingBlock
 from plmix_dist.rankings.simulate import draw_rankings
@@ -428,8 +428,8 @@ def test_inference_data__this_arviz() -> None:
 
 @ignore_short_chains
 def test_loo__largest_shape_of_all_leaves() -> None:
-    left, right = (leave_one_out._Sums(*np.full((6, 1), shape)) for shape in (0.9, 0.2))
-    for sums in (leave_one_out._loo_combined(left, right), leave_one_out._loo_combined(right, left)):
+    left, right = (predictive_density._Sums(*np.full((6, 1), shape)) for shape in (0.9, 0.2))
+    for sums in (predictive_density._loo_combined(left, right), predictive_density._loo_combined(right, left)):
         assert sums.largest_shape == 0.9
         assert sums.weight == pytest.approx(1.1)
 
@@ -499,7 +499,7 @@ def test_pointwise__groups_are_persons_and_large_matrices_are_refused(monkeypatc
     found = model.pointwise_log_likelihood(block, max_draws=10_000)
     assert found.shape == (model.draws_.log_likelihood.size, 2)
     assert_allclose(found.sum(axis=1), model.draws_.log_likelihood.ravel(), rtol=1e-9)
-    monkeypatch.setattr(leave_one_out, "_MOST_IN_MATRIX", 100)
+    monkeypatch.setattr(predictive_density, "_MOST_IN_MATRIX", 100)
     with pytest.raises(SettingsError, match="too many for one matrix; choose a smaller max_draws"):
         model.pointwise_log_likelihood(block, max_draws=60)
 

@@ -450,7 +450,7 @@ def test_bootstrap__of_persons_refits_with_their_weights() -> None:
     again = model.bootstrap(rows, 3, random_state=1)
     assert found.log_worths.tobytes() == again.log_worths.tobytes()
     from plmix_dist.rankings import RankingBlock as Block
-    from plmix_dist.uncertainty.replicate_passes import draw_weights
+    from plmix_dist.uncertainty.replicates import draw_weights
 
     terms = model._linear[0]
     block = terms.choices.rows(Block.from_array(rows, n_items=6, unranked="below"))

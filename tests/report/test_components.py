@@ -44,4 +44,4 @@ def test_selection_table__columns_of_numbers_and_the_best() -> None:
 def test_components__few_items_are_all_shown(n_items: int, n_shown: int) -> None:
     mixture = pl.MixtureParams.of([np.arange(n_items)], [1.0], [f"item {number}" for number in range(n_items)])
     (view,) = component_views(mixture, scale_of(mixture, None), None)
-    assert [line.item for line in view.lines] == list(range(n_items))[::-1][:n_shown]
+    assert view.shown == list(range(n_items))[::-1][:n_shown]

@@ -16,7 +16,7 @@ from plmix_dist.errors import NotConvergedWarning, SettingsError, ShrunkenWarnin
 from plmix_dist.metrics import match_components
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.uncertainty.replicate_passes import _poisson_of_mean_one, draw_weights
+from plmix_dist.uncertainty.replicates import _poisson_of_mean_one, draw_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Log-likelihoods of single persons over draws, and leave-one-out by Pareto-smoothed importance sampling (PSIS).
+"""Log-likelihoods of single persons over draws: WAIC, and leave-one-out by Pareto-smoothed importance sampling (PSIS).
 
 Vehtari, Gelman & Gabry (2017), and Vehtari, Simpson, Gelman, Yao & Gabry (2024). One pass over the rankings; a leaf is
 taken some persons at a time, so memory grows neither with rankings nor with draws.
@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, memberships_at, prepare
-from plmix_dist.models.diagnostics import elpd_of
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.passes.tree import add_statistics
 from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import row_runs
+from plmix_dist.rankings.groups import n_memberships, row_runs
 from plmix_dist.store.mixture import Floats
 from plmix_dist.threads import single_thread
 
@@ -30,6 +29,93 @@ _MOST_IN_MATRIX = 1 << 27
 _LARGEST_SHAPE = 0.7
 # Fewer draws have no tail to fit.
 _FEWEST_DRAWS = 25
+
+_Draws = list[tuple[Floats, Floats]]
+
+
+# WAIC: how well draws predict persons, from running moments over draws; one pass, in memory that draws do not fill.
+
+
+class Waic(NamedTuple):
+    """The widely applicable information criterion (Watanabe 2010), on the scale of a log-likelihood.
+
+    Parameters
+    ----------
+    elpd
+        Expected log predictive density of new persons: the higher, the better.
+    standard_error
+        Of `elpd`, from its spread over persons.
+    n_effective
+        The effective number of parameters: variances over draws of the log-likelihood, summed over persons.
+    n_persons
+        Persons: total weight, or groups.
+    n_unstable
+        Persons with a variance above 0.4: with more than a few of them WAIC is not reliable.
+    """
+
+    elpd: float
+    standard_error: float
+    n_effective: float
+    n_persons: float
+    n_unstable: float
+
+    @property
+    def waic(self) -> float:
+        """Minus twice `elpd`: the lower, the better."""
+        return -2 * self.elpd
+
+
+class _WaicSums(NamedTuple):
+    """Sums over persons: of log predictive densities less variances, of their squares, of variances, of weights."""
+
+    elpd: Floats
+    squares: Floats
+    variances: Floats
+    weight: Floats
+    unstable: Floats
+
+
+# A variance of a person's log-likelihood above this (Vehtari, Gelman & Gabry 2017).
+_UNSTABLE = 0.4
+
+
+def _waic_leaf(_number: int, block: RankingBlock, draws: _Draws) -> _WaicSums:
+    """One leaf: for each person four running numbers, whatever the number of draws."""
+    # Moments of log-likelihoods: mean and squares (Welford), and the log of the mean of their exponentials.
+    mean = squares = total = np.zeros(n_memberships(block))
+    largest = np.full(len(total), -np.inf)
+    for count, draw in enumerate(draws, start=1):
+        at = memberships_at(block, prepare(*draw))
+        change = at.log_likelihoods - mean
+        mean = mean + change / count
+        squares = squares + change * (at.log_likelihoods - mean)
+        larger = np.maximum(largest, at.log_likelihoods)
+        total = total * np.exp(largest - larger) + np.exp(at.log_likelihoods - larger)
+        largest = larger
+    weights, variances = at.weights, squares / max(len(draws) - 1, 1)
+    elpd = largest + np.log(total / len(draws)) - variances
+    sums = [(weights * values).sum() for values in (elpd, elpd**2, variances)]
+    return _WaicSums(*map(np.array, (*sums, weights.sum(), weights[variances > _UNSTABLE].sum())))
+
+
+_WAIC = Aggregation("waic", leaf=_waic_leaf)
+
+
+def waic_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Waic:
+    """WAIC from draws: log-worths (n_draws, n_components, n_items) and log-shares (n_draws, n_components)."""
+    sums: _WaicSums = ask(passes, Request(_WAIC, list(zip(log_worths, log_shares, strict=True))))
+    elpd, error, n_persons = _elpd_of(sums.elpd, sums.squares, sums.weight)
+    return Waic(elpd, error, float(sums.variances), n_persons, float(sums.unstable))
+
+
+def _elpd_of(elpd: Floats, squares: Floats, weight: Floats) -> tuple[float, float, float]:
+    """Expected log predictive density, its standard error and the number of persons, from sums over persons."""
+    n_persons, total = float(weight), float(elpd)
+    spread = max(0.0, float(squares) / n_persons - (total / n_persons) ** 2)
+    return total, math.sqrt(n_persons * spread), n_persons
+
+
+# Leave-one-out, from weights of draws.
 
 
 class Loo(NamedTuple):
@@ -76,9 +162,6 @@ class _Sums(NamedTuple):
     largest_shape: Floats
 
 
-_Draws = list[tuple[Floats, Floats]]
-
-
 def loo_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Loo:
     """Leave-one-out from draws: log-worths (n_draws, n_components, n_items) and log-shares (n_draws, n_components)."""
     if len(log_shares) < _FEWEST_DRAWS:
@@ -86,7 +169,7 @@ def loo_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Loo:
             f"leave-one-out needs {_FEWEST_DRAWS} draws or more, but has {len(log_shares)}; raise n_draws or max_draws"
         )
     sums: _Sums = ask(passes, Request(_LOO, list(zip(log_worths, log_shares, strict=True))))
-    elpd, error, n_persons = elpd_of(sums.elpd, sums.squares, sums.weight)
+    elpd, error, n_persons = _elpd_of(sums.elpd, sums.squares, sums.weight)
     density, largest, unreliable = float(sums.density), float(sums.largest_shape), float(sums.unreliable)
     return Loo(elpd, error, density - elpd, n_persons, largest, unreliable)
 
