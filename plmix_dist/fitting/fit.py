@@ -259,9 +259,9 @@ def starts_for(
     passes: Passes, rankings: Rankings, overview: Overview, settings: FitSettings, stages: Stages, client: Client | None
 ) -> Starts:
     """Starts from a sample, or from all rows."""
-    if settings.start.from_all_rows:
-        return starts_of_all_rows(passes, rankings, rankings.n_items, settings.start, stages, client)
-    return make_starts(extend_ties(overview.small_sample).block, settings.start, stages, client)
+    if settings.from_all_rows:
+        return starts_of_all_rows(passes, rankings, rankings.n_items, settings, stages, client)
+    return make_starts(extend_ties(overview.small_sample).block, settings, stages, client)
 
 
 def candidates_for(
@@ -284,7 +284,7 @@ def candidates_for(
     if made.searched:
         mean_listed = overview.extent.listed / overview.extent.rows
         candidates, found = sample_fits.search(
-            overview.sample, made.starts, settings.start, mean_listed, smaller, share_of_budget
+            overview.sample, made.starts, settings, mean_listed, smaller, share_of_budget
         )
         about = about | {"search": found}
     else:
