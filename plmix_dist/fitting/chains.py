@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,8 +13,9 @@ from scipy.optimize import linear_sum_assignment
 from plmix_dist.display.progress import Stages, stage_listener
 from plmix_dist.errors import CollapsedComponentWarning, NotConvergedWarning, OptimumFoundOnceWarning, SettingsError
 from plmix_dist.fitting.algorithm import counted_stage
+from plmix_dist.fitting.em import Progress
 from plmix_dist.fitting.fingerprint import data_fingerprint, data_record, digest_of, made_with
-from plmix_dist.fitting.fit import fit_mixture
+from plmix_dist.fitting.fit import Fit, fit_mixture
 from plmix_dist.fitting.gibbs import Draws, Gibbs, GibbsState, MapEm, Mode
 from plmix_dist.fitting.journal import Journal, open_journal
 from plmix_dist.fitting.methods import FitSettings
@@ -36,9 +36,6 @@ from plmix_dist.store.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from plmix_dist.cluster.clients import Client
-
-Progress = Callable[[dict[str, Any]], None]
-
 
 # Where chains begin: around a fit, further apart than the posterior is wide, or at draws from the prior.
 
@@ -113,20 +110,16 @@ def _relabelling(log_worths: Floats, log_shares: Floats, pivot: int) -> NDArray[
 
 def _matched(features: Floats, means: Floats, variances: Floats) -> NDArray[np.int64]:
     """The best assignment of each draw: least distances in units of variances, and their logarithms."""
-    costs = np.stack(
-        [
-            ((features - mean) ** 2 / variance).sum(axis=2) + np.log(variance).sum()
-            for mean, variance in zip(means, variances, strict=True)
-        ],
-        axis=1,
-    )  # (n_draws, component of the means, component of the draw)
-    nearest = costs.argmin(axis=2)
-    settled = np.array([len(set(row)) == len(row) for row in nearest.tolist()])
-    order = nearest.astype(np.int64)
-    for draw in np.flatnonzero(~settled):
-        order[draw] = linear_sum_assignment(costs[draw])[1]
-    found: NDArray[np.int64] = order
-    return found
+    by_component = [
+        ((features - mean) ** 2 / variance).sum(axis=2) + np.log(variance).sum()
+        for mean, variance in zip(means, variances, strict=True)
+    ]
+    costs = np.stack(by_component, axis=1)  # (n_draws, component of the means, component of the draw)
+    order: NDArray[np.int64] = costs.argmin(axis=2).astype(np.int64)
+    for draw, own in enumerate(order.tolist()):
+        if len(set(own)) < len(own):
+            order[draw] = linear_sum_assignment(costs[draw])[1]
+    return order
 
 
 # Chains begin around a fit, so it need not be exact.
@@ -180,15 +173,20 @@ def sample_mixture(
                 overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
             warnings = [*journal.warnings]
             with stages.stage("start"):
-                begin = journal.stage(
-                    "start",
-                    lambda: gibbs.start(
-                        _starts(rankings, settings, gibbs.prior, given, init, client, progress, warnings)
-                    ),
-                )
+
+                def started() -> GibbsState:
+                    point = given
+                    if point is None and init == "fit":
+                        fitted = _fitted(rankings, settings, client, progress)
+                        warnings.extend(each for each in fitted.warnings if not isinstance(each, _SEEN_IN_CHAINS))
+                        point = fitted.run.point
+                    return gibbs.start(_starts(point, settings, gibbs.prior))
+
+                begin = journal.stage("start", started)
             begin = journal.begin("sweeps", begin)
+            report = progress if stage_listener(progress) is None else stages.iteration
             with stages.stage("sweeps", passes=gibbs.n_sweeps + 1 - begin.sweep):
-                state = journal.run("sweeps", passes, gibbs, begin, _after_sweep(gibbs, stages, progress))
+                state = journal.run("sweeps", passes, gibbs, begin, partial(_report_sweep, gibbs, report))
                 if state.error is not None:
                     raise state.error
             with counted_stage(stages, "map", passes):
@@ -203,50 +201,31 @@ def _made_from(
     """What the draws depend on: the data, the settings, where chains begin."""
     asked = {name: value for name, value in asdict(settings).items() if name != "residency"}
     asked |= {name: np.asarray(asked[name]).tolist() for name in ("worth_shape", "worth_rate")}
-    return (
-        data_fingerprint(passes, rankings) | asked | {"init": init if given is None else f"given {digest_of(*given)}"}
+    begun = init if given is None else f"given {digest_of(*given)}"
+    return data_fingerprint(passes, rankings) | asked | {"init": begun}
+
+
+def _fitted(rankings: Rankings, settings: BayesSettings, client: Client | None, progress: Progress | None) -> Fit:
+    """The fit around which chains begin."""
+    fit = FitSettings(
+        settings.n_components, ties="marginal", tol=_START_TOLERANCE, residency=settings.residency, seed=settings.seed
     )
+    return fit_mixture(rankings, fit, None, client, progress if stage_listener(progress) is not None else None)
 
 
-def _starts(
-    rankings: Rankings,
-    settings: BayesSettings,
-    prior: GammaPrior,
-    given: Point | None,
-    init: str,
-    client: Client | None,
-    progress: Progress | None,
-    warnings: list[Warning],
-) -> list[Parameters]:
-    """Where chains begin; the warnings of a fit that is made for it are added to the list."""
+def _starts(point: Point | None, settings: BayesSettings, prior: GammaPrior) -> list[Parameters]:
+    """Where chains begin: around a point, or at draws from the prior."""
     n_components, n_chains, seed = settings.n_components, settings.n_chains, settings.seed
-    if given is None and init == "prior":
+    if point is None:
         return _from_prior(n_components, prior, n_chains, seed)
-    if given is None:
-        fit = FitSettings(n_components, ties="marginal", tol=_START_TOLERANCE, residency=settings.residency, seed=seed)
-        listening = progress if stage_listener(progress) is not None else None
-        fitted = fit_mixture(rankings, fit, None, client, listening)
-        warnings += [each for each in fitted.warnings if not isinstance(each, _SEEN_IN_CHAINS)]
-        given = fitted.run.point
-    return _around(given, n_components, prior, n_chains, seed)
+    return _around(point, n_components, prior, n_chains, seed)
 
 
-def _after_sweep(gibbs: Gibbs, stages: Stages, progress: Progress | None) -> Callable[[GibbsState], None]:
+def _report_sweep(gibbs: Gibbs, report: Progress | None, state: GibbsState) -> None:
     """What is called after every sweep: the progress."""
-
-    def tell(state: GibbsState) -> None:
-        if progress is not None and state.error is None:
-            record = {
-                "iteration": state.sweep,
-                "n_sweeps": gibbs.n_sweeps + 1,
-                "log_likelihood": float(state.log_likelihood.mean()),
-            }
-            if stage_listener(progress) is None:
-                progress(record)
-            else:
-                stages.iteration(record)
-
-    return tell
+    if report is not None and state.error is None:
+        log_likelihood = float(state.log_likelihood.mean())
+        report({"iteration": state.sweep, "n_sweeps": gibbs.n_sweeps + 1, "log_likelihood": log_likelihood})
 
 
 def _with_mode(passes: Passes, gibbs: Gibbs, draws: Draws, weight: float, stages: Stages, journal: Journal) -> Sampled:
@@ -269,9 +248,7 @@ def _with_mode(passes: Passes, gibbs: Gibbs, draws: Draws, weight: float, stages
             raise state.error
         found = algorithm.result(state)
         order = labels[pivot]  # components of the pivot, in the order of the relabelled draws
-        mode = found._replace(
-            parameters=Parameters(found.parameters.log_worths[order], found.parameters.log_shares[order])
-        )
+        mode = found._replace(parameters=Parameters(*(values[order] for values in found.parameters)))
     return Sampled(draws, log_posterior, labels.reshape(n_chains, n_draws, n_components), mode, stages.records)
 
 
@@ -292,25 +269,16 @@ def _weights_of_leaf(number: int, block: RankingBlock, params: None) -> _Weights
     del number, params
     weights = block.row_weights
     broken = weights[weights != np.floor(weights)]
+    first, largest = float(broken[0]) if len(broken) else 0.0, float(weights.max(initial=0.0))
     ties = TiedRows.of(block)
     copied = 0.0 if ties is None else float((ties.block.row_weights * ties.block.n_listed).sum())
-    return _Weights(
-        membership_weight(block),
-        len(broken),
-        float(broken[0]) if len(broken) else 0.0,
-        float(weights.max(initial=0.0)),
-        copied,
-    )
+    return _Weights(membership_weight(block), len(broken), first, largest, copied)
 
 
 def _of_both(left: _Weights, right: _Weights) -> _Weights:
-    return _Weights(
-        left.persons + right.persons,
-        left.n_broken + right.n_broken,
-        left.broken if left.n_broken else right.broken,
-        max(left.largest, right.largest),
-        max(left.copied, right.copied),
-    )
+    broken = left.broken if left.n_broken else right.broken
+    largest, copied = max(left.largest, right.largest), max(left.copied, right.copied)
+    return _Weights(left.persons + right.persons, left.n_broken + right.n_broken, broken, largest, copied)
 
 
 _WEIGHTS = Aggregation("weights", leaf=_weights_of_leaf, combine=_of_both)

@@ -25,7 +25,7 @@ import numpy as np
 from plmix_dist.errors import FitError, NonFiniteError, SettingsError
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.fitting.e_step import ComponentStep, PassParams, component_step, e_step, timing_of
-from plmix_dist.fitting.em import Em, Progress, Run, run_reported
+from plmix_dist.fitting.em import Em, Progress, Run, flat_gradient, run_reported
 from plmix_dist.fitting.fixed_point import Evaluation, Good, Iteration, Rules, advance
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.point import Point
@@ -63,13 +63,10 @@ def _prepare(params: tuple[Point, Units]) -> tuple[Prepared, Floats, Units]:
     """From a point with coefficients of shares, and the units of the covariates, to what a leaf takes."""
     point, units = params
     try:
-        return (
-            prepare(point.log_worths, np.full(point.n_components, -np.log(point.n_components))),
-            point.log_shares,
-            units,
-        )
+        current = prepare(point.log_worths, np.full(point.n_components, -np.log(point.n_components)))
     except SettingsError as error:  # it concerns this fit alone
         raise NonFiniteError(str(error)) from None
+    return current, point.log_shares, units
 
 
 def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: tuple[Prepared, Floats, Units]) -> _ShareSums:
@@ -135,20 +132,10 @@ def _share_step(coefficients: Floats, total: _ShareSums) -> _ShareStep:
     move *= min(1.0, _LONGEST_STEP / max(float(np.abs(move).max()), 1e-300))
     bound = total.moments / 2 + np.diag(penalty + _DAMPING * float(np.trace(total.moments)))
     safe = np.linalg.solve(bound, gradient.T).T
-    weight = float(total.moments[0, 0])
-    return _ShareStep(
-        float(total.sums.log_likelihood),
-        -float((penalty * centred**2).sum()) / 2,
-        gradient,
-        _centred(centred + move),
-        _centred(centred + safe),
-        total.expected[:, 0] / weight,
-    )
-
-
-def _centred(coefficients: Floats) -> Floats:
-    found: Floats = coefficients - coefficients.mean(axis=0)
-    return found
+    after, safe = (there - there.mean(axis=0) for there in (centred + move, centred + safe))
+    log_prior = -float((penalty * centred**2).sum()) / 2
+    shares = total.expected[:, 0] / float(total.moments[0, 0])
+    return _ShareStep(float(total.sums.log_likelihood), log_prior, gradient, after, safe, shares)
 
 
 # Units of covariates: their means and standard deviations over persons; columns without information are errors.
@@ -318,21 +305,15 @@ class _CovariateEm:
 
     def evaluation(self, shares: _ShareStep, steps: Sequence[ComponentStep], timing: dict[str, float]) -> Evaluation:
         """The evaluation of a point, from the results of a pass."""
-        values = np.array([step.gradient.values for step in steps if step.gradient is not None])
-        gradient = np.concatenate([values[:, :-1].ravel(), values[:, -1], shares.gradient.ravel()])
+        gradient, _ = flat_gradient(steps, shares.gradient.ravel(), shares.shares)
         details = {"log_likelihood": shares.log_likelihood, **timing}
         if timing:
             details["rankings_per_second"] = self.em.n_rankings / timing["seconds"]
-        safe = [step.safe for step in steps if step.safe is not None]
-        return Evaluation(
-            objective=shares.log_likelihood + shares.log_prior + sum(step.log_prior for step in steps),
-            residual=float(np.abs(gradient).max()) / self.em.weight,
-            gradient=gradient,
-            scale=None,
-            next=Point.gathered([step.next for step in steps], shares.next),
-            safe=Point.gathered(safe, shares.safe),
-            details=details,
-        )
+        objective = shares.log_likelihood + shares.log_prior + sum(step.log_prior for step in steps)
+        residual = float(np.abs(gradient).max()) / self.em.weight
+        after = Point.gathered([step.next for step in steps], shares.next)
+        safe = Point.gathered([step.safe for step in steps if step.safe is not None], shares.safe)
+        return Evaluation(objective, residual, gradient, None, after, safe, details)
 
     def result(self, state: _CovariateState, before: Run) -> tuple[Run, Floats]:
         """Where the fit ended, and the coefficients (n_components, n_columns + 1) of covariates as they were given."""

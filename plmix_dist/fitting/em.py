@@ -313,16 +313,11 @@ class Em:
             return Evaluation(None, largest, None, None, after, None, details)
         shares = np.exp(point.log_shares) * self.weight
         share_slopes = summary.shares - shares if free_shares else np.zeros(len(shares))
-        slopes, scale = map(np.append, _flat_gradient(steps, share_slopes, shares), of_ties)
-        return Evaluation(
-            objective=summary.objective + sum(step.log_prior for step in steps),
-            residual=float(np.abs(slopes).max()) / self.weight,
-            gradient=slopes,
-            scale=scale,
-            next=after,
-            safe=Point.gathered([step.safe for step in steps if step.safe is not None], log_shares, log_ties),
-            details=details,
-        )
+        slopes, scale = map(np.append, flat_gradient(steps, share_slopes, shares), of_ties)
+        objective = summary.objective + sum(step.log_prior for step in steps)
+        residual = float(np.abs(slopes).max()) / self.weight
+        safe = Point.gathered([step.safe for step in steps if step.safe is not None], log_shares, log_ties)
+        return Evaluation(objective, residual, slopes, scale, after, safe, details)
 
     def refuse_divergence(self, point: Point, after: Point) -> None:
         """An error if log-worths diverge: without a prior a component may have no maximum."""
@@ -339,7 +334,7 @@ class Em:
                 )
 
 
-def _flat_gradient(steps: Sequence[ComponentStep], share_slopes: Floats, shares: Floats) -> tuple[Floats, Floats]:
+def flat_gradient(steps: Sequence[ComponentStep], share_slopes: Floats, shares: Floats) -> tuple[Floats, Floats]:
     """Gradient and scale of all parameters, in the order of `Point.flat`."""
     gradients = [step.gradient for step in steps if step.gradient is not None]
     values = np.array([gradient.values for gradient in gradients])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.comparison import Comparisons, add_comparisons, comparison_graph, comparisons
 from plmix_dist.rankings.groups import merge_equal_rows
 from plmix_dist.rankings.identifiability import identifiability, ordered_lengths
+from plmix_dist.rankings.sampling import RowPart, rows_of_part
 from plmix_dist.rankings.ties import extend_ties, unorder_last_ties
 
 # Numbers that are summed for the check at the end; beyond, it is left out.
@@ -30,33 +32,32 @@ _FAR_DOWN = (20.0, 40.0)
 _ROUNDING = 1e-12
 
 
-def _leaf_comparisons(number: int, block: RankingBlock, ties_compare: bool | None) -> Comparisons:
-    del number
+def _leaf_comparisons(part: RowPart | None, number: int, block: RankingBlock, ties_compare: bool) -> Comparisons:
     # Ties that are left in a fit are summed over, unless they are outcomes: extensions have none.
-    return comparisons(block, ties_compare=bool(ties_compare))
+    return comparisons(rows_of_part(part, number, block), ties_compare=ties_compare)
 
 
 def _combine(left: Comparisons, right: Comparisons) -> Comparisons:
     return add_comparisons([left, right])
 
 
-COMPARISONS = Aggregation("comparisons", leaf=_leaf_comparisons, combine=_combine)
+def comparisons_request(part: RowPart | None = None, *, ties_compare: bool = False) -> Request:
+    """A pass for the graph of all comparisons, in all rows or a part of them."""
+    compared = Aggregation("comparisons", leaf=partial(_leaf_comparisons, part), combine=_combine)
+    return Request(compared, ties_compare, (Finish("graph", comparison_graph),))
 
 
 def check_identified(passes: Passes, item_names: Sequence[str], *, ties_compare: bool = False) -> None:
     """Without a prior: an error that names items, where the data alone show that no estimate exists."""
-    graph = ask(passes, Request(COMPARISONS, ties_compare, (Finish("graph", comparison_graph),)))
+    graph = ask(passes, comparisons_request(ties_compare=ties_compare))
     if graph.n_groups == 1:
         return
-    reasons = [
-        f"{what}: {', '.join(item_names[item] for item in items[:10])}{', ...' if len(items) > 10 else ''}"
-        for what, items in (
-            ("never on offer", graph.never_offered),
-            ("never above another item", graph.never_above),
-            ("never below another item", graph.never_below),
-        )
-        if len(items)
-    ]
+    found = {
+        "never on offer": graph.never_offered,
+        "never above another item": graph.never_above,
+        "never below another item": graph.never_below,
+    }
+    reasons = [f"{what}: {_first_names(item_names, items)}" for what, items in found.items() if len(items)]
     if not reasons:
         outside = [item_names[item] for item in np.flatnonzero(graph.group > 0)[:10]]
         reasons = [f"not compared both ways with the rest: {', '.join(outside)}"]
@@ -111,7 +112,7 @@ class _Cut(NamedTuple):
     items: NDArray[np.int64]
 
 
-def check_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> None:
+def why_no_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> NotIdentifiedError | None:
     """Without a prior, at the end of a fit: an error if log-worths can diverge without lowering the likelihood.
 
     A component may have no maximum although the data as a whole have one: all its rankings place some items below the
@@ -121,22 +122,26 @@ def check_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> No
     """
     n_components, n_items = point.log_worths.shape
     if n_components * n_items**2 > _MOST_NUMBERS:
-        return  # the limit on the range of log-worths is all that is checked
+        return None  # the limit on the range of log-worths is all that is checked
     cuts = _cuts(point, ask(passes, Request(_BEATEN, point)))
     if not cuts:
-        return
+        return None
     points = [point, *(_moved_down(point, cut, by) for cut in cuts for by in _FAR_DOWN)]
     answers = passes.run([Request(_LIKELIHOOD, each) for each in points])
     here, *there = (each.get()[0] for each in answers)
     slack = _ROUNDING * abs(here)
     for cut, far, farther in zip(cuts, there[::2], there[1::2], strict=True):
         if far >= here - slack and farther >= far - slack:
-            names = ", ".join(item_names[item] for item in cut.items[:10])
-            more = ", ..." if len(cut.items) > 10 else ""
-            raise NotIdentifiedError(
-                f"component {cut.component} has no maximum-likelihood estimate: its log-worths of {names}{more} "
-                "can fall without end and never lower the likelihood. Choose alpha > 0, or fewer components"
+            return NotIdentifiedError(
+                f"component {cut.component} has no maximum-likelihood estimate: its log-worths of "
+                f"{_first_names(item_names, cut.items)} can fall without end and never lower the likelihood. Choose "
+                "alpha > 0, or fewer components"
             )
+    return None
+
+
+def _first_names(item_names: Sequence[str], items: NDArray[np.int64]) -> str:
+    return ", ".join(item_names[item] for item in items[:10]) + (", ..." if len(items) > 10 else "")
 
 
 def _cuts(point: Point, wins: Floats) -> list[_Cut]:

@@ -15,7 +15,7 @@ from plmix_dist.display.progress import Stages, stage_listener
 from plmix_dist.fitting.algorithm import counted_stage, savable
 from plmix_dist.fitting.covariates import run_with_covariates
 from plmix_dist.fitting.em import MOST_NUMBERS, Candidate, Em, Ends, Run, failures_of, run_to_ends
-from plmix_dist.fitting.existence import check_identified, check_maximum, check_supported
+from plmix_dist.fitting.existence import check_identified, check_supported, why_no_maximum
 from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
 from plmix_dist.fitting.fixed_point import STOPPINGS
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal, open_journal
@@ -47,6 +47,12 @@ logger = logging.getLogger("plmix_dist")
 
 # Up to this many listed items per ranking, comparisons are sparse and LSR's fewer passes outweigh their cost.
 _SHORT_RANKINGS = 12
+# What the rule for the end of a fit looks at, in the records of iterations: the first of these that is there.
+_RESIDUALS = {
+    "squared_change": "squared changes of log-worths",
+    "gradient": "gradient",
+    "largest_change": "largest change",
+}
 
 savable(Start)
 savable(Starts)
@@ -113,14 +119,12 @@ def _fit(
         with counted_stage(stages, "ties", passes):
             ties = journal.stage("ties", lambda: count_ties(passes, rankings, treatment.order))
         overview = for_search(overview)
-    warnings = [*journal.warnings, *silent_rows(overview.extent)]
-    warnings += weight_warnings(overview, rankings.n_rankings)
-    n_components = settings.n_components + settings.noise
-    warnings += check_supported(overview.sample, n_components, all_rows=overview.share == 1)
+    extent = overview.extent
+    warnings = [*journal.warnings, *_of_data(overview, rankings, settings.n_components + settings.noise)]
     if settings.alpha == 0:
         tied = bool(treatment.order)
         journal.stage("identified", lambda: check_identified(passes, rankings.item_names, ties_compare=tied))
-    em = em_for(settings, overview.extent, rankings)
+    em = em_for(settings, extent, rankings)
     compile_first(em.m_step, stages)
     failed: list[dict[str, Any]] = []
     if given is None:
@@ -133,7 +137,7 @@ def _fit(
     if treatment.order:
         em, candidates = replace(em, m_step=DAVIDSON), with_tie_weights(candidates, ties, settings.ties)
     with counted_stage(stages, "fit", passes):
-        if treatment.redraws and overview.extent.tied:
+        if treatment.redraws and extent.tied:
             ends = run_resampled(passes, em, candidates[: settings.n_init], progress, journal)
         else:
             ends = run_to_ends(
@@ -171,6 +175,12 @@ def silent_rows(extent: Extent) -> list[Warning]:
     return [errors.NoInformationWarning(without_information(extent.silent, extent.rows))] if extent.silent else []
 
 
+def _of_data(overview: Overview, rankings: Rankings, n_components: int) -> list[Warning]:
+    """Warnings of rankings that count for nothing, of weights that are not counts, of too many components."""
+    supported = check_supported(overview.sample, n_components, all_rows=overview.share == 1)
+    return [*silent_rows(overview.extent), *weight_warnings(overview, rankings.n_rankings), *supported]
+
+
 def found_once(search: dict[str, int] | None) -> list[Warning]:
     """A warning that the optimum may not be the best one, if no start ended there but it and variations of it."""
     if search is None or search["n_starts"] == 1 or search["n_best"] - search["n_varied"] > 1:
@@ -194,20 +204,13 @@ def _not_converged(run: Run, m_step: MStep, tol: float) -> list[Warning]:
         return [errors.NotIdentifiableWarning(words)]
     if run.converged or m_step.draws:
         return []
+    last = run.history[-1]
+    residual = next(f"{words} {last[name]:.2g}" for name, words in _RESIDUALS.items() if name in last)
     words = (
-        f"the fit did not converge in {run.n_iterations} iterations ({_residual(run.history[-1])} where {tol:.2g} was "
-        "asked for); raise max_iter, or tol"
+        f"the fit did not converge in {run.n_iterations} iterations ({residual} where {tol:.2g} was asked for); raise "
+        "max_iter, or tol"
     )
     return [errors.NotConvergedWarning(words)]
-
-
-def _residual(record: dict[str, Any]) -> str:
-    """What the rule for the end of a fit looked at in an iteration, in words."""
-    if "squared_change" in record:
-        return f"squared changes of log-worths {record['squared_change']:.2g}"
-    if "gradient" in record:
-        return f"gradient {record['gradient']:.2g}"
-    return f"largest change {record['largest_change']:.2g}"
 
 
 def with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str], journal: Journal = NO_JOURNAL) -> Ends:
@@ -217,22 +220,13 @@ def with_maximum(passes: Passes, ends: Ends, item_names: Sequence[str], journal:
         best = best_of(Ends(runs, failed))
         if not runs[best].converged:
             return Ends(runs, failed)
-        point = runs[best].point
-        error = journal.stage(f"maximum-{best}", partial(_why_no_maximum, passes, point, item_names))
+        error = journal.stage(f"maximum-{best}", partial(why_no_maximum, passes, runs[best].point, item_names))
         if error is None:
             return Ends(runs, failed)
         failed[best] = error
         del runs[best]
         if not runs:
             raise error
-
-
-def _why_no_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> errors.NotIdentifiedError | None:
-    try:
-        check_maximum(passes, point, item_names)
-    except errors.NotIdentifiedError as error:
-        return error
-    return None
 
 
 def compile_first(m_step: MStep, stages: Stages) -> None:
@@ -261,9 +255,9 @@ def starts_for(
     passes: Passes, rankings: Rankings, overview: Overview, settings: FitSettings, stages: Stages, client: Client | None
 ) -> Starts:
     """Starts from a sample, or from all rows."""
-    if settings.start.from_all_rows:
-        return starts_of_all_rows(passes, rankings, rankings.n_items, settings.start, stages, client)
-    return make_starts(extend_ties(overview.small_sample).block, settings.start, stages, client)
+    if settings.from_all_rows:
+        return starts_of_all_rows(passes, rankings, rankings.n_items, settings, stages, client)
+    return make_starts(extend_ties(overview.small_sample).block, settings, stages, client)
 
 
 def candidates_for(
@@ -286,7 +280,7 @@ def candidates_for(
     if made.searched:
         mean_listed = overview.extent.listed / overview.extent.rows
         candidates, found = sample_fits.search(
-            overview.sample, made.starts, settings.start, mean_listed, smaller, share_of_budget
+            overview.sample, made.starts, settings, mean_listed, smaller, share_of_budget
         )
         about = about | {"search": found}
     else:

@@ -48,11 +48,9 @@ def _prepare(params: _SweepParams) -> tuple[list[Prepared], int, int]:
 def _leaf(number: int, block: RankingBlock, params: tuple[list[Prepared], int, int]) -> SweepSums:
     """The sums of a leaf, with one chain after the other along the first axis."""
     chains, seed, sweep = params
-    found = [
-        sweep_sums(block, chain, generator(seed, "gibbs-rows", index, sweep, number))
-        for index, chain in enumerate(chains)
-    ]
-    return SweepSums(*(np.stack(field) for field in zip(*found, strict=True)))
+    rngs = (generator(seed, "gibbs-rows", index, sweep, number) for index in range(len(chains)))
+    found = [sweep_sums(block, chain, rng) for chain, rng in zip(chains, rngs, strict=True)]
+    return SweepSums(*map(np.stack, zip(*found, strict=True)))
 
 
 _SWEEP = Aggregation("gibbs", leaf=_leaf, prepare=_prepare)
@@ -108,9 +106,8 @@ class Gibbs:
 
     def start(self, chains: Sequence[Parameters]) -> GibbsState:
         """The state of chains that begin at given parameters."""
-        log_worths = np.stack([chain.log_worths for chain in chains])
+        log_worths, log_shares = map(np.stack, zip(*chains, strict=True))
         log_worths = log_worths - log_worths.mean(axis=2, keepdims=True)
-        log_shares = np.stack([chain.log_shares for chain in chains])
         return GibbsState(log_worths, log_shares, 0, np.full(len(chains), -np.inf))
 
     def ask(self, state: GibbsState) -> Sequence[Request]:
@@ -130,21 +127,13 @@ class Gibbs:
         after = state.sweep - self.n_warmup
         if after > 0 and after % self.thin == 0:
             kept = _with_draw(kept, state, sums.log_likelihood)
-        drawn = [
-            self.prior.draw_given(
-                SweepSums(*(field[chain] for field in sums)),
-                Parameters(state.log_worths[chain], state.log_shares[chain]),
-                generator(self.seed, "gibbs-parameters", chain, state.sweep),
-            )
-            for chain in range(len(state.log_worths))
-        ]
-        return GibbsState(
-            np.stack([chain.log_worths for chain in drawn]),
-            np.stack([chain.log_shares for chain in drawn]),
-            state.sweep + 1,
-            sums.log_likelihood,
-            kept,
-        )
+        drawn = []
+        for chain, here in enumerate(zip(state.log_worths, state.log_shares, strict=True)):
+            own = SweepSums(*(field[chain] for field in sums))
+            rng = generator(self.seed, "gibbs-parameters", chain, state.sweep)
+            drawn.append(self.prior.draw_given(own, Parameters(*here), rng))
+        log_worths, log_shares = map(np.stack, zip(*drawn, strict=True))
+        return GibbsState(log_worths, log_shares, state.sweep + 1, sums.log_likelihood, kept)
 
     def draws(self, state: GibbsState) -> Draws:
         """The draws that were kept so far."""
@@ -222,24 +211,14 @@ class MapEm:
         """Where an iteration that has ended stands."""
         point, evaluation = state.iteration.best
         assert evaluation.objective is not None
-        return Mode(
-            Parameters(point.log_worths, point.log_shares),
-            float(evaluation.details["log_likelihood"]),
-            evaluation.objective,
-            state.iteration.ended == "converged",
-        )
+        parameters, converged = Parameters(point.log_worths, point.log_shares), state.iteration.ended == "converged"
+        return Mode(parameters, float(evaluation.details["log_likelihood"]), evaluation.objective, converged)
 
     def _evaluation(self, point: Point, sums: EmStatistics) -> Evaluation:
         here = Parameters(point.log_worths, point.log_shares)
         step, gradient = self.prior.em_step(sums, here)
         after = Point(step.log_worths, point.ghosts, step.log_shares)
         log_likelihood = float(sums.log_likelihood)
-        return Evaluation(
-            objective=log_likelihood + float(self.prior.log_density(*here)),
-            residual=float(np.abs(gradient).max()) / self.weight,
-            gradient=gradient,
-            scale=None,
-            next=after,
-            safe=after,
-            details={"log_likelihood": log_likelihood},
-        )
+        objective = log_likelihood + float(self.prior.log_density(*here))
+        residual, details = float(np.abs(gradient).max()) / self.weight, {"log_likelihood": log_likelihood}
+        return Evaluation(objective, residual, gradient, None, after, after, details)

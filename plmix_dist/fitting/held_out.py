@@ -18,15 +18,14 @@ from plmix_dist.errors import NotConvergedWarning, NotIdentifiedError, SettingsE
 from plmix_dist.fitting.algorithm import counted_stage
 from plmix_dist.fitting.criteria import bic, n_parameters
 from plmix_dist.fitting.em import Candidate, Em, Ends, ends_of, side_by_side
-from plmix_dist.fitting.existence import COMPARISONS
+from plmix_dist.fitting.existence import comparisons_request
 from plmix_dist.fitting.overview import overviews_of_parts
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.search import NEWTON_AFTER, with_newton
 from plmix_dist.kernels import Prepared, memberships_at
-from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
+from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.comparison import Comparisons, comparison_graph
 from plmix_dist.rankings.sampling import Division, RowPart, rows_of_part
 
 if TYPE_CHECKING:
@@ -225,27 +224,14 @@ def _ems_of_parts(task: Task, numbers: Sequence[int], parts: Sequence[RowPart], 
     ]
 
 
-def _leaf_comparisons(part: RowPart, number: int, block: RankingBlock, params: None) -> Comparisons:
-    found: Comparisons = COMPARISONS.leaf(number, rows_of_part(part, number, block), params)
-    return found
-
-
 def _check_identified(task: Task, parts: Sequence[RowPart], words: str) -> None:
     """Without a prior: an error if some part of the rows does not compare all items both ways.
 
     The worth of an item that a part never offers would stay where the fit to all rows has put it: held-out rows would
     decide on it.
     """
-    requests = [
-        Request(
-            replace(COMPARISONS, leaf=partial(_leaf_comparisons, part)), finish=(Finish("graph", comparison_graph),)
-        )
-        for part in parts
-    ]
-    for place, answer in enumerate(task.passes.run(requests)):
-        if answer.error is not None:
-            raise answer.error
-        (graph,) = answer.results
+    for place, answer in enumerate(task.passes.run([comparisons_request(part) for part in parts])):
+        (graph,) = answer.get()
         if graph.n_groups > 1:
             outside = int(np.flatnonzero(graph.group > 0)[0])
             raise NotIdentifiedError(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
 
 from plmix_dist.datasets.given import rankings_of_block
 from plmix_dist.fitting.e_step import PassParams, e_step
@@ -108,15 +108,9 @@ class SampleHessian:
     ) -> Hessian:
         observed, complete = (1 / weight * matrix for matrix in found)
         alpha = self.alpha / self.weight
-        return Hessian(
-            observed=_stiffened(_with_prior(observed, point, alpha), point),
-            complete=_with_prior(_all_components(complete, point), point, alpha),
-            free=self._free(point),
-            weight=weight,
-            doubt=doubt,
-            scale=scale,
-            cheap=cheap,
-        )
+        observed = _stiffened(_with_prior(observed, point, alpha), point)
+        complete = _with_prior(_all_components(complete, point), point, alpha)
+        return Hessian(observed, complete, self._free(point), weight, doubt, scale, cheap)
 
     def step(self, hessian: Hessian, point: Point, evaluation: Evaluation, damping: float) -> _NewtonStep | None:
         """A step from a point that was evaluated on all rows; None where none is found."""
@@ -133,7 +127,7 @@ class SampleHessian:
         if refused.gradient is None or not np.isfinite(refused.gradient).all():
             return None
         free, observed, complete = _known(hessian, evaluation.scale / self.weight)
-        start, end = (one.gradient[free] / self.weight for one in (evaluation, refused) if one.gradient is not None)
+        start, end = (gradient[free] / self.weight for gradient in (evaluation.gradient, refused.gradient))
         move = (there.flat() - point.flat())[free]
         with single_thread():
             try:
@@ -164,8 +158,7 @@ class SampleHessian:
         return sample_rows(self._merged, share, generator(0, "curvature"))
 
     def _free(self, point: Point) -> NDArray[np.bool_]:
-        free = np.ones(point.n_parameters, bool)
-        n_components = point.n_components
+        free, n_components = np.ones(point.n_parameters, bool), point.n_components
         free[-n_components:] = not self.fixed_shares
         if not self.alpha:
             free[-2 * n_components : -n_components] = False  # without a prior there are no ghosts
@@ -218,25 +211,19 @@ def _known(hessian: Hessian, scale: Floats) -> tuple[NDArray[np.bool_], Floats, 
 
 def _scale_of(sums: EmStatistics, point: Point, alpha: float, weight: float) -> Floats:
     """(n_parameters,): expected wins, divided by weight, and shares, in the order of `Point.flat`."""
-    worths, ghosts = [], []
-    for own, log_worths, ghost in zip(sums.expected_wins, point.log_worths, point.ghosts, strict=True):
-        expected = with_ghost(np.zeros(len(own)), own / weight, log_worths, float(ghost), alpha)[1]
-        worths.append(expected[:-1])
-        ghosts.append(expected[-1])
-    return np.concatenate([*worths, ghosts, np.exp(point.log_shares)])
+    expected = np.array(
+        [
+            with_ghost(np.zeros(len(own)), own / weight, worths.log_worths, worths.ghost, alpha)[1]
+            for own, worths in zip(sums.expected_wins, point.components(), strict=True)
+        ]
+    )
+    return np.concatenate([expected[:, :-1].ravel(), expected[:, -1], np.exp(point.log_shares)])
 
 
 def _all_components(complete: Floats, point: Point) -> Floats:
     """The complete information, divided by weight, in the log-worths of all components and in the log-shares."""
-    n_components, n_items = point.log_worths.shape
-    n_worths = n_components * n_items
-    whole = np.zeros((n_worths + n_components,) * 2)
-    for k, own in enumerate(complete):
-        place = slice(k * n_items, (k + 1) * n_items)
-        whole[place, place] = own
     shares = np.exp(point.log_shares)
-    whole[n_worths:, n_worths:] = np.diag(shares) - np.outer(shares, shares)
-    return whole
+    return np.asarray(block_diag(*complete, np.diag(shares) - np.outer(shares, shares)))
 
 
 def _with_prior(matrix: Floats, point: Point, alpha: float) -> Floats:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.fixed_point import STOPPINGS
-from plmix_dist.fitting.starts.settings import MOST_SPREAD, StartSettings
+from plmix_dist.fitting.starts.settings import check_start
 from plmix_dist.passes.memory import Residency
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.settings import default_of, one_of, shown, take_settings, yes_or_no
+
+# Hard clusters overstate differences between items, so log-worths of clusters are shrunk to at most this standard
+# deviation.
+_MOST_SPREAD = 1.0
 
 
 @dataclass(frozen=True)
 class FitSettings:
     """What a fit needs, by flat names; see PlackettLuceMixture, Spectral and KernelStart.
 
-    Those from `start_rows` to `stopping` are decided by a method: `rows` and `most_spread` of StartSettings, whether a
-    search and fits to samples come before the fit to all rows, and a name in `STOPPINGS`. Names and order are part of
-    fingerprints.
+    Those from `start_rows` to `stopping` are decided by a method: whether a spectral start is made from a "sample" of
+    the rows, or from "all" rows on the workers; the standard deviation to which log-worths of clusters are shrunk;
+    whether a search and fits to samples come before the fit to all rows; and a name in `STOPPINGS`. Names and order are
+    part of fingerprints.
     """
 
     n_components: int
@@ -44,7 +49,7 @@ class FitSettings:
     svd_threshold: float = default_of("svd_threshold")
     cluster_worths: str = default_of("cluster_worths")
     start_rows: str = "sample"
-    most_spread: float = MOST_SPREAD
+    most_spread: float = _MOST_SPREAD
     sample_fits: bool = True
     stopping: str = "gradient"
     noise: bool = False
@@ -52,7 +57,7 @@ class FitSettings:
     def __post_init__(self) -> None:
         """Refuse settings of a wrong type or out of range."""
         take_settings("fit", self)
-        self.start  # noqa: B018 - refuses what concerns the start
+        check_start(self)
         yes_or_no("sample_fits", self.sample_fits)
         one_of("stopping", self.stopping, tuple(STOPPINGS))
         if self.shares is not None and len(self.shares) != self.n_components:
@@ -61,10 +66,16 @@ class FitSettings:
             )
 
     @property
-    def start(self) -> StartSettings:
-        """What of it concerns the start."""
-        shared = {field.name for field in fields(StartSettings)} & {field.name for field in fields(self)}
-        return StartSettings(**{name: getattr(self, name) for name in sorted(shared)}, rows=self.start_rows)
+    def from_all_rows(self) -> bool:
+        """Whether the start goes through all rows."""
+        return self.init == "spectral" and self.start_rows == "all"
+
+    @property
+    def chosen_embedding(self) -> str:
+        """The embedding that is used. "auto" means "rank": as accurate as "pairwise", and faster (docs/fitting.md)."""
+        if self.embedding == "auto":
+            return "pairwise" if self.svd_rank == "paper" else "rank"
+        return self.embedding
 
 
 # Methods: bundles of settings that go by one name. Each is one value; a fit knows settings alone.

@@ -25,6 +25,7 @@ from plmix_dist.fitting.batch import FAILED, BatchEm
 from plmix_dist.fitting.em import Candidate, Em, Progress, failures_of, run_to_ends
 from plmix_dist.fitting.hessian import SampleHessian
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.newton import Newton
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.starts.make import (
@@ -37,7 +38,6 @@ from plmix_dist.fitting.starts.make import (
     split_component,
     worst_explained,
 )
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import membership_weight, merge_if_short
@@ -131,7 +131,7 @@ def search(
     em: Em,
     rows: RankingBlock,
     spectral: Sequence[Start],
-    settings: StartSettings,
+    settings: FitSettings,
     budget: float,
     *,
     is_part: bool,
@@ -364,7 +364,7 @@ class SampleFits(NamedTuple):
         self,
         sample: RankingBlock,
         starts: Sequence[Start],
-        settings: StartSettings,
+        settings: FitSettings,
         mean_listed: float,
         smaller: Mixture | None = None,
         share_of_budget: float = 1.0,

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError, give_warnings
-from plmix_dist.fitting.methods import with_method
+from plmix_dist.fitting.methods import FitSettings, with_method
 from plmix_dist.fitting.overview import take_overview
 from plmix_dist.fitting.starts.paper import whole_start
-from plmix_dist.fitting.starts.settings import Spectral, StartSettings, flat_start, start_of
+from plmix_dist.fitting.starts.settings import Spectral, flat_start, start_of
 from plmix_dist.fitting.starts.spectral import SpectralStarter, gap_warnings
 from plmix_dist.models.base import MixtureEstimator
 from plmix_dist.models.keywords import OfFit
@@ -157,11 +157,11 @@ class SpectralPlackettLuce(MixtureEstimator):
     def _flat_settings(self) -> dict[str, Any]:
         return dict(sorted((self.get_params(deep=False) | flat_start(self.init)).items()))
 
-    def _settings(self, seed: int) -> StartSettings:
+    def _settings(self, seed: int) -> FitSettings:
         """The settings, checked."""
         if not (isinstance(self.init, Spectral) or (isinstance(self.init, str) and self.init == "spectral")):
             raise SettingsError(f"init must be spectral or Spectral(...), but is {shown(self.init, str)}")
         flat = flat_start(self.init)
         used = with_method(self.method, flat)
         own = {name: used[name] for name in flat}
-        return StartSettings(self.n_components, seed=seed, rows=used.get("start_rows", "sample"), **own)
+        return FitSettings(self.n_components, seed=seed, start_rows=used.get("start_rows", "sample"), **own)

@@ -16,9 +16,9 @@ from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import FitError, NonFiniteError, SettingsError
 from plmix_dist.fitting.algorithm import Together, leading, run
 from plmix_dist.fitting.em import Em
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.starts.make import _random_start
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.passes import Aggregation, Answer, Request, ThreadedPasses
 from plmix_dist.passes.request import Timing
 from plmix_dist.rankings.sampling import generator
@@ -40,7 +40,7 @@ def way(records: Sequence[dict[str, Any]], start: int = 0) -> list[tuple[Any, ..
 def random_log_worths(seed: int, number: int, n_components: int, n_items: int) -> NDArray[np.float64]:
     """The log-worths of a random start, as drawn: centred twice, their last bits would differ."""
     drawn_worths = generator(seed, "start", number).standard_normal((n_components, n_items))
-    begin = _random_start(StartSettings(n_components, seed=seed), n_items, number)
+    begin = _random_start(FitSettings(n_components, seed=seed), n_items, number)
     assert begin.log_worths.tobytes() == drawn_worths.tobytes()
     assert begin.shares.tolist() == [1 / n_components] * n_components
     return drawn_worths
@@ -51,7 +51,7 @@ def test_together__several_numbers_of_components(m_step: Any) -> None:
     passes = ThreadedPasses(as_rankings(drawn(3, 6, 9_000)))
     fits, begin = [], []
     for number, n_components in enumerate((1, 4, 2, 2)):
-        settings = StartSettings(n_components, seed=number)
+        settings = FitSettings(n_components, seed=number)
         start = _random_start(settings, 6, number)
         fits.append(Em(m_step, 0.1, 9_000, 9_000, tol=1e-5, max_iter=30, seed=number, number=number))
         begin.append(fits[-1].start(Point.start(start.log_worths, start.shares)))

@@ -23,9 +23,9 @@ from plmix_dist.errors import NonFiniteError, NotIdentifiedError, SettingsError
 from plmix_dist.fitting import batch, overview, search
 from plmix_dist.fitting import fit as fitting
 from plmix_dist.fitting.em import Candidate, Em, run_to_ends
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.starts.make import _random_start
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.kernels import batch_statistics
 from plmix_dist.passes import ThreadedPasses
 from plmix_dist.rankings.groups import default_leaf_rows
@@ -92,7 +92,7 @@ def way(records: Sequence[dict[str, Any]], start: int = 0) -> list[tuple[Any, ..
 def random_log_worths(seed: int, number: int, n_components: int, n_items: int) -> NDArray[np.float64]:
     """The log-worths of a random start, as drawn: centred twice, their last bits would differ."""
     drawn_worths = generator(seed, "start", number).standard_normal((n_components, n_items))
-    begin = _random_start(StartSettings(n_components, seed=seed), n_items, number)
+    begin = _random_start(FitSettings(n_components, seed=seed), n_items, number)
     assert begin.log_worths.tobytes() == drawn_worths.tobytes()
     assert begin.shares.tolist() == [1 / n_components] * n_components
     return drawn_worths

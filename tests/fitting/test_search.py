@@ -18,10 +18,10 @@ from plmix_dist.errors import FitError, OptimumFoundOnceWarning
 from plmix_dist.fitting import search as sample_fits
 from plmix_dist.fitting import search as search_module
 from plmix_dist.fitting.em import Candidate, Em, run_to_ends
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.search import _SAME_END, SampleFits, _budget_of, _part_of, halving, search
 from plmix_dist.fitting.starts.make import BATCH, Mixture, Proposer
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.passes import ThreadedPasses
 from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
 from plmix_dist.solvers import LSR, MM
@@ -93,7 +93,7 @@ def test_one_component_is_not_searched_for():
 
 def test_the_search_stops_when_all_starts_agree():
     block = RankingBlock.from_array([[0, 1, 2, 3]] * 60 + [[3, 2, 1, 0]] * 40)
-    found = search(em_on(block), block, [], StartSettings(2), budget=1e12, is_part=False)
+    found = search(em_on(block), block, [], FitSettings(2), budget=1e12, is_part=False)
     assert found.about == {
         "n_starts": 4,
         "n_best": 4,
@@ -147,13 +147,13 @@ def test_doubt_after_a_part_of_the_rows__falls_with_the_root_of_their_number(m, 
     monkeypatch.setattr(search_module, "_rivals", noted)
     block = simulated(1, n_items=5, n_components=2, m=m)
     for is_part in (True, False):
-        search(em_on(block), block, [], StartSettings(2), budget=1.0, is_part=is_part)
+        search(em_on(block), block, [], FitSettings(2), budget=1.0, is_part=is_part)
     assert doubts == pytest.approx([0.25 / m**0.5, 0.0])
 
 
 def test_the_budget_ends_a_search():
     block = simulated(5, n_components=5, m=200, length=3, unranked="below")
-    settings = StartSettings(5, seed=1)
+    settings = FitSettings(5, seed=1)
     short = search(em_on(block), block, [], settings, budget=1.0, is_part=False)
     longer = search(em_on(block), block, [], settings, budget=1e8, is_part=False)
     assert short.about["n_starts"] == 4
@@ -162,7 +162,7 @@ def test_the_budget_ends_a_search():
 
 def test_a_longer_search_never_ends_lower():
     block = simulated(5, n_components=5, m=200, length=3, unranked="below")
-    em, settings = em_on(block), StartSettings(5, seed=1)
+    em, settings = em_on(block), FitSettings(5, seed=1)
 
     def reached(budget):
         found = search(em, block, [], settings, budget=budget, is_part=False)
@@ -180,7 +180,7 @@ def test_large_data_are_searched_within_eight_passes():
 def test_more_ends_go_on_where_the_rows_are_a_part():
     """On all rows the best end is the best; on a part, chance may have put it second."""
     block = simulated(7, n_components=4, m=150, length=3, unranked="below")
-    em, settings = em_on(block), StartSettings(4, seed=2)
+    em, settings = em_on(block), FitSettings(4, seed=2)
     all_rows = search(em, block, [], settings, budget=3e7, is_part=False)
     part = search(em, block, [], settings, budget=3e7, is_part=True)
     assert len(all_rows.rivals) == 1
@@ -190,7 +190,7 @@ def test_more_ends_go_on_where_the_rows_are_a_part():
 
 def test_n_init_distinct_ends_go_on():
     block = simulated(7, n_components=4, m=150, length=3, unranked="below")
-    found = search(em_on(block), block, [], StartSettings(4, seed=2, n_init=3), budget=3e7, is_part=False)
+    found = search(em_on(block), block, [], FitSettings(4, seed=2, n_init=3), budget=3e7, is_part=False)
     assert len(found.rivals) == min(3, found.about["n_ends"])
     for one, other in itertools.combinations(found.rivals, 2):
         assert not np.allclose(one.point.log_worths, other.point.log_worths)
@@ -198,7 +198,7 @@ def test_n_init_distinct_ends_go_on():
 
 def test_the_same_search_twice_gives_the_same_bits():
     block = simulated(2, n_components=3, m=200)
-    one, other = (search(em_on(block), block, [], StartSettings(3), budget=1e8, is_part=False) for _ in range(2))
+    one, other = (search(em_on(block), block, [], FitSettings(3), budget=1e8, is_part=False) for _ in range(2))
     assert one.about == other.about
     np.testing.assert_array_equal(one.rivals[0].point.log_worths, other.rivals[0].point.log_worths)
 
@@ -209,21 +209,21 @@ def test_proposals_have_all_components_and_fixed_shares_where_asked(make, n_left
     block = simulated(0, n_components=4, m=60)
     rng = np.random.default_rng(0)
     best = Mixture(rng.normal(size=(n_left, 10)), np.full(n_left, 1 / n_left))
-    free = make(Proposer(block, StartSettings(4)), best, 5)
+    free = make(Proposer(block, FitSettings(4)), best, 5)
     assert free.log_worths.shape == (4, 10)
     assert np.isfinite(free.log_worths).all()
     np.testing.assert_allclose(free.shares.sum(), 1)
     fixed = np.array([0.4, 0.3, 0.2, 0.1])
-    held = make(Proposer(block, StartSettings(4, shares=fixed)), best, 5)
+    held = make(Proposer(block, FitSettings(4, shares=fixed)), best, 5)
     np.testing.assert_array_equal(held.shares, fixed)
-    np.testing.assert_array_equal(make(Proposer(block, StartSettings(4)), best, 5).log_worths, free.log_worths)
+    np.testing.assert_array_equal(make(Proposer(block, FitSettings(4)), best, 5).log_worths, free.log_worths)
 
 
 def test_a_start_that_varies_the_best_end_keeps_the_other_components():
     block = simulated(0, n_components=4, m=60)
     best = Mixture(np.random.default_rng(0).normal(size=(4, 10)), np.full(4, 0.25))
     for make, n_new in zip(BATCH, (4, 2, 1, 4, 1, 1, 4, 2), strict=True):
-        made = make(Proposer(block, StartSettings(4)), best, 3)
+        made = make(Proposer(block, FitSettings(4)), best, 3)
         assert (made.log_worths != best.log_worths).any(axis=1).sum() == n_new
 
 
@@ -336,7 +336,7 @@ def test_search__rows(monkeypatch: pytest.MonkeyPatch, n_items: int, n_searched:
     em = Em(LSR, 0.1, weight=12_000.0, n_rankings=12_000, kind="exact")
     fits = SampleFits(em, 1, Stages(), [])
     with pytest.raises(LookupError, match="seen enough"):
-        fits.search(sample_of(12_000, n_items), [], StartSettings(2), mean_listed=n_items)
+        fits.search(sample_of(12_000, n_items), [], FitSettings(2), mean_listed=n_items)
     n_rows = asked["rows"].total_weight
     assert n_rows == pytest.approx(n_searched, rel=0.01)
     assert asked["is_part"] == (n_searched < 12_000)

@@ -16,8 +16,8 @@ from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import NotIdentifiedError, PriorDecidesWarning, SettingsError, StoreExistsError
 from plmix_dist.fitting.algorithm import from_plain, to_plain
 from plmix_dist.fitting.criteria import CRITERIA, choose, in_words, text_table
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts.make import Mixture, Proposer, split_component
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.rankings.sampling import Division, RowPart, draw_portions, generator, rows_of_part
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.store.checkpoints import Checkpoint
@@ -335,7 +335,7 @@ def test_more_components_than_distinct_rankings__a_reason_in_the_table() -> None
 
 
 def test_split_component__keeps_the_mixture_but_for_one_component() -> None:
-    proposer = Proposer(drawn(10), StartSettings(3, seed=1))
+    proposer = Proposer(drawn(10), FitSettings(3, seed=1))
     for number, split in ((0, 0), (1, 1)):
         start = split_component(proposer, Mixture(WORTHS, SHARES), number)
         kept = 1 - split
@@ -345,9 +345,7 @@ def test_split_component__keeps_the_mixture_but_for_one_component() -> None:
         assert_allclose((start.log_worths[split] + start.log_worths[2]) / 2, WORTHS[split])
         assert np.abs(start.log_worths[split] - start.log_worths[2]).max() > 0.1
         assert start.shares.sum() == pytest.approx(1.0)
-    assert split_component(proposer._replace(settings=StartSettings(6)), Mixture(WORTHS, SHARES), 0).shares.shape == (
-        6,
-    )
+    assert split_component(proposer._replace(settings=FitSettings(6)), Mixture(WORTHS, SHARES), 0).shares.shape == (6,)
 
 
 # --- the same bits, states, warm starts --------------------------------------------------------------------

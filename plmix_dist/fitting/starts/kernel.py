@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts.sdp import clusters_of, peng_wei
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.fitting.starts.spectral import cluster_worths
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import Floats
@@ -153,7 +153,7 @@ _MOST_ITEMS = 300
 _TOLERANCE = 1e-4
 
 
-def sdp_start(sample: RankingBlock, settings: StartSettings, stages: Stages) -> tuple[Floats, Floats, dict[str, Any]]:
+def sdp_start(sample: RankingBlock, settings: FitSettings, stages: Stages) -> tuple[Floats, Floats, dict[str, Any]]:
     """Log-worths (n_components, n_items), shares (n_components,), and a record of the relaxation.
 
     Rankings are clustered one by one, also those of one person.

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.display.progress import Stages
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts.clusters import fit_models, fit_one_model, one_hot
 from plmix_dist.fitting.starts.kernel import sdp_start
 from plmix_dist.fitting.starts.moments import moments_start
 from plmix_dist.fitting.starts.paper import whole_start
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.fitting.starts.spectral import SpectralStarter
 from plmix_dist.kernels import prepare, row_posteriors
 from plmix_dist.passes.leaves import LeafSource
@@ -45,7 +45,7 @@ class Starts(NamedTuple):
     about: dict[str, Any]
 
 
-def make_starts(sample: RankingBlock, settings: StartSettings, stages: Stages, client: Client | None = None) -> Starts:
+def make_starts(sample: RankingBlock, settings: FitSettings, stages: Stages, client: Client | None = None) -> Starts:
     """n_init starts, or the spectral starts that a search begins with."""
     if settings.init == "random":
         return Starts(_with_random([], settings.n_init, settings, sample.n_items), searched=False, about={})
@@ -74,7 +74,7 @@ def _spectral_starts(starter: SpectralStarter) -> Starts:
 
 
 def starts_of_all_rows(
-    passes: Passes, source: LeafSource, n_items: int, settings: StartSettings, stages: Stages, client: Client | None
+    passes: Passes, source: LeafSource, n_items: int, settings: FitSettings, stages: Stages, client: Client | None
 ) -> Starts:
     """The published spectral start, from all rows. No search follows it."""
     found, about_rank = whole_start(passes, source, n_items, settings, stages, client)
@@ -89,7 +89,7 @@ def starts_of_all_rows(
     return Starts([start], searched=False, about=about)
 
 
-def _random_start(settings: StartSettings, n_items: int, number: int) -> Start:
+def _random_start(settings: FitSettings, n_items: int, number: int) -> Start:
     """Standard normal log-worths; equal shares, or the fixed ones. `number` is part of the key of random numbers."""
     n_components = settings.n_components
     log_worths = generator(settings.seed, "start", number).standard_normal((n_components, n_items))
@@ -97,20 +97,20 @@ def _random_start(settings: StartSettings, n_items: int, number: int) -> Start:
     return _with_shares(log_worths, shares, settings, {"method": "random", "number": number})
 
 
-def _with_random(starts: list[Start], n_starts: int, settings: StartSettings, n_items: int) -> list[Start]:
+def _with_random(starts: list[Start], n_starts: int, settings: FitSettings, n_items: int) -> list[Start]:
     """The starts, and random ones until there are `n_starts`."""
     n_random = max(0, n_starts - len(starts))
     return starts + [_random_start(settings, n_items, number) for number in range(n_random)]
 
 
-def _clustered(log_worths: Floats, shares: Floats, settings: StartSettings, about: dict[str, Any]) -> Start:
+def _clustered(log_worths: Floats, shares: Floats, settings: FitSettings, about: dict[str, Any]) -> Start:
     """A start from the log-worths of clusters. They are shrunk."""
     spread = log_worths.std(axis=1, keepdims=True)
     shrunk = log_worths * np.minimum(1.0, settings.most_spread / np.maximum(spread, 1e-300))
     return _with_shares(shrunk, shares, settings, about)
 
 
-def _with_shares(log_worths: Floats, shares: Floats, settings: StartSettings, about: dict[str, Any]) -> Start:
+def _with_shares(log_worths: Floats, shares: Floats, settings: FitSettings, about: dict[str, Any]) -> Start:
     """A start with its own shares, or with fixed shares: the largest cluster gets the largest share, and so on."""
     if settings.shares is None:
         return Start(log_worths, shares, about)
@@ -132,7 +132,7 @@ class Proposer(NamedTuple):
     """What starts are made from: the rankings that the search looks at, the number of components, shares and seed."""
 
     rows: RankingBlock
-    settings: StartSettings
+    settings: FitSettings
 
 
 class Mixture(NamedTuple):
@@ -220,7 +220,7 @@ def _seeded_again(proposer: Proposer, best: Mixture, number: int, n_seeded: int)
 
 
 def _with_free_components(
-    best: Mixture, settings: StartSettings, rng: np.random.Generator, n_free: int
+    best: Mixture, settings: FitSettings, rng: np.random.Generator, n_free: int
 ) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """A copy of the best end with all its components, and the numbers of those that are to be seeded again.
 
@@ -235,7 +235,7 @@ def _with_free_components(
     return log_worths, shares / shares.sum() if settings.shares is None else settings.shares, free
 
 
-def _equal_shares(settings: StartSettings) -> Floats:
+def _equal_shares(settings: FitSettings) -> Floats:
     n_components = settings.n_components
     return np.full(n_components, 1 / n_components) if settings.shares is None else settings.shares
 

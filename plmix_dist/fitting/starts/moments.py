@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_softmax
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.fitting.starts.settings import StartSettings
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
@@ -37,7 +37,7 @@ class Moments(NamedTuple):
     frequencies: Floats
 
 
-def moments_start(sample: RankingBlock, settings: StartSettings) -> tuple[Floats, Floats, dict[str, Any]]:
+def moments_start(sample: RankingBlock, settings: FitSettings) -> tuple[Floats, Floats, dict[str, Any]]:
     """Log-worths (2, n_items), shares (2,), and a record: how many rankings were used, and the differences left.
 
     Used are rankings of all items that order at least three of them. Rankings of one person count one by one.

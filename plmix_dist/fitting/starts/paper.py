@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.algorithm import counted_stage
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts.clusters import (
     cluster_rows,
     cluster_step,
@@ -25,7 +26,6 @@ from plmix_dist.fitting.starts.clusters import (
     one_hot,
 )
 from plmix_dist.fitting.starts.embeddings import PairRows, pair_frequencies
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.fitting.starts.spectral import SpectralStart, choose_rank, from_gram, n_sought, projected, without_empty
 from plmix_dist.kernels import EmStatistics, pairwise_wins
 from plmix_dist.passes.leaves import LeafSource
@@ -75,7 +75,7 @@ def whole_start(
     passes: Passes,
     source: LeafSource,
     n_items: int,
-    settings: StartSettings,
+    settings: FitSettings,
     stages: Stages,
     client: Client | None = None,
 ) -> tuple[SpectralStart, dict[str, Any]]:
@@ -194,7 +194,7 @@ def _wins_of_leaf(number: int, block: RankingBlock, clusters: _Labels) -> Floats
 _CLUSTER_WINS = Aggregation("cluster-wins", leaf=_wins_of_leaf)
 
 
-def _by_least_squares(passes: Passes, clusters: _Labels, n_items: int, settings: StartSettings) -> Floats:
+def _by_least_squares(passes: Passes, clusters: _Labels, n_items: int, settings: FitSettings) -> Floats:
     """Log-worths of each cluster from its pairwise wins: one pass, then one task per cluster."""
     del n_items
     finish = tuple(
@@ -216,7 +216,7 @@ def _rates_of_leaf(number: int, block: RankingBlock, params: tuple[_Labels, Sequ
 _CLUSTER_RATES = Aggregation("cluster-rates", leaf=_rates_of_leaf)
 
 
-def _by_lsr(passes: Passes, clusters: _Labels, n_items: int, settings: StartSettings) -> Floats:
+def _by_lsr(passes: Passes, clusters: _Labels, n_items: int, settings: FitSettings) -> Floats:
     """Log-worths of each cluster by LSR: in every pass one step, which is one task per cluster."""
     del settings
     return lsr_in_clusters(partial(_lsr_pass, passes, clusters), clusters.n_clusters, n_items)

@@ -1,4 +1,4 @@
-"""Starts as values (Spectral, KernelStart, Moments, Random), and StartSettings: how the starts of a fit are made."""
+"""Starts as values: Spectral, KernelStart, Moments, Random; what fits and saved models have in their place."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.settings import INITS, SETTINGS, one_of, shown, start_fields, take_settings
+from plmix_dist.settings import INITS, SETTINGS, one_of, shown, start_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
+    from plmix_dist.fitting.methods import FitSettings
 
-_START_ROWS = ("sample", "all")
-# Hard clusters overstate differences between items, so log-worths of clusters are shrunk to at most this standard
-# deviation.
-MOST_SPREAD = 1.0
 # Settings that say how a start works, and their defaults; saved models and fingerprints have all of them.
 _FLAT = {setting.name: setting.default for setting in SETTINGS if setting.field}
 
@@ -176,61 +171,26 @@ def start_of(flat: Mapping[str, Any], *, strict: bool = True) -> Any:
     return _STARTS[init](**chosen) if chosen else init
 
 
-@dataclass(frozen=True)
-class StartSettings:
-    """How starts are made, by flat names (`flat_start`), and two settings that a method decides.
-
-    `rows` is "sample" or "all": a spectral start from a sample of the rows, or from all rows on the workers. Log-worths
-    of clusters are shrunk to at most the standard deviation `most_spread`.
-    """
-
-    n_components: int
-    embedding: str = "auto"
-    svd_rank: str | int = "auto"
-    link: str = "logit"
-    seed: int = 0
-    init: str = "spectral"
-    n_init: int = 1
-    kernel: str = "kendall"
-    shares: NDArray[np.float64] | None = None
-    svd_threshold: float = 1.0
-    cluster_worths: str = "least-squares"
-    rows: str = "sample"
-    most_spread: float = MOST_SPREAD
-
-    def __post_init__(self) -> None:
-        """Refuse settings of a wrong type or out of range, and fields of a start that contradict each other."""
-        take_settings("fit", self)
-        one_of("init", self.init, INITS)
-        one_of("rows", self.rows, _START_ROWS)
-        if self.init == "moments" and self.n_components != 2:
-            raise SettingsError(
-                f"init='moments' is defined for two components, but n_components is {self.n_components}; choose "
-                "init='spectral'"
-            )
-        if self.svd_rank == "paper" and self.embedding == "rank":
-            raise SettingsError(
-                "the rank 'paper' of a spectral start is a rule for the pairwise embedding; choose embedding='pairwise'"
-            )
-        if self.svd_threshold != 1.0 and self.svd_rank != "paper":
-            raise SettingsError(
-                "the threshold of a spectral start multiplies that of the rank 'paper', but the rank is "
-                f"{shown(self.svd_rank, str)}; choose the rank 'paper', or leave the threshold out"
-            )
-        if self.cluster_worths == "lsr" and self.link != "logit":
-            raise SettingsError(
-                f"cluster_worths='lsr' estimates Plackett-Luce models, to which link={self.link!r} does not belong; "
-                "choose cluster_worths='least-squares', or link='logit'"
-            )
-
-    @property
-    def from_all_rows(self) -> bool:
-        """Whether the start goes through all rows."""
-        return self.init == "spectral" and self.rows == "all"
-
-    @property
-    def chosen_embedding(self) -> str:
-        """The embedding that is used. "auto" means "rank": as accurate as "pairwise", and faster (docs/fitting.md)."""
-        if self.embedding == "auto":
-            return "pairwise" if self.svd_rank == "paper" else "rank"
-        return self.embedding
+def check_start(settings: FitSettings) -> None:
+    """Refuse settings of the start that are out of range or contradict each other."""
+    one_of("init", settings.init, INITS)
+    one_of("start_rows", settings.start_rows, ("sample", "all"))
+    if settings.init == "moments" and settings.n_components != 2:
+        raise SettingsError(
+            f"init='moments' is defined for two components, but n_components is {settings.n_components}; choose "
+            "init='spectral'"
+        )
+    if settings.svd_rank == "paper" and settings.embedding == "rank":
+        raise SettingsError(
+            "the rank 'paper' of a spectral start is a rule for the pairwise embedding; choose embedding='pairwise'"
+        )
+    if settings.svd_threshold != 1.0 and settings.svd_rank != "paper":
+        raise SettingsError(
+            "the threshold of a spectral start multiplies that of the rank 'paper', but the rank is "
+            f"{shown(settings.svd_rank, str)}; choose the rank 'paper', or leave the threshold out"
+        )
+    if settings.cluster_worths == "lsr" and settings.link != "logit":
+        raise SettingsError(
+            f"cluster_worths='lsr' estimates Plackett-Luce models, to which link={settings.link!r} does not belong; "
+            "choose cluster_worths='least-squares', or link='logit'"
+        )

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError, StartWarning
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts import clusters
 from plmix_dist.fitting.starts.embeddings import PairRows, PersonRows, PlaceRows, pair_frequencies
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.kernels import pairwise_wins
 from plmix_dist.passes.svd import PASSES_OVER_ROWS, RowMaker, Svd, randomized_svd, with_fixed_signs
 from plmix_dist.rankings import RankingBlock
@@ -62,7 +62,7 @@ class SpectralStarter:
     """
 
     def __init__(
-        self, sample: RankingBlock, settings: StartSettings, stages: Stages, client: Client | None = None
+        self, sample: RankingBlock, settings: FitSettings, stages: Stages, client: Client | None = None
     ) -> None:
         self.sample = sample
         self.settings = settings
@@ -197,7 +197,7 @@ def projected(rows: PlaceRows | PersonRows | PairRows, vectors: Floats) -> Float
         return np.asarray(np.tensordot(maker, vectors, axes=((1,), (0,))))  # type: ignore[call-overload]
 
 
-def choose_rank(values: Floats, settings: StartSettings, n_items: int, weight: float) -> tuple[int, dict[str, Any]]:
+def choose_rank(values: Floats, settings: FitSettings, n_items: int, weight: float) -> tuple[int, dict[str, Any]]:
     """How many singular vectors are used, and what the rule found on the way, for `init_`; values are largest first."""
     n_components = settings.n_components
     if settings.svd_rank == "auto":
@@ -214,7 +214,7 @@ def choose_rank(values: Floats, settings: StartSettings, n_items: int, weight: f
     return rank, {}
 
 
-def cluster_worths(sample: RankingBlock, labels: NDArray[np.int64], settings: StartSettings) -> tuple[Floats, Floats]:
+def cluster_worths(sample: RankingBlock, labels: NDArray[np.int64], settings: FitSettings) -> tuple[Floats, Floats]:
     """Log-worths (n_components, n_items) and shares (n_components,) of the clusters of a sample; labels (n_rankings,).
 
     An empty cluster gets log-worths near those of the largest cluster, and half of its share.

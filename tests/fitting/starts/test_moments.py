@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.errors import SettingsError
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts.moments import (
     Moments,
     _mixture_of_moments,
@@ -20,13 +21,12 @@ from plmix_dist.fitting.starts.moments import (
     _observed_moments,
     moments_start,
 )
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_log_worths, draw_rankings
 from tests.helpers.fit_oracle import block_of, slate, top
 from tests.helpers.oracle import order_probability
 
-SETTINGS = StartSettings(2, init="moments")
+SETTINGS = FitSettings(2, init="moments")
 
 
 def events_of(n_items: int) -> Any:

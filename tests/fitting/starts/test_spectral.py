@@ -17,10 +17,10 @@ from sklearn.exceptions import NotFittedError
 from plmix_dist import PlackettLuceMixture, RankingBlock, Spectral, SpectralPlackettLuce
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError, StartWarning
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts import spectral as spectral_start
 from plmix_dist.fitting.starts.clusters import least_squares
 from plmix_dist.fitting.starts.embeddings import PairRows, PlaceRows
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.fitting.starts.spectral import SpectralStarter, cluster_worths
 from plmix_dist.metrics import matched_distance
 from plmix_dist.rankings.simulate import draw_rankings
@@ -86,7 +86,7 @@ def test_pairwise__dask_ml_runs_on_the_workers(
     monkeypatch.setattr(PairRows, "dense", spied_dense)
     scheduler = client.cluster.scheduler
     begun = time.time()
-    starter = SpectralStarter(pair_block, StartSettings(2, embedding="pairwise", seed=1), Stages(), client)
+    starter = SpectralStarter(pair_block, FitSettings(2, embedding="pairwise", seed=1), Stages(), client)
     (rows,) = seen
     assert isinstance(rows, da.Array)
     assert rows.chunks == ((4096, 4096, 808), (91,))
@@ -105,7 +105,7 @@ def test_cluster_worths__by_hand() -> None:
     rows = drawn_rows(4, np.random.default_rng(4).normal(0, 1, (1, 6)), [1.0], 60)
     rows = [row._replace(weight=float(1 + number % 3)) for number, row in enumerate(rows)]
     labels = np.arange(60) % 3
-    log_worths, shares = cluster_worths(block_of(rows, 6), labels, StartSettings(3))
+    log_worths, shares = cluster_worths(block_of(rows, 6), labels, FitSettings(3))
     total = math.fsum(row.weight for row in rows)
     for k in range(3):
         own = [row for row, label in zip(rows, labels, strict=True) if label == k]
@@ -122,7 +122,7 @@ def test_cluster_worths__empty_clusters(counted: bool, monkeypatch: pytest.Monke
         monkeypatch.setattr(spectral_start, "_MOST_ITEMS_COUNTED", 1)
     block, _ = draw_rankings(np.zeros((1, 5)), np.ones(1), 90, np.random.default_rng(0))
     labels = np.where(np.arange(90) < 60, 2, 0)
-    log_worths, shares = cluster_worths(block, labels, StartSettings(5))
+    log_worths, shares = cluster_worths(block, labels, FitSettings(5))
     assert np.isfinite(log_worths).all()
     assert_allclose(log_worths.mean(axis=1), 0, atol=1e-12)
     assert (shares > 0).all()
@@ -133,9 +133,9 @@ def test_cluster_worths__empty_clusters(counted: bool, monkeypatch: pytest.Monke
 def test_cluster_worths__both_ways_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = np.random.default_rng(1).normal(0, 1, (2, 8))
     block, component = draw_rankings(truth, np.array([0.6, 0.4]), 3_000, np.random.default_rng(2))
-    counted = cluster_worths(block, component, StartSettings(2))[0]
+    counted = cluster_worths(block, component, FitSettings(2))[0]
     monkeypatch.setattr(spectral_start, "_MOST_ITEMS_COUNTED", 7)
-    stepped, shares = cluster_worths(block, component, StartSettings(2))
+    stepped, shares = cluster_worths(block, component, FitSettings(2))
     assert_allclose(shares, np.bincount(component) / 3_000)
     for found in (counted, stepped):
         assert matched_distance(found, truth) < 0.25

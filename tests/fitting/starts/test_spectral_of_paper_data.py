@@ -12,8 +12,8 @@ from sklearn.cluster import KMeans
 
 from plmix_dist import PlackettLuceMixture, RankingBlock
 from plmix_dist.display.progress import Stages
+from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts.clusters import least_squares
-from plmix_dist.fitting.starts.settings import StartSettings
 from plmix_dist.fitting.starts.spectral import SpectralStarter
 from plmix_dist.metrics import matched_distance
 
@@ -25,7 +25,7 @@ from tests.fitting.starts.data import paper_data
 
 
 def starter_of(block: RankingBlock, n_components: int, **options: Any) -> SpectralStarter:
-    return SpectralStarter(block, StartSettings(n_components, **options), Stages())
+    return SpectralStarter(block, FitSettings(n_components, **options), Stages())
 
 
 def papers_way(block: RankingBlock, n_components: int, seed: int) -> Table:
