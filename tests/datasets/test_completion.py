@@ -12,7 +12,6 @@ from scipy.optimize import minimize, nnls
 import plmix_dist as pl
 from plmix_dist.cluster.executor import ThreadedExecutor
 from plmix_dist.datasets.ratings import completion, shuffle
-from plmix_dist.datasets.ratings import selection as rank_variance
 from plmix_dist.datasets.ratings.completion import (
     CompletionTask,
     _add_ridge,

@@ -264,9 +264,7 @@ def _read(
     shuffle_part = partial(shuffle.shuffle_part, scratch, settings.on_error)
     found: list[shuffle.Shuffled] = run_all(runner, shuffle_part, parts, "read-ratings", progress)
     n_good = sum(one.n_rows for one in found)
-    rejected: Counter[str] = Counter()
-    for one in found:
-        rejected.update(one.rejected)
+    rejected = sum((Counter(one.rejected) for one in found), Counter[str]())
     if not n_good:
         raise IngestError(f"no rating was found in {urls[0]}; rejected rows by reason: {dict(rejected) or 'none'}")
     items = set().union(*(one.items for one in found))
