@@ -207,8 +207,7 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         with connected(address, **security_for(address, options.tls)) as client:
             yield client
         return
-    if options.memory_limit not in (None, "auto"):
-        bytes_of(str(options.memory_limit))
+    bytes_of(options.memory_limit)
     runner = _loop_without_interruptions()
     cluster = LocalCluster(
         n_workers=options.workers or os.cpu_count() or 1,
@@ -226,9 +225,12 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
         runner.stop()
 
 
-def bytes_of(limit: str) -> int:
-    """An amount of memory per worker in bytes; an error unless Dask understands it, or if it is too small."""
+def bytes_of(limit: str | None) -> int | None:
+    """An amount of memory per worker in bytes, None for Dask's own; an error if it is no amount, or too small."""
     from dask.utils import parse_bytes
+
+    if limit in (None, "auto"):
+        return None
 
     try:
         understood = int(parse_bytes(limit))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from plmix_dist.cluster.executor import bytes_of
-from plmix_dist.cluster.tls import NO_TLS, TlsFiles, check_exposure, encrypted_address, is_loopback, security_of
+from plmix_dist.cluster.tls import NO_TLS, TlsFiles, check_exposure, encrypted_address, is_loopback, security_for
 from plmix_dist.errors import ClusterError, SettingsError
 
 if TYPE_CHECKING:
@@ -78,14 +78,11 @@ def serve_workers(options: WorkerOptions, ready: Callable[[dict[str, Any]], None
     encrypted = bool(options.tls)
     if encrypted and not address.startswith("tls://"):
         raise SettingsError(f"certificates are given, but {address} is not encrypted; use tls://")
-    if options.host is None:
-        check_exposure("a worker for the scheduler", faced, encrypted=encrypted, allowed=options.without_tls)
-    else:
-        check_exposure("a worker", options.host, encrypted=encrypted, allowed=options.without_tls)
+    what, reached = ("a worker for the scheduler", faced) if options.host is None else ("a worker", options.host)
+    check_exposure(what, reached, encrypted=encrypted, allowed=options.without_tls)
     # Dask itself would listen at every address of this machine.
     host = _own_address(faced) if options.host is None else options.host
-    if options.memory_limit not in (None, "auto"):
-        bytes_of(str(options.memory_limit))
+    bytes_of(options.memory_limit)
     _run(_workers(options, address, host, ready))
 
 
@@ -101,7 +98,7 @@ async def _scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]]
         dashboard=options.dashboard is not None,
         dashboard_address=options.dashboard or f"{_LOOPBACK}:0",
         plugins=[_ForgetEndedSpans()],
-        **_security(options.tls),
+        **security_for(None, options.tls),
     )
     signalled = asyncio.ensure_future(_first_signal())
     try:
@@ -132,7 +129,7 @@ async def _workers(
             # /health and /metrics only, for this machine only: they are plain HTTP.
             dashboard=False,
             dashboard_address=f"{_LOOPBACK}:0",
-            **_security(options.tls),
+            **security_for(None, options.tls),
         )
         for _ in range(options.workers)
     ]
@@ -197,10 +194,6 @@ async def _first_signal() -> int:
 def _run(serving: Coroutine[Any, Any, int | None]) -> None:
     if asyncio.run(serving) == signal.SIGINT:
         raise KeyboardInterrupt
-
-
-def _security(files: TlsFiles) -> dict[str, Any]:
-    return {"security": security_of(files)} if files else {}
 
 
 def _own_address(faced: str) -> str:

@@ -137,9 +137,11 @@ def _killed(error: KilledWorker, futures: Sequence[Future[Any]], job: Job) -> st
     keys = {str(one.task): None for one in failed if isinstance(one, KilledWorker)} or {str(error.task): None}
     tasks = [job.task(key) for key in keys]
     who = tasks[0] if len(tasks) == 1 else f"one of {', '.join(tasks)}"
+    advice = "give the workers more memory (--memory-limit), or fewer threads (--threads)"
+    more = ', or choose residency="store"' if job.rows_kept else ""
     return (
         f"{who} killed its worker {error.allowed_failures + 1} times, most likely for want of memory; the last one was "
-        f"{error.last_worker.address}: {job.memory_advice}"
+        f"{error.last_worker.address}: {advice}{more}"
     )
 
 
@@ -215,9 +217,3 @@ class Job:
         """A task for a message, with what it works on."""
         details = "" if self.details is None else self.details(str(key))
         return f"task {key} ({details})" if details else f"task {key}"
-
-    @property
-    def memory_advice(self) -> str:
-        """What to do when workers run out of memory."""
-        more = "give the workers more memory (--memory-limit), or fewer threads (--threads)"
-        return f'{more}, or choose residency="store"' if self.rows_kept else more

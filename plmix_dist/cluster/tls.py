@@ -12,7 +12,7 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plmix_dist.errors import InsecureClusterWarning, SettingsError, StoreExistsError, give_warnings
 
@@ -36,7 +36,7 @@ class TlsFiles(NamedTuple):
 NO_TLS = TlsFiles()
 
 
-def security_of(files: TlsFiles) -> Security:
+def _security_of(files: TlsFiles) -> Security:
     """Dask's security settings for every role, encryption required; an error unless all files are given and fit."""
     if not all(files):
         raise SettingsError("an encrypted connection needs --tls-ca, --tls-cert and --tls-key, all of them")
@@ -86,7 +86,7 @@ def _refuse_expired(files: TlsFiles) -> None:
             )
 
 
-def security_for(address: str | None, files: TlsFiles) -> dict[str, Security]:
+def security_for(address: str | None, files: TlsFiles) -> dict[str, Any]:
     """Arguments of a Dask client for an address: nothing for plain TCP."""
     scheme = "" if address is None or "://" not in address else address.partition("://")[0]
     if files and scheme not in ("", "tls"):
@@ -95,7 +95,7 @@ def security_for(address: str | None, files: TlsFiles) -> dict[str, Security]:
             "with tls://"
         )
     if files or (scheme == "tls" and not _configured()):
-        return {"security": security_of(files)}
+        return {"security": _security_of(files)}
     return {}
 
 
@@ -179,7 +179,10 @@ def write_certificates(
     """
     from plmix_dist.store.access import write_whole  # the room loads zarr, which `plmix --help` does without
 
-    _check_library()
+    if importlib.util.find_spec("trustme") is None:
+        raise SettingsError(
+            "making certificates needs the package trustme; install it with: pip install 'plmix-dist[tls]'"
+        )
     target = Path(folder)
     _check_target(target, force=force)
     contents, expires = _contents(hosts, days)
@@ -196,14 +199,6 @@ def write_certificates(
     finally:
         shutil.rmtree(prepared, ignore_errors=True)
     return _CertificateSet(target / CA, target / CERT, target / KEY, expires)
-
-
-def _check_library() -> None:
-    """An error that names what to install, if it is not installed."""
-    if importlib.util.find_spec("trustme") is None:
-        raise SettingsError(
-            "making certificates needs the package trustme; install it with: pip install 'plmix-dist[tls]'"
-        )
 
 
 def _check_target(target: Path, *, force: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -102,21 +101,33 @@ def simulate(
     seed = seed_of(random_state)
     location = Location.of(store)
     if mixture is None:  # the paper's random one with equal shares; items are named by their numbers from 1
+        if n_items is None:
+            raise SettingsError("give the number of items, n_items, or a mixture")
+        n_items = whole_number("n_items", n_items)
+        check_memory(n_items, n_components)
         rng = generator(seed, "mixture")
-        log_worths = draw_log_worths(n_components, _required(n_items, n_components), differing, rng)
+        log_worths = draw_log_worths(n_components, n_items, differing, rng)
         mixture = MixtureParams.of(log_worths, None, [str(number + 1) for number in range(log_worths.shape[1])])
     leaf_rows = leaf_rows or default_leaf_rows(mixture.n_items)
     listed = checked_length(length, mixture.n_items, unranked)
     partition_rows = leaf_rows * max(1, _PARTITION_ENTRIES // (leaf_rows * listed))
     one_of("noise", noise, tuple(NOISES))
-    settings = _SimulationSettings(n_rankings, partition_rows, listed, unranked, seed, noise)
+    settings: dict[str, Any] = {
+        "n_rankings": n_rankings,
+        "partition_rows": partition_rows,
+        "length": listed,
+        "unranked": unranked,
+        "seed": seed,
+    }
+    # Plans of Plackett-Luce models are those of versions that knew no other noise.
+    named_noise = {} if noise == "gumbel" else {"noise": noise}
     truth = {"log_worths": mixture.log_worths.tolist(), "shares": mixture.shares.tolist()}
     plan = WritePlan(
         "simulate",
         list(mixture.item_names),
         leaf_rows,
         n_partitions=-(-n_rankings // partition_rows),
-        settings=_plain(settings) | truth,
+        settings=settings | named_noise | truth,
     )
     check_output(location, overwrite=overwrite)
     beside = location.sibling(".truth")
@@ -124,9 +135,8 @@ def simulate(
         _check_truth(beside, mixture, overwrite)
     with WriteSession.begin(location, plan, overwrite=overwrite) as session:
         if not session.already_done:
-            about = {"seed": seed, "n_rankings": n_rankings} | _named_noise(settings)
-            mixture.save(beside, {"simulated": about})
-        draw = partial(_simulate_partition, mixture, settings)
+            mixture.save(beside, {"simulated": {"seed": seed, "n_rankings": n_rankings} | named_noise})
+        draw = partial(_simulate_partition, mixture, settings, noise)
         run_all(executor or client, draw, session.pending(), "simulate", progress)
         return session.finalise()
 
@@ -145,51 +155,20 @@ def _check_truth(place: Location, mixture: MixtureParams, overwrite: bool) -> No
         raise StoreExistsError(f"{place.url} already holds other parameters; {HOW_TO_REPLACE}")
 
 
-@dataclass(frozen=True)
-class _SimulationSettings:
-    """What is drawn from the mixture."""
-
-    n_rankings: int
-    partition_rows: int
-    length: int
-    unranked: Unranked | None
-    seed: int
-    noise: str = "gumbel"
-
-
-def _named_noise(settings: _SimulationSettings) -> dict[str, str]:
-    """The noise, unless it is that of a Plackett-Luce model."""
-    return {} if settings.noise == "gumbel" else {"noise": settings.noise}
-
-
-def _plain(settings: _SimulationSettings) -> dict[str, Any]:
-    """The settings for a plan. Plans of Plackett-Luce models are those of versions that knew no other noise."""
-    plain = asdict(settings)
-    del plain["noise"]
-    return plain | _named_noise(settings)
-
-
-def _simulate_partition(mixture: MixtureParams, settings: _SimulationSettings, task: PartitionTask) -> int:
+def _simulate_partition(mixture: MixtureParams, settings: dict[str, Any], noise: str, task: PartitionTask) -> int:
     """Draw and write one partition; gives its number of rows."""
-    first_row = task.number * settings.partition_rows
-    last_row = min(first_row + settings.partition_rows, settings.n_rankings)
+    first_row = task.number * settings["partition_rows"]
+    last_row = min(first_row + settings["partition_rows"], settings["n_rankings"])
     leaves = (
         draw_rankings(
             mixture.log_worths,
             mixture.shares,
             min(task.leaf_rows, last_row - start),
-            generator(settings.seed, "rankings", start // task.leaf_rows),
-            length=settings.length,
-            unranked=settings.unranked,
-            noise=settings.noise,
+            generator(settings["seed"], "rankings", start // task.leaf_rows),
+            length=settings["length"],
+            unranked=settings["unranked"],
+            noise=noise,
         )
         for start in range(first_row, last_row, task.leaf_rows)
     )
     return write_partition(task, leaves).n_rankings
-
-
-def _required(n_items: int | None, n_components: int) -> int:
-    if n_items is None:
-        raise SettingsError("give the number of items, n_items, or a mixture")
-    check_memory(whole_number("n_items", n_items), n_components)
-    return int(n_items)

@@ -6,7 +6,6 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,10 +111,9 @@ class _SplitPart:
             yield kept if component is None else (kept, component[row : row + block.n_rankings][chosen])
             row += block.n_rankings
 
-
-def _split_partition(part: _SplitPart, task: PartitionTask) -> int:
-    """Write the rows of one partition that belong to a part; gives their number."""
-    return write_partition(task, part.selected(task.number)).n_rankings
+    def write(self, task: PartitionTask) -> int:
+        """Write the rows of one partition that belong to this part; gives their number."""
+        return write_partition(task, self.selected(task.number)).n_rankings
 
 
 def _write_store(
@@ -131,7 +129,7 @@ def _write_store(
         sources=[{"name": "store", "metadata": {}, "indexes": [summary.index_sha256 for summary in source.partitions]}],
     )
     with WriteSession.begin(Location.of(path), plan, overwrite=overwrite) as session:
-        run_all(runner, partial(_split_partition, part), session.pending(), "split", progress)
+        run_all(runner, part.write, session.pending(), "split", progress)
         try:
             return session.finalise({"paths": [part.store.location.url]})
         except IngestError:

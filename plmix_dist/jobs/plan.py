@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.cluster.executor import LazyExecutor
+from plmix_dist.cluster.executor import LazyExecutor, bytes_of
 from plmix_dist.datasets.given import as_rankings, rankings_of_block
 from plmix_dist.fitting.chains import BayesSettings
 from plmix_dist.fitting.e_step import em_request
@@ -64,7 +64,11 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
     check_memory(store.n_items, checked.n_components)
     rankings = as_rankings(store, ties=checked.ties)
     leaf = next(iter(rankings.iter_leaves(0, 1, labels=False)))
-    m_step = choose_m_step(checked, _extent(leaf, store), store.n_items)
+    # How much there is, as far as the manifest and the first leaf show.
+    n_below = int(leaf.below.sum() * (store.n_rankings / leaf.n_rankings))
+    tied = 0 if leaf.tied is None else int(leaf.tied.sum())
+    extent = Extent(store.total_weight, store.n_rankings, store.n_entries, n_below, tied)
+    m_step = choose_m_step(checked, extent, store.n_items)
     numbers = checked.n_components * m_step.numbers(store.n_items)
     tasks = min(workers.processes, store.n_leaves)
     rows_bytes = rankings.decoded_bytes / tasks
@@ -100,13 +104,6 @@ def _settings_of_a_pass(job: Job) -> FitSettings:
     return replace(own, n_components=together, shares=None, init="random")
 
 
-def _extent(leaf: RankingBlock, store: RankingStore) -> Extent:
-    """How much there is, as far as the manifest and the first leaf show."""
-    share = store.n_rankings / leaf.n_rankings
-    tied = 0 if leaf.tied is None else int(leaf.tied.sum())
-    return Extent(store.total_weight, store.n_rankings, store.n_entries, int(leaf.below.sum() * share), tied)
-
-
 def _workers(job: Job) -> _Workers:
     """Where a job computes. A scheduler is asked."""
     cores, options = os.cpu_count() or 1, cluster_options(job)
@@ -119,11 +116,8 @@ def _workers(job: Job) -> _Workers:
     if not options.workers:
         return _Workers(1, options.threads or cores, free_memory())
     threads = options.threads or 1
-    if options.memory_limit in (None, "auto"):
-        return _Workers(options.workers, threads, free_memory() / options.workers)
-    from plmix_dist.cluster.executor import bytes_of
-
-    return _Workers(options.workers, threads, bytes_of(str(options.memory_limit)))
+    memory = bytes_of(options.memory_limit) or free_memory() / options.workers
+    return _Workers(options.workers, threads, memory)
 
 
 def _seconds_of_leaf(leaf: RankingBlock, m_step: MStep, settings: FitSettings) -> float:

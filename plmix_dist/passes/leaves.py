@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,10 @@ from plmix_dist.rankings.checks import check_ranges
 from plmix_dist.rankings.groups import cut_leaves, default_leaf_rows
 from plmix_dist.store import RankingStore
 from plmix_dist.store.manifest import read_index
+
+if TYPE_CHECKING:
+    from plmix_dist.passes.dask_leaves import DaskLeaves
+    from plmix_dist.passes.rankings import Rankings
 
 
 class Leaves(Protocol):
@@ -33,41 +37,11 @@ class LazyRows(NamedTuple):
     leaves_of: Callable[[NDArray[np.integer]], Leaves]
 
 
-class LeafSource(Leaves, Protocol):
-    """Rows by leaves, numbered from 0: of a store, of a Dask array, or of a block in memory."""
-
-    @property
-    def n_leaves(self) -> int:
-        """The number of leaves."""
-        ...
-
-    @property
-    def n_rankings(self) -> int:
-        """The number of rows."""
-        ...
-
-    @property
-    def n_entries(self) -> int:
-        """How many items all rows list together, or have room for."""
-        ...
-
-    @property
-    def leaf_bounds(self) -> NDArray[np.int64]:
-        """(n_leaves + 1,): the first row of each leaf, and the end."""
-        ...
-
-    @property
-    def decoded_bytes(self) -> float:
-        """Bytes of all rows as blocks in memory; 0 where they are in memory already."""
-        ...
-
-    def only(self, start: int, stop: int) -> Leaves:
-        """The leaves from `start` to `stop`, with nothing that others need."""
-        ...
-
-    def lazy_rows(self, start: int, stop: int) -> LazyRows | None:
-        """The rows of some leaves where a cluster has to compute them; None where a worker reads them itself."""
-        ...
+# Rows by leaves, numbered from 0. All of these know n_leaves, n_rankings, n_entries (how many items all rows list
+# together, or have room for), leaf_bounds (n_leaves + 1,), and decoded_bytes (bytes of all rows as blocks; 0 where they
+# are in memory already). `only` gives some leaves with nothing that others need, `lazy_rows` those that a cluster has
+# to compute, or None where a worker reads them itself.
+LeafSource: TypeAlias = "BlockLeaves | StoreLeaves | DaskLeaves | Rankings"
 
 
 def read_leaves(source: Leaves, leaves: Sequence[int]) -> Iterator[tuple[int, RankingBlock]]:
@@ -126,9 +100,10 @@ class BlockLeaves:
         del labels  # they are in memory anyway
         return _PartOfBlock(self.block, 0, self.leaf_bounds).iter_leaves(start, stop)
 
-    def lazy_rows(self, start: int, stop: int) -> None:
+    def lazy_rows(self, start: int, stop: int) -> LazyRows | None:
         """None: nothing is left to be computed."""
         del start, stop
+        return None
 
     def only(self, start: int, stop: int) -> _PartOfBlock:
         """Copies of the rows of some leaves; views would carry the whole block along when they travel."""
@@ -198,9 +173,10 @@ class StoreLeaves:
         end = None if stop is None else stop - self.first_leaf
         return self.store.iter_leaves(start - self.first_leaf, end, labels=labels)
 
-    def lazy_rows(self, start: int, stop: int) -> None:
+    def lazy_rows(self, start: int, stop: int) -> LazyRows | None:
         """None: workers read the store themselves."""
         del start, stop
+        return None
 
     def only(self, start: int, stop: int) -> StoreLeaves:
         """The partitions that hold these leaves."""

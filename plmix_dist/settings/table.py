@@ -42,11 +42,6 @@ class Kind(NamedTuple):
 
 def word(*known: str, optional: bool = False, because: str = "") -> Kind:
     """One of some words; None too if it is optional."""
-    return _word_of(known, optional=optional, because=because)
-
-
-def _word_of(known: Sequence[str], *, optional: bool = False, because: str = "") -> Kind:
-    """The same for a list that may grow."""
 
     def check(name: str, value: Any) -> str | None:
         return None if optional and value is None else checks.one_of(name, value, known, because)
@@ -196,6 +191,9 @@ def _python(words: str) -> Kind:
 
 
 flag = Kind("true or false", checks.yes_or_no)
+# `solvers.add_m_step` adds to these.
+M_STEP_NAMES = ["auto", "lsr", "mm", "cml", "gmm", "stochastic-lsr"]
+_M_STEP = Kind(_listed(M_STEP_NAMES), functools.partial(checks.one_of, known=M_STEP_NAMES), known=M_STEP_NAMES)
 _several = Kind('text such as "2:10", or list of whole numbers', _check_component_numbers)
 _shares = Kind("list of numbers", _check_shares, _reals)
 
@@ -244,8 +242,6 @@ class Setting(NamedTuple):
 _FIT, _SELECT, _BAYES, _EM = ("fit",), ("select",), ("bayes",), ("fit", "select")
 _CRITERIA = ("bic", "aic", "icl", "held-out", "paper")
 _COMPARED = "a selection compares likelihoods"
-# `solvers.add_m_step` adds to these.
-M_STEP_NAMES = ["auto", "lsr", "mm", "cml", "gmm", "stochastic-lsr"]
 
 # To add a setting, add it here, as a parameter with the same default to the constructor, and to FitSettings or
 # BayesSettings if the computation needs it. Names in registries (M_STEPS, TIES, LINKS ...) are repeated here because
@@ -259,7 +255,7 @@ SETTINGS = (
     Setting("n_folds", whole(2), 5, "Number of folds of \"held-out\".", _SELECT, "folds"),
     Setting("method", word("paper", optional=True), None, "\"paper\": EM-LSR as published. It sets what is left at "
             "its default.", _EM, page="paper"),
-    Setting("m_step", _word_of(M_STEP_NAMES), "auto", "How worths are re-estimated; only lsr and mm end at the "
+    Setting("m_step", _M_STEP, "auto", "How worths are re-estimated; only lsr and mm end at the "
             "maximum of the likelihood.", _FIT, page="m-steps"),
     Setting("m_step", word("auto", "lsr", "mm", because=_COMPARED), "auto", "How worths are re-estimated.", _SELECT),
     Setting("init", _start(*INITS), "spectral", "How a fit begins; moments is for two components.", _FIT, table="start",

@@ -73,26 +73,24 @@ COLUMNS = {
 def columns_of(block: RankingBlock, component: NDArray[np.integer] | None = None) -> dict[str, NDArray[Any]]:
     """A block as the arrays to store, without those that hold only their default."""
     count = item_dtype(block.n_items + 1)
-    columns: dict[str, NDArray[Any]] = {
+    columns: dict[str, NDArray[Any] | None] = {
         "items": block.items.astype(item_dtype(block.n_items), copy=False),
         "n_listed": block.n_listed.astype(count, copy=False),
+        "n_unordered": block.n_listed.astype(count) - block.n_ordered.astype(count),
+        "below": block.below,
+        "tied": block.tied,
+        "weights": block.weights,
+        "sides": None if block.sides is None else block.sides.astype(np.uint8, copy=False),
+        **_label_columns("ids", block.ids),
+        **_label_columns("groups", block.groups),
+        "component": None if component is None else component.astype(np.uint16, copy=False),
     }
-    n_unordered = block.n_listed.astype(count) - block.n_ordered.astype(count)
-    if n_unordered.any():
-        columns["n_unordered"] = n_unordered
-    if block.below.any():
-        columns["below"] = block.below
-    if block.has_ties:
-        assert block.tied is not None
-        columns["tied"] = block.tied
-    if block.weights is not None and (block.weights != 1).any():
-        columns["weights"] = block.weights
-    if block.sides is not None and block.sides.any():
-        columns["sides"] = block.sides.astype(np.uint8, copy=False)
-    columns |= _label_columns("ids", block.ids) | _label_columns("groups", block.groups)
-    if component is not None:
-        columns["component"] = component.astype(np.uint16, copy=False)
-    return columns
+    defaults = {name: COLUMNS[name].default for name in columns}
+    return {
+        name: values
+        for name, values in columns.items()
+        if values is not None and (defaults[name] is None or (values != defaults[name]).any())
+    }
 
 
 def block_from(columns: dict[str, NDArray[Any]], n_items: int) -> RankingBlock:
@@ -391,7 +389,18 @@ class ColumnWriter:
         values = np.concatenate(self._pending) if self._pending else np.empty(0, self.dtype)
         start = self.length - self._n_pending
         if self._array is None:
-            self._array = self._create(start + count)
+            self._array = zarr.create_array(
+                self.store,
+                name=self.name,
+                shape=(start + count,),
+                chunks=(self.chunk,),
+                dtype=self.dtype,
+                compressors=codecs_for(self.dtype),
+                fill_value=0,
+                dimension_names=(COLUMNS[self.name].along,),
+                config={"write_empty_chunks": True},
+                overwrite=True,  # behind a URL, a writer that was killed may have left a part of this array
+            )
         else:
             self._array.resize((start + count,))
         if count:
@@ -399,20 +408,6 @@ class ColumnWriter:
         # A copy, so that the values still to write do not keep the written ones in memory.
         self._pending = [values[count:].copy()]
         self._n_pending = len(values) - count
-
-    def _create(self, length: int) -> zarr.Array[Any]:
-        return zarr.create_array(
-            self.store,
-            name=self.name,
-            shape=(length,),
-            chunks=(self.chunk,),
-            dtype=self.dtype,
-            compressors=codecs_for(self.dtype),
-            fill_value=0,
-            dimension_names=(COLUMNS[self.name].along,),
-            config={"write_empty_chunks": True},
-            overwrite=True,  # behind a URL, a writer that was killed may have left a part of this array
-        )
 
 
 _CHUNK_KEY = re.compile(r"(?P<column>[a-z0-9_]+)/c/(?P<chunk>[0-9]+)")

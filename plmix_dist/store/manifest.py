@@ -14,7 +14,7 @@ from plmix_dist.errors import DamagedStoreError, StoreNotFoundError, UnfinishedS
 from plmix_dist.settings.checks import near_path
 from plmix_dist.store.arrays import COLUMNS
 from plmix_dist.store.location import Location
-from plmix_dist.store.sealed import VERSIONS, check_version, seal, sha256, typed, unseal
+from plmix_dist.store.sealed import VERSIONS, SealedRecord, check_version, seal, sha256, typed, unseal
 
 FORMAT = "plmix-rankings"
 MANIFEST = "manifest.json"
@@ -45,7 +45,7 @@ class ColumnDescription(TypedDict):
 
 
 @dataclass(frozen=True)
-class PartitionIndex:
+class PartitionIndex(SealedRecord):
     """One immutable partition: its leaves, its columns, and the size and digest of each of its files."""
 
     n_rankings: int
@@ -64,15 +64,6 @@ class PartitionIndex:
     def item_bounds(self) -> NDArray[np.int64]:
         """(n_leaves + 1,): the first entry of each leaf in the item columns, and the end."""
         return np.concatenate([[0], np.cumsum(self.leaf_items, dtype=np.int64)])
-
-    def to_bytes(self) -> bytes:
-        """Sealed JSON."""
-        return seal(asdict(self))
-
-    @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Self:
-        """From sealed JSON; an error if a byte was altered."""
-        return typed(cls, unseal(data, where), where)
 
     def miscounts(self) -> list[str]:
         """The counts of this index that contradict each other, one sentence each."""

@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from plmix_dist.errors import DamagedStoreError, StoreError, UnfinishedStoreError
 from plmix_dist.store.location import Location
 from plmix_dist.store.lock import HeldLock, is_lock, write_lock
-from plmix_dist.store.sealed import seal, sha256, typed, unseal
+from plmix_dist.store.sealed import SealedRecord, sha256
 from plmix_dist.store.targets import HOW_TO_REPLACE, Kind, clear_target
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(SealedRecord):
     """Everything that determines the bytes of a result. The same plan gives the same bytes."""
 
     key: ClassVar[str]  # where the plan is while the result is written
@@ -43,15 +43,6 @@ class Plan:
     def fingerprint(self) -> str:
         """A digest of the content."""
         return sha256(json.dumps(self.content(), sort_keys=True).encode())
-
-    def to_bytes(self) -> bytes:
-        """Sealed JSON."""
-        return seal(asdict(self))
-
-    @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Self:
-        """From sealed JSON."""
-        return typed(cls, unseal(data, where), where)
 
     @classmethod
     def at(cls, location: Location) -> Self | None:

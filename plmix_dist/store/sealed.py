@@ -9,10 +9,10 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,20 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     if not intact:
         raise DamagedStoreError(f"{where} was altered: its contents do not match their digest")
     return dict(record)
+
+
+@dataclass(frozen=True)
+class SealedRecord:
+    """A dataclass that is kept as sealed JSON."""
+
+    def to_bytes(self) -> bytes:
+        """Sealed JSON."""
+        return seal(asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """From sealed JSON; an error if a byte was altered."""
+        return typed(cls, unseal(data, where), where)
 
 
 def sha256(data: bytes) -> str:

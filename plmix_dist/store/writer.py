@@ -69,7 +69,7 @@ class WriteSession(Publication[WritePlan]):
         if missing:
             raise UnfinishedStoreError(f"{self.location.url}: partitions not written: {', '.join(map(str, missing))}")
         indexes = [manifest.read_index(self.location, number) for number in self.plan.partitions]
-        rejected = _total_counts(index.rejected for index in indexes)
+        rejected = dict(sorted(sum((Counter(index.rejected) for index in indexes), Counter[str]()).items()))
         if not any(index.n_rankings for index in indexes):
             names = ", ".join(source["name"] for source in self.plan.sources[:3])
             raise IngestError(
@@ -189,13 +189,6 @@ def _shown(settings: dict[str, Any], sources: list[dict[str, Any]]) -> dict[str,
 
 def _contains(published: manifest.Manifest, plan: WritePlan) -> bool:
     return any(event["fingerprint"] == plan.fingerprint for event in published.history)
-
-
-def _total_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for part in counts:
-        total.update(part)
-    return dict(sorted(total.items()))
 
 
 def _summary(index: manifest.PartitionIndex) -> manifest.PartitionSummary:

@@ -27,9 +27,9 @@ from plmix_dist.cluster.executor import ClusterOptions, open_client
 from plmix_dist.cluster.tls import (
     TlsFiles,
     _CertificateSet,
+    _security_of,
     is_loopback,
     security_for,
-    security_of,
     warn_if_plain,
     write_certificates,
 )
@@ -148,7 +148,7 @@ def foreign(folder: Path) -> TlsFiles:
 def test_certificate__whose_time_is_not_now_is_named(begin: int, end: int, tmp_path: Path) -> None:
     """Otherwise a scheduler starts that nobody reaches, and all say that certificates do not match."""
     files = foreign(tmp_path)
-    assert security_of(files).require_encryption
+    assert _security_of(files).require_encryption
     now = datetime.datetime.now(datetime.UTC)
     times = {name: now + datetime.timedelta(days) for name, days in (("not_before", begin), ("not_after", end))}
     authority = trustme.CA()
@@ -157,7 +157,7 @@ def test_certificate__whose_time_is_not_now_is_named(begin: int, end: int, tmp_p
     certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
     certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     with pytest.raises(SettingsError, match=rf"cert\.pem is valid from .* to {times['not_after']:%Y-%m-%d}, and it is"):
-        security_of(files)
+        _security_of(files)
 
 
 class Served:
@@ -428,12 +428,12 @@ def test_is_loopback(host: str, loopback: bool) -> None:
 def test_certificates__that_do_not_belong_together(ours: _CertificateSet, tmp_path: Path) -> None:
     other = foreign(tmp_path)
     with pytest.raises(SettingsError, match=r"certificates do not belong together \(ca .*KEY_VALUES_MISMATCH"):
-        security_of(TlsFiles(str(ours.ca), str(ours.cert), other.key))
+        _security_of(TlsFiles(str(ours.ca), str(ours.cert), other.key))
     (tmp_path / "text.pem").write_text("no certificate")
     with pytest.raises(SettingsError, match="certificates do not belong together"):
-        security_of(TlsFiles(str(tmp_path / "text.pem"), str(ours.cert), str(ours.key)))
+        _security_of(TlsFiles(str(tmp_path / "text.pem"), str(ours.cert), str(ours.key)))
     with pytest.raises(SettingsError, match="all of them"):
-        security_of(TlsFiles(ca=str(ours.ca)))
+        _security_of(TlsFiles(ca=str(ours.ca)))
 
 
 def test_certificates__with_a_plain_address(shell: Any, ours: _CertificateSet) -> None:

@@ -12,7 +12,6 @@ from scipy.optimize import minimize, nnls
 import plmix_dist as pl
 from plmix_dist.cluster.executor import ThreadedExecutor
 from plmix_dist.datasets.ratings import completion, shuffle
-from plmix_dist.datasets.ratings import selection as rank_variance
 from plmix_dist.datasets.ratings.completion import (
     CompletionTask,
     _add_ridge,
@@ -27,7 +26,7 @@ from plmix_dist.datasets.ratings.completion import (
     padded,
     projected,
 )
-from plmix_dist.datasets.ratings.leaf import RatingLeaf, _leaf_name
+from plmix_dist.datasets.ratings.leaf import RatingLeaf, UsedRatings, _leaf_name
 from plmix_dist.datasets.ratings.selection import _sum_ranks, variances
 from plmix_dist.datasets.ratings.shuffle import Scratch
 from plmix_dist.errors import IngestError, NotConvergedWarning
@@ -69,9 +68,8 @@ def prepared(folder: Path, ratings: NDArray[np.float64], n_leaves: int = 1, seed
     scratch = Scratch.beside(Location.of(folder / "store"))
     for leaf, rows in enumerate(np.array_split(ratings, n_leaves)):
         scratch.save(_leaf_name(leaf), **as_leaf(rows)._asdict())
-    return CompletionTask(
-        scratch, n_leaves, np.ones(N_ITEMS, np.bool_), 1, RANK, RIDGE, float(np.nanmean(ratings)), seed
-    )
+    used = UsedRatings(scratch, np.ones(N_ITEMS, np.bool_), 1)
+    return CompletionTask(used, n_leaves, RANK, RIDGE, float(np.nanmean(ratings)), seed)
 
 
 def run(task: CompletionTask, ratings: NDArray[np.float64], threads: int = 1, **settings: Any) -> Any:
@@ -239,7 +237,7 @@ def test_users_step__many_steps_solve_each_user_exactly() -> None:
 def test_rank_variance__streamed_equals_the_whole_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from scipy.stats import rankdata
 
-    monkeypatch.setattr(rank_variance, "_BLOCK_ENTRIES", 3 * N_ITEMS)
+    monkeypatch.setattr("plmix_dist.datasets.ratings.leaf._BLOCK_ENTRIES", 3 * N_ITEMS)
     ratings = small_matrix()
     task = prepared(tmp_path, ratings, 5)
     found = run(task, ratings, max_sweeps=5, tol=1e-12)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.cluster.executor import Executor
-from plmix_dist.datasets.ratings.leaf import RatingLeaf, keep_enough, load_leaf
+from plmix_dist.datasets.ratings.leaf import RatingLeaf, UsedRatings
 from plmix_dist.datasets.ratings.shuffle import Scratch, sum_over_leaves
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
@@ -157,15 +157,17 @@ class Completion(NamedTuple):
 class CompletionTask(NamedTuple):
     """What a leaf must know in every sweep."""
 
-    scratch: Scratch
+    used: UsedRatings
     n_leaves: int
-    # (all items,): which items are used. They are numbered anew, in their order
-    keep_items: NDArray[np.bool_]
-    min_user_ratings: int
     rank: int
     ridge: float
     mean: float  # The mean rating, for the start
     seed: int
+
+    @property
+    def scratch(self) -> Scratch:
+        """Where the leaves are, and all factors."""
+        return self.used.scratch
 
 
 def complete(
@@ -184,9 +186,10 @@ def complete(
 
     Shapes: item_counts (n_items,).
     """
-    prepare = partial(_write_used_leaf, task)
-    sum_over_leaves(executor, prepare, task.n_leaves, "ratings-used")
-    factors = _start_factors(len(item_counts), task.rank, task.mean, task.seed)
+    sum_over_leaves(executor, partial(_write_used_leaf, task.used), task.n_leaves, "ratings-used")
+    # Random factors of items, so that equal factors of users give the mean rating on average.
+    largest, shape = 2.0 * np.sqrt(task.mean / task.rank), (len(item_counts), task.rank)
+    factors = generator(task.seed, "completion").uniform(0.0, largest, shape)
     ridges = task.ridge * item_counts.astype(np.float64)
     history: list[_Sweep] = []
     for sweep in range(max_sweeps):
@@ -209,20 +212,6 @@ def complete(
     return Completion(factors, len(history) - 1, history, history[-1].residual <= tol)
 
 
-def _start_factors(n_items: int, rank: int, mean: float, seed: int) -> Floats:
-    """(n_items, rank): random factors of items, so that equal factors of users give the mean rating on average."""
-    return generator(seed, "completion").uniform(0.0, 2.0 * np.sqrt(mean / rank), (n_items, rank))
-
-
-def used_leaf(
-    leaf: RatingLeaf, keep_items: NDArray[np.bool_], min_user_ratings: int
-) -> tuple[RatingLeaf, NDArray[np.bool_]]:
-    """The ratings that are used, items numbered anew; and which users have any."""
-    kept, users = keep_enough(leaf, keep_items, min_user_ratings)
-    numbers = (np.cumsum(keep_items) - 1).astype(np.int32)
-    return kept._replace(items=numbers[kept.items]), users
-
-
 def load_users(scratch: Scratch, leaf: int, sweep: int) -> Floats:
     """(n_users, rank): the factors of the users of a leaf after a sweep."""
     return scratch.load(_users_name(leaf, sweep))["factors"]
@@ -240,17 +229,16 @@ def _used_name(leaf: int) -> str:
     return f"used-{leaf:06d}.npz"
 
 
-def _write_used_leaf(task: CompletionTask, leaf: int) -> int:
+def _write_used_leaf(used: UsedRatings, leaf: int) -> int:
     """Write the ratings of a leaf that are used, by user and by item."""
-    kept, _ = used_leaf(load_leaf(task.scratch, leaf), task.keep_items, task.min_user_ratings)
+    kept, _ = used.of_leaf(leaf)
     order = np.argsort(kept.items, kind="stable")
-    n_items = int(task.keep_items.sum())
-    task.scratch.save(
+    used.scratch.save(
         _used_name(leaf),
         bounds=kept.bounds,
         items=kept.items,
         ratings=kept.ratings,
-        item_bounds=np.searchsorted(kept.items[order], np.arange(n_items + 1)),
+        item_bounds=np.searchsorted(kept.items[order], np.arange(used.n_items + 1)),
         order=order.astype(np.int32),
     )
     return len(kept.items)

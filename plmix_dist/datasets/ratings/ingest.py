@@ -74,11 +74,6 @@ class RatingSettings:
         if self.delimiter is not None and (not isinstance(self.delimiter, str) or not self.delimiter):
             raise SettingsError(f"the delimiter must be text, but is {shown(self.delimiter)}")
 
-    @property
-    def chosen_by(self) -> _Choose:
-        """How `n_items` items are chosen: by default as the paper does after completion, else by their ratings."""
-        return self.choose or ("most-rated" if self.complete is None else "rank-variance")
-
     def as_record(self) -> dict[str, Any]:
         """The settings as plain values, for the history of a store."""
         return {"format": "ratings", **asdict(self), "columns": dict(self.columns)}
@@ -215,34 +210,23 @@ def ingest_ratings(
         return made
     scratch = shuffle.Scratch.beside(location)
     try:
-        read = _read(runner, scratch, urls, settings, progress)
-        selection = select(runner, read.leaves, settings, progress)
+        leaves = _read(runner, scratch, urls, settings, progress)
+        selection = select(runner, leaves, settings, progress)
         names = checked_names(selection.item_names, urls[0])
         plan = WritePlan(
             "ingest",
             list(names),
             leaf_rows or default_leaf_rows(len(names)),
-            n_partitions=read.leaves.n_leaves,
+            n_partitions=leaves.n_leaves,
             settings=settings.as_record(),
             sources=sources,
             chunk_bytes=chunk_bytes,
         )
         with WriteSession.begin(location, plan, overwrite=overwrite) as session:
-            run_all(runner, partial(_write_leaf, read, selection.ranked), session.pending(), "ingest", progress)
-            return session.finalise({"paths": urls, **_report(read, selection)})
+            run_all(runner, partial(_write_leaf, leaves, selection.ranked), session.pending(), "ingest", progress)
+            return session.finalise({"paths": urls, **_report(leaves, selection)})
     finally:
         scratch.remove()
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What was read: leaves of ratings, counts of rows, and the parts that have bad rows."""
-
-    leaves: Leaves
-    n_rows: int
-    rejected: dict[str, int]
-    n_duplicates: int
-    bad_parts: list[int]
 
 
 def _identities(urls: list[str], runner: Executor) -> list[dict[str, Any]]:
@@ -274,15 +258,13 @@ def _read(
     urls: list[str],
     settings: RatingSettings,
     progress: Callable[[int, int], None] | None,
-) -> _Read:
+) -> Leaves:
     """Read all parts, and gather the ratings of each user in one leaf."""
     parts = _plan_parts(urls, settings)
-    tasks = [shuffle.ShuffleTask(part, scratch, settings.on_error) for part in parts]
-    found: list[shuffle.Shuffled] = run_all(runner, shuffle.shuffle_part, tasks, "read-ratings", progress)
+    shuffle_part = partial(shuffle.shuffle_part, scratch, settings.on_error)
+    found: list[shuffle.Shuffled] = run_all(runner, shuffle_part, parts, "read-ratings", progress)
     n_good = sum(one.n_rows for one in found)
-    rejected: Counter[str] = Counter()
-    for one in found:
-        rejected.update(one.rejected)
+    rejected = sum((Counter(one.rejected) for one in found), Counter[str]())
     if not n_good:
         raise IngestError(f"no rating was found in {urls[0]}; rejected rows by reason: {dict(rejected) or 'none'}")
     items = set().union(*(one.items for one in found))
@@ -296,29 +278,32 @@ def _read(
     )
     summary: LeafSummary = shuffle.sum_over_leaves(runner, maker, maker.n_leaves, "gather-ratings")
     scratch.forget(*maker.files)
-    return _Read(
-        Leaves(scratch, maker.n_leaves, maker.item_names, not summary.n_text_users),
-        n_good + sum(one.n_bad for one in found),
-        dict(sorted(rejected.items())),
-        summary.n_rows - summary.n_ratings,
-        [part.number for part, one in zip(parts, found, strict=True) if one.n_bad],
+    return Leaves(
+        scratch,
+        maker.n_leaves,
+        maker.item_names,
+        numbers=not summary.n_text_users,
+        n_rows=n_good + sum(one.n_bad for one in found),
+        rejected=dict(sorted(rejected.items())),
+        bad_parts=[part.number for part, one in zip(parts, found, strict=True) if one.n_bad],
+        n_duplicates=summary.n_rows - summary.n_ratings,
     )
 
 
-def _write_leaf(read: _Read, ranked: RankedLeaf, task: PartitionTask) -> int:
+def _write_leaf(leaves: Leaves, ranked: RankedLeaf, task: PartitionTask) -> int:
     """Write the rankings of one leaf. The first also lists the bad rows."""
     rejected = RejectedRows()
     if task.number == 0:
-        rejected = RejectedRows(dict(read.rejected), shuffle.rejected_lines(ranked.scratch, read.bad_parts))
+        rejected = RejectedRows(dict(leaves.rejected), shuffle.rejected_lines(leaves.scratch, leaves.bad_parts))
     return write_partition(task, ranked.blocks(task.number), rejected).n_rankings
 
 
-def _report(read: _Read, selection: Selection) -> dict[str, Any]:
+def _report(leaves: Leaves, selection: Selection) -> dict[str, Any]:
     """What became of each row, for the history of the store."""
-    n_bad = sum(read.rejected.values())
-    left_out = {"bad": n_bad, "duplicates": read.n_duplicates, **selection.report["left_out"]}
-    used = read.n_rows - sum(left_out.values())
+    n_bad = sum(leaves.rejected.values())
+    left_out = {"bad": n_bad, "duplicates": leaves.n_duplicates, **selection.report["left_out"]}
+    used = leaves.n_rows - sum(left_out.values())
     counts = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in left_out.items() if count)
-    notes = [f"{used:,} of {read.n_rows:,} ratings used{f'; left out: {counts}' if counts else ''}"]
-    ratings = selection.report | {"rows": read.n_rows, "used": used, "left_out": left_out}
+    notes = [f"{used:,} of {leaves.n_rows:,} ratings used{f'; left out: {counts}' if counts else ''}"]
+    ratings = selection.report | {"rows": leaves.n_rows, "used": used, "left_out": left_out}
     return {"notes": notes + selection.notes, "ratings": ratings}

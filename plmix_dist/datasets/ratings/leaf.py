@@ -64,6 +64,25 @@ def keep_enough(
     return some.only_users(users), users
 
 
+class UsedRatings(NamedTuple):
+    """The ratings that pass the filters: those of some items, by users who rated enough of these."""
+
+    scratch: Scratch
+    keep_items: NDArray[np.bool_]  # (all items,): which items are used. They are numbered anew, in their order
+    min_user_ratings: int
+
+    @property
+    def n_items(self) -> int:
+        """The number of items that are used."""
+        return int(self.keep_items.sum())
+
+    def of_leaf(self, leaf: int) -> tuple[RatingLeaf, NDArray[np.bool_]]:
+        """The ratings of a leaf that are used, items numbered anew; and which users have any."""
+        kept, users = keep_enough(load_leaf(self.scratch, leaf), self.keep_items, self.min_user_ratings)
+        numbers = (np.cumsum(self.keep_items) - 1).astype(np.int32)
+        return kept._replace(items=numbers[kept.items]), users
+
+
 class LeafSummary(NamedTuple):
     """Sums over leaves: rows read, ratings left without duplicates, and users that are text."""
 
@@ -153,16 +172,16 @@ def _is_integer(label: str) -> bool:
 
 # Rankings of one leaf of users: from their ratings, equal ratings tied; or full rankings from completed rows.
 
-# Completed rows that are ranked at a time.
+# Entries of the completed matrix that are held at a time.
 _BLOCK_ENTRIES = 1 << 21
 
 
 class LeftOut(NamedTuple):
     """Ratings without a place in a ranking."""
 
-    other_ratings: int = 0  # Ratings of items that were not chosen
-    single_ratings: int = 0  # Ratings of users with one chosen item
-    equal_ratings: int = 0  # Ratings of users with the same rating for all chosen items
+    items_not_chosen: int
+    users_with_one_item: int
+    users_with_equal_ratings: int  # for all chosen items
 
 
 def user_labels(names: list[str], *, numbers: bool) -> NDArray[Any]:
@@ -205,16 +224,21 @@ def completed_rankings(users: Floats, items: Floats, ids: NDArray[Any]) -> Itera
 
     Shapes: users, items (n_users, rank), (n_items, rank), ids (n_users,).
     """
-    n_items = len(items)
-    step = max(1, _BLOCK_ENTRIES // n_items)
-    for start in range(0, len(users), step):
-        values = users[start : start + step] @ items.T
+    for rows, values in completed_rows(users, items):
         order = np.argsort(-values, axis=1, kind="stable")
         ordered = np.take_along_axis(values, order, axis=1)
         tied = np.zeros(order.shape, np.bool_)
         tied[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-        lengths = np.full(len(order), n_items)
-        yield _block(order.ravel(), lengths, tied.ravel(), ids[start : start + step], n_items)
+        lengths = np.full(len(order), len(items))
+        yield _block(order.ravel(), lengths, tied.ravel(), ids[rows], len(items))
+
+
+def completed_rows(users: Floats, items: Floats) -> Iterator[tuple[slice, Floats]]:
+    """The completed ratings of all users, a few rows at a time, and which rows they are."""
+    step = max(1, _BLOCK_ENTRIES // len(items))
+    for start in range(0, len(users), step):
+        rows = slice(start, start + step)
+        yield rows, users[rows] @ items.T
 
 
 def _spread(leaf: RatingLeaf) -> NDArray[np.bool_]:

@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.cluster.executor import Executor
-from plmix_dist.datasets.ratings.completion import Completion, CompletionTask, complete, load_users, used_leaf
+from plmix_dist.datasets.ratings.completion import Completion, CompletionTask, complete, load_users
 from plmix_dist.datasets.ratings.leaf import (
     LeftOut,
     RatingLeaf,
+    UsedRatings,
     completed_rankings,
+    completed_rows,
     keep_enough,
     load_leaf,
     rated_rankings,
@@ -43,14 +45,14 @@ class _Counts(NamedTuple):
     total: float  # The sum of all kept ratings
 
 
-def _count(scratch: Scratch, keep_items: NDArray[np.bool_], min_user_ratings: int, leaf: int) -> _Counts:
-    ratings = load_leaf(scratch, leaf)
-    n_kept = int(keep_items[ratings.items].sum())
-    kept, _ = keep_enough(ratings, keep_items, min_user_ratings)
+def _count(used: UsedRatings, leaf: int) -> _Counts:
+    ratings = load_leaf(used.scratch, leaf)
+    n_kept = int(used.keep_items[ratings.items].sum())
+    kept, _ = keep_enough(ratings, used.keep_items, used.min_user_ratings)
     with np.errstate(over="ignore"):
         total = float(kept.ratings.sum())
     return _Counts(
-        np.bincount(kept.items, minlength=len(keep_items)).astype(np.int64),
+        np.bincount(kept.items, minlength=len(used.keep_items)).astype(np.int64),
         len(ratings.items) - n_kept,
         n_kept - len(kept.items),
         int((kept.ratings < 0).sum()),
@@ -58,19 +60,19 @@ def _count(scratch: Scratch, keep_items: NDArray[np.bool_], min_user_ratings: in
     )
 
 
-def _enough_ratings(executor: Executor, leaves: Leaves, settings: RatingSettings) -> tuple[NDArray[np.bool_], _Counts]:
-    """Items to keep, such that each has enough ratings by users with enough ratings of kept items.
+def _enough_ratings(executor: Executor, leaves: Leaves, settings: RatingSettings) -> tuple[UsedRatings, _Counts]:
+    """What to keep, such that each item has enough ratings by users with enough ratings of kept items.
 
     Items and users are removed in turn until none is left that has too few. The largest such set is found; the order of
     removal does not matter.
     """
     keep = np.ones(len(leaves.item_names), np.bool_)
     while True:
-        count = partial(_count, leaves.scratch, keep, settings.min_user_ratings)
-        counts: _Counts = sum_over_leaves(executor, count, leaves.n_leaves, "count-ratings")
+        used = UsedRatings(leaves.scratch, keep, settings.min_user_ratings)
+        counts: _Counts = sum_over_leaves(executor, partial(_count, used), leaves.n_leaves, "count-ratings")
         enough = keep & (counts.per_item >= max(1, settings.min_item_ratings))
         if np.array_equal(enough, keep):
-            return keep, counts
+            return used, counts
         keep = enough
 
 
@@ -80,9 +82,6 @@ def _highest(values: NDArray[np.int64] | Floats, n_items: int) -> NDArray[np.int
 
 
 # The variance of each item's rank over users: among the items that a user rated, or in completed rows.
-
-# Entries of the completed matrix that are held at a time.
-_BLOCK_ENTRIES = 1 << 21
 
 
 class _RankSums(NamedTuple):
@@ -113,9 +112,8 @@ def _completed_rank_sums(users: Floats, items: Floats) -> _RankSums:
     """Sums of doubled ranks over completed rows, a few rows at a time."""
     n_items = len(items)
     sums, squares = np.zeros(n_items, np.int64), np.zeros(n_items, np.int64)
-    step = max(1, _BLOCK_ENTRIES // n_items)
-    for start in range(0, len(users), step):
-        ranks = _doubled_ranks(users[start : start + step] @ items.T)
+    for _, values in completed_rows(users, items):
+        ranks = _doubled_ranks(values)
         sums += ranks.sum(axis=0)
         squares += np.einsum("ij,ij->j", ranks, ranks)
     return _RankSums(np.full(n_items, len(users), np.int64), sums, squares)
@@ -155,8 +153,7 @@ def variances(sums: _RankSums) -> Floats:
 
 
 def _observed_leaf(task: CompletionTask, leaf: int) -> _RankSums:
-    kept, _ = used_leaf(load_leaf(task.scratch, leaf), task.keep_items, task.min_user_ratings)
-    return _observed_rank_sums(kept, int(task.keep_items.sum()))
+    return _observed_rank_sums(task.used.of_leaf(leaf)[0], task.used.n_items)
 
 
 def _completed_leaf(task: CompletionTask, sweep: int, leaf: int) -> _RankSums:
@@ -183,10 +180,8 @@ _LARGEST_TOTAL = 1e100
 class RankedLeaf:
     """Makes the rankings of a leaf."""
 
-    scratch: Scratch
-    keep_items: NDArray[np.bool_]  # (all items,): which items pass the filters
-    min_user_ratings: int
-    chosen: NDArray[np.int64]  # (n_items,): which of these are ranked, by their numbers among them
+    used: UsedRatings
+    chosen: NDArray[np.int64]  # (n_items,): which of the used items are ranked, by their numbers among them
     numbers: bool  # Whether all users are whole numbers
     # The sweep of the completion that gave the factors of the users; None without completion
     sweep: int | None
@@ -196,21 +191,21 @@ class RankedLeaf:
         if self.sweep is None:
             yield self._rated(leaf)[0]
             return
-        _, users = used_leaf(load_leaf(self.scratch, leaf), self.keep_items, self.min_user_ratings)
-        factors = self.scratch.load(_FACTORS)["factors"]
+        scratch, (_, users) = self.used.scratch, self.used.of_leaf(leaf)
+        factors = scratch.load(_FACTORS)["factors"]
         with single_thread():
-            yield from completed_rankings(load_users(self.scratch, leaf, self.sweep), factors, self._ids(leaf, users))
+            yield from completed_rankings(load_users(scratch, leaf, self.sweep), factors, self._ids(leaf, users))
 
     def left_out(self, leaf: int) -> LeftOut:
         """The ratings of a leaf that have no place in a ranking."""
         return self._rated(leaf)[1]
 
     def _rated(self, leaf: int) -> tuple[RankingBlock, LeftOut]:
-        kept, users = used_leaf(load_leaf(self.scratch, leaf), self.keep_items, self.min_user_ratings)
-        return rated_rankings(kept, self._ids(leaf, users), self.chosen, int(self.keep_items.sum()))
+        kept, users = self.used.of_leaf(leaf)
+        return rated_rankings(kept, self._ids(leaf, users), self.chosen, self.used.n_items)
 
     def _ids(self, leaf: int, users: NDArray[np.bool_]) -> NDArray[Any]:
-        names = self.scratch.load_text(users_name(leaf))
+        names = self.used.scratch.load_text(users_name(leaf))
         return user_labels([name for name, kept in zip(names, users, strict=True) if kept], numbers=self.numbers)
 
 
@@ -226,22 +221,26 @@ class Selection:
 
 @dataclass(frozen=True)
 class Leaves:
-    """All leaves of ratings in a scratch folder, and their items."""
+    """All leaves of ratings in a scratch folder, their items, and what became of the rows that were read."""
 
     scratch: Scratch
     n_leaves: int
     item_names: tuple[str, ...]
     numbers: bool  # Whether all users are whole numbers
+    n_rows: int  # Of all parts, with bad ones
+    rejected: dict[str, int]
+    bad_parts: list[int]  # The parts that have bad rows
+    n_duplicates: int
 
 
 def select(
     executor: Executor, leaves: Leaves, settings: RatingSettings, progress: Callable[[int, int], None] | None = None
 ) -> Selection:
     """Filter the ratings, complete them where asked, and choose the items."""
-    keep, counts = _enough_ratings(executor, leaves, settings)
-    _check_left(int(keep.sum()), settings)
-    task = _completion_task(leaves, settings, keep, counts)
-    per_item = counts.per_item[keep]
+    used, counts = _enough_ratings(executor, leaves, settings)
+    _check_left(used.n_items, settings)
+    per_item = counts.per_item[used.keep_items]
+    task = _completion_task(used, leaves.n_leaves, settings, counts, int(per_item.sum()))
     completion = None
     if settings.complete is not None:
         completion = complete(
@@ -249,13 +248,14 @@ def select(
         )
     chosen = _choose(executor, task, settings, per_item, completion)
     sweep = None if completion is None else completion.sweep
-    ranked = RankedLeaf(leaves.scratch, keep, settings.min_user_ratings, chosen, leaves.numbers, sweep)
+    ranked = RankedLeaf(used, chosen, leaves.numbers, sweep)
     report = {"items_with_few_ratings": counts.n_of_dropped_items, "users_with_few_ratings": counts.n_of_dropped_users}
-    names = tuple(np.array(leaves.item_names, object)[keep][chosen].tolist())
+    names = tuple(np.array(leaves.item_names, object)[used.keep_items][chosen].tolist())
     found: dict[str, Any] = {"left_out": report}
     notes: list[str] = []
     if completion is None:
-        report |= _rated_report(executor, ranked, leaves.n_leaves)
+        # Ratings without a place in a ranking, by the reason.
+        report |= sum_over_leaves(executor, ranked.left_out, leaves.n_leaves, "rankings-count")._asdict()
     else:
         leaves.scratch.save(_FACTORS, factors=completion.item_factors[chosen])
         notes, last = _tell_about(completion, settings), completion.history[-1]
@@ -270,7 +270,7 @@ def select(
 
 
 def _completion_task(
-    leaves: Leaves, settings: RatingSettings, keep: NDArray[np.bool_], counts: _Counts
+    used: UsedRatings, n_leaves: int, settings: RatingSettings, counts: _Counts, n_ratings: int
 ) -> CompletionTask:
     if settings.complete is not None and counts.n_negative:
         raise IngestError(
@@ -282,17 +282,8 @@ def _completion_task(
             f"the ratings add up to {counts.total:g}, but completion takes at most {_LARGEST_TOTAL:g}; divide all "
             "ratings by a constant"
         )
-    n_ratings = int(counts.per_item[keep].sum())
-    return CompletionTask(
-        leaves.scratch,
-        leaves.n_leaves,
-        keep,
-        settings.min_user_ratings,
-        settings.complete or 0,
-        settings.ridge,
-        counts.total / max(1, n_ratings),
-        settings.seed,
-    )
+    mean = counts.total / max(1, n_ratings)
+    return CompletionTask(used, n_leaves, settings.complete or 0, settings.ridge, mean, settings.seed)
 
 
 def _check_left(n_left: int, settings: RatingSettings) -> None:
@@ -313,19 +304,10 @@ def _choose(
     """The ranked items, by their numbers among those that pass the filters."""
     if settings.n_items is None:
         return np.arange(len(per_item))
-    if settings.chosen_by == "most-rated":
+    # By default as the paper does after completion, else by their ratings.
+    if (settings.choose or ("most-rated" if completion is None else "rank-variance")) == "most-rated":
         return _highest(per_item, settings.n_items)
     return _highest(variances(_sum_ranks(executor, task, completion)), settings.n_items)
-
-
-def _rated_report(executor: Executor, ranked: RankedLeaf, n_leaves: int) -> dict[str, int]:
-    """Ratings without a place in a ranking; `_users` entries count users."""
-    found: LeftOut = sum_over_leaves(executor, ranked.left_out, n_leaves, "rankings-count")
-    return {
-        "items_not_chosen": found.other_ratings,
-        "users_with_one_item": found.single_ratings,
-        "users_with_equal_ratings": found.equal_ratings,
-    }
 
 
 def _tell_about(completion: Completion, settings: RatingSettings) -> list[str]:

@@ -28,6 +28,7 @@ from plmix_dist.store.access import write_whole
 from plmix_dist.tables.encode import OnError, dispose
 from plmix_dist.tables.ratings import RATINGS, RatingRows
 from plmix_dist.tables.registry import read_slice
+from plmix_dist.tables.sources import Slice
 from plmix_dist.threads import single_thread
 
 if TYPE_CHECKING:
@@ -42,15 +43,6 @@ _LEAF_RATINGS = 1 << 19
 _FILE_ROWS = 1 << 20
 
 
-@dataclass(frozen=True)
-class ShuffleTask:
-    """What a worker must know to read one part."""
-
-    part: RatingPart
-    scratch: Scratch
-    on_error: OnError
-
-
 class Shuffled(NamedTuple):
     """What was found in a part."""
 
@@ -61,20 +53,20 @@ class Shuffled(NamedTuple):
     rejected: dict[str, int]  # The number of bad rows for each reason
 
 
-def shuffle_part(task: ShuffleTask) -> Shuffled:
+def shuffle_part(scratch: Scratch, on_error: OnError, part: RatingPart) -> Shuffled:
     """Read one part, and write its rows and its bad rows to scratch files."""
     files: list[str] = []
     items: set[str] = set()
     rejected = RejectedRows()
     n_rows = 0
-    for rows in _gathered(task, rejected):
-        name = f"part-{task.part.number:06d}-{len(files)}.arrow"
-        task.scratch.write(name, _sorted_file(rows, task.part.file_number))
+    for rows in _gathered(part.slice, on_error, rejected):
+        name = f"part-{part.number:06d}-{len(files)}.arrow"
+        scratch.write(name, _sorted_file(rows, part.file_number))
         files.append(name)
         items.update(rows.items.unique().to_pylist())
         n_rows += len(rows.ratings)
     if rejected.lines:
-        task.scratch.write(_rejected_name(task.part.number), "".join(rejected.lines).encode())
+        scratch.write(_rejected_name(part.number), "".join(rejected.lines).encode())
     return Shuffled(n_rows, len(rejected.lines), files, sorted(items), rejected.counts)
 
 
@@ -113,14 +105,13 @@ def rows_of_leaf(scratch: Scratch, files: list[str], leaf: int, n_leaves: int) -
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _gathered(task: ShuffleTask, rejected: RejectedRows) -> Iterator[RatingRows]:
+def _gathered(part: Slice, on_error: OnError, rejected: RejectedRows) -> Iterator[RatingRows]:
     """Batches joined to about a million rows. Bad rows are added to `rejected`, or raise an error."""
-    part = task.part.slice
     waiting: list[RatingRows] = []
     n_waiting = 0
     for rows in read_slice(RATINGS, part):
         n_rows = len(rows.lines) + len(rows.bad)
-        dispose(rows.bad, rejected, task.on_error, part.file.url, part.header.unit, n_rows)
+        dispose(rows.bad, rejected, on_error, part.file.url, part.header.unit, n_rows)
         waiting.append(rows)
         n_waiting += len(rows.ratings) + len(rows.bad)
         if n_waiting >= _FILE_ROWS:
