@@ -53,10 +53,8 @@ def _syntax(
     def read_header(file: SourceFile, options: ReadOptions) -> Header:
         found = contests(file.parts)
         if not found:
-            raise IngestError(f"{file.url}: these are votes without ranks, so there are no rankings to read")
-        name = cvr.chosen_contest(
-            {name: f"{one.n_ballots:,} ballots" for name, one in found.items()}, options.choices, file.url
-        )
+            raise IngestError("these are votes without ranks, so there are no rankings to read")
+        name = cvr.chosen_contest({name: f"{one.n_ballots:,} ballots" for name, one in found.items()}, options.choices)
         rules = cvr.rules_of(options.choices)
         names = found[name].names
         return Header(
