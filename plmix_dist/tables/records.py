@@ -91,7 +91,7 @@ def _is_lines(file: SourceFile) -> bool:
     if not file.name.lower().endswith(".json"):
         return True
     with reading(file.url) as stream:
-        first = stream.readline(_LONGEST).removeprefix(b"\xef\xbb\xbf").strip()
+        first = stream.readline(_LONGEST).removeprefix(codecs.BOM_UTF8).strip()
         second = stream.readline(1 << 10).strip()
     return first[:1] + first[-1:] == b"{}" and second[:1] == b"{"
 
@@ -226,7 +226,7 @@ def _first_lines(file: SourceFile) -> list[bytes]:
     with reading(file.url) as stream:
         while n_bytes < _SAMPLE_BYTES and len(found) < _MOST_SAMPLED and (raw := read_line(stream, file.url)):
             n_bytes += len(raw)
-            line = raw.removeprefix(b"\xef\xbb\xbf").strip()
+            line = raw.removeprefix(codecs.BOM_UTF8).strip()
             found += [line] if line else []
     return found
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -219,7 +220,7 @@ DOMINION = Format(
 
 
 def _nist_report(url: str) -> Any:
-    if read_bytes(url)[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+    if read_bytes(url)[:64].removeprefix(BOM_UTF8).lstrip().startswith(b"<"):
         return _first(read_xml(url), "CastVoteRecordReport")
     return _json(url)
 
