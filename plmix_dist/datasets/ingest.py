@@ -303,6 +303,9 @@ def _read_options(
         yes_or_no("header", header)
     if isinstance(where, str) or not all(isinstance(one, str) for one in where):
         raise SettingsError(f"where takes a list of conditions such as ['language=English'], but is {shown(where)}")
+    wrong = next((one for one in where if "=" not in one), None)
+    if wrong is not None:
+        raise IngestError(f"--where takes NAME=VALUE or NAME!=VALUE, but got {wrong!r}")
     named = dict(columns or {})
     return ReadOptions(delimiter, named, None if header is None else bool(header), where=tuple(where))
 

@@ -83,7 +83,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     if not result:
         return None
     if "id" in options.columns:
-        raise IngestError(f"{table.url}: equal battles are merged, so that they have no ids; leave out --column id=...")
+        raise IngestError("equal battles are merged, so that they have no ids; leave out --column id=...")
     return _explained(replace(table, roles=_labels(roles) | sides | result, unranked="absent"))
 
 
@@ -96,7 +96,7 @@ def _winner_and_loser(table: Table) -> dict[str, int] | None:
     places = {tally.plain_name(name): place for place, name in enumerate(table.columns)}
     nested = {name.partition(".")[0] for name in table.columns if "." in name}
     if {"chosen", "rejected"} <= nested:
-        raise _only_once(table, "chosen", "rejected")
+        raise _only_once("chosen", "rejected")
     for winner, loser in _LOST.items():
         if winner in places and loser in places:
             pair = places[winner], places[loser]
@@ -107,14 +107,14 @@ def _winner_and_loser(table: Table) -> dict[str, int] | None:
             once = sum(count == 1 for count in times.values())
             texts = winner == "chosen" or any(len(cell) > 100 for cell in times)
             if {*pair} & {*table.lists} or (texts and len(times) >= _FEWEST and once > _MOST_ONCE * len(times)):
-                raise _only_once(table, table.columns[pair[0]], table.columns[pair[1]])
+                raise _only_once(table.columns[pair[0]], table.columns[pair[1]])
             return {"winner_name": pair[0], "loser": pair[1]}
     return None
 
 
-def _only_once(table: Table, winner: str, loser: str) -> IngestError:
+def _only_once(winner: str, loser: str) -> IngestError:
     return IngestError(
-        f"{table.url}: {winner!r} and {loser!r} hold texts, most of which occur once, and what occurs once cannot be "
+        f"{winner!r} and {loser!r} hold texts, most of which occur once, and what occurs once cannot be "
         "ranked: name two columns that say who wrote them, such as --column winner_name=chosen_model "
         "--column loser=rejected_model"
     )
@@ -163,7 +163,7 @@ def _result(table: Table, options: ReadOptions, pairs: Sequence[_Pair]) -> dict[
     scores = [pair for pair in pairs if pair.words & _SCORES and _are_numbers(table, pair[:2])]
     if len(scores) > 1:
         ways = " or ".join(column_option("first_score", table.columns[pair.first]) for pair in scores)
-        raise IngestError(f"{table.url}: several columns may be the scores of the two sides: say {ways}")
+        raise IngestError(f"several columns may be the scores of the two sides: say {ways}")
     return {"first_score": scores[0].first, "second_score": scores[0].second} if scores else {}
 
 
@@ -186,7 +186,7 @@ def _winner_role(table: Table, winner: int) -> str | None:
         agree = all(pair[said - 1] == cell for (cell, *pair), said in zip(rows, as_words, strict=True) if said > 0)
         if any(said > 0 for said in as_words) and not agree:
             raise IngestError(
-                f"{table.url}: {name!r} may name the winner, or the side that won: say "
+                f"{name!r} may name the winner, or the side that won: say "
                 f"{column_option('winner_name', name)} or {column_option('winner', name)}"
             )
         return "winner_name"
@@ -194,7 +194,7 @@ def _winner_role(table: Table, winner: int) -> str | None:
         if not numbers <= {-1.0, 0.0, 0.5, 1.0}:
             return None
         raise IngestError(
-            f"{table.url}: {name!r} holds {', '.join(sorted(said))}: if 1 means that {first!r} won, and "
+            f"{name!r} holds {', '.join(sorted(said))}: if 1 means that {first!r} won, and "
             f"{'-1' if -1 in numbers else '0'} that {second!r} won, say "
             f"{column_option('sign' if -1 in numbers else 'won', name)}; if it means something else, write the name of "
             "the winner"
@@ -205,7 +205,7 @@ def _winner_role(table: Table, winner: int) -> str | None:
     if known:
         odd = Counter(cell for (cell, *_), code in zip(rows, as_words, strict=True) if code < 0).most_common(3)
         raise IngestError(
-            f"{table.url}: {name!r} should say which of {first!r} and {second!r} won, but holds "
+            f"{name!r} should say which of {first!r} and {second!r} won, but holds "
             f"{', '.join(shown(word) for word, _ in odd)} in {len(rows) - known} of {len(rows)} rows: correct these "
             "words, or leave the rows out with --where"
         )
@@ -217,7 +217,7 @@ def _refuse_sides_alone(table: Table, sides: dict[str, int]) -> None:
     first, second = (table.columns[sides[role]] for role in ("first", "second"))
     if {*tally.words_of(first)} & _FIGHTERS and not {"first", "second"} & {first.lower(), second.lower()}:
         raise IngestError(
-            f"{table.url}: {first!r} and {second!r} seem to be the two sides of battles, but no column says who won: "
+            f"{first!r} and {second!r} seem to be the two sides of battles, but no column says who won: "
             f"name it with --column winner=NAME, or --column won=NAME if it holds 1 where {first!r} won and 0 where it "
             f"lost, or --column first_score=NAME --column second_score=NAME; "
             f"if {first!r} always won, say --format wide {column_option('places', first, second)}"
@@ -236,7 +236,7 @@ def _refuse_results_alone(table: Table, roles: dict[str, int]) -> None:
         and len(words) < len(cells)
     ):
         raise IngestError(
-            f"{table.url}: the column {table.columns[winner]!r} ({', '.join(sorted(words)[:4])}) says which of two "
+            f"the column {table.columns[winner]!r} ({', '.join(sorted(words)[:4])}) says which of two "
             "sides won, but no two columns are named after them: say --column first=NAME --column second=NAME"
         )
 

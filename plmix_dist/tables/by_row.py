@@ -195,7 +195,7 @@ def _recognise_wide(table: Table, options: ReadOptions, named: bool) -> Table | 
     if table.container == "memory":
         refuse_counters(table)
     if not table.values:
-        raise IngestError(f"{table.url}: no column is left for the places of a ranking")
+        raise IngestError("no column is left for the places of a ranking")
     if options.places:
         table = with_places(table, options.places)
         if not named:
@@ -268,7 +268,7 @@ def _recognise_ranks(table: Table, options: ReadOptions, named: bool) -> Table |
         elif not options.places:
             refuse_lists(table, options)
         if not table.values:
-            raise IngestError(f"{table.url}: no column is left for the places of a ranking")
+            raise IngestError("no column is left for the places of a ranking")
         refuse_ratings(table)
         if options.places:
             refuse_ranks_in_places(table, options.places)
@@ -286,7 +286,7 @@ def _recognise_ranks(table: Table, options: ReadOptions, named: bool) -> Table |
 def _with_items(table: Table) -> Table:
     """The table with its columns as items."""
     if not table.values:
-        raise IngestError(f"{table.url}: no column is left for the places of a ranking")
+        raise IngestError("no column is left for the places of a ranking")
     return replace(table, item_names=tuple(table.columns[place] for place in table.values))
 
 
@@ -427,7 +427,7 @@ def _recognise_orderings(table: Table, options: ReadOptions, named: bool) -> Tab
         return table
     if named:
         raise IngestError(
-            f"{table.url}: no column holds orderings; found: {', '.join(table.columns)}. "
+            f"no column holds orderings; found: {', '.join(table.columns)}. "
             "Name it 'ordering', or name the column with --column ordering=NAME"
         )
     return None

@@ -21,7 +21,6 @@ from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import Batch, Format, ReadOptions, Table
 from plmix_dist.tables.long import REQUIRED, LongLines, read_long
 from plmix_dist.tables.outsiders import refuse_covariates
-from plmix_dist.tables.places import rows_of_cells
 from plmix_dist.tables.rows import RawRows
 from plmix_dist.tables.sniff import is_number
 from plmix_dist.tables.sources import Header
@@ -150,18 +149,18 @@ def _contest_and_rank(name: str) -> tuple[str, int] | None:
     return " ".join(contest.split()).strip(" _-:,."), number
 
 
-def chosen_contest(contests: Mapping[str, Any], choices: Mapping[str, str], url: str) -> str:
+def chosen_contest(contests: Mapping[str, Any], choices: Mapping[str, str]) -> str:
     """The contest that the user named, or the only one; an error that lists them, each with what is known of it."""
     listing = "; ".join(f"{name} ({about})" if isinstance(about, str) else name for name, about in contests.items())
     wanted = choices.get("contest")
     if wanted is None:
         if len(contests) == 1:
             return next(iter(contests))
-        raise IngestError(f"{url}: there are {len(contests)} contests, so say --contest NAME with one of: {listing}")
+        raise IngestError(f"there are {len(contests)} contests, so say --contest NAME with one of: {listing}")
     same = [name for name in contests if name.casefold() == wanted.strip().casefold()]
     same = same or [name for name in contests if wanted.strip().casefold() in name.casefold()]
     if len(same) != 1:
-        raise IngestError(f"{url}: {len(same) or 'no'} contests are called {shown(wanted)}; there are: {listing}")
+        raise IngestError(f"{len(same) or 'no'} contests are called {shown(wanted)}; there are: {listing}")
     return same[0]
 
 
@@ -174,7 +173,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
             return replace(found, unranked="below").with_guess(in_words(rules))
     if named:
         raise IngestError(
-            f"{table.url}: no column is named as a rank of a ballot (rank1, 1st choice), no three columns hold ballot, "
+            f"no column is named as a rank of a ballot (rank1, 1st choice), no three columns hold ballot, "
             f"rank and choice, and no columns hold ranks of candidates; found: {', '.join(table.columns)}"
         )
     return None
@@ -196,8 +195,8 @@ def _clear_ballot(table: Table, options: ReadOptions, rules: Mapping[str, str], 
         ranks.setdefault(match["contest"], set()).add(match["rank"])
     contests = {name: f"{len(numbers)} ranks" for name, numbers in ranks.items() if len(numbers) > 1}
     if not contests:
-        raise IngestError(f"{table.url}: no contest has more than one rank, so these are votes and not rankings")
-    contest = chosen_contest(contests, options.choices, table.url)
+        raise IngestError("no contest has more than one rank, so these are votes and not rankings")
+    contest = chosen_contest(contests, options.choices)
     own = {place: match for place, match in columns.items() if match["contest"] == contest}
     names = list(dict.fromkeys(_candidates([match["name"] for match in own.values()], rules)))
     places = {place: (int(match["rank"]), _mark_or_name(match["name"], rules)) for place, match in own.items()}
@@ -225,9 +224,7 @@ def _rank_columns(table: Table, options: ReadOptions, rules: Mapping[str, str], 
         contests = {"": dict(enumerate(map(table.columns.index, options.places)))} if named else {}
     if not contests or not (named or _shows_ballots(table, contests)):
         return None
-    contest = chosen_contest(
-        {name: f"{len(ranks)} ranks" for name, ranks in contests.items()}, options.choices, table.url
-    )
+    contest = chosen_contest({name: f"{len(ranks)} ranks" for name, ranks in contests.items()}, options.choices)
     places = [place for _, place in sorted(contests[contest].items())]
     cells = {cell for place in places for cell in table.cells(place)}
     items = {name for name in (_mark_or_name(cell, rules) for cell in cells) if isinstance(name, str)}
@@ -239,7 +236,7 @@ def _rank_columns(table: Table, options: ReadOptions, rules: Mapping[str, str], 
 def _shows_ballots(table: Table, contests: Mapping[str, Mapping[int, int]]) -> bool:
     """Whether cells of rank columns have marks of ballots, or many rows skip a rank or repeat a candidate."""
     for ranks in contests.values():
-        rows = rows_of_cells(table, [place for _, place in sorted(ranks.items())])
+        rows = table.rows([place for _, place in sorted(ranks.items())])
         n_faults = 0
         for row in rows:
             if any(_is_mark(cell) for cell in row):

@@ -10,8 +10,8 @@ from xml.parsers import expat
 from plmix_dist.errors import IngestError
 from plmix_dist.rankings import Unranked
 from plmix_dist.tables.format import ReadOptions, Syntax
-from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, RowBuilder, blank
-from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, reading
+from plmix_dist.tables.rows import Failure, RawRows, blank, collected
+from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, reading, whole_file
 
 # A document is read as a whole, so its size has a bound: these bytes, unpacked.
 _MOST_BYTES = 1 << 30
@@ -21,18 +21,22 @@ _DEEPEST = 64
 class Ballot(NamedTuple):
     """One ballot of a document: groups of tied names, best first."""
 
-    line: int
     order: Sequence[Sequence[str]]
-    weight: float = 1.0
+    weight: float
 
 
 class Document(NamedTuple):
-    """What a document holds: all items, ballots and bad ones, and sentences for the user."""
+    """What a document holds: all items; lines with their texts or cells; how such a line is read as a ballot.
+
+    A line that cannot be read is listed with its text, or with its cells between `divider`s.
+    """
 
     names: Sequence[str]
-    ballots: Iterable[Ballot | Failure]
+    lines: Iterable[tuple[int, str | Sequence[str]]]
+    read: Callable[[int, Any], Ballot]
     notes: tuple[str, ...] = ()
     unranked: Unranked = "below"
+    divider: str = ","
 
 
 def document_syntax(
@@ -50,25 +54,18 @@ def document_syntax(
         )
 
     def read(part: Slice) -> Iterator[RawRows]:
-        builder = RowBuilder()
-        for ballot in parse(part.file, part.header.metadata["choices"]).ballots:
-            _add(builder, ballot)
-            if len(builder) >= BATCH_ROWS:
-                yield builder.take()
-        yield builder.take()
+        found = parse(part.file, part.header.metadata["choices"])
 
-    return Syntax(read_header, lambda file, header: [Slice(file, header, 0, None)], read, begins)
+        def row(line: int, text: Any) -> tuple[list[str], list[bool], float] | Failure:
+            order, weight = found.read(line, text)
+            if not order or weight == 0:
+                return blank(line, f"a blank ballot, weight {weight:g}")
+            labels = [name for group in order for name in group]
+            return labels, [place > 0 for group in order for place in range(len(group))], weight
 
+        return collected(found.lines, row, found.divider)
 
-def _add(builder: RowBuilder, ballot: Ballot | Failure) -> None:
-    if isinstance(ballot, Failure):
-        builder.fail(ballot)
-    elif not ballot.order or ballot.weight == 0:
-        builder.fail(blank(ballot.line, f"a blank ballot, weight {ballot.weight:g}"))
-    else:
-        labels = [name for group in ballot.order for name in group]
-        tied = [place > 0 for group in ballot.order for place in range(len(group))]
-        builder.add(ballot.line, labels, tied, ballot.weight)
+    return Syntax(read_header, whole_file, read, begins)
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

@@ -6,10 +6,10 @@ A new format is one value of Format in one file.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,23 +17,17 @@ import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from plmix_dist.errors import IngestError
-from plmix_dist.rankings import Unranked
 from plmix_dist.store import RankingStore
 from plmix_dist.tables.notation import from_spreadsheet
 from plmix_dist.tables.rows import RawRows, integers_if_all
-
-if TYPE_CHECKING:
-    from plmix_dist.tables.sources import Header, Slice, SourceFile
-
+from plmix_dist.tables.sources import Condition, Header, Slice, SourceFile
 
 # Column names that are recognised for each role of any table, in this order. Export writes the first.
-_LABEL_NAMES: dict[str, tuple[str, ...]] = {
+COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "id": (*("ranking", "ranking_id", "id", "ballot", "ballot_id"), *("respondent", "respondent_id", "participant_id")),
     "weight": ("count", "weight", "counts", "weights", "freq", "frequency", "votes", "n_votes", "voters", "wt"),
     "group": ("group", "person", "voter", "user", "person_id", "voter_id", "user_id", "userid"),
     "unranked": ("unranked",),
-}
-_ITEM_NAMES: dict[str, tuple[str, ...]] = {
     "item": ("item", "item_id", "itemid", "item_name", "alternative", "candidate", "movieid", "product_id"),
     "rank": ("rank", "place", "position"),
     "ordering": ("ordering", "ranking_order", "order"),
@@ -42,13 +36,8 @@ _ITEM_NAMES: dict[str, tuple[str, ...]] = {
 LABEL_ROLES = ("weight", "id", "group", "unranked")
 # Options that name several columns: the places of a ranking, best first, and those that are left out.
 LISTS_OF_COLUMNS = ("places", "ignore")
-COLUMN_NAMES: dict[str, tuple[str, ...]] = {
-    role: (_LABEL_NAMES | _ITEM_NAMES)[role]
-    for role in ("id", "item", "rank", "weight", "group", "ordering", "items", "unranked")
-}
 # In this order: a semicolon or a tab in every line is hardly ever part of the text.
 DELIMITERS = ("\t", ";", ",")
-Container = Literal["text", "parquet", "memory", "jsonl", "json", "excel"]
 
 
 @dataclass(frozen=True)
@@ -99,55 +88,16 @@ def _names_in(text: str) -> list[str]:
     return [name.strip() for row in csv.reader([text], skipinitialspace=True) for name in row]
 
 
-class Condition(NamedTuple):
-    """A condition on the cell of a column: whether it is equal to a value or not, capitals aside."""
-
-    place: int
-    equal: bool
-    value: str
-
-    def holds(self, cell: str) -> bool:
-        """Whether a cell meets the condition."""
-        return (cell.strip().casefold() == self.value) == self.equal
-
-
-def conditions_of(options: ReadOptions, columns: Sequence[str], url: str) -> tuple[Condition, ...]:
-    """The conditions of the options for a table with these columns."""
-    found = []
-    for text in options.where:
-        name, sign, value = text.partition("=")
-        equal = not name.endswith("!")
-        name = name.removesuffix("!").strip()
-        if not sign:
-            raise IngestError(f"--where takes NAME=VALUE or NAME!=VALUE, but got {text!r}")
-        if name not in columns:
-            raise IngestError(f"{url}: there is no column {name!r} for --where; found: {', '.join(columns)}")
-        found.append(Condition(list(columns).index(name), equal, value.strip().casefold()))
-    return tuple(found)
-
-
 @dataclass(frozen=True)
-class Table:
-    """What a format is recognised by: the columns of a table, and its first rows as text.
+class Table(Header):
+    """What a format is recognised by: the header of a table, and its first rows as text.
 
     A format returns the table with what it found: the roles of the columns, columns to be `ignored`, `guesses` in
     sentences for the user, the `divider` between the items of an ordering, and the names of all items if it knows them.
     """
 
-    url: str
-    columns: tuple[str, ...]
-    body: list[list[str]]
-    roles: dict[str, int]
-    container: Container = "text"
+    body: list[list[str]] = field(default_factory=list)
     lists: tuple[int, ...] = ()  # columns of which each cell is a list
-    ignored: tuple[int, ...] = ()
-    guesses: tuple[str, ...] = ()
-    has_names: bool = True
-    divider: str | None = None
-    item_names: tuple[str, ...] | None = None
-    unranked: Unranked | None = None  # what unlisted items mean, if the names of the columns say it
-    first_rank: int = 1  # of a table of ranks, the number of the best
-    metadata: Mapping[str, Any] = field(default_factory=dict)  # what the reader of the format must know
 
     @property
     def roles_of_places(self) -> list[int]:
@@ -159,6 +109,14 @@ class Table:
         """The columns that are neither ignored nor labels of a ranking."""
         taken = {self.roles[role] for role in LABEL_ROLES if role in self.roles} | set(self.ignored)
         return [place for place in range(len(self.columns)) if place not in taken]
+
+    def names(self, places: Iterable[int]) -> list[str]:
+        """The names of columns."""
+        return [self.columns[place] for place in places]
+
+    def rows(self, places: Sequence[int]) -> list[list[str]]:
+        """The cells of some columns, in rows of the right length."""
+        return [[row[place] for place in places] for row in self.body if len(row) == len(self.columns)]
 
     def cells(self, place: int) -> list[str]:
         """The cells of a column, in rows of the right length."""
@@ -184,15 +142,15 @@ class Source:
     """A kind of file that holds a table.
 
     sample(file, options, formats): the first rows, and where the rows begin. cut(file, header, together, whole): slices
-    that never divide equal cells of the column `together`; one slice if `whole`. batches(slice, coded, raw, together):
-    the wanted columns, `coded` by distinct cells or `raw`; `together` is given if what begins in a slice may end beyond
-    it.
+    that never divide equal cells of the column `together`; one slice if `whole`. batches(slice, wanted, raw, together):
+    the wanted columns, of which `raw` need not be coded by distinct cells; `together` is given if what begins in a
+    slice may end beyond it.
     """
 
     suffixes: tuple[str, ...]
-    sample: Callable[[SourceFile, ReadOptions, Sequence[Format]], tuple[Table, Header]]
+    sample: Callable[[SourceFile, ReadOptions, Sequence[Format]], Table]
     cut: Callable[[SourceFile, Header, int | None, bool], list[Slice]]
-    batches: Callable[[Slice, Sequence[int], Sequence[int], int | None], Iterator[Batch]]
+    batches: Callable[[Slice, Sequence[int], Collection[int], int | None], Iterator[Batch]]
 
 
 def places_of(roles: Mapping[str, int]) -> list[int]:
@@ -266,7 +224,7 @@ def by_names(*needed: str) -> Callable[[Table, ReadOptions, bool], Table | None]
 def missing_columns(table: Table, missing: Sequence[str]) -> IngestError:
     """The error for roles that no column has."""
     return IngestError(
-        f"{table.url}: no column holds the {', '.join(missing)}; found: {', '.join(table.columns)}. Name the columns "
+        f"no column holds the {', '.join(missing)}; found: {', '.join(table.columns)}. Name the columns "
         f"with --column, such as --column {missing[0]}=NAME"
     )
 
@@ -274,12 +232,11 @@ def missing_columns(table: Table, missing: Sequence[str]) -> IngestError:
 def usual_names(form: Format) -> Mapping[str, tuple[str, ...]]:
     """The names of columns that a format recognises, by role; a role is a name too."""
     own = {role: names if role in names else (role, *names) for role, names in form.roles.items()}
-    return {**own, **{role: (*own.get(role, ()), *names) for role, names in _LABEL_NAMES.items()}}
+    labels = ("id", "weight", "group", "unranked")
+    return {**own, **{role: (*own.get(role, ()), *COLUMN_NAMES[role]) for role in labels}}
 
 
-def column_roles(
-    columns: Sequence[str], options: ReadOptions, url: str, names: Mapping[str, tuple[str, ...]] = COLUMN_NAMES
-) -> dict[str, int]:
+def column_roles(columns: Sequence[str], options: ReadOptions, names: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
     """The number of the column of each role, by the names in the options or by usual names.
 
     A column that the options name has no other role by its usual name.
@@ -291,7 +248,7 @@ def column_roles(
         chosen = options.columns.get(role)
         if chosen is not None:
             if chosen.strip().lower() not in places:
-                raise IngestError(f"{url}: there is no column {chosen!r} for the {role}; found: {', '.join(columns)}")
+                raise IngestError(f"there is no column {chosen!r} for the {role}; found: {', '.join(columns)}")
             roles[role] = places[chosen.strip().lower()]
             continue
         free = (places[name] for name in usual if name in places and places[name] not in named)

@@ -70,7 +70,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
         return replace(table, roles={role: roles[role] for role in keep if role in roles})
     if named or table.lists:
         raise IngestError(
-            f"{table.url}: found neither a list column of items nor columns for {', '.join(REQUIRED)}, but "
+            f"found neither a list column of items nor columns for {', '.join(REQUIRED)}, but "
             f"{', '.join(table.columns)}; name the columns with --column, such as --column items=NAME"
         )
     return None
@@ -94,7 +94,7 @@ def _refuse_other_lists(table: Table) -> None:
     if other is not None:
         items, name = table.columns[table.roles["items"]], table.columns[other]
         raise IngestError(
-            f"{table.url}: the column {name!r} has a list for each list of {items!r}, and may say their order: if the "
+            f"the column {name!r} has a list for each list of {items!r}, and may say their order: if the "
             f"items are in order already, best first, say {column_option('ignore', name)}; if not, sort them first"
         )
 

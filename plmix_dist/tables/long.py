@@ -60,7 +60,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
         raise missing_columns(table, missing)
     if not named and {cell for cell in table.cells(roles["rank"]) if cell not in _NO_RANK} == {"0", "1"}:
         raise IngestError(
-            f"{table.url}: the column {table.columns[roles['rank']]!r} holds 0 and 1 alone, as where an item was "
+            f"the column {table.columns[roles['rank']]!r} holds 0 and 1 alone, as where an item was "
             "chosen or not: write one row per choice, such as `tea | mate milk` (chosen, then all others on offer), "
             "and say --format orderings; if these are ranks, 0 the best, say --format long"
         )
@@ -80,7 +80,7 @@ def _refuse_several_traits(table: Table, roles: Mapping[str, int]) -> None:
         if len(set(zip(pairs, cells, strict=True))) == len(pairs) > 2 * len(set(cells)):
             found = list(dict.fromkeys(cells))
             raise IngestError(
-                f"{table.url}: rankings list the same item several times, once for each {name!r} "
+                f"rankings list the same item several times, once for each {name!r} "
                 f"({', '.join(found[:4])}): read one of these with --where {name}={found[0]}"
             )
 

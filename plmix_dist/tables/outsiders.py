@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import MISSING, NOT_RANKED, Table
-from plmix_dist.tables.places import FEW, MOST, are_items, column_option, rows_of_cells
+from plmix_dist.tables.places import FEW, MOST, are_items, column_option
 from plmix_dist.tables.sniff import is_number, kind_of
 from plmix_dist.tables.words import is_covariate_name, is_generic_name, is_place_name, rank_in, words_not_items
 
@@ -21,9 +21,7 @@ def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | Non
     """
     if zero is not None:
         return (0, "0 is the best rank") if zero == "best" else (1, None)
-    rows = [
-        [cell.removesuffix(".0") for cell in row if cell not in MISSING] for row in rows_of_cells(table, table.values)
-    ]
+    rows = [[cell.removesuffix(".0") for cell in row if cell not in MISSING] for row in table.rows(table.values)]
     from_zero = [sorted(row) == sorted(map(str, range(len(row)))) for row in rows if row]
     n_zeros = [row.count("0") for row in rows if row]
     if not all(n_zeros) or not (any(from_zero) or max(n_zeros, default=0) == 1):
@@ -31,18 +29,18 @@ def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | Non
     if sum(from_zero) >= MOST * len(from_zero) and max(map(len, rows)) > 3:
         return 0, "0 is the best rank (if it stands for no rank, say --rule zero=none)"
     raise IngestError(
-        f"{table.url}: every row has a rank 0, which may be the best rank or stand for no rank: say --rule zero=best "
+        "every row has a rank 0, which may be the best rank or stand for no rank: say --rule zero=best "
         "or --rule zero=none"
     )
 
 
 def refuse_covariate_names(table: Table) -> None:
     """An error if a column among scores is named after something that is known of a person or a ballot."""
-    names = [table.columns[place] for place in table.values]
+    names = table.names(table.values)
     odd = [name for name in names if is_covariate_name(name)]
     if odd and len(odd) < len(names):
         raise IngestError(
-            f"{table.url}: the column {odd[0]!r} seems not to hold scores of an item: leave it out with "
+            f"the column {odd[0]!r} seems not to hold scores of an item: leave it out with "
             f"{column_option('ignore', *odd)}, or say {column_option('weight', odd[0])} if it is a weight; if it is an "
             "item, rename it"
         )
@@ -55,12 +53,12 @@ _Ranks = Sequence[Sequence[float | None]]
 def refuse_covariates(table: Table) -> None:
     """An error if a column among ranks does not hold ranks: by its name, or as its numbers belong to no ranking."""
     places = table.values
-    found = [[_rank_or_none(cell) for cell in row] for row in rows_of_cells(table, places)]
+    found = [[_rank_or_none(cell) for cell in row] for row in table.rows(places)]
     rows = [row for row in found if None not in row]
-    names = [table.columns[place] for place in places]
+    names = table.names(places)
     if len(places) < 3 or 2 * len(rows) < len(table.body) or not rows or sum(map(is_place_name, names)) >= 2:
         return
-    cells = rows_of_cells(table, places)
+    cells = table.rows(places)
     whole = kind_of(cell for row in cells for cell in row) == "whole"
     if whole and all(map(is_generic_name, names)) and sum(map(are_items, cells)) >= MOST * len(rows):
         return  # perhaps item numbers, one column per place: this is asked later
@@ -75,7 +73,7 @@ def refuse_covariates(table: Table) -> None:
         ways = " or ".join(column_option("ignore", names[number]) for number in odd)
         weight = f" or {column_option('weight', name)} if it counts rows" if all(map(str.isdigit, values)) else ""
         raise IngestError(
-            f"{table.url}: the column {name!r} ({', '.join(values[:4])}) seems not to hold ranks of an item as the "
+            f"the column {name!r} ({', '.join(values[:4])}) seems not to hold ranks of an item as the "
             f"others do: say {ways}{weight}; if it is an item, say --format ranks; if all are scores, the highest the "
             "best, say --format scores"
         )
@@ -142,7 +140,7 @@ def refuse_unused_counts(table: Table) -> None:
         return
     name = table.columns[found[0]]
     raise IngestError(
-        f"{table.url}: the column {name!r} may count the rankings of each row: say {column_option('weight', name)}, or "
+        f"the column {name!r} may count the rankings of each row: say {column_option('weight', name)}, or "
         f"{column_option('ignore', *(table.columns[place] for place in found))} to leave it out"
     )
 
@@ -163,7 +161,7 @@ def with_doubts(table: Table) -> Table:
     items = {cell for role, at in roles.items() if role.startswith(("place ", "item ")) for cell in table.cells(at)}
     if "NA" in items and all(len(cell) == 2 and cell.isalpha() and cell.isupper() for cell in items - MISSING):
         raise IngestError(
-            f"{table.url}: all items have two capitals, and NA may be one of them: write another name for it, such as "
+            "all items have two capitals, and NA may be one of them: write another name for it, such as "
             "Namibia, or leave its places empty if it stands for no item"
         )
     weight = [at for role, at in roles.items() if role == "weight"]
@@ -177,7 +175,7 @@ def with_doubts(table: Table) -> Table:
         ]
         if points and odd and all(map(_THOUSANDS.fullmatch, points)):
             raise IngestError(
-                f"{table.url}: points may divide thousands in {table.columns[places[0]]!r}, as in {points[0]}: write "
+                f"points may divide thousands in {table.columns[places[0]]!r}, as in {points[0]}: write "
                 f"{points[0].replace('.', '')} if they do, else another digit behind each, such as {points[0]}0"
             )
     return replace(table, guesses=(*["'NA' is a place without an item"] * ("NA" in items), *table.guesses))

@@ -40,25 +40,23 @@ def _opened(url: str, problem: str = "cannot be read as Parquet: {}") -> Iterato
         raise IngestError(f"{url} {problem.format(error)}") from error
 
 
-def sample_parquet(file: SourceFile) -> Table:
+def sample_parquet(file: SourceFile, *_: Any) -> Table:
     """The columns and the first rows of a file, and the item names if `plmix export` wrote it."""
     with _opened(file.url) as table:
         schema = table.schema_arrow
         twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
         if twice is not None:
-            raise IngestError(f"{file.url}: two columns are named {shown(twice)}; rename one of them")
+            raise IngestError(f"two columns are named {shown(twice)}; rename one of them")
         names = (schema.metadata or {}).get(NAMES_KEY)
         flat = flat_schema(schema)
         plain = list(dict.fromkeys(root for root, kind in flat.values() if not is_list(kind)))
         first = next(table.iter_batches(_MOST_SAMPLED, columns=plain), None) if plain else None
     return Table(
-        url=file.url,
         columns=tuple(flat),
         body=[] if first is None else _sampled_rows(flat, first),
-        roles={},
         container="parquet",
         lists=tuple(place for place, (_, kind) in enumerate(flat.values()) if is_list(kind)),
-        item_names=None if names is None else _names(names, file),
+        item_names=None if names is None else _names(names),
     )
 
 
@@ -74,18 +72,18 @@ def _sampled_rows(columns: Collection[str], batch: pa.RecordBatch) -> list[list[
     return [list(row) for row in zip(*(found.get(name, empty) for name in columns), strict=True)]
 
 
-def _names(text: bytes, file: SourceFile) -> tuple[str, ...]:
+def _names(text: bytes) -> tuple[str, ...]:
     """The item names that `plmix export` wrote into a file."""
     try:
         names = json.loads(text)
     except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise IngestError(f"{file.url}: the item names in its metadata are not a list of names")
+        raise IngestError("the item names in its metadata are not a list of names")
     return tuple(names)
 
 
-def cut_parquet(file: SourceFile, header: Header, *, whole: bool) -> list[Slice]:
+def cut_parquet(file: SourceFile, header: Header, _: int | None, whole: bool) -> list[Slice]:
     """Runs of row groups of about _SLICE_VALUES values each; one run if the file must be read as a `whole`."""
     with _opened(file.url) as table:
         metadata = table.metadata
@@ -102,19 +100,19 @@ def cut_parquet(file: SourceFile, header: Header, *, whole: bool) -> list[Slice]
     return [Slice(file, header, start, end, first_rows[start]) for start, end in zip(cuts, ends, strict=True)]
 
 
-def parquet_batches(part: Slice, wanted: Collection[int], together: int | None) -> Iterator[Batch]:
+def parquet_batches(part: Slice, wanted: Collection[int], _: Collection[int], together: int | None) -> Iterator[Batch]:
     """The wanted columns of a slice. Rows are numbered from 1.
 
     Rows with one value in the column `together` are read by the slice in which they begin, to their end.
     """
-    names = {place: part.header.columns[place] for place in dict.fromkeys(wanted)}
+    names = {place: part.header.columns[place] for place in wanted}
     with _opened(part.file.url, "cannot be read to its end: {}; it may be damaged") as table:
         flat = flat_schema(table.schema_arrow)
         roots = list(dict.fromkeys(flat[name][0] for name in names.values()))
         batches = _numbered(table, part, roots, beyond=together is not None)
         if together is not None:
             batches = _together(batches, table, part, part.header.columns[together])
-        for row, _, batch in batches:
+        for row, _own, batch in batches:
             found = {name: column for root in roots for name, column in flat_columns(root, batch.column(root))}
             yield batch_of({place: found[name] for place, name in names.items()}, row + 1)
 
@@ -177,8 +175,6 @@ def _last_value(table: pq.ParquetFile, group: int, column: str) -> int | str | N
 
 # Excel: the first sheet of a workbook. Needs `openpyxl`.
 
-EXCEL_SUFFIXES = (".xlsx", ".xlsm")
-
 
 @contextlib.contextmanager
 def _workbook(url: str) -> Iterator[Any]:
@@ -210,20 +206,18 @@ def _rows(book: Any) -> Iterator[tuple[int, list[str]]]:
             yield number, cells
 
 
-def sample_excel(file: SourceFile, options: ReadOptions, forms: Sequence[Format]) -> tuple[Table, Header]:
+def sample_excel(file: SourceFile, options: ReadOptions, forms: Sequence[Format]) -> Table:
     """The columns and the first rows of a workbook."""
-    if options.delimiter is not None:
-        raise IngestError(f"{file.url} is not delimited text; leave out --delimiter")
     with _workbook(file.url) as book:
         found = list(islice(_rows(book), _MOST_SAMPLED))
         sheets = [sheet.title for sheet in book.worksheets]
     if not found:
-        raise IngestError(f"{file.url}: its first sheet ({sheets[0]}) is empty")
+        raise IngestError(f"its first sheet ({sheets[0]}) is empty")
     titles = _title_rows([cells for _, cells in found])
     found = found[titles:]
     rows = [cells for _, cells in found]
-    named, guessed = names_columns(rows, options, file.url, forms)
-    table = table_of(rows, named, file.url)
+    named, guessed = names_columns(rows, options, forms)
+    table = table_of(rows, named)
     if guessed:
         table = table.with_guess("the first row names the columns (else say --no-header)")
     if len(sheets) > 1:
@@ -231,7 +225,7 @@ def sample_excel(file: SourceFile, options: ReadOptions, forms: Sequence[Format]
     if titles:
         table = table.with_guess(f"what stands above row {found[0][0]} is left out: titles")
     begin = found[1][0] if named and len(found) > 1 else found[0][0] + named
-    return replace(table, container="excel"), Header(body_line=begin, has_names=named)
+    return replace(table, container="excel", body_line=begin)
 
 
 def _title_rows(rows: list[list[str]]) -> int:
@@ -241,9 +235,8 @@ def _title_rows(rows: list[list[str]]) -> int:
     return n_titles if all(width > 1 for width in widths[n_titles:]) else 0
 
 
-def excel_batches(part: Slice, wanted: Sequence[int], together: int | None) -> Iterator[Batch]:
+def excel_batches(part: Slice, wanted: Sequence[int], *_: Any) -> Iterator[Batch]:
     """The wanted columns of the first sheet, rows numbered as in the sheet."""
-    del together
     with _workbook(part.file.url) as book:
         rows = ((number, cells) for number, cells in _rows(book) if number >= part.header.body_line)
         while some := list(islice(rows, BATCH_ROWS)):
@@ -254,7 +247,7 @@ def _batch(some: list[tuple[int, list[str]]], wanted: Sequence[int], header: Hea
     cells = [row for _, row in some]
     columns = {
         place: Column(pa.array([row[place] if place < len(row) else "" for row in cells], pa.string()))
-        for place in dict.fromkeys(wanted)
+        for place in wanted
     }
     again = "the row repeats the header"
     bad = {row: again for row, found in enumerate(cells) if header.has_names and tuple(found) == header.columns}

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from plmix_dist.errors import IngestError
+from plmix_dist.errors import IngestError, RankingError
 from plmix_dist.tables import words
 from plmix_dist.tables.format import LISTS_OF_COLUMNS, MISSING, NOT_RANKED, ReadOptions, Table
 from plmix_dist.tables.sniff import RATING_WORDS, are_lists, counts_lines, is_number, kind_of
@@ -20,10 +20,10 @@ FEW = 5
 def ranks_or_places(table: Table) -> tuple[str, str | None]:
     """The format "ranks" or "wide", and a sentence if this is a guess; an error if it may be either, or neither."""
     places = table.values
-    names = [table.columns[place] for place in places]
-    rows = rows_of_cells(table, places)
+    names = table.names(places)
+    rows = table.rows(places)
     if not rows or len(places) < 2 or (all(map(words.is_place_name, names)) and not words.may_be_ranks_of_items(names)):
-        _refuse_one_column(table, names, rows)
+        _refuse_one_column(names, rows)
         return "wide", None
     cells = [cell for row in rows for cell in row if cell not in MISSING]
     numbers = [cell for cell in cells if is_number(cell) or words.rank_in(cell) is not None]
@@ -36,15 +36,15 @@ def ranks_or_places(table: Table) -> tuple[str, str | None]:
         return _of_numbers_in_memory(table, names, can_be_ranks)
     if named and not can_be_ranks:
         return "wide", None
-    return _of_numbers(table, names, can_be_ranks, can_be_items)
+    return _of_numbers(names, can_be_ranks, can_be_items)
 
 
 def _of_numbers_in_memory(table: Table, names: list[str], can_be_ranks: bool) -> tuple[str, str | None]:
     """Numbers handed in are item numbers, from 0, unless the columns have names of items, and the cells are ranks."""
     if not can_be_ranks or all(words.is_generic_name(name) or words.is_place_name(name) for name in names):
         return "wide", None
-    if any("0" in row for row in rows_of_cells(table, table.values)):
-        raise IngestError(
+    if any("0" in row for row in table.rows(table.values)):
+        raise RankingError(
             f"the numbers below {', '.join(names[:4])} may be ranks, one column per item, or item numbers, one column "
             "per place, and 0 may be the best rank, an item or no rank: hand in ranks from 1, empty where an item has "
             "none, or a list of rows of items: table.to_numpy().tolist()"
@@ -55,23 +55,18 @@ def _of_numbers_in_memory(table: Table, names: list[str], can_be_ranks: bool) ->
 def refuse_ranks_in_places(table: Table, names: Sequence[str]) -> None:
     """An error if the columns that the user named as places may hold ranks, one column per item."""
     places = [place for place, name in enumerate(table.columns) if name in names]
-    rows = rows_of_cells(table, places)
+    rows = table.rows(places)
     ordinals = all(map(words.is_place_name, names)) and not words.may_be_ranks_of_items(names)
     if rows and len(places) > 1 and not ordinals and sum(map(_are_ranks, rows)) >= MOST * len(rows):
         others = [table.columns[place] for place in table.values if place not in places]
         ignore = f" {column_option('ignore', *others)}" if others else ""
         raise IngestError(
-            f"{table.url}: the numbers below {', '.join(names[:4])} may be items (one column per place) or ranks (one "
+            f"the numbers below {', '.join(names[:4])} may be items (one column per place) or ranks (one "
             f"column per item): say --format wide {column_option('places', *names)}, or --format ranks{ignore}"
         )
 
 
-def rows_of_cells(table: Table, places: Sequence[int]) -> list[list[str]]:
-    """The cells of some columns, in rows of the right length."""
-    return [[row[place] for place in places] for row in table.body if len(row) == len(table.columns)]
-
-
-def _of_numbers(table: Table, names: list[str], can_be_ranks: bool, can_be_items: bool) -> tuple[str, str | None]:
+def _of_numbers(names: list[str], can_be_ranks: bool, can_be_items: bool) -> tuple[str, str | None]:
     """For a table of numbers."""
     generic = all(words.is_generic_name(name) or words.is_place_name(name) or name[-1:].isdigit() for name in names)
     if can_be_ranks and not can_be_items:
@@ -80,11 +75,11 @@ def _of_numbers(table: Table, names: list[str], can_be_ranks: bool, can_be_items
         return "ranks", "numbers are ranks, one column per item (if they are items, say --format wide)"
     if can_be_ranks:
         raise IngestError(
-            f"{table.url}: the numbers may be items (one column per place) or ranks (one column per item); say "
+            "the numbers may be items (one column per place) or ranks (one column per item); say "
             "--format wide or --format ranks"
         )
     raise IngestError(
-        f"{table.url}: the numbers below {', '.join(names[:4])}{', ...' if len(names) > 4 else ''} are not ranks: if "
+        f"the numbers below {', '.join(names[:4])}{', ...' if len(names) > 4 else ''} are not ranks: if "
         "they are ratings, of which the highest is the best, say --format scores; if they are ranks all the same (1 is "
         "the best), say --format ranks; if they are items, one column per place, say --format wide; if some of these "
         "columns are not places, name the places with --column places=NAME,NAME, or leave columns out with --column "
@@ -110,12 +105,12 @@ def are_items(row: Sequence[str]) -> bool:
     return bool(items) and all(listed[: len(items)]) and len(set(items)) == len(items)
 
 
-def _refuse_one_column(table: Table, names: list[str], rows: list[list[str]]) -> None:
+def _refuse_one_column(names: list[str], rows: list[list[str]]) -> None:
     """An error for a single column whose cells look like several items."""
     cells = [row[0] for row in rows] if len(names) == 1 else []
     if cells and not words.is_place_name(names[0]) and any(sign in cell for cell in cells for sign in " |/:"):
         raise IngestError(
-            f"{table.url}: there is one column only, and its cells look like several items ({cells[0]}): if each is "
+            f"there is one column only, and its cells look like several items ({cells[0]}): if each is "
             "an ordering, best item first, say --format orderings; if a sign divides the items, say --delimiter SIGN"
         )
 
@@ -126,8 +121,7 @@ def refuse_header_below(table: Table) -> None:
         cells = [cell for cell in row if cell not in MISSING]
         if len(cells) > 1 and all(map(words.is_place_name, cells)) and tuple(row) != table.columns:
             raise IngestError(
-                f"{table.url}: the line {','.join(row[:6])!r} names columns but is not the first line; move it there, "
-                "or remove it"
+                f"the line {','.join(row[:6])!r} names columns but is not the first line; move it there, or remove it"
             )
 
 
@@ -154,7 +148,7 @@ def refuse_foreign_columns(table: Table) -> None:
     if shared and not in_memory:
         known = ", ".join(table.columns[one] for one in places if like[one])
         raise IngestError(
-            f"{table.url}: the column {table.columns[shared[0]]!r} holds the same items as {known}, but its name says "
+            f"the column {table.columns[shared[0]]!r} holds the same items as {known}, but its name says "
             "no place: name all places, best first, with --column places=NAME,NAME,NAME"
         )
     foreign = foreign or _of_the_rarer_kind(cells)
@@ -184,9 +178,9 @@ def _refuse_disjoint(table: Table, cells: dict[int, list[str]]) -> None:
     for place in places if len(places) > 1 else ():
         own, others = set(cells[place]), {cell for other in places if other != place for cell in cells[other]}
         if len(own) > 1 and others and not own & others and len(table.body) >= FEW:
-            names = [table.columns[one] for one in places]
+            names = table.names(places)
             raise IngestError(
-                f"{table.url}: no item of the column {table.columns[place]!r} ({', '.join(sorted(own)[:3])}) is in "
+                f"no item of the column {table.columns[place]!r} ({', '.join(sorted(own)[:3])}) is in "
                 "another place of a ranking, so nothing is compared with itself elsewhere: leave it out with "
                 f"{column_option('ignore', table.columns[place])}; if these are the places, best first, say "
                 f"--format wide {column_option('places', *names)}"
@@ -222,12 +216,12 @@ def _foreign_columns(table: Table, foreign: list[int]) -> IngestError:
     rest = [place for place in table.values if place not in foreign]
     cells_of = {place: set(table.cells(place)) - MISSING for place in rest}
     alike = [one for one in rest if any(cells_of[one] & cells_of[other] for other in rest if other != one)]
-    places = [table.columns[place] for place in alike]
+    places = table.names(alike)
     if len(places) < 2:
         what = "hold no items in common with the others" if len(foreign) > 1 else "hold no items"
         found = ", ".join(table.columns[place] for place in foreign)
         return IngestError(
-            f"{table.url}: the columns {found} seem to {what}: name the places, best first, with "
+            f"the columns {found} seem to {what}: name the places, best first, with "
             f"--column places=NAME,NAME; for one line per item, say --format long and name the columns with "
             "--column id=NAME --column item=NAME --column rank=NAME"
         )
@@ -236,7 +230,7 @@ def _foreign_columns(table: Table, foreign: list[int]) -> IngestError:
         order = list(range(len(places)))  # numbers may be ranks, and then these columns are not places
     best_first = "" if order is None else column_option("places", *(places[place] for place in order))
     return IngestError(
-        f"{table.url}: the column {name!r} ({shown}) seems not to hold a place of a ranking as the others do: leave it "
+        f"the column {name!r} ({shown}) seems not to hold a place of a ranking as the others do: leave it "
         f"out with {column_option('ignore', name)}, say {options} if it is {' or '.join(kinds.values())}"
         f"{f', or name the places, best first: {best_first}' if best_first else ''}"
     )
@@ -255,7 +249,7 @@ def _refuse_zeros(table: Table) -> None:
     at_the_end = all(set(row[row.index("0") :]) <= {"0", *MISSING} and row[0] != "0" for row in rows)
     if rows and at_the_end and (len(rows) >= FEW or any(row.count("0") > 1 for row in rows)):
         raise IngestError(
-            f"{table.url}: 0 seems to stand for places without an item ({', '.join(rows[0][:6])}); leave such places "
+            f"0 seems to stand for places without an item ({', '.join(rows[0][:6])}); leave such places "
             "empty, or write NA"
         )
 
@@ -274,10 +268,10 @@ def refuse_long_tables(table: Table) -> None:
     if numeric and disjoint and cells and 2 * n_runs <= len(cells) + 1 and len(cells) > 1:
         rest = [place for place in values if place != numeric[-1]]
         item = next((place for place in rest if place not in numeric), rest[0])
-        names = [table.columns[place] for place in (keys[0], item, numeric[-1])]
+        names = table.names((keys[0], item, numeric[-1]))
         options = " ".join(map(column_option, ("id", "item", "rank"), names))
         raise IngestError(
-            f"{table.url}: several lines have the same {names[0]!r}: if each line is one item of a ranking, and "
+            f"several lines have the same {names[0]!r}: if each line is one item of a ranking, and "
             f"{names[2]!r} is its rank (1 is the best), say --format long {options}; if it is a rating, say "
             "--format ratings; if each line is a ranking of items, say --format wide; if it holds ranks of items, one "
             f"column per item, say --format ranks {column_option('id', names[0])}"
@@ -293,7 +287,7 @@ def refuse_lists(table: Table, options: ReadOptions) -> None:
         if are_lists(table.cells(place)):
             name = table.columns[place]
             raise IngestError(
-                f"{table.url}: the cells of the column {name!r} seem to be whole rankings, such as "
+                f"the cells of the column {name!r} seem to be whole rankings, such as "
                 f"{table.cells(place)[0]!r}: if they are, best first, say {column_option('ordering', name)}"
             )
 
@@ -309,7 +303,7 @@ def refuse_ratings(table: Table) -> None:
     ]
     options = " ".join(f"--column {choice}" for choice in (*chosen, f"rank={name}"))
     raise IngestError(
-        f"{table.url}: the column {name!r} seems to hold ratings, of which the highest is the best: say "
+        f"the column {name!r} seems to hold ratings, of which the highest is the best: say "
         "--format ratings (plmix_dist.ingest_ratings in Python), and equal ratings become ties. If they are ranks (1 "
         f"is the best), say --format long {options}"
     )
@@ -331,7 +325,7 @@ def refuse_counters(table: Table) -> None:
         by_name = name.strip().lower() in _NO_PLACES
         if by_name or _counts_rows(table.cells(place)):
             reason = "by its name" if by_name else "it only counts the rows"
-            raise IngestError(
+            raise RankingError(
                 f"column {name!r} of the table is not a place of a ranking ({reason}): leave it out, and hand in one "
                 "column per place, best first"
             )
@@ -348,15 +342,13 @@ def _counts_rows(cells: Sequence[str]) -> bool:
 
 def with_places(table: Table, named: list[str] | None = None) -> Table:
     """The table with its places, best first: those that the user named, or all columns in the order of their names."""
-    names = [table.columns[place] for place in table.values] if named is None else named
+    names = table.names(table.values) if named is None else named
     missing = [name for name in names if name not in table.columns]
     if missing:
-        raise IngestError(
-            f"{table.url}: there is no column {missing[0]!r} for a place; found: {', '.join(table.columns)}"
-        )
+        raise IngestError(f"there is no column {missing[0]!r} for a place; found: {', '.join(table.columns)}")
     order = words.order_of_places(names) if named is None and table.has_names else list(range(len(names)))
     if order is None:
-        raise _names_say_no_order(table, names)
+        raise _names_say_no_order(names)
     taken = table.values if named is None else [table.columns.index(name) for name in names]
     places = {f"place {number}": taken[place] for number, place in enumerate(order)}
     table = replace(table, roles={**table.roles, **places})
@@ -368,10 +360,10 @@ def with_places(table: Table, named: list[str] | None = None) -> Table:
     return table
 
 
-def _names_say_no_order(table: Table, names: list[str]) -> IngestError:
+def _names_say_no_order(names: list[str]) -> IngestError:
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return IngestError(
-        f"{table.url}: the names of the columns ({shown}) do not say which place of a ranking each is: name the "
+        f"the names of the columns ({shown}) do not say which place of a ranking each is: name the "
         f"places, best first: {column_option('places', *names)} if {names[0]!r} is the best, else in another order; if "
         "the first line is a ranking, say --no-header"
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import IO
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import IO, Any
 
 from plmix_dist.errors import IngestError
-from plmix_dist.rankings import Unranked
 from plmix_dist.store import RankingStore
 from plmix_dist.tables.documents import unique_names
 from plmix_dist.tables.format import Format, ReadOptions, Syntax, number_text, parse_weight
 from plmix_dist.tables.notation import parse_ordering, tie_groups
-from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, RowBuilder
+from plmix_dist.tables.rows import Failure, RawRows, collected
 from plmix_dist.tables.sources import BLANKS, Header, Slice, SourceFile, decode, reading, text_slices
 from plmix_dist.tables.text import lines
 from plmix_dist.tables.write import labelled_rows, open_target, refuse, survey
@@ -27,39 +28,22 @@ _MOST_DIGITS = 40
 _LARGEST_COUNT = 2.0**53
 
 
-def _read_header(file: SourceFile, options: ReadOptions) -> Header:
+def _read_header(file: SourceFile, _: ReadOptions) -> Header:
     """Item names, counts and kind of data, from either header."""
-    del options  # everything is in the file
     with reading(file.url) as stream:
         first = stream.readline(_LONGEST_HEADER_LINE)
         stream.seek(0)
-        numbered = _numbered_lines(stream, file.url)
-        if first.removeprefix(b"\xef\xbb\xbf").startswith(b"#"):
-            return _present_header(numbered, file)
-        return _old_header(numbered, file)
+        read = _present_header if first.removeprefix(BOM_UTF8).startswith(b"#") else _old_header
+        return read(_numbered_lines(stream, file.url), file.url, file.name.rsplit(".", 1)[-1].lower())
 
 
 def _read(part: Slice) -> Iterator[RawRows]:
     """Rows: `count: order` with the present header, `count,order` with the old one."""
-    separator, kind = part.header.metadata["separator"], part.header.metadata["kind"]
-    builder = RowBuilder()
-    for number, line in lines(part):
-        try:
-            weight, labels, tied = _row(line, separator, kind)
-        except IngestError as error:
-            builder.fail(Failure(number, "syntax", str(error), text=line))
-        else:
-            if weight == 0:
-                builder.fail(Failure(number, "zero-count", "the count is 0", text=line, wrong=False))
-            else:
-                builder.add(number, labels, tied, weight)
-        if len(builder) >= BATCH_ROWS:
-            yield builder.take()
-    yield builder.take()
+    return collected(lines(part), partial(_row, **{name: part.header.metadata[name] for name in ("separator", "kind")}))
 
 
-def _row(line: str, separator: str, kind: str) -> tuple[float, list[str], list[bool] | None]:
-    """Count, items and ties of a line."""
+def _row(number: int, line: str, separator: str, kind: str) -> tuple[list[str], list[bool] | None, float] | Failure:
+    """Items, ties and count of a line."""
     count, found, order = line.partition(separator)
     if not found:
         raise IngestError(f"expected 'count{separator} order', but got {line[:60]!r}")
@@ -73,7 +57,7 @@ def _row(line: str, separator: str, kind: str) -> tuple[float, list[str], list[b
         raise IngestError("'|' has no meaning in PrefLib files")
     if tied is not None and kind in ("soc", "soi"):
         raise IngestError(f"items are tied, but .{kind} promises orders without ties")
-    return weight, labels, tied
+    return (labels, tied, weight) if weight else Failure(number, "zero-count", "the count is 0", text=line, wrong=False)
 
 
 def _write(store: RankingStore, target: str) -> None:
@@ -114,100 +98,81 @@ def _numbered_lines(stream: IO[bytes], url: str) -> Iterator[tuple[int, str, int
         yield number, decode(raw, url, number).rstrip("\r\n"), offset
 
 
-def _present_header(numbered: Iterator[tuple[int, str, int]], file: SourceFile) -> Header:
+def _present_header(numbered: Iterator[tuple[int, str, int]], _: str, suffix: str) -> Header:
     entries: list[tuple[str, str]] = []
-    body_line, body_offset = 1, 0
+    begin = 0, 1
     for number, line, offset in numbered:
         if not line.startswith("#"):
             break
         key, _, value = line[1:].partition(":")
         entries.append((key.strip(BLANKS), value.strip(BLANKS)))
-        body_line, body_offset = number + 1, offset
+        begin = offset, number + 1
     known = dict(entries)
-    n_items = _count(known.get("NUMBER ALTERNATIVES"), "NUMBER ALTERNATIVES", file)
-    numbered_names = {key.removeprefix(_NAME): value for key, value in entries if key.startswith(_NAME)}
-    names = _names(numbered_names, n_items, file)
-    kind = known.get("DATA TYPE") or _suffix(file)
-    voters = known.get("NUMBER VOTERS")
-    orders = known.get("NUMBER UNIQUE ORDERS")
-    return _header(file, kind, names, body_offset, body_line, ":", entries, voters, orders)
+    n_items = _count(known.get("NUMBER ALTERNATIVES"), "NUMBER ALTERNATIVES", _MOST_ALTERNATIVES)
+    names = _names({key.removeprefix(_NAME): value for key, value in entries if key.startswith(_NAME)}, n_items)
+    counts = known.get("NUMBER VOTERS"), known.get("NUMBER UNIQUE ORDERS")
+    return _header(known.get("DATA TYPE") or suffix, names, begin, counts, separator=":", preflib=entries)
 
 
-def _old_header(numbered: Iterator[tuple[int, str, int]], file: SourceFile) -> Header:
+def _old_header(numbered: Iterator[tuple[int, str, int]], url: str, suffix: str) -> Header:
     _, first, _ = next(numbered, (1, "", 0))
-    n_items = _count(first, "number of candidates on line 1", file)
+    n_items = _count(first, "number of candidates on line 1", _MOST_ALTERNATIVES)
     by_number: dict[str, str] = {}
     for _ in range(n_items):
         number, line, _ = next(numbered, (0, "", 0))
         item, comma, name = line.partition(",")
         if not comma:
-            raise IngestError(
-                f"{file.url}: the header says {n_items} candidates, but line {number} is not 'number,name': {line!r}"
-            )
+            raise IngestError(f"the header says {n_items} candidates, but line {number} is not 'number,name': {line!r}")
         by_number[item.strip()] = name.strip(BLANKS)
-    names = _names(by_number, n_items, file)
+    names = _names(by_number, n_items)
     number, line, offset = next(numbered, (0, "", 0))
     counts = line.split(",")
     if len(counts) != 3:
-        raise IngestError(f"{file.url}, line {number}: expected 'voters,sum of counts,unique orders', got {line!r}")
-    return _header(file, _suffix(file), names, offset, number + 1, ",", [], counts[1], counts[2])
+        raise IngestError(f"{url}, line {number}: expected 'voters,sum of counts,unique orders', got {line!r}")
+    return _header(suffix, names, (offset, number + 1), (counts[1], counts[2]), separator=",", preflib=[])
 
 
 def _header(
-    file: SourceFile,
-    kind: str,
-    names: list[str],
-    body_offset: int,
-    body_line: int,
-    separator: str,
-    entries: list[tuple[str, str]],
-    voters: str | None,
-    orders: str | None,
+    kind: str, names: list[str], begin: tuple[int, int], counts: tuple[str | None, str | None], **metadata: Any
 ) -> Header:
+    """The header of either kind; `begin` is where the rows begin, `counts` are voters and unique orders."""
     if kind not in KINDS:
-        raise IngestError(f"{file.url}: PrefLib data of type {kind!r} are not rankings; expected {', '.join(KINDS)}")
+        raise IngestError(f"PrefLib data of type {kind!r} are not rankings; expected {', '.join(KINDS)}")
+    voters, orders = counts
     complete = kind in ("soc", "toc")
-    unranked: Unranked | None = None if complete else "below"
     return Header(
-        body_offset=body_offset,
-        body_line=body_line,
+        *begin,
         item_names=tuple(names),
         item_labels=tuple(str(number + 1) for number in range(len(names))),
-        unranked=unranked,
+        unranked=None if complete else "below",
         complete=complete,
-        n_rows=None if orders is None else _count(orders, "number of unique orders", file),
-        total_weight=None if voters is None else float(_count(voters, "number of voters", file)),
-        metadata={"separator": separator, "kind": kind, "preflib": entries},
+        n_rows=None if orders is None else _count(orders, "number of unique orders"),
+        total_weight=None if voters is None else float(_count(voters, "number of voters")),
+        metadata={"kind": kind, **metadata},
     )
 
 
-def _count(text: str | None, what: str, file: SourceFile) -> int:
+def _count(text: str | None, what: str, most: int | None = None) -> int:
     digits = (text or "").strip()
     if not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
         shown = text if text is None or len(text) <= 40 else f"{text[:36]}..."
-        raise IngestError(f"{file.url}: the header's {what} should be a whole number, but is {shown!r}")
-    if what.startswith(("NUMBER ALT", "number of cand")) and not 1 <= int(digits) <= _MOST_ALTERNATIVES:
-        raise IngestError(
-            f"{file.url}: the header claims {digits} alternatives; at most {_MOST_ALTERNATIVES:,} are read"
-        )
+        raise IngestError(f"the header's {what} should be a whole number, but is {shown!r}")
+    if most is not None and not 1 <= int(digits) <= most:
+        raise IngestError(f"the header claims {digits} alternatives; at most {most:,} are read")
     return int(digits)
 
 
-def _names(by_number: dict[str, str], n_items: int, file: SourceFile) -> list[str]:
+def _names(by_number: Mapping[str, str], n_items: int) -> list[str]:
     """Names in the order of their numbers. An alternative without a name is named by its number."""
     numbers = {str(number + 1) for number in range(n_items)}
-    surplus = [number for number in by_number if number not in numbers]
-    if surplus:
-        raise IngestError(f"{file.url}: the header says {n_items} alternatives, but names one with number {surplus[0]}")
+    surplus = next((number for number in by_number if number not in numbers), None)
+    if surplus is not None:
+        raise IngestError(f"the header says {n_items} alternatives, but names one with number {surplus}")
     return _unique_names(by_number, n_items)
 
 
-def _unique_names(by_number: dict[str, str], n_items: int) -> list[str]:
+def _unique_names(by_number: Mapping[str, str], n_items: int) -> list[str]:
     return unique_names([by_number.get(str(number + 1)) or str(number + 1) for number in range(n_items)])
-
-
-def _suffix(file: SourceFile) -> str:
-    return file.name.rsplit(".", 1)[-1].lower()
 
 
 def _header_to_write(store: RankingStore, kind: str) -> list[tuple[str, str]]:

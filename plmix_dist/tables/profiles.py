@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -14,15 +15,14 @@ from plmix_dist.errors import IngestError
 from plmix_dist.tables.documents import Ballot, Document, document_syntax, read_text, unique_names
 from plmix_dist.tables.encode import natural_order, shown
 from plmix_dist.tables.format import Format, parse_weight
-from plmix_dist.tables.rows import Failure
 from plmix_dist.tables.sources import SourceFile
 
 _MOST_CANDIDATES = 100_000
 
 
-def _count(text: str, what: str, where: str) -> int:
+def _count(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit()) or not 0 < int(text[:9]) <= _MOST_CANDIDATES:
-        raise IngestError(f"{where}: the number of {what} should be a whole number above 0, but is {shown(text)}")
+        raise IngestError(f"the number of {what} should be a whole number above 0, but is {shown(text)}")
     return int(text)
 
 
@@ -31,14 +31,6 @@ def _weight(text: str) -> float:
     if not 0 <= weight < float("inf"):
         raise IngestError(f"the weight {shown(text)} is not a number")
     return weight
-
-
-def _ballot(line: int, text: str, order: Callable[[], Ballot]) -> Ballot | Failure:
-    """A ballot, or why it is bad."""
-    try:
-        return order()
-    except IngestError as error:
-        return Failure(line, "syntax", str(error), text=text)
 
 
 # BLT: "candidates seats", options, ballots "weight first second ... 0", a 0, names in quotes. Line ends mean nothing.
@@ -81,11 +73,11 @@ class _Blt:
                 yield _Word(kind, found[kind], line)
         yield _Word("end", "the end of the file", line)
 
-    def ballots(self) -> Iterator[tuple[int, str, list[str]]]:
-        """Line, weight and entries of each ballot; behind the last, the names of the candidates are read."""
+    def ballots(self) -> Iterator[tuple[int, list[str]]]:
+        """Line, and weight and entries, of each ballot; behind the last, the names of the candidates are read."""
         words = self._words()
-        self.n_items = _count(next(words).text, "candidates (the first word)", self.url)
-        _count(next(words).text, "seats (the second word)", self.url)
+        self.n_items = _count(next(words).text, "candidates (the first word)")
+        _count(next(words).text, "seats (the second word)")
         self.withdrawn, self.names = [], []
         for word in words:
             if word.kind == "option":
@@ -102,7 +94,7 @@ class _Blt:
             self.names.append(word.text.replace('\\"', '"').strip())
         if len(self.names) < self.n_items:
             raise IngestError(
-                f"{self.url}: the first line says {self.n_items} candidates, but {len(self.names)} names in quotes "
+                f"the first line says {self.n_items} candidates, but {len(self.names)} names in quotes "
                 "follow the ballots and their closing 0"
             )
 
@@ -110,12 +102,12 @@ class _Blt:
         if words[:1] == ["nick"]:
             self.nicks = words[1:]
             if len(self.nicks) != self.n_items:
-                raise IngestError(f"{self.url}: [nick] has {len(self.nicks)} names for {self.n_items} candidates")
+                raise IngestError(f"[nick] has {len(self.nicks)} names for {self.n_items} candidates")
         elif words[:1] == ["withdrawn"]:
             self.withdrawn += words[1:]
 
-    def _entries(self, first: _Word, words: Iterator[_Word]) -> tuple[int, str, list[str]]:
-        entries = []
+    def _entries(self, first: _Word, words: Iterator[_Word]) -> tuple[int, list[str]]:
+        entries = [first.text]
         if first.kind != "word" or first.text.startswith("("):
             raise IngestError(
                 f"{self.url}, line {first.line}: a ballot should begin with its weight, but begins with "
@@ -127,7 +119,7 @@ class _Blt:
             if word.text == "0":
                 break
             entries.append(word.text)
-        return first.line, first.text, entries
+        return first.line, entries
 
 
 def _parse_blt(file: SourceFile, choices: Mapping[str, str]) -> Document:
@@ -135,21 +127,17 @@ def _parse_blt(file: SourceFile, choices: Mapping[str, str]) -> Document:
     names = unique_names(blt.names)
     by_label = {str(number): name for number, name in enumerate(names, start=1)}
     by_label |= dict(zip(blt.nicks, names, strict=False))
-    gone = [_named(label, by_label, f"{file.url}: withdrawn: ") for label in blt.withdrawn]
+    gone = [_named(label, by_label, "withdrawn: ") for label in blt.withdrawn]
     out = set(gone) if choices.get("withdrawn") == "drop" else set()
 
-    def ballots() -> Iterator[Ballot | Failure]:
-        for line, weight, entries in blt.ballots():
-            yield _ballot(line, " ".join((weight, *entries)), lambda: read(line, weight, entries))  # noqa: B023
-
-    def read(line: int, weight: str, entries: Sequence[str]) -> Ballot:
-        groups = [[_named(label, by_label) for label in entry.split("=")] for entry in entries if entry != "-"]
+    def read(_: int, cells: Sequence[str]) -> Ballot:
+        groups = [[_named(label, by_label) for label in entry.split("=")] for entry in cells[1:] if entry != "-"]
         kept = [[name for name in group if name not in out] for group in groups]
-        return Ballot(line, [group for group in kept if group], _weight(weight))
+        return Ballot([group for group in kept if group], _weight(cells[0]))
 
     how = "taken out" if out else "kept as ranked (else say --rule withdrawn=drop)"
     notes = (f"withdrawn candidates are {how}: {', '.join(gone)}",) if gone else ()
-    return Document([name for name in names if name not in out], ballots(), notes)
+    return Document([name for name in names if name not in out], blt.ballots(), read, notes, divider=" ")
 
 
 def _named(label: str, names: Mapping[str, str], where: str = "") -> str:
@@ -186,8 +174,7 @@ def _begins_scottish(head: str) -> bool:
 HEAD_CHARACTERS = 1 << 16
 
 
-def _parse_scottish(file: SourceFile, choices: Mapping[str, str]) -> Document:
-    del choices
+def _parse_scottish(file: SourceFile, _: Mapping[str, str]) -> Document:
     rows = [
         (line, [cell.strip() for cell in row])
         for line, row in enumerate(_csv_rows(file.url), start=1)
@@ -195,38 +182,34 @@ def _parse_scottish(file: SourceFile, choices: Mapping[str, str]) -> Document:
     ]
     if not rows:
         raise IngestError(f"{file.url} is empty")
-    n_items = _count(rows[0][1][0], "candidates (the first cell)", file.url)
+    n_items = _count(rows[0][1][0], "candidates (the first cell)")
     named = [row for _, row in rows[1:] if row[0].lower().startswith("candidate ")]
     if len(named) != n_items or any(len(row) < 2 or not row[1] for row in named):
         raise IngestError(
-            f"{file.url}: the first row says {n_items} candidates, but {len(named)} rows name one "
+            f"the first row says {n_items} candidates, but {len(named)} rows name one "
             '("Candidate 1","Name",...); correct the file'
         )
     numbers = [row[0].split()[-1] for row in named]
     names = dict(zip(numbers, unique_names([row[1] for row in named]), strict=True))
     if set(numbers) != {str(number + 1) for number in range(n_items)}:
-        raise IngestError(f"{file.url}: the candidates should be numbered from 1 to {n_items}, but are {numbers[:9]}")
+        raise IngestError(f"the candidates should be numbered from 1 to {n_items}, but are {numbers[:9]}")
 
-    def ballots() -> Iterator[Ballot | Failure]:
-        for line, row in rows[1:]:
-            if row[0].isdigit():
-                cells = row[:-1] if not row[-1] else row
-                yield _ballot(line, ",".join(row), lambda: read(line, cells))  # noqa: B023
+    def read(_: int, row: Sequence[str]) -> Ballot:
+        cells = row[1:] if row[-1] else row[1:-1]
+        return Ballot([[_named(cell, names)] for cell in cells], _weight(row[0]))
 
-    def read(line: int, cells: Sequence[str]) -> Ballot:
-        return Ballot(line, [[_named(cell, names)] for cell in cells[1:]], _weight(cells[0]))
-
+    ballots = [(line, row) for line, row in rows[1:] if row[0].isdigit()]
     other = [row for _, row in rows[1:] if not row[0].isdigit() and row not in named]
     if len(other) > 1:
-        raise IngestError(f"{file.url}: the row {','.join(other[0])!r} is neither a ballot nor a candidate")
-    return Document([names[str(number + 1)] for number in range(n_items)], ballots())
+        raise IngestError(f"the row {','.join(other[0])!r} is neither a ballot nor a candidate")
+    return Document([names[str(number + 1)] for number in range(n_items)], ballots, read)
 
 
 def _csv_rows(url: str) -> list[list[str]]:
     try:
         return [row or [""] for row in csv.reader(io.StringIO(read_text(url), newline=""), skipinitialspace=True)]
     except csv.Error as error:
-        raise IngestError(f"{url}: {error}") from None
+        raise IngestError(str(error)) from None
 
 
 SCOTTISH = Format(
@@ -243,21 +226,20 @@ _VOTEKIT_BEGINS = "VoteKit "
 _CODE = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s{},'"][^{},]*)""")
 
 
-def _parse_votekit(file: SourceFile, choices: Mapping[str, str]) -> Document:
-    del choices
+def _parse_votekit(file: SourceFile, _: Mapping[str, str]) -> Document:
     rows = _csv_rows(file.url)
     kind = rows[0][0].strip()
     start = next((number for number, row in enumerate(rows) if set(row) == {"="}), None)
     if kind not in ("VoteKit RankProfile", "VoteKit ScoreProfile") or start is None or start + 1 >= len(rows):
-        raise IngestError(f"{file.url}: this is neither a RankProfile nor a ScoreProfile as VoteKit writes it")
-    names = _votekit_names(rows[2], file.url, has_types=rows[0][1:2] == ["v2"])
+        raise IngestError("this is neither a RankProfile nor a ScoreProfile as VoteKit writes it")
+    names = _votekit_names(rows[2], has_types=rows[0][1:2] == ["v2"])
     columns = rows[start + 1]
     width = columns.index("&") if "&" in columns else 0
     places = {code: number for number, code in enumerate(columns[:width])}
     if kind.endswith("ScoreProfile") and set(places) != set(names):
-        raise IngestError(f"{file.url}: the columns {', '.join(places)} are not the candidates {', '.join(names)}")
+        raise IngestError(f"the columns {', '.join(places)} are not the candidates {', '.join(names)}")
 
-    def read(line: int, row: Sequence[str]) -> Ballot:
+    def read(_: int, row: Sequence[str]) -> Ballot:
         if len(row) < width + 3 or row[width] != "&" or row[width + 2] != "&":
             raise IngestError(f"expected {width} cells, '&', a weight and '&'")
         try:
@@ -266,27 +248,23 @@ def _parse_votekit(file: SourceFile, choices: Mapping[str, str]) -> Document:
             raise IngestError(f"the weight {shown(row[width + 1])} is not a number") from None
         if kind.endswith("RankProfile"):
             found = [[next(filter(None, code), "") for code in _CODE.findall(cell)] for cell in row[:width]]
-            return Ballot(line, [[_named(code, names) for code in group] for group in found if group], weight)
+            return Ballot([[_named(code, names) for code in group] for group in found if group], weight)
         scores = {names[code]: _score(row[place]) for code, place in places.items() if row[place].strip()}
-        return Ballot(line, _groups_by_score(scores), weight)
+        return Ballot(_groups_by_score(scores), weight)
 
-    def ballots() -> Iterator[Ballot | Failure]:
-        for line, row in enumerate(rows[start + 2 :], start=start + 3):
-            if any(row):
-                yield _ballot(line, ",".join(row), lambda: read(line, row))  # noqa: B023
-
+    ballots = [(line, row) for line, row in enumerate(rows[start + 2 :], start=start + 3) if any(row)]
     scored = kind.endswith("ScoreProfile")
     notes = ("scores, of which the highest is the best; equal scores tie",) if scored else ()
-    return Document(unique_names(list(names.values())), ballots(), notes, "absent" if scored else "below")
+    return Document(unique_names(list(names.values())), ballots, read, notes, "absent" if scored else "below")
 
 
-def _votekit_names(cells: Sequence[str], url: str, *, has_types: bool) -> dict[str, str]:
+def _votekit_names(cells: Sequence[str], *, has_types: bool) -> dict[str, str]:
     """The name of each code. A name may have colons and parentheses, a code may not."""
     names = {}
     for cell in cells:
         parts = cell.strip().removeprefix("(").removesuffix(")").rsplit(":", 2 if has_types else 1)
         if len(parts) < 2 + has_types:
-            raise IngestError(f"{url}: a candidate should be (name:code), but is {shown(cell)}")
+            raise IngestError(f"a candidate should be (name:code), but is {shown(cell)}")
         names[parts[-1].strip()] = parts[0].strip()
     return names
 
@@ -339,32 +317,35 @@ def _begins_abif(head: str) -> bool:
     return bool(ballots) and not others and not preflib and any(re.search("[>=/]", line) for line in ballots)
 
 
-def _parse_abif(file: SourceFile, choices: Mapping[str, str]) -> Document:
-    del choices
+def _parse_abif(file: SourceFile, _: Mapping[str, str]) -> Document:
     names: dict[str, str] = {}
-    rows: list[Ballot | Failure] = []
+    lines: list[tuple[int, str]] = []
+    ballots: dict[int, Ballot] = {}
     for number, line in _abif_lines(read_text(file.url)):
-        ballot, named = _ABIF_BALLOT.fullmatch(line), _ABIF_NAME.fullmatch(line)
-        if ballot is not None:
-            rows.append(_ballot(number, line, lambda: _abif_ballot(number, ballot[1], ballot[2])))  # noqa: B023
-        elif named is not None:
+        named = None if _ABIF_BALLOT.fullmatch(line) else _ABIF_NAME.fullmatch(line)
+        if named is not None:
             code = (named["a"] or named["b"]).strip()
             names[code] = (named["c"] or named["d"] or named["e"] or code).strip()
-        else:
-            rows.append(Failure(number, "syntax", f"expected 'count:ranking', but got {shown(line)}", text=line))
-    codes = {code for row in rows if isinstance(row, Ballot) for group in row.order for code in group}
+            continue
+        lines.append((number, line))
+        with contextlib.suppress(IngestError):  # which is raised again when the line is read
+            ballots[number] = _abif_ballot(line)
+    codes = {code for ballot in ballots.values() for group in ballot.order for code in group}
     full = dict(zip(names, unique_names(list(names.values())), strict=True))
     full |= {code: code for code in natural_order(codes - set(full) - set(full.values()))}
-    ballots = [
-        row._replace(order=[[full.get(code, code) for code in group] for group in row.order])
-        if isinstance(row, Ballot)
-        else row
-        for row in rows
-    ]
-    return Document(list(full.values()), ballots)
+
+    def read(number: int, line: str) -> Ballot:
+        order, weight = ballots.get(number) or _abif_ballot(line)
+        return Ballot([[full.get(code, code) for code in group] for group in order], weight)
+
+    return Document(list(full.values()), lines, read)
 
 
-def _abif_ballot(line: int, weight: str, text: str) -> Ballot:
+def _abif_ballot(line: str) -> Ballot:
+    ballot = _ABIF_BALLOT.fullmatch(line)
+    if ballot is None:
+        raise IngestError(f"expected 'count:ranking', but got {shown(line)}")
+    weight, text = ballot[1], ballot[2]
     order: list[list[str]] = []
     scores: list[tuple[str, float | None]] = []
     position, sign, signs = 0, ">", set()
@@ -372,22 +353,22 @@ def _abif_ballot(line: int, weight: str, text: str) -> Ballot:
         found = _ABIF_ITEM.match(text, position)
         if found is None:
             raise IngestError(f"cannot read {shown(text[position:])}; expected items such as A>B=C or A/5,B/4")
-        name = found["a"] or found["b"] or found["c"]
-        scores.append((name.strip(), None if found["score"] is None else float(found["score"])))
+        name = (found["a"] or found["b"] or found["c"]).strip()
+        scores.append((name, None if found["score"] is None else float(found["score"])))
         if sign == ">":
             order.append([])
-        order[-1].append(name.strip())
+        order[-1].append(name)
         position, sign = found.end(), found["sign"]
         signs.add(sign)
     if sign and text.strip():
         raise IngestError(f"nothing follows the last {sign!r}")
     if "," in signs:
-        return Ballot(line, _by_scores(scores, signs), _weight(weight))
+        return Ballot(_by_scores(scores, signs), _weight(weight))
     place = {name: number for number, group in enumerate(order) for name in group}
     known = sorted((place[name], score) for name, score in scores if score is not None)
     if any(after > before for (_, before), (_, after) in itertools.pairwise(known)):
         raise IngestError("the scores contradict the order by '>'")
-    return Ballot(line, order, _weight(weight))
+    return Ballot(order, _weight(weight))
 
 
 def _by_scores(scores: Sequence[tuple[str, float | None]], signs: set[str]) -> list[list[str]]:

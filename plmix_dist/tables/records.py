@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, cell_text, column_of, is_list
+from plmix_dist.tables.format import Batch, Column, Table, cell_text, column_of, is_list
 from plmix_dist.tables.rows import BATCH_ROWS
-from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, read_line, reading, text_slices
+from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, read_line, reading, text_slices, whole_file
 from plmix_dist.tables.text import chunks
 
 SUFFIXES = (".jsonl", ".ndjson", ".json")
@@ -91,7 +91,7 @@ def _is_lines(file: SourceFile) -> bool:
     if not file.name.lower().endswith(".json"):
         return True
     with reading(file.url) as stream:
-        first = stream.readline(_LONGEST).removeprefix(b"\xef\xbb\xbf").strip()
+        first = stream.readline(_LONGEST).removeprefix(codecs.BOM_UTF8).strip()
         second = stream.readline(1 << 10).strip()
     return first[:1] + first[-1:] == b"{}" and second[:1] == b"{"
 
@@ -203,24 +203,21 @@ def _are_rankings(lists: list[Any]) -> bool:
 # The source: the first rows, slices, batches.
 
 
-def sample_records(file: SourceFile, options: ReadOptions, forms: Sequence[Format]) -> tuple[Table, Header]:
+def sample_records(file: SourceFile, *_: Any) -> Table:
     """The columns and the first rows of a file."""
-    del options, forms
     lines = _is_lines(file)
     if lines:
         some = [_record(value) for line in _first_lines(file) if (value := _value(line)) is not None]
     else:
         some = list(islice(_records(file), _MOST_SAMPLED))
     if not some:
-        raise IngestError(f"{file.url}: no record was found: expected an array of records, or one record per line")
+        raise IngestError("no record was found: expected an array of records, or one record per line")
     columns = tuple(dict.fromkeys(name for record in some for name in record))
     lists = [place for place, name in enumerate(columns) if any(isinstance(one.get(name), list) for one in some)]
     body = [
         ["" if place in lists else cell_text(record.get(name)) for place, name in enumerate(columns)] for record in some
     ]
-    container = "jsonl" if lines else "json"
-    table = Table(file.url, columns, body, {}, container=container, lists=tuple(lists))  # type: ignore[arg-type]
-    return table, Header()
+    return Table(columns=columns, body=body, container="jsonl" if lines else "json", lists=tuple(lists))
 
 
 def _first_lines(file: SourceFile) -> list[bytes]:
@@ -229,7 +226,7 @@ def _first_lines(file: SourceFile) -> list[bytes]:
     with reading(file.url) as stream:
         while n_bytes < _SAMPLE_BYTES and len(found) < _MOST_SAMPLED and (raw := read_line(stream, file.url)):
             n_bytes += len(raw)
-            line = raw.removeprefix(b"\xef\xbb\xbf").strip()
+            line = raw.removeprefix(codecs.BOM_UTF8).strip()
             found += [line] if line else []
     return found
 
@@ -245,26 +242,24 @@ def _value(line: bytes | str) -> Any:
 def cut_records(file: SourceFile, header: Header, together: int | None, whole: bool) -> list[Slice]:
     """Slices of lines; one slice if the file is one array, or must be read as a whole."""
     if whole or header.container == "json":
-        return [Slice(file, header, 0, None)]
+        return whole_file(file, header)
     if together is None:
         return text_slices(file, header)
     name = header.columns[together]
     return text_slices(file, header, key=lambda line: _record(_value(line) or {}).get(name))
 
 
-def record_batches(part: Slice, wanted: Sequence[int], together: int | None) -> Iterator[Batch]:
+def record_batches(part: Slice, wanted: Sequence[int], *_: Any) -> Iterator[Batch]:
     """The wanted columns of a slice."""
-    del together
-    names = {place: part.header.columns[place] for place in dict.fromkeys(wanted)}
-    if part.header.container == "json":
-        records = _records(part.file)
-        first = 1
-        while some := list(islice(records, BATCH_ROWS)):
-            yield _batch(some, names, range(first, first + len(some)))
-            first += len(some)
+    names = {place: part.header.columns[place] for place in wanted}
+    if part.header.container == "jsonl":
+        for chunk in chunks(part):
+            yield _by_line(chunk.lines(), names)
         return
-    for chunk in chunks(part):
-        yield _by_line(chunk.lines(), names)
+    records, first = _records(part.file), 1
+    while some := list(islice(records, BATCH_ROWS)):
+        yield _batch(some, names, range(first, first + len(some)))
+        first += len(some)
 
 
 def _by_line(lines: Iterable[tuple[int, str]], names: Mapping[int, str]) -> Batch:

@@ -13,15 +13,11 @@ import pyarrow as pa
 
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
-from plmix_dist.tables import records
-from plmix_dist.tables.battles import BATTLES
-from plmix_dist.tables.by_row import ORDERINGS, RANKS, SCORES, WIDE
+from plmix_dist.tables import battles, by_row, lists, long, profiles, records, slates, surveys, text, voting_systems
 from plmix_dist.tables.cvr import CVR
 from plmix_dist.tables.format import (
     LISTS_OF_COLUMNS,
     Batch,
-    Condition,
-    Container,
     Format,
     ReadOptions,
     Source,
@@ -29,15 +25,11 @@ from plmix_dist.tables.format import (
     cell_text,
     column_of,
     column_roles,
-    conditions_of,
     usual_names,
 )
 from plmix_dist.tables.frames import Frame, is_row
-from plmix_dist.tables.lists import PARQUET
-from plmix_dist.tables.long import LONG
 from plmix_dist.tables.outsiders import with_doubts
 from plmix_dist.tables.parquet import (
-    EXCEL_SUFFIXES,
     batch_of,
     cut_parquet,
     excel_batches,
@@ -46,50 +38,31 @@ from plmix_dist.tables.parquet import (
     sample_parquet,
 )
 from plmix_dist.tables.preflib import PREFLIB
-from plmix_dist.tables.profiles import ABIF, BLT, HEAD_CHARACTERS, SCOTTISH, VOTEKIT
-from plmix_dist.tables.slates import CHOICES, RESULTS
 from plmix_dist.tables.sniff import sample_text, without_unnamed
-from plmix_dist.tables.sources import Header, Slice, SourceFile, reading
-from plmix_dist.tables.surveys import BEST_WORST, QUALTRICS
-from plmix_dist.tables.text import SUFFIXES, cut_text, text_batches, whole_text
-from plmix_dist.tables.voting_systems import DOMINION, HART, NIST
+from plmix_dist.tables.sources import Condition, Container, Header, Slice, SourceFile, naming, reading, whole_file
+from plmix_dist.tables.words import is_unnamed
 
 # A new format is added here.
-_CVR = replace(CVR, also=(DOMINION, NIST, HART))
-_TABLES = (ORDERINGS, WIDE, RANKS, SCORES, LONG, BATTLES, BEST_WORST, CHOICES, RESULTS, _CVR, QUALTRICS, PARQUET)
-_ALL = (PREFLIB, *_TABLES, BLT, SCOTTISH, VOTEKIT, ABIF, DOMINION, NIST, HART)
+_OTHER_FILES = (voting_systems.DOMINION, voting_systems.NIST, voting_systems.HART)
+_ALL = (
+    *(PREFLIB, by_row.ORDERINGS, by_row.WIDE, by_row.RANKS, by_row.SCORES, long.LONG, battles.BATTLES),
+    *(surveys.BEST_WORST, slates.CHOICES, slates.RESULTS, replace(CVR, also=_OTHER_FILES), surveys.QUALTRICS),
+    *(lists.PARQUET, profiles.BLT, profiles.SCOTTISH, profiles.VOTEKIT, profiles.ABIF, *_OTHER_FILES),
+)
 FORMATS: dict[str, Format] = {form.name: form for form in _ALL}
 # Tables of no special format are tried in this order; the last takes what is left.
-_GENERAL = (ORDERINGS, LONG, RANKS, WIDE)
+_GENERAL = (by_row.ORDERINGS, long.LONG, by_row.RANKS, by_row.WIDE)
+_EXCEL = (".xlsx", ".xlsm")
 _SPREADSHEETS = (".xls", ".ods", ".numbers")
 # A new kind of file is added here. What no other takes is text.
+_RECORDS = Source(records.SUFFIXES, records.sample_records, records.cut_records, records.record_batches)
 _SOURCES: dict[str, Source] = {
-    "parquet": Source(
-        PARQUET.suffixes,
-        lambda file, options, forms: (sample_parquet(file), Header()),  # noqa: ARG005
-        lambda file, header, together, whole: cut_parquet(file, header, whole=whole),  # noqa: ARG005
-        lambda part, coded, raw, together: parquet_batches(part, [*coded, *raw], together),
-    ),
-    "excel": Source(
-        EXCEL_SUFFIXES,
-        sample_excel,
-        lambda file, header, together, whole: [Slice(file, header, 0, None)],  # noqa: ARG005
-        lambda part, coded, raw, together: excel_batches(part, [*coded, *raw], together),
-    ),
-    "jsonl": Source(
-        records.SUFFIXES,
-        records.sample_records,
-        records.cut_records,
-        lambda part, coded, raw, together: records.record_batches(part, [*coded, *raw], together),
-    ),
-    "text": Source(
-        SUFFIXES,
-        sample_text,
-        lambda file, header, together, whole: [whole_text(file, header)] if whole else cut_text(file, header, together),
-        lambda part, coded, raw, together: text_batches(part, coded, raw),  # noqa: ARG005
-    ),
+    "parquet": Source(lists.PARQUET.suffixes, sample_parquet, cut_parquet, parquet_batches),
+    "excel": Source(_EXCEL, sample_excel, whole_file, excel_batches),
+    "jsonl": _RECORDS,
+    "text": Source(text.SUFFIXES, sample_text, text.cut_text, text.text_batches),
+    "json": _RECORDS,
 }
-_SOURCES["json"] = _SOURCES["jsonl"]
 
 
 def format_named(name: str) -> Format:
@@ -120,26 +93,28 @@ def detect(file: SourceFile, options: ReadOptions, name: str = "auto") -> tuple[
     if form is None and ending.endswith(_SPREADSHEETS):
         raise IngestError(f"{file.url} is a spreadsheet; save it as CSV (Save as ..., CSV UTF-8) and read that file")
     of_tables = [source.suffixes for source in _SOURCES.values()]
-    known = sorted({*chain(*of_tables), *(suffix for one in FORMATS.values() for suffix in one.suffixes)})
+    known = sorted({*chain(*of_tables, *(one.suffixes for one in FORMATS.values()))})
     if form is None and not ending.endswith(tuple(known)):
         raise IngestError(
             f"{file.url}: the format is not known from the name ({', '.join(known)}); name it with --format"
         )
-    if form is not None and form.syntax is not None:
-        _refuse_text_options(options, file.url)
-        _refuse_unused_choices(form, options, file.url)
+    if form is None or form.syntax is None:
+        return open_table(file, options, form)
+    _refuse_text_options(options, file.url)
+    with naming(file.url):
+        _refuse_unused_choices(form, options)
         if options.columns:
             raise IngestError(f"{file.url} is read as {form.name}, which has no columns to name; leave out --column")
         return form, form.syntax.read_header(file, options)
-    return open_table(file, options, form)
 
 
 def _by_evidence(file: SourceFile, forms: Sequence[Format]) -> Format | None:
     """The format that is not a table whose signs the first characters of a file have."""
-    if file.name.lower().endswith((*PARQUET.suffixes, *EXCEL_SUFFIXES, *_SPREADSHEETS)):
+    if file.name.lower().endswith((*lists.PARQUET.suffixes, *_EXCEL, *_SPREADSHEETS)):
         return None
     with reading(file.parts[0]) as stream:
-        head = stream.read(4 * HEAD_CHARACTERS).decode("utf-8-sig", errors="replace")[:HEAD_CHARACTERS]
+        head = stream.read(4 * profiles.HEAD_CHARACTERS).decode("utf-8-sig", errors="replace")
+    head = head[: profiles.HEAD_CHARACTERS]
     return next((form for form in forms if form.syntax and form.syntax.begins and form.syntax.begins(head)), None)
 
 
@@ -158,7 +133,7 @@ def gathered(files: Sequence[SourceFile]) -> list[SourceFile]:
             inside = [file for file in inside if file not in own and not _BESIDE_BALLOTS.fullmatch(file.name)]
         else:
             xml = [file for file in inside if file.name.lower().endswith(".xml")]
-            own = xml if len(xml) > 1 and _by_evidence(xml[0], (HART,)) else []
+            own = xml if len(xml) > 1 and _by_evidence(xml[0], (voting_systems.HART,)) else []
             inside = [file for file in inside if file not in own]
         if own:
             own.sort(key=lambda file: [int(n) if n.isdigit() else 0 for n in re.split(r"(\d+)", file.name)][1::2])
@@ -167,72 +142,66 @@ def gathered(files: Sequence[SourceFile]) -> list[SourceFile]:
     return found
 
 
-def _refuse_unused_choices(form: Format, options: ReadOptions, url: str) -> None:
+def _refuse_unused_choices(form: Format, options: ReadOptions) -> None:
     """An error if the user chose what the format does not have."""
     for name in options.choices:
         if name not in form.choices:
             having = [one.name for one in FORMATS.values() if name in one.choices]
             instead = f", or say --format {' or --format '.join(having)}" if having else ""
-            raise IngestError(f"{url}: this is read as {form.name}, which does not use {name}: leave it out{instead}")
+            raise IngestError(f"this is read as {form.name}, which does not use {name}: leave it out{instead}")
 
 
 def open_table(file: SourceFile, options: ReadOptions, form: Format | None) -> tuple[Format, Header]:
     """The format of a table in a file, found among all formats unless the user named it, and its header."""
-    forms = [form] if form is not None else _table_formats()
     source = _source_of(file, form)
-    if source not in ("text", "excel"):
-        _refuse_text_options(options, file.url)
-    table, header = _SOURCES[source].sample(file, options, forms)
-    table, where = _rows_where(table, options)
-    found, table = recognise(table, options, forms, named=form is not None)
-    return found, replace(_header_of(found, table, header), where=where)
+    if source != "text":
+        _refuse_text_options(options, file.url, has_header=source == "excel")
+    with naming(file.url):
+        table = _SOURCES[source].sample(file, options, _table_formats() if form is None else [form])
+        return _recognised(table, options, form)
 
 
-def _rows_where(table: Table, options: ReadOptions) -> tuple[Table, tuple[Condition, ...]]:
-    """The table with the rows that meet the conditions of the user, and these."""
-    where = conditions_of(options, table.columns, table.url)
-    if not where:
-        return table, where
-    body = [row for row in table.body if len(row) != len(table.columns) or all(c.holds(row[c.place]) for c in where)]
-    if not body:
-        raise IngestError(f"{table.url}: of its first {len(table.body)} rows none has {' and '.join(options.where)}")
-    kept = replace(table, body=body, ignored=(*table.ignored, *(c.place for c in where if c.equal)))
-    return kept.with_guess(f"rows with {' and '.join(options.where)} alone are read"), where
+def _recognised(table: Table, options: ReadOptions, form: Format | None) -> tuple[Format, Header]:
+    """The format of a table and its header, with the conditions for rows, and without the first rows."""
+    where = tuple(_condition(text, table) for text in options.where)
+    if where:
+        body = [
+            row for row in table.body if len(row) != len(table.columns) or all(c.holds(row[c.place]) for c in where)
+        ]
+        if not body:
+            raise IngestError(f"of its first {len(table.body)} rows none has {' and '.join(options.where)}")
+        table = replace(table, body=body, ignored=(*table.ignored, *(one.place for one in where if one.equal)))
+        table = table.with_guess(f"rows with {' and '.join(options.where)} alone are read")
+    form, table = _recognise(table, options, form)
+    used = {*form.wanted(table), *form.wanted_raw(table)}
+    left = (name for place, name in enumerate(table.columns) if place not in used and not is_unnamed(name))
+    return form, replace(table, body=[], left_out=tuple(left), where=where)
+
+
+def _condition(text: str, table: Table) -> Condition:
+    """A condition of the user, for the columns of a table."""
+    name, _, value = text.partition("=")
+    equal = not name.endswith("!")
+    name = name.removesuffix("!").strip()
+    if name not in table.columns:
+        raise IngestError(f"there is no column {name!r} for --where; found: {', '.join(table.columns)}")
+    return Condition(table.columns.index(name), equal, value.strip().casefold())
 
 
 def _source_of(file: SourceFile, form: Format | None) -> str:
     """The kind of a file by its suffix. Any other file is text, unless the user calls it Parquet."""
     ending = file.name.lower()
     found = (name for name, source in _SOURCES.items() if ending.endswith(source.suffixes))
-    return next(found, "parquet" if form is PARQUET else "text")
+    return next(found, "parquet" if form is lists.PARQUET else "text")
 
 
-def _refuse_text_options(options: ReadOptions, url: str) -> None:
+def _refuse_text_options(options: ReadOptions, url: str, *, has_header: bool = False) -> None:
     """An error for options of delimited text, where the source is something else."""
-    given = {"--delimiter": options.delimiter, "--header or --no-header": options.header}
+    header = None if has_header else options.header
+    given = {"--delimiter": options.delimiter, "--header or --no-header": header}
     unused = next((name for name, value in given.items() if value is not None), None)
     if unused is not None:
         raise IngestError(f"{url} is not delimited text; leave out {unused}")
-
-
-def _header_of(form: Format, table: Table, header: Header) -> Header:
-    """A header with what a format found out about the table."""
-    header = replace(
-        header,
-        columns=table.columns,
-        roles=table.roles,
-        ignored=table.ignored,
-        guesses=table.guesses,
-        item_names=table.item_names,
-        divider=table.divider,
-        container=table.container,
-        unranked=table.unranked,
-        first_rank=table.first_rank,
-        metadata=dict(table.metadata),
-    )
-    used = {*form.wanted(header), *form.wanted_raw(header)}
-    kept = {place for place, name in enumerate(table.columns) if not name or name.lower().startswith("unnamed:")} | used
-    return replace(header, left_out=tuple(name for place, name in enumerate(table.columns) if place not in kept))
 
 
 def _table_formats() -> list[Format]:
@@ -241,21 +210,22 @@ def _table_formats() -> list[Format]:
     return [*special, *_GENERAL]
 
 
-def recognise(
-    table: Table, options: ReadOptions, forms: Sequence[Format] | None = None, *, named: bool = False
-) -> tuple[Format, Table]:
+def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tuple[Format, Table]:
     """The first format that takes a table, and the table with the roles of its columns.
 
     An error if it is of no format, or may be of several; it names the option that decides.
     """
-    ignored = (*table.ignored, *(table.columns.index(_known(name, table)) for name in options.ignored))
-    for form in forms or _table_formats():
-        roles = column_roles(table.columns, options, table.url, usual_names(form))
-        found = form.recognise(without_unnamed(replace(table, roles=roles, ignored=ignored)), options, named)
+    unknown = next((name for name in options.ignored if name not in table.columns), None)
+    if unknown is not None:
+        raise IngestError(f"there is no column {unknown!r} to ignore; found: {', '.join(table.columns)}")
+    ignored = (*table.ignored, *map(table.columns.index, options.ignored))
+    for form in _table_formats() if named is None else [named]:
+        roles = column_roles(table.columns, options, usual_names(form))
+        found = form.recognise(without_unnamed(replace(table, roles=roles, ignored=ignored)), options, named is form)
         if found is None:
             continue
-        _refuse_unused_roles(form, options, table.url)
-        _refuse_unused_choices(form, options, table.url)
+        _refuse_unused_roles(form, options)
+        _refuse_unused_choices(form, options)
         if "group" in found.roles and "group" not in options.columns:
             column = found.columns[found.roles["group"]]
             found = found.with_guess(
@@ -263,24 +233,18 @@ def recognise(
                 f"row is a person of its own, say --column {'ignore' if form.merges else 'id'}={column})"
             )
         return form, with_doubts(found)
-    raise IngestError(f"{table.url}: no format was recognised; name it with --format")
+    raise IngestError("no format was recognised; name it with --format")
 
 
-def _known(name: str, table: Table) -> str:
-    if name not in table.columns:
-        raise IngestError(f"{table.url}: there is no column {name!r} to ignore; found: {', '.join(table.columns)}")
-    return name
-
-
-def _refuse_unused_roles(form: Format, options: ReadOptions, url: str) -> None:
+def _refuse_unused_roles(form: Format, options: ReadOptions) -> None:
     """An error if the user named the column of a role that the format does not have."""
-    roles = [*usual_names(form), *LISTS_OF_COLUMNS[form is not WIDE :]]
+    roles = [*usual_names(form), *LISTS_OF_COLUMNS[form is not by_row.WIDE :]]
     unused = next((role for role in options.columns if role not in roles), None)
     if unused is not None:
-        having = [one.name for one in FORMATS.values() if one.read and unused in usual_names(one)] or [WIDE.name]
+        having = [one.name for one in FORMATS.values() if one.read and unused in usual_names(one)] or ["wide"]
         raise IngestError(
-            f"{url}: this is read as {form.name}, which has no column for {unused}: leave out --column {unused}=..., "
-            f"or say --format {' or --format '.join(having)}; {form.name} has columns for {', '.join(roles)}"
+            f"this is read as {form.name}, which has no column for {unused}: leave out --column {unused}=..., or say "
+            f"--format {' or --format '.join(having)}; {form.name} has columns for {', '.join(roles)}"
         )
 
 
@@ -296,25 +260,21 @@ def slices_of(form: Format, file: SourceFile, header: Header) -> list[Slice]:
 
 def read_slice(form: Format, part: Slice, n_batches: int | None = None) -> Iterator[Any]:
     """The rows of a slice, in batches, or those of its first batches of lines. Errors name the file."""
-    try:
+    with naming(part.file.url):
         if form.syntax is not None:
             yield from form.syntax.read(part)
         elif form.read is not None:
             yield from form.read(islice(_batches(form, part), n_batches), part.header)
-    except IngestError as error:
-        if part.file.url in str(error):
-            raise
-        raise IngestError(f"{part.file.url}: {error}") from None
 
 
 def _batches(form: Format, part: Slice) -> Iterator[Batch]:
     header = part.header
     raw = form.wanted_raw(header)
     wanted = dict.fromkeys([*form.wanted(header), *(condition.place for condition in header.where)])
-    coded = [place for place in wanted if place not in raw]
     together = _together(form, header) if form.consecutive(header) else None
-    batches = _SOURCES[header.container].batches(part, coded, raw, together)
-    return (batch.kept(header.where) for batch in batches) if header.where else batches
+    places = [*(place for place in wanted if place not in raw), *raw]
+    for batch in _SOURCES[header.container].batches(part, places, raw, together):
+        yield batch.kept(header.where)
 
 
 def _together(form: Format, header: Header) -> int | None:
@@ -327,8 +287,8 @@ def format_of_target(target: str, name: str) -> Format:
     if name != "auto":
         return format_named(name)
     plain = target.lower().removesuffix(".gz")
-    if plain.endswith(SUFFIXES):
-        return ORDERINGS
+    if plain.endswith(text.SUFFIXES):
+        return by_row.ORDERINGS
     for form in FORMATS.values():
         if form.suffixes and plain.endswith(form.suffixes):
             return form
@@ -339,20 +299,6 @@ def format_of_target(target: str, name: str) -> Format:
 
 # Recognition looks at this many rows.
 _MOST_SAMPLED = 1000
-
-
-def _table_of_frame(frame: Frame) -> Table:
-    """The columns and the first rows of a table in memory, for recognition."""
-    some = frame.cells[:_MOST_SAMPLED]
-    lists = [place for place, column in enumerate(some.T) if any(is_row(cell) for cell in column.tolist()[:1])]
-    return Table(
-        "the table",
-        frame.columns,
-        [["" if is_row(cell) else cell_text(cell) for cell in row] for row in some.tolist()],
-        {},
-        container="memory",
-        lists=tuple(lists),
-    )
 
 
 def _flat_frame(frame: Frame) -> Frame:
@@ -392,12 +338,17 @@ def open_frame(frame: Frame, name: str, options: ReadOptions, container: Contain
             cells[number, 0] = row
         frame = Frame(frame.columns, cells)
     frame = _flat_frame(frame)
-    forms = None if name == "auto" else [format_named(name)]
-    table = replace(_table_of_frame(frame), container=container)
-    table, where = _rows_where(table, options)
-    form, table = recognise(table, options, forms, named=forms is not None)
+    some = frame.cells[:_MOST_SAMPLED]
+    table = Table(
+        columns=frame.columns,
+        container=container,
+        body=[["" if is_row(cell) else cell_text(cell) for cell in row] for row in some.tolist()],
+        lists=tuple(place for place, cell in enumerate(some[0] if len(some) else ()) if is_row(cell)),
+    )
+    with naming("the table"):
+        form, header = _recognised(table, options, None if name == "auto" else format_named(name))
     columns = {place: column_of(column.tolist()) for place, column in enumerate(frame.cells.T)}
-    return OpenedFrame(form, replace(_header_of(form, table, Header()), where=where), columns, frame)
+    return OpenedFrame(form, header, columns, frame)
 
 
 def read_columns(form: Format, header: Header, columns: dict[int, pa.Array], first_row: int) -> Iterator[Any]:

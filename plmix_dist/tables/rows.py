@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from plmix_dist.errors import IngestError
 from plmix_dist.rankings import Unranked
 
 UNRANKED: tuple[Unranked, ...] = ("absent", "below")
@@ -113,47 +115,42 @@ def _kept(column: Any, keep: NDArray[np.bool_]) -> Any:
     return None if column is None else np.asarray(column)[keep]
 
 
-class RowBuilder:
-    """Collects rows one by one, for formats that are read line by line."""
+# The items of a row, which of them are tied with the item before, and its weight.
+_Row = tuple[Sequence[str], Sequence[bool] | None, float]
 
-    def __init__(self) -> None:
-        self._clear()
 
-    def _clear(self) -> None:
-        self.labels: list[str] = []
-        self.n_listed: list[int] = []
-        self.tied: list[bool] = []
-        self.weights: list[float] = []
-        self.lines: list[int] = []
-        self.failures: list[Failure] = []
-
-    def __len__(self) -> int:
-        return len(self.lines) + len(self.failures)
-
-    def add(self, line: int, labels: Sequence[str], tied: Sequence[bool] | None, weight: float) -> None:
-        """Add a row of which all items are ordered."""
-        self.labels.extend(labels)
-        self.n_listed.append(len(labels))
-        self.tied.extend(tied or [False] * len(labels))
-        self.weights.append(weight)
-        self.lines.append(line)
-
-    def fail(self, failure: Failure) -> None:
-        """Add a row that was not accepted."""
-        self.failures.append(failure)
-
-    def take(self) -> RawRows:
-        """The rows so far. The builder is empty afterwards."""
-        rows = RawRows(
-            labels=pa.array(self.labels, pa.string()),
-            n_listed=np.array(self.n_listed, np.int64),
-            tied=np.array(self.tied, np.bool_) if any(self.tied) else None,
-            weights=np.array(self.weights, np.float64),
-            lines=np.array(self.lines, np.int64),
-            failures=self.failures,
+def collected(
+    rows: Iterable[tuple[int, str | Sequence[str]]], read: Callable[[int, Any], _Row | Failure], divider: str = ","
+) -> Iterator[RawRows]:
+    """Rows that are read one by one, from line and text or cells. An IngestError rejects a row."""
+    rows = iter(rows)
+    while some := list(islice(rows, BATCH_ROWS)):
+        labels: list[str] = []
+        tied: list[bool] = []
+        kept: list[tuple[int, int, float]] = []
+        failures: list[Failure] = []
+        for line, row in some:
+            try:
+                found = read(line, row)
+            except IngestError as error:
+                text = row if isinstance(row, str) else divider.join(row)
+                found = Failure(line, "syntax", str(error), text=text)
+            if isinstance(found, Failure):
+                failures.append(found)
+                continue
+            names, ties, weight = found
+            labels.extend(names)
+            tied.extend(ties or [False] * len(names))
+            kept.append((line, len(names), weight))
+        lines, n_listed, weights = zip(*kept, strict=True) if kept else ((), (), ())
+        yield RawRows(
+            labels=pa.array(labels, pa.string()),
+            n_listed=np.array(n_listed, np.int64),
+            tied=np.array(tied, np.bool_) if any(tied) else None,
+            weights=np.array(weights, np.float64),
+            lines=np.array(lines, np.int64),
+            failures=failures,
         )
-        self._clear()
-        return rows
 
 
 def integers_if_all(labels: Sequence[str] | NDArray[Any]) -> NDArray[np.int64] | list[str]:

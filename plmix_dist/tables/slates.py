@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.by_row import row_by_row
-from plmix_dist.tables.format import MISSING, Batch, Column, Condition, Format, ReadOptions, Table, missing_columns
+from plmix_dist.tables.format import MISSING, Batch, Column, Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.long import Ranked, read_long
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.sniff import is_number, kind_of
-from plmix_dist.tables.sources import Header
+from plmix_dist.tables.sources import Condition, Header
 from plmix_dist.tables.words import names_in
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True, "f": False, "t": True}
@@ -53,7 +53,7 @@ def _recognise_choices(table: Table, options: ReadOptions, named: bool) -> Table
         wide = _with_availability(table, roles)
         if wide is None and named:
             raise IngestError(
-                f"{table.url}: no column marks each row as chosen (1) or not (0): name it with --column chosen=NAME, "
+                "no column marks each row as chosen (1) or not (0): name it with --column chosen=NAME, "
                 "with 0 in empty cells; if it names what was chosen, add a column per alternative that says whether "
                 "it was on offer (1) or not (0), such as tea_av"
             )
@@ -93,7 +93,7 @@ def _refuse_scattered(table: Table, cases: Sequence[int], chosen: int) -> None:
     if again:
         name = table.columns[again[0]]
         raise IngestError(
-            f"{table.url}: {table.columns[chosen]!r} marks what was chosen, but rows with one {name!r} do not stand "
+            f"{table.columns[chosen]!r} marks what was chosen, but rows with one {name!r} do not stand "
             f"together, or not one of them is chosen: sort the file by {name!r}, or say --column case=NAME"
         )
 
@@ -142,7 +142,7 @@ def _item_of(table: Table, options: ReadOptions, case: int, taken: Sequence[int]
             found.append(place)
     if len(found) != 1:
         which = " or ".join(column_option("item", table.columns[place]) for place in found) or "--column item=NAME"
-        raise IngestError(f"{table.url}: which column names the alternatives of a choice? Say {which}")
+        raise IngestError(f"which column names the alternatives of a choice? Say {which}")
     return found[0]
 
 
@@ -177,12 +177,12 @@ def _with_availability(table: Table, roles: Mapping[str, int]) -> Table | None:
     odd = sorted(cells - set(names.values()))
     if cells and all(map(is_number, cells)):
         raise IngestError(
-            f"{table.url}: {column!r} holds numbers ({', '.join(sorted(cells)[:4])}), and nothing says which of "
+            f"{column!r} holds numbers ({', '.join(sorted(cells)[:4])}), and nothing says which of "
             f"{listed} each is: write their names instead"
         )
     if odd:
         raise IngestError(
-            f"{table.url}: {column!r} says that {odd[0]!r} was chosen, but the columns of what was available are for "
+            f"{column!r} says that {odd[0]!r} was chosen, but the columns of what was available are for "
             f"{listed}: write the same names, capitals included"
         )
     kept = {role: roles[role] for role in ("chosen", "group", "weight") if role in roles}

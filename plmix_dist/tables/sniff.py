@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import COLUMN_NAMES, DELIMITERS, MISSING, Format, ReadOptions, Table, usual_names
-from plmix_dist.tables.sources import Header, SourceFile, decode, read_line, reading
+from plmix_dist.tables.sources import SourceFile, decode, read_line, reading
 from plmix_dist.tables.text import refuse_open_quote, split_fields
-from plmix_dist.tables.words import is_place_name
+from plmix_dist.tables.words import is_place_name, is_unnamed
 
 _SAMPLE_BYTES = 1 << 18
 _MOST_LINES = 1000
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """The first lines of a file that are not blank."""
+class _Lines(NamedTuple):
+    """The first lines of a file that are not blank, and where the first of them begins and ends: byte and line."""
 
-    url: str
-    lines: tuple[str, ...]  # Their text, without line ends
-    start: int  # The byte and the line where the first of them begins
-    first_line: int
-    second: int  # The byte and the line after it
-    second_line: int
+    texts: list[str]  # without line ends
+    start: tuple[int, int]
+    second: tuple[int, int]
 
 
-def _read_sample(file: SourceFile) -> _Sample:
+def _first_lines(file: SourceFile) -> _Lines:
     """The first lines of a text file; an error if it is empty or not text."""
     texts: list[str] = []
-    offset = start = first_line = second = second_line = 0
-    number = 0
+    offset = number = 0
+    start = second = (0, 0)
     with reading(file.url) as stream:
-        while offset < _SAMPLE_BYTES and len(texts) < _MOST_LINES:
-            raw = read_line(stream, file.url)
-            if not raw:
-                break
+        while offset < _SAMPLE_BYTES and len(texts) < _MOST_LINES and (raw := read_line(stream, file.url)):
             number += 1
             _refuse_no_text(raw, file.url, number)
             text = decode(raw, file.url, number) if not texts else raw.decode(errors="replace")
@@ -49,14 +42,13 @@ def _read_sample(file: SourceFile) -> _Sample:
             refuse_open_quote(text, file.url, number)
             if text.strip():
                 if not texts:
-                    mark = len(_BYTE_ORDER_MARK) if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
-                    start, first_line = offset + mark, number
-                    second, second_line = offset + len(raw), number + 1
+                    mark = len(BOM_UTF8) if number == 1 and raw.startswith(BOM_UTF8) else 0
+                    start, second = (offset + mark, number), (offset + len(raw), number + 1)
                 texts.append(text)
             offset += len(raw)
     if not texts:
         raise IngestError(f"{file.url} is empty: its first line should name the columns")
-    return _Sample(file.url, tuple(texts), start, first_line, second, second_line)
+    return _Lines(texts, start, second)
 
 
 def _refuse_no_text(raw: bytes, url: str, number: int) -> None:
@@ -77,11 +69,9 @@ _COMMA_AND_BLANK = re.compile(r"[^,]+(?:, [^,]+)+")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
-def _sniff_delimiter(
-    sample: _Sample, default: str, signs: Sequence[str] = DELIMITERS, n_fields: Sequence[int] = ()
-) -> str:
+def _sniff_delimiter(lines: Sequence[str], default: str, signs: Sequence[str], n_fields: Sequence[int]) -> str:
     """The delimiter of a table; `default` if its lines have one field only."""
-    counts = {sign: [_n_fields(line, sign) for line in sample.lines] for sign in signs}
+    counts = {sign: [len(_fields(line, sign)) or 1 for line in lines] for sign in signs}
     steady = [sign for sign in signs if _share_of_commonest(counts[sign]) >= _STEADY]
     # A sign that the first line lacks is part of the text: the first line names the columns, or is like the others.
     steady = [sign for sign in steady if counts[sign][0] > 1] or steady
@@ -89,36 +79,37 @@ def _sniff_delimiter(
     if len(steady) == 1 or fitting:
         return (fitting or steady)[0]
     if len(steady) > 1:
-        return _among(steady, sample)
-    half = len(sample.lines) / 2
+        return _among(steady, lines)
+    half = len(lines) / 2
     frequent = [sign for sign in signs if sum(n > 1 for n in counts[sign]) > half]
     return default if default in frequent or not frequent else frequent[0]
 
 
-def _among(steady: list[str], sample: _Sample) -> str:
+def _among(steady: list[str], lines: Sequence[str]) -> str:
     """Of several signs that divide all lines alike, the one that leaves decimal commas, or names like `Lee, Ann`."""
     if steady[-1] == ",":
         sign = steady[0]
-        commas = [field for line in sample.lines for field in split_fields(line, sign) if "," in field and line]
+        commas = [field for line in lines for field in split_fields(line, sign) if "," in field and line]
         if len(steady) == 2 and all(_DECIMAL_COMMA.fullmatch(field) for field in commas):
             return sign
-        blank_after_sign = all(re.search(rf"{sign}\S", line) is None for line in sample.lines)
+        blank_after_sign = all(re.search(rf"{sign}\S", line) is None for line in lines)
         if len(steady) == 2 and not blank_after_sign and all(map(_COMMA_AND_BLANK.fullmatch, commas)):
             return sign
     names = " or ".join(_NAMES[sign] for sign in steady)
     options = " or ".join(f"--delimiter {_option(sign)}" for sign in steady)
-    raise IngestError(f"{sample.url}: the fields may be divided by {names}; say {options}")
+    raise IngestError(f"the fields may be divided by {names}; say {options}")
 
 
 def _option(sign: str) -> str:
     return "$'\\t'" if sign == "\t" else f"'{sign}'"
 
 
-def _n_fields(line: str, sign: str) -> int:
+def _fields(line: str, sign: str) -> list[str]:
+    """The fields of a line; none if it cannot be divided, which is an error when the rows are read."""
     try:
-        return len(split_fields(line, sign))
+        return split_fields(line, sign)
     except IngestError:
-        return 1
+        return []
 
 
 def _share_of_commonest(counts: list[int]) -> float:
@@ -182,9 +173,7 @@ RATING_WORDS = {"rating", "ratings", "score", "scores", "stars", "points", "grad
 _MOST_NOVEL = 0.1
 
 
-def _has_header(
-    first: Sequence[str], body: Sequence[Sequence[str]], url: str, role_words: Collection[str] = frozenset(_ROLE_WORDS)
-) -> tuple[bool, bool]:
+def _has_header(first: Sequence[str], body: Sequence[Sequence[str]], role_words: Collection[str]) -> tuple[bool, bool]:
     """Whether the first line names the columns, and whether this is a guess; an error if it may be either."""
     cells = [cell for cell in first if cell not in MISSING]
     seen = {cell for row in body for cell in row} - MISSING
@@ -202,25 +191,25 @@ def _has_header(
     if words or (cells and all(is_place_name(cell) for cell in cells) and not elsewhere.intersection(cells)):
         return True, False
     if any(map(is_number, cells)) and not all(map(is_number, cells)):
-        return _by_kinds(first, body, seen, url)
-    return _of_numbers(cells, seen, url) if all(map(is_number, cells)) else _of_names(first, body, seen, url)
+        return _by_kinds(first, body, seen)
+    return _of_numbers(cells, seen) if all(map(is_number, cells)) else _of_names(first, body, seen)
 
 
-def _of_numbers(cells: list[str], seen: set[str], url: str) -> tuple[bool, bool]:
+def _of_numbers(cells: list[str], seen: set[str]) -> tuple[bool, bool]:
     """For a first line of numbers."""
     in_sequence = cells in ([str(n) for n in range(len(cells))], [str(n + 1) for n in range(len(cells))])
     if not in_sequence:
         if seen and not seen.intersection(cells):
-            raise _ambiguous(cells, url)
+            raise _ambiguous(cells)
         return False, False
     if seen and not seen.intersection(cells):
         return True, False
     if seen and "0" in cells and "0" not in seen:
         return True, True
-    raise _ambiguous(cells, url)
+    raise _ambiguous(cells)
 
 
-def _of_names(first: Sequence[str], body: Sequence[Sequence[str]], seen: set[str], url: str) -> tuple[bool, bool]:
+def _of_names(first: Sequence[str], body: Sequence[Sequence[str]], seen: set[str]) -> tuple[bool, bool]:
     """For a first line of names."""
     rows = [row for row in body if len(row) == len(first) and list(row) != list(first)]
     kinds = [kind_of(column) for column in zip(*rows, strict=True)]
@@ -228,10 +217,10 @@ def _of_names(first: Sequence[str], body: Sequence[Sequence[str]], seen: set[str
         return True, False
     if seen.intersection(cell for cell in first if cell):
         return False, False
-    return _by_novelty(first, body, url)
+    return _by_novelty(first, body)
 
 
-def _by_kinds(first: Sequence[str], body: Sequence[Sequence[str]], seen: set[str], url: str) -> tuple[bool, bool]:
+def _by_kinds(first: Sequence[str], body: Sequence[Sequence[str]], seen: set[str]) -> tuple[bool, bool]:
     """For a first line of names and numbers: a column of numbers below a number has no header."""
     rows = [row for row in body if len(row) == len(first)]
     alike = [
@@ -245,9 +234,9 @@ def _by_kinds(first: Sequence[str], body: Sequence[Sequence[str]], seen: set[str
         return True, False  # a word above numbers
     if alike and all(alike):
         if not seen.intersection(first[place] for place in words) and _repeats(rows, words):
-            raise _ambiguous(first, url)
+            raise _ambiguous(first)
         return False, False
-    return (False, False) if seen.intersection(first) else _by_novelty(first, body, url)
+    return (False, False) if seen.intersection(first) else _by_novelty(first, body)
 
 
 def _repeats(rows: Sequence[Sequence[str]], places: Sequence[int]) -> bool:
@@ -255,65 +244,54 @@ def _repeats(rows: Sequence[Sequence[str]], places: Sequence[int]) -> bool:
     return any(len({row[place] for row in rows}) < len(rows) for place in places)
 
 
-def _by_novelty(first: Sequence[str], body: Sequence[Sequence[str]], url: str) -> tuple[bool, bool]:
+def _by_novelty(first: Sequence[str], body: Sequence[Sequence[str]]) -> tuple[bool, bool]:
     """The first line has no name in common with the others: a header, if the others have names in common."""
     times = Counter(cell for row in body for cell in set(row) - MISSING)
     novel = sum(all(times[cell] == 1 for cell in set(row) - MISSING) for row in body)
     if len(body) >= 2 and novel <= _MOST_NOVEL * len(body):
         return True, True
-    raise _ambiguous(first, url)
+    raise _ambiguous(first)
 
 
-def _ambiguous(first: Sequence[str], url: str) -> IngestError:
+def _ambiguous(first: Sequence[str]) -> IngestError:
     shown = ", ".join(first[:5]) + (", ..." if len(first) > 5 else "")
     return IngestError(
-        f"{url}: the first line ({shown}) may name the columns or be the first ranking; say --header or --no-header"
+        f"the first line ({shown}) may name the columns or be the first ranking; say --header or --no-header"
     )
 
 
 # The first rows of a text file as a Table.
 
 
-def sample_text(file: SourceFile, options: ReadOptions, forms: Sequence[Format]) -> tuple[Table, Header]:
+def sample_text(file: SourceFile, options: ReadOptions, forms: Sequence[Format]) -> Table:
     """The columns and first rows of a text file that may be of these formats, and where its rows begin."""
-    sample = _read_sample(file)
-    if any("|" in line and _MARKDOWN.fullmatch(line.strip()) for line in sample.lines[:3]):
+    lines, start, second = _first_lines(file)
+    if any("|" in line and _MARKDOWN.fullmatch(line.strip()) for line in lines[:3]):
         raise IngestError(
-            f"{sample.url}: this is a Markdown table: remove the line of dashes and the signs | at both ends of each "
-            "line, and say --delimiter '|' --header"
+            "this is a Markdown table: remove the line of dashes and the signs | at both ends of each line, and say "
+            "--delimiter '|' --header"
         )
     signs, n_fields = (forms[0].delimiters, forms[0].n_fields) if len(forms) == 1 else (DELIMITERS, ())
     default = "\t" if file.name.lower().endswith(".tsv") else ","
-    delimiter = options.delimiter or _sniff_delimiter(sample, default, signs, n_fields)
-    rows = [_fields(sample, number, line, delimiter) for number, line in enumerate(sample.lines)]
+    delimiter = options.delimiter or _sniff_delimiter(lines, default, signs, n_fields)
+    try:
+        rows = [split_fields(lines[0], delimiter), *(_fields(line, delimiter) or [line] for line in lines[1:])]
+    except IngestError as error:
+        raise IngestError(f"{file.url}, line {start[1]}: {error}") from None
     if len(rows[0]) == 1 and len(rows) > 2 and min(map(len, rows[1:])) > 1:
         raise IngestError(
-            f"{sample.url}, line {sample.first_line}: {rows[0][0]!r} seems to be a title: remove the lines above that "
-            "with the names of the columns"
+            f"{file.url}, line {start[1]}: {rows[0][0]!r} seems to be a title: remove the lines above that with the "
+            "names of the columns"
         )
-    named, guessed = names_columns(rows, options, sample.url, forms)
-    table = table_of(rows, named, sample.url)
+    named, guessed = names_columns(rows, options, forms)
+    table = table_of(rows, named)
     if guessed:
         table = table.with_guess("the first line names the columns (else say --no-header)")
-    header = Header(
-        body_offset=sample.second if named else sample.start,
-        body_line=sample.second_line if named else sample.first_line,
-        delimiter=delimiter,
-        has_names=named,
-    )
-    return table, header
+    offset, number = second if named else start
+    return replace(table, body_offset=offset, body_line=number, delimiter=delimiter)
 
 
-def _fields(sample: _Sample, number: int, line: str, delimiter: str) -> list[str]:
-    try:
-        return split_fields(line, delimiter)
-    except IngestError as error:
-        if number:
-            return [line]  # reading the rows gives the error, with its line
-        raise IngestError(f"{sample.url}, line {sample.first_line}: {error}") from None
-
-
-def names_columns(rows: list[list[str]], options: ReadOptions, url: str, forms: Sequence[Format]) -> tuple[bool, bool]:
+def names_columns(rows: list[list[str]], options: ReadOptions, forms: Sequence[Format]) -> tuple[bool, bool]:
     """Whether the first line names the columns, as the user says or the data show, and whether this is a guess."""
     if options.header is not None:
         return options.header, False
@@ -324,10 +302,10 @@ def names_columns(rows: list[list[str]], options: ReadOptions, url: str, forms: 
     if named_by_user & {cell.lower() for cell in rows[0]} and not all(map(str.isdigit, named_by_user)):
         return True, False
     words = {name for form in forms for names in usual_names(form).values() for name in names} | _ROLE_WORDS
-    return _has_header(rows[0], rows[1:], url, words)
+    return _has_header(rows[0], rows[1:], words)
 
 
-def table_of(rows: list[list[str]], named: bool, url: str) -> Table:
+def table_of(rows: list[list[str]], named: bool) -> Table:
     """The table with names for its columns: those of the first row, or numbers from 1."""
     body = rows[1:] if named else rows
     width = max(map(len, body), default=0) if not named else len(rows[0])
@@ -336,14 +314,14 @@ def table_of(rows: list[list[str]], named: bool, url: str) -> Table:
         # A name is missing: of the line numbers that R writes, or behind a delimiter at the end of lines.
         at_end = all(not row[-1] for row in body)
         columns = (*columns, "") if at_end else ("", *columns)
-    return Table(url, columns, body, {}, has_names=named)
+    return Table(columns=columns, body=body, has_names=named)
 
 
 def without_unnamed(table: Table) -> Table:
     """The table without unnamed columns that hold line numbers or nothing. Other unnamed ones in front are ids."""
     ignored = list(table.ignored)
     for place, name in enumerate(table.columns):
-        if (name and not name.lower().startswith("unnamed:")) or not table.has_names:
+        if not is_unnamed(name) or not table.has_names:
             continue
         cells = table.cells(place)
         if all(not cell for cell in cells) or counts_lines(cells):

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,7 @@ from plmix_dist.settings import shown
 from plmix_dist.settings.checks import near_path
 from plmix_dist.store.access import RemoteFiles
 
-if TYPE_CHECKING:
-    from plmix_dist.tables.format import Condition, Container
-
-
+Container = Literal["text", "parquet", "memory", "jsonl", "json", "excel"]
 # Bytes of text per slice, and so per partition: about a hundred thousand rankings, so that a large file has enough
 # slices for several workers. Slices are read as streams.
 _SLICE_BYTES = 1 << 23
@@ -61,6 +58,18 @@ class SourceFile:
     def compression(self) -> str:
         """The suffix of a compressed file, or an empty string."""
         return next((suffix for suffix in _COMPRESSED if self.url.endswith(suffix)), "")
+
+
+class Condition(NamedTuple):
+    """A condition on the cell of a column: whether it is equal to a value or not, capitals aside."""
+
+    place: int
+    equal: bool
+    value: str
+
+    def holds(self, cell: str) -> bool:
+        """Whether a cell meets the condition."""
+        return (cell.strip().casefold() == self.value) == self.equal
 
 
 @dataclass(frozen=True)
@@ -105,8 +114,8 @@ class Slice:
 
     file: SourceFile
     header: Header
-    start: int
-    stop: int | None
+    start: int = 0
+    stop: int | None = None
     first_line: int = 1
 
 
@@ -203,6 +212,17 @@ def _reading_explained(url: str) -> Iterator[None]:
         raise IngestError(f"{url} cannot be read to its end: {error}; it may be cut short or damaged") from error
 
 
+@contextlib.contextmanager
+def naming(url: str) -> Iterator[None]:
+    """Put the name of a source before errors that do not begin with it, or with that of a file beside it."""
+    try:
+        yield
+    except IngestError as error:
+        if str(error).startswith(url[: url.rfind("/") + 1] or url):
+            raise
+        raise IngestError(f"{url}: {error}") from None
+
+
 def _zstd_error() -> type[Exception]:
     """The error of the library that unpacks .zst, which is imported only if such a file is read."""
     found: type[Exception] = getattr(sys.modules.get("zstandard"), "ZstdError", EOFError)
@@ -228,31 +248,31 @@ def read_line(stream: IO[bytes], url: str) -> bytes:
     return raw
 
 
-def text_slices(
-    file: SourceFile, header: Header, key: Callable[[str], object] | None = None, slice_bytes: int | None = None
-) -> list[Slice]:
+def whole_file(file: SourceFile, header: Header, *_: Any) -> list[Slice]:
+    """One slice: all rows of a file."""
+    return [Slice(file, header, header.body_offset, None, header.body_line)]
+
+
+def text_slices(file: SourceFile, header: Header, key: Callable[[str], object] | None = None) -> list[Slice]:
     """Cut a text file at line ends into slices of about _SLICE_BYTES, never between lines of one `key`."""
-    target = slice_bytes or _SLICE_BYTES
-    if file.compression or file.size - header.body_offset <= target:
-        return [Slice(file, header, header.body_offset, None, header.body_line)]
+    if file.compression or file.size - header.body_offset <= _SLICE_BYTES:
+        return whole_file(file, header)
     slices = []
     start, first_line = header.body_offset, header.body_line
     with reading(file.url) as stream:
         while start < file.size:
             stream.seek(start)
-            stop, n_lines = _slice_end(stream, file.url, start, target, key)
+            stop, n_lines = _slice_end(stream, file.url, start, key)
             slices.append(Slice(file, header, start, stop, first_line))
             start, first_line = stop, first_line + n_lines
     return slices
 
 
-def _slice_end(
-    stream: IO[bytes], url: str, start: int, target: int, key: Callable[[str], object] | None
-) -> tuple[int, int]:
+def _slice_end(stream: IO[bytes], url: str, start: int, key: Callable[[str], object] | None) -> tuple[int, int]:
     """The end of a slice from `start`, and its number of lines."""
     position, n_lines = start, 0
-    while position - start < target:
-        chunk = stream.read(min(_READ_BYTES, target - (position - start)))
+    while position - start < _SLICE_BYTES:
+        chunk = stream.read(min(_READ_BYTES, _SLICE_BYTES - (position - start)))
         if not chunk:
             return position, n_lines
         position += len(chunk)
@@ -260,17 +280,11 @@ def _slice_end(
     last = read_line(stream, url)
     position += len(last)
     n_lines += last.endswith(b"\n")
-    if key is None:
-        return position, n_lines
     previous: object = None
-    while raw := read_line(stream, url):
-        if not raw.strip():
-            position += len(raw)
-            n_lines += 1
-            continue
-        current = key(raw.decode(errors="replace"))
+    while key is not None and (raw := read_line(stream, url)):
+        current = key(raw.decode(errors="replace")) if raw.strip() else previous
         if previous is not None and current != previous:
-            return position, n_lines
+            break
         previous = current
         position += len(raw)
         n_lines += 1

@@ -79,10 +79,10 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
             questions.setdefault(one.question, []).append(one)
         ranked = {name: items for name, items in questions.items() if _are_ranked(table, items, n_extra)}
         if ranked:
-            return _with_question(table, _chosen(ranked, options, table.url), n_extra)
+            return _with_question(table, _chosen(ranked, options), n_extra)
     if named:
         raise IngestError(
-            f"{table.url}: no question with a rank per item was found: expected columns such as Q1_1, Q1_2 with names "
+            "no question with a rank per item was found: expected columns such as Q1_1, Q1_2 with names "
             'in the second row, "Question [Item]", or items in a second row below RespondentID; for one column per '
             "item, say --format ranks"
         )
@@ -102,14 +102,14 @@ def _are_ranked(table: Table, items: Sequence[_Item], n_extra: int) -> bool:
     return len(items) > 1 and bool(given) and len(good) >= 0.9 * len(given)
 
 
-def _chosen(ranked: dict[str, list[_Item]], options: ReadOptions, url: str) -> list[_Item]:
+def _chosen(ranked: dict[str, list[_Item]], options: ReadOptions) -> list[_Item]:
     wanted = options.choices.get("question")
     same = [name for name in ranked if wanted is None or name == wanted]
     same = same or [name for name in ranked if name.casefold().startswith((wanted or "").casefold())]
     if len(same) != 1:
         few = {name: ", ".join(one.name for one in items[:3]) for name, items in ranked.items()}
         listing = "; ".join(f"{name} ({items} ...)" for name, items in few.items())
-        raise IngestError(f"{url}: say --question PREFIX with one of the {len(ranked)} ranked questions: {listing}")
+        raise IngestError(f"say --question PREFIX with one of the {len(ranked)} ranked questions: {listing}")
     return ranked[same[0]]
 
 
@@ -189,7 +189,7 @@ def _refuse_positions(table: Table) -> None:
     kinds = [found["kind"][0].lower() for name in table.columns if (found := _POSITION.fullmatch(name.strip()))]
     if len(kinds) >= 4 and kinds.count("b") == kinds.count("w"):
         raise IngestError(
-            f"{table.url}: B1, W1 and so on are the positions of the best and the worst item of each question, and the "
+            "B1, W1 and so on are the positions of the best and the worst item of each question, and the "
             "items stand in a design that is not in the file: write one row per question, with the items shown, 'best' "
             "and 'worst' by name, and say --format best-worst"
         )
@@ -226,21 +226,18 @@ def _wide_roles(table: Table, options: ReadOptions) -> dict[str, int] | None:
         return None
     if options.trait is not None:
         if options.trait not in whole:
-            raise IngestError(
-                f"{table.url}: there is no trait {options.trait!r}; found: {', '.join(filter(None, whole))}"
-            )
+            raise IngestError(f"there is no trait {options.trait!r}; found: {', '.join(filter(None, whole))}")
         return shown | whole[options.trait]
     if len(whole) > 1:
         raise IngestError(
-            f"{table.url}: the items are compared in several traits ({', '.join(filter(None, whole))}): say --trait "
-            "NAME"
+            f"the items are compared in several traits ({', '.join(filter(None, whole))}): say --trait NAME"
         )
     ends = next(iter(whole.values()))
     names = {cell for place in shown.values() for cell in table.cells(place)}
     said = [cell for place in ends.values() for cell in table.cells(place) if cell not in MISSING]
     if sum(cell in names or _letter(cell, len(shown)) is not None for cell in said) < MOST * len(said):
         raise IngestError(
-            f"{table.url}: {table.columns[ends['best']]!r} holds neither one of the items shown nor its letter: name "
+            f"{table.columns[ends['best']]!r} holds neither one of the items shown nor its letter: name "
             f"the columns with {column_option('best', 'NAME')} {column_option('worst', 'NAME')}"
         )
     return shown | ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,13 +18,22 @@ from numpy.typing import NDArray
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import Batch, Column
 from plmix_dist.tables.notation import from_spreadsheet
-from plmix_dist.tables.sources import LONGEST_LINE, Header, Slice, SourceFile, decode, read_line, reading, text_slices
+from plmix_dist.tables.sources import (
+    LONGEST_LINE,
+    Header,
+    Slice,
+    SourceFile,
+    decode,
+    read_line,
+    reading,
+    text_slices,
+    whole_file,
+)
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 # Bytes of text that are read at a time.
 CHUNK_BYTES = 1 << 20
 csv.field_size_limit(LONGEST_LINE)
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
 _BLANK_LINE = re.compile(rb"(?:^|\n)[ \t\v\f\r\x1c-\x1f]*(?:\n|$)")  # all that str.strip removes, of ASCII
 # Arrow divides fields at one character only, so longer delimiters are replaced by this one.
@@ -112,16 +122,13 @@ def _quoted_fields(line: str, delimiter: str) -> list[str]:
         raise IngestError(str(error)) from None
 
 
-def cut_text(file: SourceFile, header: Header, together: int | None) -> list[Slice]:
+def cut_text(file: SourceFile, header: Header, together: int | None, whole: bool) -> list[Slice]:
     """Slices of a file, never cut between lines with the same cell in the column `together`."""
+    if whole:
+        return whole_file(file, header)
     if together is None:
         return text_slices(file, header)
     return text_slices(file, header, key=lambda line: _field(line, header.delimiter, together))
-
-
-def whole_text(file: SourceFile, header: Header) -> Slice:
-    """All rows of a file."""
-    return Slice(file, header, header.body_offset, None, header.body_line)
 
 
 def _field(line: str, delimiter: str, place: int) -> str:
@@ -133,10 +140,10 @@ def _field(line: str, delimiter: str, place: int) -> str:
     return row[place] if place < len(row) else ""
 
 
-def text_batches(part: Slice, coded: Collection[int], raw: Collection[int]) -> Iterator[Batch]:
-    """The wanted columns of a slice, `coded` by distinct cells or `raw`, in batches of a chunk each."""
+def text_batches(part: Slice, wanted: Collection[int], raw: Collection[int], _: int | None) -> Iterator[Batch]:
+    """The wanted columns of a slice, coded by distinct cells unless they are `raw`, in batches of a chunk each."""
     for chunk in chunks(part):
-        yield _read_columns(chunk, part.header, coded, raw) or _read_lines(chunk, part.header, {*coded, *raw})
+        yield _read_columns(chunk, part.header, wanted, raw) or _read_lines(chunk, part.header, wanted)
 
 
 def _read_lines(chunk: _Chunk, header: Header, wanted: Collection[int]) -> Batch:
@@ -164,7 +171,7 @@ def _read_lines(chunk: _Chunk, header: Header, wanted: Collection[int]) -> Batch
     return Batch(columns, np.array(numbers, np.int64), rows.__getitem__, bad)
 
 
-def _read_columns(chunk: _Chunk, header: Header, coded: Collection[int], raw: Collection[int]) -> Batch | None:
+def _read_columns(chunk: _Chunk, header: Header, wanted: Collection[int], raw: Collection[int]) -> Batch | None:
     """The rows of a chunk, read by Arrow; None if the chunk has anything that only Python's reader reads exactly.
 
     That is: quotes within fields, blank lines, carriage returns alone, bytes that are not UTF-8, lines with too few or
@@ -178,8 +185,8 @@ def _read_columns(chunk: _Chunk, header: Header, coded: Collection[int], raw: Co
         chunk = _Chunk(chunk.url, chunk.first_line, data)
     if not delimiter.isascii() or not _is_plain(chunk, delimiter, len(header.columns)):
         return None
-    kinds = {str(place): pa.dictionary(pa.int32(), pa.string()) for place in coded}
-    kinds |= {str(place): pa.string() for place in raw}
+    coded = pa.dictionary(pa.int32(), pa.string())
+    kinds = {str(place): pa.string() if place in raw else coded for place in wanted}
     names = [str(place) for place in range(len(header.columns))]
     try:
         table = arrow_csv.read_csv(
@@ -221,7 +228,7 @@ def _is_plain(chunk: _Chunk, delimiter: str, n_columns: int) -> bool:
         return False
     if b'"' in data and not _quotes_enclose_fields(chunk, ord(delimiter)):
         return False
-    if data.startswith((_BYTE_ORDER_MARK, b"\r", b"\n")) or (np.diff(chunk.line_ends) == 1).any():
+    if data.startswith((BOM_UTF8, b"\r", b"\n")) or (np.diff(chunk.line_ends) == 1).any():
         return False
     if _blank_is_skipped(delimiter, n_columns) and _BLANK_LINE.search(data.removesuffix(b"\n")):
         return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -53,10 +54,8 @@ def _syntax(
     def read_header(file: SourceFile, options: ReadOptions) -> Header:
         found = contests(file.parts)
         if not found:
-            raise IngestError(f"{file.url}: these are votes without ranks, so there are no rankings to read")
-        name = cvr.chosen_contest(
-            {name: f"{one.n_ballots:,} ballots" for name, one in found.items()}, options.choices, file.url
-        )
+            raise IngestError("these are votes without ranks, so there are no rankings to read")
+        name = cvr.chosen_contest({name: f"{one.n_ballots:,} ballots" for name, one in found.items()}, options.choices)
         rules = cvr.rules_of(options.choices)
         names = found[name].names
         return Header(
@@ -221,7 +220,7 @@ DOMINION = Format(
 
 
 def _nist_report(url: str) -> Any:
-    if read_bytes(url)[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+    if read_bytes(url)[:64].removeprefix(BOM_UTF8).lstrip().startswith(b"<"):
         return _first(read_xml(url), "CastVoteRecordReport")
     return _json(url)
 

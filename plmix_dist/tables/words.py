@@ -69,6 +69,11 @@ def is_generic_name(name: str) -> bool:
     return bool(_GENERIC.fullmatch(name.strip()))
 
 
+def is_unnamed(name: str) -> bool:
+    """Whether a column has no name, or what pandas writes where there is none."""
+    return not name or name.lower().startswith("unnamed:")
+
+
 def is_covariate_name(name: str) -> bool:
     """Whether a column is named after something that is known of a person or a ballot."""
     return name.strip().lower() in _COVARIATES
