@@ -13,6 +13,7 @@ import plmix_dist
 _RESULTS = (
     "plmix_dist.uncertainty.bootstrap.Bootstrap",
     "plmix_dist.uncertainty.results.StandardErrors",
+    "plmix_dist.uncertainty.results.Coefficients",
     "plmix_dist.uncertainty.results.QuasiVariances",
 )
 

@@ -47,7 +47,7 @@ class _Inner(NamedTuple):
 
 
 @savable
-class EmState(NamedTuple):
+class _EmState(NamedTuple):
     """A fit by EM under way: everything that decides how it goes on."""
 
     iteration: Iteration
@@ -134,11 +134,11 @@ class Em:
     # Whether the last component is held at the worths that it has: that of noise. Its share is free.
     noise: bool = False
 
-    def start(self, point: Point, hessian: Hessian | None = None) -> EmState:
+    def start(self, point: Point, hessian: Hessian | None = None) -> _EmState:
         """The state of a fit that begins at a point."""
-        return EmState(Iteration.start(point, None if self.newton is None else self.newton.start(hessian)))
+        return _EmState(Iteration.start(point, None if self.newton is None else self.newton.start(hessian)))
 
-    def ask(self, state: EmState) -> Sequence[Request]:
+    def ask(self, state: _EmState) -> Sequence[Request]:
         """A pass at the point to be evaluated, with posteriors held fixed in an exact M-step."""
         if state.error is not None or state.iteration.ended is not None:
             return ()
@@ -158,14 +158,14 @@ class Em:
             return False
         return self.newton.sample.can_be_asked_for(iteration.point, self.n_rankings)
 
-    def tell(self, state: EmState, answers: Sequence[Answer]) -> EmState:
+    def tell(self, state: _EmState, answers: Sequence[Answer]) -> _EmState:
         """The state after a pass. An error ends this fit and no other."""
         try:
             return self._step(state, *answers)
         except FitError as error:
             return state._replace(error=type(error)(f"iteration {len(state.history) + 1}, {error}"))
 
-    def _step(self, state: EmState, answer: Answer, information: Answer | None = None) -> EmState:
+    def _step(self, state: _EmState, answer: Answer, information: Answer | None = None) -> _EmState:
         summary, *steps = answer.get()
         if self.noise:
             steps[-1] = held_step(steps[-1], state.iteration.point.components()[-1])
@@ -183,7 +183,7 @@ class Em:
             return state._replace(inner=_Inner(Iteration.start(state.iteration.point), evaluation))
         return self._advanced(state, evaluation)
 
-    def score(self, state: EmState) -> float | None:
+    def score(self, state: _EmState) -> float | None:
         """The score of the best point so far."""
         if state.error is not None:
             return None
@@ -205,7 +205,7 @@ class Em:
         n_components, n_items = good.point.log_worths.shape
         return float(objective - n_components * largest_log_prior(n_items, self.alpha))
 
-    def result(self, state: EmState) -> Run:
+    def result(self, state: _EmState) -> Run:
         """Where a fit that has ended, or that nobody asks on, stands."""
         end, newton = self._better(state.iteration.best, state.best), state.iteration.newton
         converged = state.iteration.ended in ("converged", "flat")
@@ -224,7 +224,7 @@ class Em:
         """Whether M-steps take several passes. One without an objective is solved by its own step."""
         return self.kind == "exact" and self.m_step.held_objective is not None
 
-    def _inner_step(self, state: EmState, inner: _Inner, summary: Summary, steps: Sequence[ComponentStep]) -> EmState:
+    def _inner_step(self, state: _EmState, inner: _Inner, summary: Summary, steps: Sequence[ComponentStep]) -> _EmState:
         """One pass nearer to the maximum of the expected log-likelihood; the shares stay as they are."""
         found = self.evaluation(inner.iteration.point, summary, steps, {}, share_gradient=False)
         iteration, record = advance(inner.iteration, found, self.inner_rules)
@@ -244,7 +244,7 @@ class Em:
         tolerance = self.stopping.inner_share * self.tol
         return Rules(tolerance, _INNER_STEPS, self.weight, self.accelerate, stopping=self.stopping)
 
-    def _advanced(self, state: EmState, evaluation: Evaluation) -> EmState:
+    def _advanced(self, state: _EmState, evaluation: Evaluation) -> _EmState:
         """The iteration one step on. Where a component has collapsed, it is mended and the iteration begins again."""
         n_before = len(state.history) - state.iteration.n_evaluations
         rules = Rules(

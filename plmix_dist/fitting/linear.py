@@ -157,7 +157,7 @@ def _leaf_information(number: int, block: RankingBlock, point: LinearPoint) -> L
     return linear_information(block, point)
 
 
-SUMS = Aggregation("linear", leaf=_leaf_sums)
+_SUMS = Aggregation("linear", leaf=_leaf_sums)
 INFORMATION = Aggregation("linear-information", leaf=_leaf_information)
 
 
@@ -210,7 +210,7 @@ class LinearFit:
     # What would hold a coefficient that grows without end, for messages.
     remedy: str = "a ridge above 0"
     # What a pass adds up.
-    sums: Aggregation = SUMS
+    sums: Aggregation = _SUMS
 
     def start(self, vector: Floats, curvature: tuple[Floats, Floats] | None = None) -> LinearState:
         """The state of a fit that begins at a vector; with the information there, if it is known of a sample."""

@@ -130,7 +130,7 @@ def _not_finite(block: RankingBlock) -> str:
     )
 
 
-def checked_columns(passes: Passes, model: LinearModel) -> Columns:
+def _checked_columns(passes: Passes, model: LinearModel) -> Columns:
     """The columns with their standard deviations within choices; an error for those that can have no coefficient."""
     n = len(model.names)
     nowhere = LinearPoint(model.design, np.zeros((1, n)), np.zeros((1, 1)))
@@ -203,7 +203,7 @@ class _Driver:
         with stages.stage("look", passes=1):
             overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
         with counted_stage(stages, "columns", passes):
-            columns = journal.stage("columns", lambda: checked_columns(passes, self.model))
+            columns = journal.stage("columns", lambda: _checked_columns(passes, self.model))
             layout = self._layout(columns)
         if layout.n_free > _MOST_FREE:
             raise SettingsError(

@@ -17,7 +17,7 @@ from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import person_of_row, person_weights, weights_within
 
 
-class HasShares(Protocol):
+class _HasShares(Protocol):
     """Parameters with shares."""
 
     @property
@@ -48,7 +48,7 @@ class Memberships(NamedTuple):
         return self.posteriors[self.person]
 
 
-def memberships(block: RankingBlock, logs: Floats, params: HasShares | None) -> Memberships:
+def memberships(block: RankingBlock, logs: Floats, params: _HasShares | None) -> Memberships:
     """The memberships of all persons of a block, from the log-likelihoods (n_rankings, n_components) of its rows.
 
     Of the parameters only the shares are used, and these only if the block has none of its own.
@@ -74,7 +74,7 @@ def memberships(block: RankingBlock, logs: Floats, params: HasShares | None) -> 
     return Memberships(log_likelihoods, weights, posteriors, person)
 
 
-def conditional_log_likelihoods(block: RankingBlock, logs: Floats, params: HasShares) -> Floats:
+def conditional_log_likelihoods(block: RankingBlock, logs: Floats, params: _HasShares) -> Floats:
     """(n_rankings,): the log-likelihood of each row given the rows of its person before it, divided by its weight.
 
     A row of weight 0 has the limit for small weights: the mean over the components, by the posterior before it.
@@ -105,7 +105,7 @@ def _normalised(joint: Floats) -> tuple[Floats, Floats]:
     return largest + np.log(total), shares / total[:, None]
 
 
-def _log_shares_by_person(block: RankingBlock, params: HasShares | None) -> Floats:
+def _log_shares_by_person(block: RankingBlock, params: _HasShares | None) -> Floats:
     """The log-shares of parameters (n_components,), or those of each person of a block (n_persons, n_components)."""
     if block.log_shares is not None:
         return block.log_shares if block.groups is None else block.log_shares[block.group_starts]

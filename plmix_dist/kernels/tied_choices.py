@@ -37,7 +37,7 @@ class TieSums(NamedTuple):
     n_polynomials: int
 
 
-class TieStatistics(NamedTuple):
+class _TieStatistics(NamedTuple):
     """Sums over rows, as `EmStatistics` has them, and ties by their order. Those of two blocks can be added."""
 
     log_likelihood: Floats
@@ -99,7 +99,7 @@ def tie_logs(block: RankingBlock, params: Prepared) -> Floats:
     return _run(block, params)[0]
 
 
-def tie_statistics(block: RankingBlock, current: Prepared, frozen: Prepared | None = None) -> TieStatistics:
+def tie_statistics(block: RankingBlock, current: Prepared, frozen: Prepared | None = None) -> _TieStatistics:
     """The statistics of a block at the current parameters; posteriors at `frozen` ones, if given."""
     alone = frozen is None and current.n_components == 1  # everybody belongs to it
     at = None if alone else memberships(block, tie_logs(block, frozen or current), frozen or current)
@@ -107,7 +107,7 @@ def tie_statistics(block: RankingBlock, current: Prepared, frozen: Prepared | No
     at = at or memberships(block, logs, current)
     (expected, wins), n_items = np.moveaxis(sums, -1, 1).swapaxes(0, 2), current.n_items
     weighted = block.row_weights[:, None] * at.by_row
-    return TieStatistics(
+    return _TieStatistics(
         np.array((at.weights * at.log_likelihoods).sum()),
         np.where(weighted > 0, weighted * logs, 0.0).sum(axis=0),
         (at.weights[:, None] * at.posteriors).sum(axis=0),

@@ -120,13 +120,13 @@ def _chances(block: RankingBlock, log_worths: Floats, *, by_choice: bool = False
     return _Chances(logs, residuals, kept)
 
 
-def utility_logs(block: RankingBlock, log_worths: Floats) -> Floats:
+def _utility_logs(block: RankingBlock, log_worths: Floats) -> Floats:
     """(n_rankings, n_components): log Pr(row | component), of rows with utilities of their own, if they have any.
 
     Examples
     --------
     >>> from plmix_dist.rankings import RankingBlock
-    >>> utility_logs(RankingBlock.from_array([[1, 0]]), np.log([[0.25, 0.75]])).round(4).tolist()
+    >>> _utility_logs(RankingBlock.from_array([[1, 0]]), np.log([[0.25, 0.75]])).round(4).tolist()
     [[-0.2877]]
     """
     return _chances(listing_all(block), log_worths).logs
@@ -163,10 +163,10 @@ class LinearRows(NamedTuple):
         if block.features is not None and n_features:
             block = block.replace(utilities=block.features.astype(np.float64) @ self.point.feature_coefficients.T)
         if self.choices is None:
-            return utility_logs(block, self.point.log_worths)
+            return _utility_logs(block, self.point.log_worths)
         rows = self.choices.rows(block.replace(groups=None, within=None, weights=None))
         assert rows.groups is not None
-        logs = rows.row_weights[:, None] * utility_logs(rows, self.point.log_worths)
+        logs = rows.row_weights[:, None] * _utility_logs(rows, self.point.log_worths)
         return np.stack([np.bincount(rows.groups, own, block.n_rankings) for own in logs.T], axis=1)
 
 

@@ -43,7 +43,7 @@ class Terms:
     @classmethod
     def of(cls, choices: Any, item_features: Any, features: Any, rankings: Rankings) -> Terms | None:
         """The terms that a fit asks for; None for a plain mixture."""
-        model = choice_model(choices, rankings.item_names)
+        model = _choice_model(choices, rankings.item_names)
         of_items, of_rows = Features.of(item_features), Features.of(features)
         if model is None and of_items is None and of_rows is None:
             return None
@@ -57,7 +57,7 @@ class Terms:
             rankings.item_names,
             model is not None or any(one.intercepts for one in given),
             None if of_items is None else item_table(of_items, rankings.item_names),
-            names_of_rows(of_rows, n_rows),
+            _names_of_rows(of_rows, n_rows),
         )
 
     @property
@@ -258,7 +258,7 @@ def restored(
     try:
         names = tuple(record["item_features"])
         items = Table(arrays["item_features"], names) if names else None
-        model = choice_model(choices, item_names)
+        model = _choice_model(choices, item_names)
         terms = Terms(model, item_names, bool(record["intercepts"]), items, tuple(record["features"]))
         shared = np.array(record["shared"], np.bool_)
         columns = Columns(terms.design, terms.names, shared, arrays["column_scale"], arrays["column_ridge"])
@@ -276,7 +276,7 @@ def restored(
     return terms, LinearEnd(point, layout)
 
 
-def choice_model(choices: Any, item_names: tuple[str, ...]) -> ChoiceModel | None:
+def _choice_model(choices: Any, item_names: tuple[str, ...]) -> ChoiceModel | None:
     """The choice model that a setting names; None for plain Plackett-Luce."""
     if choices == PLACKETT_LUCE:
         return None
@@ -294,7 +294,7 @@ def choices_of(setting: Any) -> Any:
         raise SettingsError(f"choices={setting!r} is no JSON with the items of each slate: {error}") from None
 
 
-def names_of_rows(features: Features | None, n_columns: int) -> tuple[str, ...]:
+def _names_of_rows(features: Features | None, n_columns: int) -> tuple[str, ...]:
     """The names of features of rows."""
     if features is None:
         return ()

@@ -271,7 +271,7 @@ SETTINGS = (
     Setting("ties", word("auto", "expand", "marginal", "half", "half-last", because=_COMPARED), "auto", "How items "
             "that share a place are treated.", _SELECT, page="ties-and-groups"),
     Setting("choices", _choices("plackett-luce", "best-worst", "maxdiff"), "plackett-luce", "What the choices of a row "
-            "are; or a JSON file with the items of each slate.", _FIT, page="slates"),
+            "are; or a JSON file with the items of each slate.", _EM, page="slates"),
     Setting("noise", flag, False, "Whether to add a component with equal worths, whose share is estimated.", _FIT,
             page="noise"),
     Setting("tol", real(above=0), 1e-8, "Bound on gradient and change of the objective, divided by total weight.", _EM),

@@ -67,8 +67,8 @@ class Interval(NamedTuple):
     shares: tuple[Floats, Floats]
 
 
-class Ratios(NamedTuple):
-    """Ratios of coefficients, one per component, with standard errors by the delta method and Fieller's intervals.
+class _Ratios(NamedTuple):
+    """_Ratios of coefficients, one per component, with standard errors by the delta method and Fieller's intervals.
 
     An interval is infinite where the denominator may be zero: then any ratio is possible.
     """
@@ -111,7 +111,7 @@ class Coefficients:
         values = self.values.ravel()[place][free]
         return float(values @ np.linalg.pinv(own[np.ix_(free, free)]) @ values), len(free)
 
-    def willingness_to_pay(self, column: str, price: str, level: float = 0.95) -> Ratios:
+    def willingness_to_pay(self, column: str, price: str, level: float = 0.95) -> _Ratios:
         """How much price one unit of a column is worth: minus the ratio of both coefficients, in each component.
 
         Examples
@@ -133,7 +133,7 @@ class Coefficients:
             quadratic = np.array([b * b - squared * w, 2 * (a * b - squared * c), a * a - squared * v])
             roots = np.sort(np.roots(quadratic).real) if quadratic[0] > 0 else np.array([-np.inf, np.inf])
             found[2:, k] = roots
-        return Ratios(*found)
+        return _Ratios(*found)
 
     def table(self) -> dict[str, Floats | list[str]]:
         """One line per column: its name, then coefficient and standard error of each component."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import DamagedStoreError, NonFiniteError, NotIdentifiedError
 from plmix_dist.fitting.algorithm import Together, from_plain, run, to_plain
-from plmix_dist.fitting.em import Em, EmState
+from plmix_dist.fitting.em import Em, _EmState
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.search import with_newton
 from plmix_dist.passes import ThreadedPasses
@@ -159,7 +159,7 @@ def test_saved_state__numbers_that_json_has_no_word_for() -> None:
         history=({"a": 1.5e-320, "e": float("-inf"), "b": None, "c": True, "d": "x"},), error=NonFiniteError("why")
     )
     back = through_files(state)
-    assert isinstance(back, EmState)
+    assert isinstance(back, _EmState)
     assert without_seconds(back._replace(error=None)) == without_seconds(state._replace(error=None))
     assert (type(back.error), str(back.error)) == (NonFiniteError, "why")
 

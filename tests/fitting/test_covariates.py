@@ -23,7 +23,7 @@ from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import SettingsError, StoreExistsError
 from plmix_dist.fitting import fit
 from plmix_dist.fitting.algorithm import from_plain, run, to_plain
-from plmix_dist.fitting.covariates import _CovariateEm, _CovariateState, _take_units, _Units
+from plmix_dist.fitting.covariates import Units, _CovariateEm, _CovariateState, take_units
 from plmix_dist.fitting.em import Em
 from plmix_dist.fitting.fit import fit_mixture
 from plmix_dist.fitting.fixed_point import Iteration
@@ -135,7 +135,7 @@ def small_fit(small: Drawn) -> PlackettLuceMixture:
 def algorithm_for(rankings: Any, m_step: Any, alpha: float) -> tuple[ThreadedPasses, _CovariateEm]:
     passes = ThreadedPasses(rankings)
     em = Em(m_step, alpha, weight=1.0, n_rankings=rankings.n_rankings)
-    return passes, _CovariateEm(em, _take_units(passes, rankings.covariates))
+    return passes, _CovariateEm(em, take_units(passes, rankings.covariates))
 
 
 @pytest.mark.parametrize("m_step", [MM, LSR], ids=["mm", "lsr"])
@@ -273,7 +273,7 @@ def test_intercept_alone__the_ordinary_fit_is_its_end(small: Drawn) -> None:
     rankings = as_rankings(small.rankings, covariates=np.zeros((150, 0)))
     before = fit_mixture(rankings, FitSettings(2), None, None).run
     em = Em(MM, 1.0, weight=150.0, n_rankings=150)
-    algorithm = _CovariateEm(em, _Units(np.zeros(0), np.zeros(0)))
+    algorithm = _CovariateEm(em, Units(np.zeros(0), np.zeros(0)))
     ended = run(ThreadedPasses(rankings), algorithm, algorithm.start(before.point))
     found, coefficients = algorithm.result(ended, before)
     assert ended.history[0]["gradient"] < 1e-8

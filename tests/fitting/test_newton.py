@@ -154,7 +154,7 @@ def test_newton__rests_after_failures() -> None:
 
 def test_newton__failures_that_successes_came_between_are_no_reason_to_rest() -> None:
     newton, gradients = Stepper(ProbedHessian()), falling()
-    for _ in range(4):
+    for _ in range(3):
         newton.propose(next(gradients))
         newton.refuse()
         newton.propose(next(gradients))  # from the safe point
@@ -510,10 +510,10 @@ class RidgedHessian(ProbedHessian):
 
 
 @pytest.mark.parametrize("bends", [True, False])
-def test_careful__after_five_troubles_every_step_has_its_hessian(bends: bool) -> None:
+def test_careful__after_four_troubles_every_step_has_its_hessian(bends: bool) -> None:
     sample = RidgedHessian(bends=bends)
     newton = Stepper(sample)
-    newton.state = newton.state._replace(n_troubles=4, hessian=SOME)
+    newton.state = newton.state._replace(n_troubles=3, hessian=SOME)
     newton.propose(evaluation(1.0))
     newton.refuse()
     assert newton.state.careful

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from plmix_dist.kernels import row_posteriors
 from plmix_dist.kernels.prepared import prepare
-from plmix_dist.kernels.utilities import LinearPoint, linear_information, linear_sums, person_scores, utility_logs
+from plmix_dist.kernels.utilities import LinearPoint, _utility_logs, linear_information, linear_sums, person_scores
 from plmix_dist.rankings import Ranking, RankingBlock
 from plmix_dist.rankings.choice_models import listing_all
 from tests.helpers import logit_oracle
@@ -109,7 +109,7 @@ def test_unlisted_items__are_offered_too() -> None:
     log_worths = np.random.default_rng(0).normal(size=(2, 5))
     params = prepare(log_worths, np.log([0.3, 0.7]))
     expected = row_posteriors(block, params)[0]
-    found = np.logaddexp.reduce(utility_logs(block, log_worths) + np.log([0.3, 0.7]), axis=1)
+    found = np.logaddexp.reduce(_utility_logs(block, log_worths) + np.log([0.3, 0.7]), axis=1)
     assert_allclose(found, expected, atol=1e-12)
 
 
@@ -117,7 +117,7 @@ def test_far_worths__stay_finite() -> None:
     block = RankingBlock.from_array([[0, 1, 2, 3], [3, 2, 1, 0]])
     log_worths = np.array([[400.0, 0.0, -400.0, -401.0]])
     expected = [-np.log1p(np.exp(-1)), -1602.0 - np.log1p(np.exp(-1)) + np.log1p(np.exp(-1))]
-    logs = utility_logs(block, log_worths)[:, 0]
+    logs = _utility_logs(block, log_worths)[:, 0]
     assert logs[0] == pytest.approx(expected[0])
     assert logs[1] == pytest.approx(logit_oracle_log([-401.0, -400.0, 0.0, 400.0]))
 

@@ -89,7 +89,7 @@ def test_signatures__spelled_out(estimator: type) -> None:
     assert found["client"].annotation == "ClientLike"
     assert found["client"].default is None
     assert hasattr(estimator, "set_fit_request")  # scikit-learn has read the names
-    assert ("membership_covariates" in found) == (estimator is pl.PlackettLuceMixture)
+    assert ("membership_covariates" in found) == (estimator in (pl.PlackettLuceMixture, pl.MixtureSelection))
 
 
 def test_keywords__unknown_ones_are_refused_also_where_they_would_not_be_used() -> None:

@@ -97,7 +97,7 @@ def test_params__get_set_clone() -> None:
     params = model.get_params()
     assert set(params) == {
         "n_components", "m_step", "em", "init", "n_init", "alpha", "shares", "tol", "max_iter", "accelerate",
-        "unranked", "ties", "noise", "residency", "random_state", "progress",
+        "unranked", "ties", "choices", "noise", "residency", "random_state", "progress",
         "method", "checkpoint",
     }  # fmt: skip
     assert params["init"] is start

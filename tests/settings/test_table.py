@@ -56,8 +56,8 @@ def test_estimator__has_the_settings_and_defaults_of_the_table(task: str) -> Non
     assert found == known
 
 
-def test_estimator__has_at_most_18_parameters() -> None:
-    assert len(defaults_of(pl.PlackettLuceMixture)) <= 18
+def test_estimator__has_at_most_19_parameters() -> None:
+    assert len(defaults_of(pl.PlackettLuceMixture)) <= 19
 
 
 @pytest.mark.parametrize("start", INITS)
