@@ -15,7 +15,7 @@ import pytest
 from plmix_dist import PlackettLuceMixture, ingest
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import IngestError, RankingError
-from plmix_dist.tables import parquet, preflib
+from plmix_dist.tables import parquet, rows
 from plmix_dist.tables import text as text_chunks
 from plmix_dist.tables.format import ReadOptions
 from plmix_dist.tables.frames import frame_of
@@ -185,7 +185,7 @@ def test_frames__columns_by_number() -> None:
 @pytest.fixture(params=[1, 3])
 def small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Batches of this many rows, as rows come from files of gigabytes."""
-    for module in (parquet, preflib):
+    for module in (parquet, rows):
         monkeypatch.setattr(module, "BATCH_ROWS", request.param)
     monkeypatch.setattr(text_chunks, "CHUNK_BYTES", 10 * request.param)
     return int(request.param)
