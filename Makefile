@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := demo-output
-# The number of processes that run tests.
-PROCESSES ?= 2
+# The number of processes that run tests; some wait for others, so more than there are cores keeps these busy.
+PROCESSES ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
 .PHONY: demo test test-full coverage test-slow lint format bench soak docs wheel clean help
