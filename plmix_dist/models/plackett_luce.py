@@ -82,8 +82,8 @@ class PlackettLuceMixture(MixtureEstimator):
         `Davidson(order=2, shared=True)` says. See docs/ties-and-groups.md.
     choices
         What the choices of a row are: "plackett-luce"; `Slates({...})`, by which a slate is drawn at each place, then
-        an item of it (docs/slates.md); "best-worst" or "maxdiff" for sets of which the best and the worst are known
-        (docs/best-worst.md).
+        an item of it (docs/choices.md); "best-worst" or "maxdiff" for sets of which the best and the worst are known
+        (docs/choices.md).
     noise
         Whether to add one more component, in which all items have equal worths: people who choose at random, or whose
         choices cannot be told from that. Its share is estimated, and it comes last: arrays have n_components + 1 rows

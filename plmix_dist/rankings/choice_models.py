@@ -120,7 +120,7 @@ class _Choices:
         )
 
 
-# Slates: parties of an election, brands, series. See docs/slates.md.
+# Slates: parties of an election, brands, series. See docs/choices.md.
 
 
 @dataclass(frozen=True)
