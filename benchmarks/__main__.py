@@ -42,6 +42,7 @@ NAMES = (
     "check",
     "noise",
     "tie_rules",
+    "features",
     "mixed_lengths",
 )
 

@@ -55,7 +55,7 @@ class LinearPoint(NamedTuple):
         covariates = np.zeros((block.n_rankings, 0)) if block.covariates is None else block.covariates
         block = block.replace(log_shares=log_shares_at(covariates, self.share_coefficients))
         if block.features is not None:
-            block = block.replace(utilities=block.features.astype(np.float64) @ self.feature_coefficients.T)
+            block = block.replace(utilities=np.asarray(block.features, np.float64) @ self.feature_coefficients.T)
         return block
 
 
@@ -85,7 +85,7 @@ class _Chances(NamedTuple):
     logs: Floats
     # (n_entries, n_components): how often an entry was chosen, less how often that was expected.
     residuals: Floats
-    # Of every shape: (n, n_choices, length, n_components), the chances of all entries in each choice; where asked for.
+    # Of every shape: (n_choices, length, n, n_components), the chances of all entries in each choice; where asked for.
     by_choice: list[tuple[_Shape, Floats]]
 
 
@@ -98,24 +98,25 @@ def _chances(block: RankingBlock, log_worths: Floats, *, by_choice: bool = False
     logs, residuals = np.zeros((block.n_rankings, n_components)), np.zeros((len(block.items), n_components))
     kept = []
     for shape in _shapes(block):
-        u, n_choices = utilities[shape.entries], shape.n_choices
-        left = np.empty((len(u), n_choices, n_components))  # logarithms of the sums over all that are left
-        top = u.max(axis=1, keepdims=True)
-        rest = np.exp(u[:, n_choices - 1 :] - top).sum(axis=1)
+        # (length, n, n_components): sums over places go along memory.
+        u, n_choices = utilities[shape.entries.T], shape.n_choices
+        left = np.empty((n_choices, *u.shape[1:]))  # logarithms of the sums over all that are left
+        top = u.max(axis=0)
         with np.errstate(divide="ignore"):
-            left[:, -1] = np.log(rest) + top[:, 0]
-        far = ~np.isfinite(left[:, -1])
+            left[-1] = np.log(np.exp(u[n_choices - 1 :] - top).sum(axis=0)) + top
+        far = ~np.isfinite(left[-1])
         if far.any():  # what is left is that much less than what was chosen
-            left[:, -1][far] = np.logaddexp.reduce(u[:, n_choices - 1 :], axis=1)[far]
+            left[-1][far] = np.logaddexp.reduce(u[n_choices - 1 :], axis=0)[far]
         for choice in range(n_choices - 2, -1, -1):
-            left[:, choice] = np.logaddexp(left[:, choice + 1], u[:, choice])
-        logs[shape.rows] = (u[:, :n_choices] - left).sum(axis=1)
-        offers = np.logaddexp.accumulate(-left, axis=1)
-        last = np.minimum(np.arange(u.shape[1]), n_choices - 1)
-        residuals[shape.entries] = (np.arange(u.shape[1]) < n_choices)[:, None] - np.exp(u + offers[:, last])
+            left[choice] = np.logaddexp(left[choice + 1], u[choice])
+        logs[shape.rows] = (u[:n_choices] - left).sum(axis=0)
+        offers = np.logaddexp.accumulate(-left, axis=0)
+        places = np.arange(len(u))
+        expected = np.exp(u + offers[np.minimum(places, n_choices - 1)])
+        residuals[shape.entries.T] = (places < n_choices)[:, None, None] - expected
         if by_choice:
-            chances = np.exp(u[:, None] - left[:, :, None])
-            chances[:, np.arange(u.shape[1]) < np.arange(n_choices)[:, None]] = 0.0  # chosen before
+            chances = np.exp(u - left[:, None])
+            chances[places < np.arange(n_choices)[:, None]] = 0.0  # chosen before
             kept.append((shape, chances))
     return _Chances(logs, residuals, kept)
 
@@ -161,7 +162,7 @@ class LinearRows(NamedTuple):
                 "features of these rankings, in the same order (features=)"
             )
         if block.features is not None and n_features:
-            block = block.replace(utilities=block.features.astype(np.float64) @ self.point.feature_coefficients.T)
+            block = block.replace(utilities=np.asarray(block.features, np.float64) @ self.point.feature_coefficients.T)
         if self.choices is None:
             return _utility_logs(block, self.point.log_worths)
         rows = self.choices.rows(block.replace(groups=None, within=None, weights=None))
@@ -198,7 +199,7 @@ def _run_sums(block: RankingBlock, point: LinearPoint) -> LinearSums:
     by_item: Floats = np.array([np.bincount(block.items, own, block.n_items) for own in residuals.T], np.float64)
     gradient = by_item @ point.design
     if block.features is not None:
-        gradient = np.concatenate([gradient, residuals.T @ block.features.astype(np.float64)], axis=1)
+        gradient = np.concatenate([gradient, residuals.T @ np.asarray(block.features, np.float64)], axis=1)
     columns, shares = _share_columns(block, at)
     weighted = at.weights[:, None] * at.posteriors
     return LinearSums(
@@ -256,7 +257,7 @@ def person_scores(block: RankingBlock, point: LinearPoint) -> tuple[Memberships,
 def _columns(block: RankingBlock, point: LinearPoint) -> Floats:
     """(n_entries, n_columns): the columns of every entry."""
     own = point.design[block.items]
-    return own if block.features is None else np.concatenate([own, block.features.astype(np.float64)], axis=1)
+    return own if block.features is None else np.concatenate([own, np.asarray(block.features, np.float64)], axis=1)
 
 
 def _scores(block: RankingBlock, found: _Chances, columns: Floats) -> Floats:
@@ -312,9 +313,8 @@ def _variance_of_choices(found: _Chances, columns: Floats, weights: Floats, comp
     expected, total = np.zeros(len(columns)), np.zeros((columns.shape[1],) * 2)
     for shape, chances in found.by_choice:
         own = chances[..., component]
-        weighted = own * weights[shape.rows, None, None]
-        expected[shape.entries] = weighted.sum(axis=1)
-        means = (own @ columns[shape.entries]).reshape(-1, columns.shape[1])  # of each choice
+        expected[shape.entries.T] = (own * weights[shape.rows]).sum(axis=0)
+        means = (own.transpose(2, 0, 1) @ columns[shape.entries]).reshape(-1, columns.shape[1])  # of each choice
         total -= means.T @ (means * np.repeat(weights[shape.rows], shape.n_choices)[:, None])
     return total + columns.T @ (expected[:, None] * columns)
 

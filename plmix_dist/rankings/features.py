@@ -74,7 +74,7 @@ class Features:
 
 
 class Table(NamedTuple):
-    """Checked numbers (n_rows, n_columns) and the names of the columns."""
+    """Checked numbers (n_rows, n_columns) and the names of the columns; those of rows stay float32 if given so."""
 
     values: Floats
     names: tuple[str, ...]
@@ -95,6 +95,7 @@ def item_table(features: Features, item_names: Sequence[str]) -> Table:
     elif hasattr(values, "columns"):
         values, labels = _labelled(values)
     table = _checked("item_features", values, features.names)
+    table = table._replace(values=table.values.astype(np.float64))
     if labels is not None:
         place = {name: number for number, name in enumerate(labels)}
         missing = [name for name in item_names if name not in place]
@@ -123,10 +124,8 @@ def _labelled(frame: Any) -> tuple[Any, list[str]]:
 def row_table(features: Features, n_entries: int | None, n_rankings: int = 1) -> Table:
     """One line of features per listed item of every row."""
     values = features.values
-    if not hasattr(values, "columns"):
-        values = numbers("features", values)
-        if values.ndim == 3:  # rows of one length
-            values = values.reshape(-1, values.shape[2])
+    if not hasattr(values, "columns") and np.ndim(values) == 3:  # rows of one length
+        values = np.reshape(values, (-1, np.shape(values)[2]))
     table = _checked("features", values, features.names)
     if n_entries is not None and len(table.values) != n_entries:
         raise SettingsError(
@@ -140,14 +139,15 @@ def _checked(what: str, values: Any, names: Sequence[str] | None) -> Table:
     if hasattr(values, "columns"):
         names = tuple(map(str, values.columns)) if names is None else names
         values = values.to_numpy() if hasattr(values, "to_numpy") else np.column_stack([values[one] for one in names])
+    is_float = isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float64)
     try:
-        found = numbers(what, values)
+        found: Any = values if is_float else numbers(what, values)  # large tables stay as they are
     except (TypeError, ValueError):
         raise SettingsError(f"{what} must be numbers; code categories as columns of 0 and 1") from None
     found = found[:, None] if found.ndim == 1 else found
     if found.ndim != 2 or not found.shape[1]:
         raise SettingsError(f"{what} must be a table with at least one column, but are {shown(values)}")
-    wrong = np.argwhere(~(np.abs(found) <= _LARGEST))
+    wrong = np.argwhere(~(np.abs(found) <= min(_LARGEST, float(np.finfo(found.dtype).max))))
     if len(wrong):
         row, column = (int(number) for number in wrong[0])
         raise SettingsError(
