@@ -43,6 +43,8 @@ NAMES = (
     "noise",
     "tie_rules",
     "features",
+    "features_coverage",
+    "blocs",
     "mixed_lengths",
 )
 

@@ -40,6 +40,8 @@ LONG = ("startup", "iteration", "fits", "passes", "growth", "out_of_core", "aren
 )
 def test_benchmark__runs_in_small(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "RESULTS", tmp_path)
+    if name == "blocs":
+        pytest.importorskip("votekit", reason="needs votekit, which wants another numba")
     rows = importlib.import_module(f"benchmarks.{name}").run(tiny=True)
     assert rows
     assert np.isfinite([value for row in rows for value in row.values() if isinstance(value, int | float)]).all()
