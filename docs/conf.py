@@ -49,7 +49,7 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 # Notebooks that need minutes are shown as they are; tests run them.
-_EXECUTED = ("quickstart", "ballots", "ratings", "arena", "choosing-k", "cluster", "paper")
+_EXECUTED = ("quickstart", "ballots", "ratings", "arena", "choices", "blocs", "choosing-k", "cluster", "paper")
 
 autodoc_typehints = "none"  # signatures would hold names of modules that readers need not know
 autodoc_member_order = "bysource"

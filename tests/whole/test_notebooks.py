@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("quickstart", "ballots", "ratings", "arena", "choosing-k", "cluster", "paper")
+NAMES = ("quickstart", "ballots", "ratings", "arena", "choices", "blocs", "choosing-k", "cluster", "paper")
 
 
 def cells_of(name: str) -> list[dict[str, Any]]:
@@ -92,6 +92,24 @@ def test_arena__finds_the_groups_of_users() -> None:
     assert names["model"].shares_ == pytest.approx([2 / 3, 1 / 3], abs=0.06)
     assert names["best"] == ["model A", "model G"]
     assert names["scores"][2] > names["scores"][1] + 0.5
+
+
+@pytest.mark.full
+def test_choices__finds_what_groups_pay_for() -> None:
+    names = run("choices")
+    assert names["chosen_k"].n_components_ == 2
+    assert names["model"].shares_ == pytest.approx([0.6, 0.4], abs=0.06)
+    assert names["model"].feature_coefficients_ == pytest.approx(names["truth"], abs=0.25)
+    assert names["after"]["cheap and slow"].sum() == pytest.approx(1)
+
+
+@pytest.mark.full
+def test_blocs__finds_shares_and_cohesion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PLMIX_ELECTION", raising=False)
+    monkeypatch.delenv("PLMIX_SLATES", raising=False)
+    model = run("blocs")["model"]
+    assert model.shares_ == pytest.approx([0.72, 0.28], abs=0.04)
+    assert model.cohesion_[:, 0] == pytest.approx([0.8, 0.2], abs=0.06)
 
 
 @pytest.mark.full
