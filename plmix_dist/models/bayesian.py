@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
@@ -34,6 +35,7 @@ _NOT_OF_CHAINS = ("init", "unranked", "random_state", "progress", "checkpoint")
 _RESULTS = ("n_iter", "converged", "log_likelihood", "dic", "map_log_likelihood", "unranked")
 
 
+@dataclass(eq=False, repr=False)
 class BayesianPlackettLuceMixture(MixtureEstimator):
     """A mixture of Plackett-Luce models, sampled from its posterior (Mollica & Tardella 2017; docs/bayes.md).
 
@@ -124,38 +126,21 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
     _ARRAY_SETTINGS = ("worth_shape", "worth_rate")
     _TASK = "bayes"
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        n_chains: int = 4,
-        n_warmup: int = 500,
-        n_draws: int = 1000,
-        thin: int = 1,
-        worth_shape: ArrayLike = 1.0,
-        worth_rate: ArrayLike = 1.0,
-        share_concentration: float = 1.0,
-        init: Any = "fit",
-        unranked: Unranked | None = None,
-        residency: Residency = "auto",
-        random_state: RandomState = None,
-        progress: Callable[[dict[str, Any]], None] | bool | None = None,
-        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_chains = n_chains
-        self.n_warmup = n_warmup
-        self.n_draws = n_draws
-        self.thin = thin
-        self.worth_shape = worth_shape
-        self.worth_rate = worth_rate
-        self.share_concentration = share_concentration
-        self.init = init
-        self.unranked = unranked
-        self.residency = residency
-        self.random_state = random_state
-        self.progress = progress
-        self.checkpoint = checkpoint
+    n_components: int = 2
+    _: KW_ONLY
+    n_chains: int = 4
+    n_warmup: int = 500
+    n_draws: int = 1000
+    thin: int = 1
+    worth_shape: ArrayLike = 1.0
+    worth_rate: ArrayLike = 1.0
+    share_concentration: float = 1.0
+    init: Any = "fit"
+    unranked: Unranked | None = None
+    residency: Residency = "auto"
+    random_state: RandomState = None
+    progress: Callable[[dict[str, Any]], None] | bool | None = None
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None
 
     def fit(self, X: Any, y: object = None, **how: Unpack[OfFit]) -> Self:
         """Sample from the posterior. The parameters are those of PlackettLuceMixture.fit.

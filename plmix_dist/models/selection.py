@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self, Unpack
 
 from sklearn.base import BaseEstimator, clone
@@ -29,6 +29,7 @@ from plmix_dist.settings import RandomState, check_settings, seed_of, settings_o
 from plmix_dist.store.checkpoints import Checkpoint
 
 
+@dataclass(eq=False, repr=False)
 class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
     """Fits mixtures with several numbers of components, and chooses one of them (docs/choosing-k.md).
 
@@ -76,26 +77,15 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
     [1, 2, 3]
     """
 
-    def __init__(
-        self,
-        n_components: Iterable[int] = range(2, 11),
-        *,
-        criterion: Literal["bic", "aic", "icl", "held-out", "paper"] = "bic",
-        also: Iterable[str] = (),
-        n_folds: int = 5,
-        estimator: PlackettLuceMixture | None = None,
-        random_state: RandomState = None,
-        progress: Callable[[dict[str, Any]], None] | bool | None = None,
-        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.criterion = criterion
-        self.also = also
-        self.n_folds = n_folds
-        self.estimator = estimator
-        self.random_state = random_state
-        self.progress = progress
-        self.checkpoint = checkpoint
+    n_components: Iterable[int] = range(2, 11)
+    _: KW_ONLY
+    criterion: Literal["bic", "aic", "icl", "held-out", "paper"] = "bic"
+    also: Iterable[str] = ()
+    n_folds: int = 5
+    estimator: PlackettLuceMixture | None = None
+    random_state: RandomState = None
+    progress: Callable[[dict[str, Any]], None] | bool | None = None
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None
 
     @spelled_out
     def fit(
