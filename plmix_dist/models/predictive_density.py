@@ -207,7 +207,7 @@ def _psis(log_ratios: Floats) -> tuple[Floats, Floats]:
     tail, cut = order[-n_tail:], np.take_along_axis(logs, order[-n_tail - 1 : -n_tail], axis=0)
     cut = np.exp(np.maximum(cut, np.log(np.finfo(np.float64).tiny)))
     excess = np.exp(np.take_along_axis(logs, tail, axis=0)) - cut
-    # _Ratios that are equal, or underflow, have no tail to smooth.
+    # Ratios that are equal, or underflow, have no tail to smooth.
     smooth = excess[0] > 0
     shapes = np.where(excess[-1] > 0, np.inf, -np.inf)
     if smooth.any():

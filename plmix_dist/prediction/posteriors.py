@@ -41,20 +41,20 @@ def probabilities_of(mixture: MixtureParams, ties: str = "marginal") -> RowFunct
     >>> rows_now(as_rankings([[0, 1]]), probabilities_of(mixture)).round(6).tolist()
     [[0.75, 0.25]]
     """
-    return RowFunction(partial(_probabilities, ties), mixture.unnamed(), _prepared_of, n_columns=mixture.n_components)
+    return RowFunction(partial(_probabilities, ties), mixture.unnamed(), prepared_of, n_columns=mixture.n_components)
 
 
 def components_of(mixture: MixtureParams, ties: str = "marginal") -> RowFunction:
     """(n_rankings,): the most probable component of each ranking."""
-    return RowFunction(partial(_components, ties), mixture.unnamed(), _prepared_of, dtype=np.int64)
+    return RowFunction(partial(_components, ties), mixture.unnamed(), prepared_of, dtype=np.int64)
 
 
 def log_likelihoods_of(mixture: MixtureParams, ties: str = "marginal") -> RowFunction:
     """(n_rankings,): the log-likelihood of each ranking; in a group, given the rankings of the person before it."""
-    return RowFunction(partial(_log_likelihoods, ties), mixture.unnamed(), _prepared_of)
+    return RowFunction(partial(_log_likelihoods, ties), mixture.unnamed(), prepared_of)
 
 
-def _prepared_of(mixture: MixtureParams) -> Any:
+def prepared_of(mixture: MixtureParams) -> Any:
     """The parameters of a mixture, ready for kernels."""
     if mixture.rows is not None:
         return mixture.rows
@@ -64,7 +64,7 @@ def _prepared_of(mixture: MixtureParams) -> Any:
 def prepared_first(params: tuple[MixtureParams, *tuple[Any, ...]]) -> tuple[Prepared, *tuple[Any, ...]]:
     """Parameters of an aggregation, of which the first is a mixture, ready for kernels."""
     mixture, *more = params
-    return _prepared_of(mixture), *more
+    return prepared_of(mixture), *more
 
 
 def posteriors_by_ranking(ties: str, block: RankingBlock, params: Prepared) -> tuple[Floats, Floats]:
@@ -172,12 +172,12 @@ def predictions_of(mixture: MixtureParams, given: Given, predict: Callable[..., 
 
 def component_logs_of(mixture: MixtureParams) -> RowFunction:
     """(n_rankings, n_components): log Pr(row | component), each row by itself; the sum over the orders of ties."""
-    return RowFunction(component_logs, mixture.unnamed(), _prepared_of, n_columns=mixture.n_components)
+    return RowFunction(component_logs, mixture.unnamed(), prepared_of, n_columns=mixture.n_components)
 
 
 def mixture_logs_of(mixture: MixtureParams) -> RowFunction:
     """(n_rankings,): log Pr(row), each row by itself; the sum over the orders of ties."""
-    return RowFunction(partial(_mixture_logs, mixture.log_shares), mixture.unnamed(), _prepared_of)
+    return RowFunction(partial(_mixture_logs, mixture.log_shares), mixture.unnamed(), prepared_of)
 
 
 def completions_of(mixture: MixtureParams, given: Given, search: bool) -> RowFunction:
@@ -245,7 +245,7 @@ def _completions(given: Given, search: bool, block: RankingBlock, at: _At) -> Fl
 
 
 def _at(mixture: MixtureParams) -> _At:
-    return _At(mixture.log_worths, mixture.log_shares, _prepared_of(mixture))
+    return _At(mixture.log_worths, mixture.log_shares, prepared_of(mixture))
 
 
 # Sums over all rows.

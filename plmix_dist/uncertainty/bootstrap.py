@@ -30,7 +30,7 @@ from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.information import InformationTotals, Layout, invert
 from plmix_dist.uncertainty.replicates import WEIGHTS, Draws, Replicates, ReplicatesState, Scales, draw_weights
 from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, checked_level, given_components
-from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, is_joint, mostly_prior, named_items
+from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, mostly_prior, named_items
 
 # Numbers that all replicates of a pass sum together; more replicates take turns.
 _MOST_NUMBERS = 1 << 23
@@ -202,7 +202,6 @@ def bootstrap(
             return _of_coefficients(model, rankings, chosen, place, (n_replicates, weights, seed, max_iter))
     fitted = FittedPoint.of(model, "bootstrap replicates")
     rankings = model._rankings(X, unranked, sample_weight)
-    joint = is_joint(fitted.mixture)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
     settings = {"n_replicates": n_replicates, "weights": weights, "tol": tol, "max_iter": max_iter}
     ended, n_passes = [], 1
@@ -215,9 +214,7 @@ def bootstrap(
         free = ("seed",) if random_state is None else ()
         with open_journal(place, made_from, free=free) as journal:
             seed = journal.fingerprint.get("seed", seed)
-            scales = journal.stage(
-                "scales", lambda: _scales_of(information_totals(passes, fitted, joint=joint), fitted)
-            )
+            scales = journal.stage("scales", lambda: _scales_of(information_totals(passes, fitted), fitted))
             for first in range(0, n_replicates, at_once):
                 numbers = tuple(range(first, min(first + at_once, n_replicates)))
                 algorithm = Replicates(fitted, scales, Draws(weights, seed, numbers), tol, max_iter)

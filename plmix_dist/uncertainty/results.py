@@ -14,6 +14,7 @@ from scipy.special import expit, logit, ndtri
 from plmix_dist.errors import NotConvergedWarning, SettingsError
 from plmix_dist.settings import nearest, real_number, whole_number
 from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.uncertainty.information import Solved
 
 # An estimate that would move by more than this many standard errors is not at its maximum.
 _FAR = 0.25
@@ -23,12 +24,13 @@ _MOVED = 1e-6
 _MOST_NUMBERS = 1 << 27
 
 
-def far_from_maximum(steps: Iterable[tuple[Floats, Floats]]) -> list[Warning]:
-    """A warning if a Newton step, given with the variances of what it moves, is long: this is not the maximum."""
+def far_from_maximum(blocks: Iterable[Solved]) -> list[Warning]:
+    """A warning if a Newton step is long, measured by the variances of what it moves: this is not the maximum."""
     furthest = 0.0
-    for step, variances in steps:
+    for one in blocks:
+        variances = np.diag(one.inverse)
         known = variances > 0
-        furthest = max(furthest, float((np.abs(step[known]) / np.sqrt(variances[known])).max(initial=0.0)))
+        furthest = max(furthest, float((np.abs(one.step[known]) / np.sqrt(variances[known])).max(initial=0.0)))
     if furthest <= _FAR:
         return []
     words = (
@@ -68,7 +70,7 @@ class Interval(NamedTuple):
 
 
 class _Ratios(NamedTuple):
-    """_Ratios of coefficients, one per component, with standard errors by the delta method and Fieller's intervals.
+    """Ratios of coefficients, one per component, with standard errors by the delta method and Fieller's intervals.
 
     An interval is infinite where the denominator may be zero: then any ratio is possible.
     """
