@@ -393,11 +393,8 @@ def shown_progress(progress: Progress | bool | None, tol: float, max_iter: int) 
 
     Anything else is a function or an object of the user, which is called itself.
     """
-    if progress is None or progress is False:
-        yield None
-        return
     if progress is not True:
-        yield progress
+        yield None if progress is False else progress
         return
     shown = _for_this_place(TimeLeft(tol, max_iter))
     try:

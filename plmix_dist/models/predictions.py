@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import SettingsError
+from plmix_dist.kernels.utilities import LinearRows
 from plmix_dist.models.keywords import OfPersons, OfPredictions, spell_out
 from plmix_dist.passes.by_row import RowFunction, rows_lazily, rows_now
 from plmix_dist.passes.dask import passes_over
@@ -325,7 +326,7 @@ class Predictions:
         """
         mixture = self._plain_mixture()
         chosen = posteriors.one_component(component, mixture)
-        function = posteriors.completions_of(mixture, posteriors.Given(self._ties, chosen), bool(search))
+        function = posteriors.completions_of(mixture, self._ties, chosen, bool(search))
         found = self._by_row(X, function, chosen, **how)
         orders = found[:, :-1].astype(np.int64)
         if named:
@@ -421,7 +422,7 @@ class Predictions:
         ties = getattr(self, "tie_parameters_", None)
         rows = None
         if self._linear is not None and not self._linear[0].is_plain:
-            rows = self._linear[0].rows(self._linear[1].point)
+            rows = LinearRows(self._linear[0].choices, self._linear[1].point)
         return MixtureParams(self.log_worths_, self.shares_, self.item_names_, ties, rows)
 
     # What utilities are made of, and the end of the fit, where they are linear in coefficients.
@@ -508,14 +509,13 @@ class Predictions:
         function: RowFunction,
         chosen: int | str | None = None,
         *,
-        unranked: Unranked | None = None,
         client: ClientLike = None,
         membership_covariates: ArrayLike | None = None,
-        features: Any = None,
+        **how: Any,
     ) -> Any:
         """One result per row, with each person's own shares; of chosen components, shares do not matter."""
         persons = membership_covariates if chosen is None else None
-        rankings = self._rankings(X, unranked, None, persons, features=features)
+        rankings = self._rankings(X, membership_covariates=persons, **how)
         if chosen is None:
             function = self._of_persons(function, rankings)
         return rows_lazily(rankings, function) if rankings.is_lazy else rows_now(rankings, function, client)
@@ -538,8 +538,7 @@ class Predictions:
         else:
             chosen = posteriors.chosen_component(component, mixture)
             sizes = [len(each) for each in items] or [mixture.n_items]
-            asked = posteriors.Given(self._ties, chosen)
-            function = posteriors.predictions_of(mixture, asked, by_row, math.prod(sizes))
+            function = posteriors.predictions_of(mixture, self._ties, chosen, by_row, math.prod(sizes))
             found = self._by_row(given, function, chosen, **how)
             shape = [mixture.n_components, *sizes] if chosen == posteriors.ALL else sizes
             found = found.reshape(found.shape[0], *shape) if len(shape) > 1 else found

@@ -6,7 +6,8 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -25,17 +26,7 @@ from plmix_dist.passes.tree import leaf_ranges
 from plmix_dist.prediction.posteriors import check_columns, probabilities_of, with_own_shares
 from plmix_dist.rankings.columns import joined_labels
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.store import (
-    Location,
-    MembershipPlan,
-    MembershipSession,
-    RankingStore,
-    check_file,
-    check_target,
-    memberships,
-    open_store,
-    write_memberships,
-)
+from plmix_dist.store import Location, RankingStore, check_file, check_target, memberships, open_store
 from plmix_dist.store.mixture import MixtureParams
 from plmix_dist.store.reader import digest_of_store
 from plmix_dist.store.sealed import npy_bytes, sha256
@@ -85,13 +76,10 @@ def write_predictions(
     rankings, location = job.rankings, Location.of(out)
     check_target(location, "memberships", overwrite=overwrite, sources=[job.store.location.url])
     chunk_rows = min(memberships.CHUNK_ROWS, rankings.n_rankings)
-    plan = MembershipPlan(rankings.n_rankings, mixture.n_components, chunk_rows, job.of)
-    with MembershipSession.begin(location, plan, overwrite=overwrite) as session:
-        tasks = [
-            _WriteTask(location, plan, first, last, *run_of_rows(rankings, job.function, first, last))
-            for first, last in session.pending()
-        ]
-        run_all(executor or client, _write_run, tasks, "predict", progress)
+    plan = memberships.MembershipPlan(rankings.n_rankings, mixture.n_components, chunk_rows, job.of)
+    with memberships.MembershipSession.begin(location, plan, overwrite=overwrite) as session:
+        tasks = [(*rows, *run_of_rows(rankings, job.function, *rows)) for rows in session.pending()]
+        run_all(executor or client, partial(_write_run, location, plan), tasks, "predict", progress)
         session.finalise()
         return Written(rankings.n_rankings, changed=not session.already_done)
 
@@ -129,26 +117,11 @@ def _membership_job(
     return _MembershipJob(opened, rankings, function, of)
 
 
-@dataclass(frozen=True)
-class _WriteTask:
-    """What a worker must know to write the rows from `first` to `last`, which are one chunk of memberships.
-
-    `skipped` rows of the run of leaves come before the first.
-    """
-
-    out: Location
-    plan: MembershipPlan
-    first: int
-    last: int
-    run: RowRun
-    skipped: int
-
-
-def _write_run(task: _WriteTask) -> None:
-    """Compute and write the rows of one chunk."""
-    probabilities = rows_of_run(task.run)
-    rows = probabilities[task.skipped : task.skipped + task.last - task.first]
-    write_memberships(task.out, task.plan, task.first, rows)
+def _write_run(location: Location, plan: memberships.MembershipPlan, task: tuple[int, int, RowRun, int]) -> None:
+    """Compute and write the rows from `first` to `last`, one chunk; `skipped` rows of the run of leaves come before."""
+    first, last, run, skipped = task
+    rows = rows_of_run(run)[skipped : skipped + last - first]
+    memberships.write_memberships(location, plan, first, rows)
 
 
 # Memberships of a whole store as one table, Parquet or CSV, with the ids of rankings.
@@ -206,8 +179,9 @@ def write_membership_table(
     with open_binary_target(path) as out, _table_writer(out, schema, path) as table:
         for first in range(0, len(runs), _GROUPS_AT_A_TIME):
             window = runs[first : first + _GROUPS_AT_A_TIME]
-            for rows in run_all(executor or client, _labelled_rows_of_run, window, "predict"):
-                table.write_table(_table(rows, schema, as_text=_is_text(path)))
+            for columns in run_all(executor or client, _columns_of_run, window, "predict"):
+                arrays = [_array(columns[field.name], field.type, _is_text(path)) for field in schema]
+                table.write_table(pa.Table.from_arrays(arrays, schema=schema))
             if progress is not None:
                 progress(first + len(window), len(runs))
     return Written(job.rankings.n_rankings, changed=True)
@@ -240,23 +214,16 @@ class _LabelledRun(NamedTuple):
     first_row: int
 
 
-class _LabelledRows(NamedTuple):
-    """Rows of memberships: labels (rows,), probabilities (rows, n_components)."""
-
-    ids: NDArray[Any]
-    groups: NDArray[Any] | None
-    probabilities: NDArray[np.float64]
-
-
-def _labelled_rows_of_run(task: _LabelledRun) -> _LabelledRows:
-    """Compute the memberships of a run of leaves, and read their labels."""
+def _columns_of_run(task: _LabelledRun) -> dict[str, NDArray[Any] | None]:
+    """The columns of the table for a run of leaves: memberships, and labels as they are read, or None."""
     probabilities = rows_of_run(task.run)
     blocks = task.labels.iter_leaves(task.run.start, task.run.stop, labels=True)
     labels = [(block.ids, block.groups) for block in blocks]
     ids = joined_labels([one for one, _ in labels if one is not None])
     groups = joined_labels([one for _, one in labels if one is not None])
     numbers = np.arange(task.first_row, task.first_row + len(probabilities))
-    return _LabelledRows(numbers if ids is None else ids, groups, probabilities)
+    columns = {"id": numbers if ids is None else ids, "group": groups, "component": probabilities.argmax(axis=1)}
+    return columns | {f"probability {number}": line for number, line in enumerate(probabilities.T)}
 
 
 def _runs(job: _MembershipJob) -> list[_LabelledRun]:
@@ -280,14 +247,6 @@ def _schema(job: _MembershipJob, n_components: int) -> pa.Schema:
     fields.append(pa.field("component", pa.int64()))
     fields += [pa.field(f"probability {number}", pa.float64()) for number in range(n_components)]
     return pa.schema(fields)
-
-
-def _table(rows: _LabelledRows, schema: pa.Schema, *, as_text: bool) -> pa.Table:
-    columns: dict[str, Any] = {"id": rows.ids, "group": rows.groups}
-    columns["component"] = rows.probabilities.argmax(axis=1)
-    columns |= {f"probability {number}": line for number, line in enumerate(rows.probabilities.T)}
-    arrays = [_array(columns[field.name], field.type, as_text) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _array(values: NDArray[Any], kind: pa.DataType, as_text: bool) -> pa.Array:

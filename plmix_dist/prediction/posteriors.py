@@ -145,28 +145,20 @@ def check_columns(coefficients: Floats | None, covariates: Floats | None) -> Flo
 # Predictions of each row, from what it has ranked so far.
 
 
-class _At(NamedTuple):
-    """Parameters as row functions take them: log-worths (n_components, n_items), shares, and those of the kernels."""
-
-    log_worths: Floats
-    log_shares: Floats
-    prepared: Prepared
+# Parameters as row functions take them: the mixture, and those of the kernels.
+_At = tuple[MixtureParams, Prepared]
 
 
-class Given(NamedTuple):
-    """How rows are read: the treatment of ties, and the component that is known, all of them ("all"), or None."""
-
-    ties: str
-    component: int | str | None
-
-
-def predictions_of(mixture: MixtureParams, given: Given, predict: Callable[..., Floats], n_columns: int) -> RowFunction:
+def predictions_of(
+    mixture: MixtureParams, ties: str, component: int | str | None, predict: Callable[..., Floats], n_columns: int
+) -> RowFunction:
     """(n_rankings, n_columns): what a function of `given_rows` predicts of each row.
 
-    With component="all" there are n_components times as many columns, those of the first component first.
+    The component is one that is known, all of them ("all"), or None. With "all" there are n_components times as many
+    columns, those of the first component first.
     """
-    n_tables = mixture.n_components if given.component == ALL else 1
-    of_block = partial(_predicted, given, predict)
+    n_tables = mixture.n_components if component == ALL else 1
+    of_block = partial(_predicted, ties, component, predict)
     return RowFunction(of_block, mixture.unnamed(), _at, n_columns=n_columns * n_tables)
 
 
@@ -180,7 +172,7 @@ def mixture_logs_of(mixture: MixtureParams) -> RowFunction:
     return RowFunction(partial(_mixture_logs, mixture.log_shares), mixture.unnamed(), prepared_of)
 
 
-def completions_of(mixture: MixtureParams, given: Given, search: bool) -> RowFunction:
+def completions_of(mixture: MixtureParams, ties: str, component: int | None, search: bool) -> RowFunction:
     """(n_rankings, n_items + 1): a complete order of what was on offer, -1 after its end; then its probability.
 
     Examples
@@ -188,22 +180,25 @@ def completions_of(mixture: MixtureParams, given: Given, search: bool) -> RowFun
     >>> from plmix_dist.datasets.given import as_rankings
     >>> from plmix_dist.passes.by_row import rows_now
     >>> mixture = plm.MixtureParams.of(np.log([[3.0, 1.0, 1.0]]), None, ["a", "b", "c"])
-    >>> function = completions_of(mixture, Given("marginal", None), search=True)
+    >>> function = completions_of(mixture, "marginal", None, search=True)
     >>> rows_now(as_rankings([[2]], n_items=3, unranked="below"), function).round(6).tolist()
     [[2.0, 0.0, 1.0, 0.75]]
     """
-    of_block = partial(_completions, given, search)
+    of_block = partial(_completions, ties, component, search)
     return RowFunction(of_block, mixture.unnamed(), _at, n_columns=mixture.n_items + 1)
 
 
-def _predicted(given: Given, predict: Callable[..., Floats], block: RankingBlock, at: _At) -> Floats:
+def _predicted(
+    ties: str, component: int | str | None, predict: Callable[..., Floats], block: RankingBlock, at: _At
+) -> Floats:
+    log_worths, prepared = at[0].log_worths, at[1]
     # After a fit to linear extensions all orders of tied items are equally probable.
-    predict = partial(predict, given_rows.row_places(block), is_even=TIES[given.ties].extends)
-    if given.component is None:
-        return predict(at.log_worths, posteriors_by_ranking(given.ties, block, at.prepared)[1])
-    known = range(len(at.log_worths)) if given.component == ALL else [int(given.component)]
+    predict = partial(predict, given_rows.row_places(block), is_even=TIES[ties].extends)
+    if component is None:
+        return predict(log_worths, posteriors_by_ranking(ties, block, prepared)[1])
+    known = range(len(log_worths)) if component == ALL else [int(component)]
     ones = np.ones((block.n_rankings, 1))
-    return np.concatenate([predict(at.log_worths[[component]], ones) for component in known], axis=1)
+    return np.concatenate([predict(log_worths[[one]], ones) for one in known], axis=1)
 
 
 def _mixture_logs(log_shares: Floats, block: RankingBlock, params: Prepared) -> Floats:
@@ -212,22 +207,22 @@ def _mixture_logs(log_shares: Floats, block: RankingBlock, params: Prepared) -> 
     return logs
 
 
-def _completions(given: Given, search: bool, block: RankingBlock, at: _At) -> Floats:
-    places = given_rows.row_places(block)
-    if given.component is None:
-        chosen = np.arange(len(at.log_worths))
-        posteriors = posteriors_by_ranking(given.ties, block, at.prepared)[1]
+def _completions(ties: str, component: int | None, search: bool, block: RankingBlock, at: _At) -> Floats:
+    (mixture, prepared), places = at, given_rows.row_places(block)
+    if component is None:
+        chosen = np.arange(mixture.n_components)
+        posteriors = posteriors_by_ranking(ties, block, prepared)[1]
     else:
-        chosen, posteriors = np.array([int(given.component)]), np.ones((block.n_rankings, 1))
+        chosen, posteriors = np.array([component]), np.ones((block.n_rankings, 1))
     with np.errstate(divide="ignore"):
         log_posteriors = np.log(posteriors)
-    log_worths = at.log_worths[chosen]
-    if TIES[given.ties].extends:  # all orders of tied items are equally probable
-        shares = at.log_shares if block.log_shares is None else block.log_shares
+    log_worths = mixture.log_worths[chosen]
+    if TIES[ties].extends:  # all orders of tied items are equally probable
+        shares = mixture.log_shares if block.log_shares is None else block.log_shares
         own = shares[..., chosen] if block.groups is None else None
         weigh = given_rows.even_weights(places, log_worths, log_posteriors, own)
     else:
-        log_weights = log_posteriors - component_logs(block, at.prepared)[:, chosen]
+        log_weights = log_posteriors - component_logs(block, prepared)[:, chosen]
 
         def weigh(orders: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
             return orders, log_weights
@@ -245,7 +240,7 @@ def _completions(given: Given, search: bool, block: RankingBlock, at: _At) -> Fl
 
 
 def _at(mixture: MixtureParams) -> _At:
-    return _At(mixture.log_worths, mixture.log_shares, prepared_of(mixture))
+    return mixture, prepared_of(mixture)
 
 
 # Sums over all rows.

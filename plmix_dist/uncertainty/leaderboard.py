@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,7 +114,8 @@ def leaderboard(
             found = bootstrap(model, weighted, n_replicates, random_state=random_state, client=client)
             boards = _by_replicates(_lines(found.log_worths, found.shares, shown, fixed), boards)
         with model._passes_over(counted, client=client) as (passes, _):
-            votes = ask(passes, Request(_votes(model._ties), mixture.unnamed()))
+            counts = Aggregation("votes", leaf=partial(_leaf_votes, model._ties), prepare=prepared_of)
+            votes = ask(passes, Request(counts, mixture.unnamed()))
     level = offset if fixed is None else fixed[1]
     before = None if against is None else _before(against, mixture, shown, scale, anchor, without_noise)
     parts = []
@@ -248,12 +249,6 @@ def _leaf_votes(ties: str, _number: int, block: RankingBlock, params: Prepared) 
     votes = [np.bincount(block.items, own, minlength=block.n_items) for own in weighted.T]
     won = wins.sum(axis=2)
     return np.array(votes), won, won + wins.sum(axis=1)
-
-
-@cache
-def _votes(ties: str) -> Aggregation:
-    """The aggregation of votes and win rates by component."""
-    return Aggregation("votes", leaf=partial(_leaf_votes, ties), prepare=prepared_of)
 
 
 def _before(

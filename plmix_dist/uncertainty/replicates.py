@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,26 +125,8 @@ class _ReplicateSums(NamedTuple):
     shares: Floats  # (n_replicates, n_components): sums of posteriors
 
 
-@cache
-def first_pass(ties: str) -> Aggregation:
-    """The sums of all replicates at the fitted point, from that and their `Draws`.
-
-    Scores of persons are computed once for all of them.
-    """
-    return Aggregation("bootstrap-first", leaf=partial(_first_leaf, ties), prepare=prepared_first)
-
-
-@cache
-def later_pass(ties: str) -> Aggregation:
-    """The sums of replicates, each at its own point.
-
-    Parameters are log-worths (n_replicates, n_components, n_items) and log-shares (n_replicates, n_components) of those
-    that still run, and their `Draws`.
-    """
-    return Aggregation("bootstrap", leaf=partial(_later_leaf, ties), prepare=_prepare_later)
-
-
 def _prepare_later(params: tuple[Floats, Floats, Draws]) -> tuple[list[Prepared | None], int, Draws]:
+    """Points ready for kernels, from log-worths (n_replicates, n_components, n_items) and log-shares."""
     log_worths, log_shares, draws = params
     points = [_prepared(*point) for point in zip(log_worths, log_shares, strict=True)]
     return points, log_shares.shape[1], draws
@@ -298,13 +280,16 @@ class Replicates:
         """One request for all replicates that still run."""
         ties = self.fitted.ties
         if state.n_passes == 0:
-            return (Request(first_pass(ties), (self.fitted.mixture.unnamed(), self.draws)),)
+            # Scores of persons are computed once for all replicates.
+            first = Aggregation("bootstrap-first", leaf=partial(_first_leaf, ties), prepare=prepared_first)
+            return (Request(first, (self.fitted.mixture.unnamed(), self.draws)),)
         active = self._active(state)
         if not len(active):
             return ()
         log_worths, _, log_shares = self.parts_of(_trial(state)[active])
         draws = self.draws._replace(replicates=tuple(self.draws.replicates[place] for place in active))
-        return (Request(later_pass(ties), (log_worths, log_shares, draws)),)
+        later = Aggregation("bootstrap", leaf=partial(_later_leaf, ties), prepare=_prepare_later)
+        return (Request(later, (log_worths, log_shares, draws)),)
 
     def tell(self, state: ReplicatesState, answers: Sequence[Answer]) -> ReplicatesState:
         """Steps that raise the objective are taken, and the next ones proposed; others are shortened."""
