@@ -41,12 +41,7 @@ if TYPE_CHECKING:
     from plmix_dist.cluster.clients import Client
 
 
-class MixtureEstimator(
-    NotebookView,
-    Predictions,
-    TransformerMixin,  # type: ignore[misc]
-    BaseEstimator,  # type: ignore[misc]
-):
+class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """The base class of estimators of a mixture. After `fit` they have `log_worths_`, `shares_` and `item_names_`.
 
     An estimator has its settings and `fit`; the driver of its fit is in plmix_dist.fitting. As a step of a pipeline,

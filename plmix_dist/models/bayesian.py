@@ -24,7 +24,7 @@ from plmix_dist.rankings import Unranked
 from plmix_dist.settings import BAYES_INITS, RandomState, check_settings, seed_of, whole_number
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import MixtureParams
-from plmix_dist.uncertainty.results import Interval, PerParameter, checked_level
+from plmix_dist.uncertainty.results import Interval, PerParameter, percentiles
 
 R = TypeVar("R")
 
@@ -157,18 +157,12 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         with shown_progress(self.progress, 1.0, 1) as progress, reading as (rankings, chosen):
             check_memory(rankings.n_items, settings.n_components, settings.n_chains)
             is_named = isinstance(self.init, str) and self.init in BAYES_INITS
-            given = None if is_named else self._given_start(rankings, BAYES_INITS)
-            sampled = sample_mixture(
-                rankings,
-                settings,
-                # Chains have no ghosts.
-                None if given is None else given._replace(ghosts=np.zeros_like(given.ghosts)),
-                chosen,
-                progress,
-                init=self.init if given is None else "given",
-                checkpoint=Checkpoint.of(self.checkpoint),
-                any_seed=self.random_state is None,
-            )
+            given, init = None, self.init
+            if not is_named:
+                given, init = self._given_start(rankings, BAYES_INITS), "given"
+                given = given._replace(ghosts=np.zeros_like(given.ghosts))  # chains have none
+            kept: Any = {"checkpoint": Checkpoint.of(self.checkpoint), "any_seed": self.random_state is None}
+            sampled = sample_mixture(rankings, settings, given, chosen, progress, init=init, **kept)
         self._take(sampled, rankings.item_names)
         self.n_iter_ = settings.gibbs(rankings.n_items).n_sweeps
         self.stages_ = sampled.stages
@@ -189,11 +183,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         True
         """
         self._mixture()
-        tail = (1 - checked_level(level)) / 2
-        worths, shares = (
-            np.quantile(part, [tail, 1 - tail], axis=(0, 1)) for part in (self.draws_.log_worths, self.draws_.shares)
-        )
-        return Interval((worths[0], worths[1]), (shares[0], shares[1]))
+        return percentiles(self.draws_.log_worths, self.draws_.shares, level, axis=(0, 1))
 
     def waic(self, X: Any, *, max_draws: int = 500, **how: Unpack[OfWeights]) -> Waic:
         """The widely applicable information criterion on the rankings of the fit, for persons.

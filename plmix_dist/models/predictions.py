@@ -25,7 +25,6 @@ from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.prediction import choices, given_rows, posteriors
 from plmix_dist.prediction.calibration import FIRST_CHOICES, Calibration
 from plmix_dist.prediction.most_probable import MOST_STEPS, MostProbable, most_probable
-from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import whole_number
 from plmix_dist.solvers.davidson import outcomes
@@ -129,7 +128,14 @@ class Predictions:
             raise SettingsError("this model was fitted without features; leave them out")
         if offered is None:
             return self._prediction("probability", choices.choice_probabilities, given_rows.next_choices, **how)
-        return self._new_choices(choices.item_numbers("offered", offered, self._mixture().item_names), **how)
+        numbers = choices.item_numbers("offered", offered, self._mixture().item_names)
+        return self._prediction(
+            "probability",
+            lambda log_worths: choices.choice_probabilities(log_worths[:, numbers]),
+            partial(given_rows.new_choices, numbers),
+            numbers,
+            **how,
+        )
 
     def pairwise_probabilities(self, items: Any = None, **how: Unpack[OfPredictions]) -> Any:
         """The probability that item i comes before item j.
@@ -457,25 +463,11 @@ class Predictions:
         return str(getattr(self, "ties", "auto"))
 
     def _rankings(
-        self,
-        X: Any,
-        unranked: Unranked | None = None,
-        sample_weight: ArrayLike | None = None,
-        membership_covariates: ArrayLike | None = None,
-        *,
-        features: Any = None,
-        ties: str | None = None,
+        self, X: Any, *, membership_covariates: ArrayLike | None = None, ties: str | None = None, **how: Any
     ) -> Rankings:
         """The rankings; row functions treat ties themselves (None), so that results are per ranking."""
-        found = as_rankings(
-            X,
-            unranked=unranked,
-            default_unranked=getattr(self, "unranked_", None),
-            sample_weight=sample_weight,
-            item_names=self._mixture().item_names,
-            covariates=membership_covariates,
-            features=features,
-        )
+        how |= {"item_names": self._mixture().item_names, "default_unranked": getattr(self, "unranked_", None)}
+        found = as_rankings(X, covariates=membership_covariates, **how)
         if isinstance(X, Rankings):
             return found
         return replace(found, ties=TIES[self._ties].for_later if ties is None else TIES[ties])
@@ -500,8 +492,8 @@ class Predictions:
 
     def _entropy(self, X: Any, **how: Any) -> tuple[float, float]:
         """The entropy of the memberships of all persons, and their weight."""
-        found = self._total(posteriors.ENTROPY, X, ties=self._ties, **how)
-        return float(found.entropy), float(found.weight)
+        entropy, weight = self._total(posteriors.ENTROPY, X, ties=self._ties, **how)
+        return float(entropy), float(weight)
 
     def _by_row(
         self,
@@ -543,27 +535,6 @@ class Predictions:
             shape = [mixture.n_components, *sizes] if chosen == posteriors.ALL else sizes
             found = found.reshape(found.shape[0], *shape) if len(shape) > 1 else found
         return self._named(found, named, quantity, component, given, *items)
-
-    def _new_choices(
-        self,
-        offered: NDArray[np.int64],
-        component: int | str | None = None,
-        given: Any = None,
-        named: bool | str = False,
-        **how: Unpack[OfPersons],
-    ) -> Any:
-        """The probability of each item offered; of persons, only the memberships differ."""
-        mixture = self._plain_mixture()
-        by_component = choices.choice_probabilities(mixture.log_worths[:, offered])
-        chosen = posteriors.chosen_component(component, mixture)
-        found = posteriors.mixed(by_component, mixture, component)
-        if given is not None:
-            weights = self._by_row(given, posteriors.probabilities_of(mixture, self._ties), chosen, **how)
-            if chosen is None:
-                found = weights @ by_component
-            else:
-                found = found[None] + 0.0 * weights[:, 0].reshape(-1, *[1] * found.ndim)
-        return self._named(found, named, "probability", component, given, offered)
 
 
 spell_out(Predictions)

@@ -120,7 +120,7 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         template = self._template()
         given = {"item_features": item_features, **how}
         if template.choices != PLACKETT_LUCE or any(given.get(name) is not None for name in _OF_COEFFICIENTS):
-            self._fit_each(template, X, numbers, names, seed_of(seed), given)
+            self._fit_each(template, X, seed_of(seed), given)
             return self
         settings = template.set_params(n_components=numbers[0], random_state=seed_of(seed))._settings()
         reading = template._rankings_to_fit(X, **how)
@@ -128,37 +128,19 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
             rankings = replace(rankings, ties=TIES[template.ties].for_later)
             check_memory(rankings.n_items, sum(numbers), settings.n_init)
             stages = Stages(stage_listener(progress))
-            found = select_mixture(
-                rankings,
-                settings,
-                numbers,
-                names,
-                self.n_folds,
-                chosen,
-                stages,
-                after,
-                Checkpoint.of(self.checkpoint),
-                any_seed=seed is None,
-            )
+            kept: Any = {"checkpoint": Checkpoint.of(self.checkpoint), "any_seed": seed is None}
+            found = select_mixture(rankings, settings, numbers, names, self.n_folds, chosen, stages, after, **kept)
         self.stages_ = stages.records
         self._take(found, rankings.item_names, how.get("unranked") or template.unranked)
         return self
 
-    def _fit_each(
-        self,
-        template: PlackettLuceMixture,
-        X: Any,
-        numbers: list[int],
-        names: tuple[str, ...],
-        seed: int,
-        given: dict[str, Any],
-    ) -> None:
+    def _fit_each(self, template: PlackettLuceMixture, X: Any, seed: int, given: dict[str, Any]) -> None:
         """Fits with coefficients, one after the other, and their table."""
-        other = next((name for name in names if name not in ("bic", "aic", "icl")), None)
+        other = next((name for name in self._criteria() if name not in ("bic", "aic", "icl")), None)
         if other is not None:
             raise SettingsError(f'criterion "{other}" is not made for fits with coefficients; choose bic, aic or icl')
         rows, fits = [], {}
-        for number in numbers:
+        for number in self._numbers():
             model = clone(template).set_params(n_components=number, random_state=seed)
             row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"n_components": number}
             try:

@@ -266,17 +266,11 @@ def _score_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Float
 SCORE = Aggregation("score", leaf=_score_leaf, prepare=prepared_first)
 
 
-class _Entropy(NamedTuple):
+def _entropy_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Floats | None]) -> tuple[Floats, Floats]:
     """Sums over persons: the entropy of memberships, and weight, both of shape ()."""
-
-    entropy: Floats
-    weight: Floats
-
-
-def _entropy_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Floats | None]) -> _Entropy:
     prepared, coefficients = params
     at = memberships_at(block if coefficients is None else with_person_shares(block, coefficients), prepared)
-    return _Entropy(np.array(-(at.weights @ xlogy(at.posteriors, at.posteriors)).sum()), np.array(at.weights.sum()))
+    return np.array(-(at.weights @ xlogy(at.posteriors, at.posteriors)).sum()), np.array(at.weights.sum())
 
 
 ENTROPY = Aggregation("entropy", leaf=_entropy_leaf, prepare=prepared_first)

@@ -73,7 +73,9 @@ def write_report(
         how.pop("membership_covariates", None)  # with these there are no standard errors
         errors = _errors(model, rows, how, standard_errors)
         if errors is not None and rows is not None:
-            found |= {"board": _board(model, rows, how), "check": _check(model, rows, how)}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # given with the standard errors, and in words on the page
+                found |= {"board": _board(model, rows, how), "check": _check(model, rows, how)}
     if errors is not None and errors.mixture.log_worths.shape != mixture.log_worths.shape:
         raise SettingsError(
             f"standard errors of {errors.mixture.log_worths.shape} log-worths do not belong to this model, which has "
@@ -105,18 +107,14 @@ def _board(model: Any, rows: Any, how: Mapping[str, Any]) -> list[list[str]]:
     """The leaderboard of battles, as cells; empty for other rankings."""
     if data_of(model).get("mean_listed") != 2 or not hasattr(model, "leaderboard"):
         return []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # given with the standard errors, and in words on the page
-        return board_cells(model.leaderboard(rows, table="dict", **how))
+    return board_cells(model.leaderboard(rows, table="dict", **how))
 
 
 def _check(model: Any, rows: Any, how: Mapping[str, Any]) -> FitCheck | None:
-    """The check of fit, where standard errors are computed; its warnings are theirs."""
+    """The check of fit, where standard errors are computed."""
     if not is_joint(model._mixture()) or TIES[model._ties].order:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found: FitCheck = model.check_fit(rows, **how)
+    found: FitCheck = model.check_fit(rows, **how)
     return found
 
 

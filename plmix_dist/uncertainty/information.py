@@ -99,10 +99,9 @@ class Layout:
         shares = int(self.free_shares)
         n_worths = self.n_components if self.n_items else 0
         found = np.zeros((self.size, n_worths + shares))
-        for k in range(n_worths):
-            found[k * self.n_items : (k + 1) * self.n_items, k] = 1.0
-            if self.ghosts:
-                found[self.n_worths + k, k] = 1.0
+        found[: self.n_worths, :n_worths] = np.repeat(np.eye(n_worths), self.n_items, axis=0)
+        if self.ghosts:
+            found[self.n_worths : self.n_worths + n_worths, :n_worths] = np.eye(n_worths)
         if shares:
             found[-self.n_components :, -1] = 1.0
         if shares and self.is_last_empty:
@@ -119,9 +118,8 @@ class Layout:
         """(n_results, size): derivatives of centred log-worths and of shares in the parameters."""
         n_shares = self.n_components if self.shown_shares else 0
         found = np.zeros((self.n_worths + n_shares + self.n_ties, self.size))
-        for k in range(self.n_components if self.n_items else 0):
-            place = slice(k * self.n_items, (k + 1) * self.n_items)
-            found[place, place] = np.eye(self.n_items) - 1 / self.n_items
+        centring = np.eye(self.n_items) - 1 / max(1, self.n_items)
+        found[: self.n_worths, : self.n_worths] = np.kron(np.eye(self.n_components), centring)
         if self.free_shares:
             of_shares = slice(self.n_worths, self.n_worths + n_shares)
             found[of_shares, -self.n_components :] = np.diag(shares) - np.outer(shares, shares)

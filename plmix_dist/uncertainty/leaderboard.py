@@ -102,12 +102,12 @@ def leaderboard(
     fixed = _anchor(anchor, mixture, offset)
     boards, votes = [_Board(one) for one in _lines(mixture.log_worths, mixture.shares, shown, fixed)], None
     if X is not None:
-        of_rows = {"membership_covariates": membership_covariates, "features": features}
-        counted = model._rankings(X, unranked, **of_rows)
+        of_rows = {"unranked": unranked, "membership_covariates": membership_covariates, "features": features}
+        counted = model._rankings(X, **of_rows)
         if sample_weight is None:
             weighted = counted = _merged(counted)
         else:
-            weighted = model._rankings(X, unranked, sample_weight, **of_rows)
+            weighted = model._rankings(X, sample_weight=sample_weight, **of_rows)
         if interval == "sandwich":
             boards = _by_sandwich(model, weighted, shown, fixed, client)
         else:

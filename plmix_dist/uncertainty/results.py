@@ -454,6 +454,13 @@ def _range(errors: Floats) -> str:
     return f"{known.min():.3g} to {known.max():.3g}" if known.size else "not known"
 
 
+def percentiles(log_worths: Floats, shares: Floats, level: float, axis: int | tuple[int, int]) -> Interval:
+    """Intervals between quantiles of draws, which lie along an axis of log-worths and of shares."""
+    tail = (1 - checked_level(level)) / 2
+    worths, of_shares = (np.quantile(part, [tail, 1 - tail], axis=axis) for part in (log_worths, shares))
+    return Interval((worths[0], worths[1]), (of_shares[0], of_shares[1]))
+
+
 def checked_level(level: float) -> float:
     """The level of an interval, checked."""
     value = real_number("level", level)

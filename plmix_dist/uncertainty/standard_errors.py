@@ -192,42 +192,56 @@ def mostly_prior(totals: InformationTotals, fitted: FittedPoint) -> NDArray[np.b
     return found
 
 
-def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_Block]:
-    """The covariances of all parameters together, or of each component and then of the shares."""
+class Part(NamedTuple):
+    """Sums over rows, and the prior, for one block of parameters."""
+
+    layout: Layout
+    shares: Floats
+    sums: tuple[Floats, Floats, Floats]  # information (size, size), gradient (size,), and what would be known (size,)
+    products: Floats  # (size, size)
+    prior: tuple[Floats, Floats, Floats]  # information, gradient and products of scores
+
+
+def parts_of(totals: InformationTotals, fitted: FittedPoint) -> list[Part]:
+    """All parameters together, or those of each component and then the shares."""
     mixture, n_worths, n_items = fitted.mixture, fitted.mixture.log_worths.size, fitted.mixture.n_items
     if len(totals.observed) == 1:
-        return [_solve_block(fitted, kind, totals, fitted.layout)]
+        return [_part(totals, fitted, fitted.layout)]
     found, first_held = [], mixture.n_components - fitted.n_held
     for k in range(mixture.n_components):
         layout = Layout(1, n_items, fitted.alpha > 0, False, shown_shares=False, n_held=int(k >= first_held))
         own = fitted._replace(
             mixture=MixtureParams(mixture.log_worths[[k]], mixture.shares[:0]), ghosts=fitted.ghosts[[k]]
         )
-        found.append(_solve_block(own, kind, totals, layout, k, k * n_items))
+        found.append(_part(totals, own, layout, k, k * n_items))
     layout = replace(fitted.layout, n_items=0, ghosts=False, n_held=0, log_ties=None)
     own = fitted._replace(mixture=MixtureParams(mixture.log_worths[:, :0], mixture.shares))
-    return [*found, _solve_block(own, kind, totals, layout, -1, n_worths)]
+    return [*found, _part(totals, own, layout, -1, n_worths)]
 
 
-def _solve_block(
-    fitted: FittedPoint, kind: str, totals: InformationTotals, layout: Layout, block: int = 0, first: int = 0
-) -> _Block:
-    """Covariances of one block of the information, whose numbers begin at `first` in the gradient."""
-    mixture = fitted.mixture
-    observed = layout.from_data(totals.observed[block])
+def _part(totals: InformationTotals, fitted: FittedPoint, layout: Layout, block: int = 0, first: int = 0) -> Part:
+    """One block of the sums, whose numbers begin at `first` in the gradient."""
     gradient, known = np.zeros((2, layout.size))
     for whole, part in ((gradient, totals.gradient), (known, totals.known)):
         whole[layout.of_data] = part[first : first + len(layout.of_data)]
-    *prior, prior_products = layout.prior(mixture.log_worths, fitted.ghosts, fitted.alpha)
-    # The prior's comparisons count as data. Without their scores, items that are hardly ever chosen, whose values come
-    # from the prior, would seem to be known exactly.
-    middle = layout.from_data(totals.products[block]) + prior_products if kind == "sandwich" else None
-    sums = observed, gradient, known
-    found = information.solve_at(sums, (prior[0], prior[1]), layout.unfelt(), middle, layout.to_results(mixture.shares))
-    if layout.ghosts:
-        # With a prior nothing is singular. Whether the rankings say anything is seen without it.
-        found = found._replace(singular=_without_prior(layout, observed, known))
-    return found, layout
+    observed, products = (layout.from_data(one[block]) for one in (totals.observed, totals.products))
+    prior = layout.prior(fitted.mixture.log_worths, fitted.ghosts, fitted.alpha)
+    return Part(layout, fitted.mixture.shares, (observed, gradient, known), products, prior)
+
+
+def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_Block]:
+    """The covariances of all parameters together, or of each component and then of the shares."""
+    blocks = []
+    for layout, shares, sums, products, (held, pull, prior_products) in parts_of(totals, fitted):
+        # The prior's comparisons count as data. Without their scores, items that are hardly ever chosen, whose values
+        # come from the prior, would seem to be known exactly.
+        middle = products + prior_products if kind == "sandwich" else None
+        found = information.solve_at(sums, (held, pull), layout.unfelt(), middle, layout.to_results(shares))
+        if layout.ghosts:
+            # With a prior nothing is singular. Whether the rankings say anything is seen without it.
+            found = found._replace(singular=_without_prior(layout, sums[0], sums[2]))
+        blocks.append((found, layout))
+    return blocks
 
 
 def _without_prior(layout: Layout, observed: Floats, known: Floats) -> Floats:
