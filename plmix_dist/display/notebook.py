@@ -94,36 +94,36 @@ def store_card(store: Any) -> Html:
 
 def model_card(model: Any) -> Html:
     """A fitted mixture: how it ended, and share and favourites of each component."""
-    shares, names = model.shares_, model.item_names_
     converged: bool | None = getattr(model, "converged_", None)
-    ended = "" if converged is None else ("converged" if converged else "<b>not converged</b>")
-    how = f", {ended} after {count(model.n_iter_)} iterations" if ended else ""
-    head = f"<div><b>{type(model).__name__}</b>: {_components(len(shares))}, {count(len(names))} items{how}</div>"
-    rows = [
-        [str(number), percent(share, 1), marks.bar(share, component_colour(number)), _favourites(model, number)]
-        for number, share in enumerate(shares.tolist())
-    ]
-    found = table(["component", "share", "", "favourites"], rows, numbers=(1,))
-    return card(f"{head}{found}<div class=quiet>{_FIRST_CHOICE}</div>")
+    ended = "converged" if converged else "<b>not converged</b>"
+    how = "" if converged is None else f", {ended} after {count(model.n_iter_)} iterations"
+    return _mixture_card(model, how, None, _FIRST_CHOICE)
 
 
 def posterior_card(model: Any) -> Html:
     """A sampled mixture: whether its chains agree, and share with interval and favourites of each component."""
     n_chains, n_draws = model.draws_.log_likelihood.shape
     mixed = "the chains agree" if model.converged_ else "<b>the chains do not agree</b>"
-    head = (
-        f"<div><b>{type(model).__name__}</b>: {_components(len(model.shares_))}, "
-        f"{count(len(model.item_names_))} items, {count(n_chains)} chains of {count(n_draws)} draws; {mixed} "
-        f"(largest R-hat {model.diagnostics_.largest_r_hat:.3f})</div>"
-    )
-    lows, highs = model.intervals(0.95).shares
-    rows = []
-    for number, (share, low, high) in enumerate(zip(model.shares_, lows, highs, strict=True)):
-        mark = marks.interval(float(share), float(low), float(high), component_colour(number))
-        ends = f"{percent(float(low), 1)} to {percent(float(high), 1)}"
-        rows.append([str(number), percent(float(share), 1), ends, mark, _favourites(model, number)])
-    found = table(["component", "share", "95\xa0% interval", "", "favourites"], rows, numbers=(1, 2))
+    largest = f"largest R-hat {model.diagnostics_.largest_r_hat:.3f}"
+    how = f", {count(n_chains)} chains of {count(n_draws)} draws; {mixed} ({largest})"
     says = f"Posterior means. A share is in its interval with probability 95\xa0%. {_FIRST_CHOICE}"
+    return _mixture_card(model, how, model.intervals(0.95).shares, says)
+
+
+def _mixture_card(model: Any, how: str, intervals: Any, says: str) -> Html:
+    """A card with a row for each component; `intervals` are ends of those of shares, or None."""
+    n_components, n_items = model.log_worths_.shape
+    head = f"<div><b>{type(model).__name__}</b>: {_components(n_components)}, {count(n_items)} items{how}</div>"
+    rows = []
+    for number, share in enumerate(model.shares_.tolist()):
+        colour, ends = component_colour(number), []
+        mark = marks.bar(share, colour)
+        if intervals is not None:
+            low, high = (float(end[number]) for end in intervals)
+            mark, ends = marks.interval(share, low, high, colour), [f"{percent(low, 1)} to {percent(high, 1)}"]
+        rows.append([str(number), percent(share, 1), *ends, mark, _favourites(model, number)])
+    of_ends = [] if intervals is None else ["95\xa0% interval"]
+    found = table(["component", "share", *of_ends, "", "favourites"], rows, numbers=range(1, 2 + len(of_ends)))
     return card(f"{head}{found}<div class=quiet>{says}</div>")
 
 

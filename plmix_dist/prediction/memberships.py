@@ -96,9 +96,9 @@ class _MembershipJob(NamedTuple):
 def _membership_job(
     mixture: MixtureParams,
     store: RankingStore | str | os.PathLike[str],
-    ties: str,
-    share_coefficients: NDArray[np.float64] | None,
-    membership_covariates: ArrayLike | None,
+    ties: str = "auto",
+    share_coefficients: NDArray[np.float64] | None = None,
+    membership_covariates: ArrayLike | None = None,
 ) -> _MembershipJob:
     """The memberships that `write_predictions` computes, from its arguments."""
     opened = store if isinstance(store, RankingStore) else open_store(store)
@@ -142,10 +142,8 @@ def write_membership_table(
     overwrite: bool = False,
     client: ClientLike = None,
     executor: Executor | None = None,
-    ties: str = "auto",
     progress: Callable[[int, int], None] | None = None,
-    share_coefficients: NDArray[np.float64] | None = None,
-    membership_covariates: ArrayLike | None = None,
+    **model: Any,
 ) -> Written:
     """Write a table with one row per ranking, and the columns of the method `memberships`.
 
@@ -168,7 +166,7 @@ def write_membership_table(
     ['id', 'component', 'probability 0']
     """
     path = os.fspath(target)
-    job = _membership_job(mixture, store, ties, share_coefficients, membership_covariates)
+    job = _membership_job(mixture, store, **model)
     made_from = json.dumps(job.of, sort_keys=True).encode()
     if not overwrite and _made_from(path) == made_from:
         return Written(job.rankings.n_rankings, changed=False)
@@ -206,37 +204,27 @@ def _table_writer(out: IO[bytes], schema: pa.Schema, path: str) -> pq.ParquetWri
     return pq.ParquetWriter(out, schema, compression="zstd")
 
 
-class _LabelledRun(NamedTuple):
-    """A run of leaves, where their labels are read as they were written, and the number of the first row."""
-
-    run: RowRun
-    labels: Leaves
-    first_row: int
+# A run of leaves, where their labels are read as they were written, and the number of the first row.
+_LabelledRun = tuple[RowRun, Leaves, int]
 
 
 def _columns_of_run(task: _LabelledRun) -> dict[str, NDArray[Any] | None]:
     """The columns of the table for a run of leaves: memberships, and labels as they are read, or None."""
-    probabilities = rows_of_run(task.run)
-    blocks = task.labels.iter_leaves(task.run.start, task.run.stop, labels=True)
-    labels = [(block.ids, block.groups) for block in blocks]
+    run, leaves, first_row = task
+    probabilities = rows_of_run(run)
+    labels = [(block.ids, block.groups) for block in leaves.iter_leaves(run.start, run.stop, labels=True)]
     ids = joined_labels([one for one, _ in labels if one is not None])
     groups = joined_labels([one for _, one in labels if one is not None])
-    numbers = np.arange(task.first_row, task.first_row + len(probabilities))
+    numbers = np.arange(first_row, first_row + len(probabilities))
     columns = {"id": numbers if ids is None else ids, "group": groups, "component": probabilities.argmax(axis=1)}
     return columns | {f"probability {number}": line for number, line in enumerate(probabilities.T)}
 
 
 def _runs(job: _MembershipJob) -> list[_LabelledRun]:
     rankings = job.rankings
-    n_runs = -(-rankings.n_leaves // _LEAVES_PER_GROUP)
-    return [
-        _LabelledRun(
-            RowRun(job.function, rankings.only(start, stop), start, stop),
-            rankings.source.only(start, stop),
-            int(rankings.leaf_bounds[start]),
-        )
-        for start, stop in leaf_ranges(rankings.n_leaves, n_runs)
-    ]
+    ranges = leaf_ranges(rankings.n_leaves, -(-rankings.n_leaves // _LEAVES_PER_GROUP))
+    runs = [RowRun(job.function, rankings.only(*leaves), *leaves) for leaves in ranges]
+    return [(run, rankings.source.only(run.start, run.stop), int(rankings.leaf_bounds[run.start])) for run in runs]
 
 
 def _schema(job: _MembershipJob, n_components: int) -> pa.Schema:
