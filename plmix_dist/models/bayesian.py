@@ -383,12 +383,8 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
             shares=np.take_along_axis(raw.shares, labels, axis=2),
         )
         parts = self.draws_.log_worths, self.draws_.shares
-        self.diagnostics_ = diagnostics.Diagnostics(
-            *(
-                PerParameter(*(function(part) for part in parts))
-                for function in (diagnostics.r_hat, diagnostics.bulk_ess, diagnostics.tail_ess)
-            )
-        )
+        looks = diagnostics.r_hat, diagnostics.bulk_ess, diagnostics.tail_ess
+        self.diagnostics_ = diagnostics.Diagnostics(*(PerParameter(*map(look, parts)) for look in looks))
 
     def _not_mixed(self) -> list[Warning]:
         """A warning if R-hat is too large, or not known."""

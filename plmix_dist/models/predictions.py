@@ -128,14 +128,9 @@ class Predictions:
             raise SettingsError("this model was fitted without features; leave them out")
         if offered is None:
             return self._prediction("probability", choices.choice_probabilities, given_rows.next_choices, **how)
-        numbers = choices.item_numbers("offered", offered, self._mixture().item_names)
-        return self._prediction(
-            "probability",
-            lambda log_worths: choices.choice_probabilities(log_worths[:, numbers]),
-            partial(given_rows.new_choices, numbers),
-            numbers,
-            **how,
-        )
+        some = choices.item_numbers("offered", offered, self._mixture().item_names)
+        plain, by_row = partial(_among, choices.choice_probabilities, some), partial(given_rows.new_choices, some)
+        return self._prediction("probability", plain, by_row, some, **how)
 
     def pairwise_probabilities(self, items: Any = None, **how: Unpack[OfPredictions]) -> Any:
         """The probability that item i comes before item j.
@@ -157,18 +152,10 @@ class Predictions:
         >>> model.pairwise_probabilities(["tea", "mate"]).round(4).tolist()
         [[0.5, 0.75], [0.25, 0.5]]
         """
-        mixture = self._plain_mixture()
-        numbers = (
-            np.arange(mixture.n_items) if items is None else choices.item_numbers("items", items, mixture.item_names)
-        )
-        return self._prediction(
-            "probability",
-            lambda log_worths: choices.pairwise_probabilities(log_worths[:, numbers]),
-            partial(given_rows.pairs_among, numbers),
-            numbers,
-            numbers,
-            **how,
-        )
+        names = self._plain_mixture().item_names
+        some = np.arange(len(names)) if items is None else choices.item_numbers("items", items, names)
+        plain, by_row = partial(_among, choices.pairwise_probabilities, some), partial(given_rows.pairs_among, some)
+        return self._prediction("probability", plain, by_row, some, some, **how)
 
     def expected_ranks(self, **how: Unpack[OfPredictions]) -> Any:
         """The mean place of each item; 1 is the best place.
@@ -535,6 +522,10 @@ class Predictions:
             shape = [mixture.n_components, *sizes] if chosen == posteriors.ALL else sizes
             found = found.reshape(found.shape[0], *shape) if len(shape) > 1 else found
         return self._named(found, named, quantity, component, given, *items)
+
+
+def _among(function: Callable[[Floats], Floats], items: NDArray[np.int64], log_worths: Floats) -> Floats:
+    return function(log_worths[:, items])
 
 
 spell_out(Predictions)

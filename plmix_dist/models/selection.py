@@ -211,10 +211,7 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         return (self.criterion, *also)
 
     def _given_seed(self) -> RandomState:
-        given = self.random_state
-        if given is None and self.estimator is not None:
-            given = getattr(self.estimator, "random_state", None)
-        return given
+        return getattr(self.estimator, "random_state", None) if self.random_state is None else self.random_state
 
     def _template(self) -> PlackettLuceMixture:
         """An estimator with the settings of all fits; an error for settings that belong to one number of components."""

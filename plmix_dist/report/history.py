@@ -128,13 +128,13 @@ def _groups(number: int) -> str:
 
 def stages_of(records: Sequence[Mapping[str, Any]]) -> list[_Stage]:
     """Seconds and passes of each stage; stages of the same name are added up."""
-    seconds: dict[str, float] = {}
-    passes: dict[str, float] = {}
+    found: dict[str, _Stage] = {}
     for record in records:
         words = stage_in_words(str(record["stage"]))
-        seconds[words] = seconds.get(words, 0.0) + float(record.get("seconds") or 0.0)
-        passes[words] = passes.get(words, 0.0) + float(record.get("passes") or 0.0)
-    return [_Stage(words, seconds[words], passes[words]) for words in seconds]
+        _, seconds, passes = found.get(words, (words, 0.0, 0.0))
+        own = float(record.get("seconds") or 0.0), float(record.get("passes") or 0.0)
+        found[words] = _Stage(words, seconds + own[0], passes + own[1])
+    return list(found.values())
 
 
 def data_sentence(data: Mapping[str, Any]) -> str:

@@ -114,23 +114,17 @@ def errors_on(
     totals = sums_over(rankings, squared, client, lambda passes: information_totals(passes, fitted))
     # Halves of wins are not counts: the inverse information of an objective is not a variance.
     kind = kind or KINDS[bool(totals.n_half)]
-    blocks = solve(totals, fitted, kind)
+    blocks, mixture, n_ties = solve(totals, fitted, kind), fitted.mixture, fitted.layout.n_ties
     solved = [one for one, _ in blocks]
-    found = _unidentified(blocks, fitted.mixture)
-    shrinkage = np.concatenate([one.shrinkage for one in solved])[: fitted.mixture.log_worths.size]
-    n_ties = fitted.layout.n_ties  # they come last
-    lasts = [len(one.covariance) - n_ties for one in solved]
+    found = _unidentified(blocks, mixture)
+    shrinkage = np.concatenate([one.shrinkage for one in solved])[: mixture.log_worths.size]
+    lasts = [len(one.covariance) - n_ties for one in solved]  # ties come last
     of_ties = fitted.layout.of_ties @ np.sqrt(np.diag(solved[-1].covariance)[lasts[-1] :])
-    errors = StandardErrors(
-        fitted.mixture,
-        tuple(one.covariance[:last, :last] for one, last in zip(solved, lasts, strict=True)),
-        tuple(one.blind[:last] for one, last in zip(solved, lasts, strict=True)),
-        found,
-        kind,
-        int(totals.n_sampled),
-        shrinkage.reshape(fitted.mixture.log_worths.shape),
-        None if fitted.mixture.tie_parameters is None else of_ties,
-    )
+    covariances = tuple(one.covariance[:last, :last] for one, last in zip(solved, lasts, strict=True))
+    blind = tuple(one.blind[:last] for one, last in zip(solved, lasts, strict=True))
+    about = found, kind, int(totals.n_sampled), shrinkage.reshape(mixture.log_worths.shape)
+    log_ties = None if mixture.tie_parameters is None else of_ties
+    errors = StandardErrors(mixture, covariances, blind, *about, log_ties)
     far = mostly_prior(totals, fitted) & (np.abs(errors.shrinkage) > _FAR_BY_PRIOR * errors.log_worths)
     give_warnings([*_unidentified_warnings(found, fitted), *far_from_maximum(solved), *_shrunken_warnings(far, errors)])
     return errors
