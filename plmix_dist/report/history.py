@@ -210,7 +210,7 @@ _HEADINGS = {
 _SMALLER_IS_BETTER = ("bic", "aic", "icl", "dic", "waic", "loss")
 
 
-class SelectionTable(NamedTuple):
+class _SelectionTable(NamedTuple):
     """Numbers of components, and what was computed for each."""
 
     n_components: list[int]  # one per row
@@ -240,7 +240,7 @@ def smaller_is_better(name: str) -> bool:
     return any(word in name.lower() for word in _SMALLER_IS_BETTER)
 
 
-def selection_table(table: Any) -> SelectionTable:
+def selection_table(table: Any) -> _SelectionTable:
     """Read a table: records, a dict of columns, a pandas or Polars frame, an Arrow table, or what has a `table_`."""
     records = _records(getattr(table, "table_", table))
     if not records:
@@ -255,7 +255,7 @@ def selection_table(table: Any) -> SelectionTable:
         for name in names
         if name != number and any(math.isfinite(_number(record.get(name))) for record in rows)
     }
-    return SelectionTable([int(record[number]) for record in rows], columns)
+    return _SelectionTable([int(record[number]) for record in rows], columns)
 
 
 def _number(value: Any) -> float:

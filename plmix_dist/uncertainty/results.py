@@ -102,7 +102,7 @@ class Coefficients:
 
     def intervals(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """(n_components, n_columns) each: lower and upper ends."""
-        spread = float(ndtri((1 + checked_level(level)) / 2)) * self.standard_errors
+        spread = float(ndtri((1 + _checked_level(level)) / 2)) * self.standard_errors
         return self.values - spread, self.values + spread
 
     def wald(self, column: str) -> tuple[float, int]:
@@ -123,7 +123,7 @@ class Coefficients:
         [2.0]
         """
         top, bottom = self._number(column), self._number(price)
-        squared = float(ndtri((1 + checked_level(level)) / 2)) ** 2
+        squared = float(ndtri((1 + _checked_level(level)) / 2)) ** 2
         found = np.empty((4, len(self.values)))
         for k, own in enumerate(self.values):
             place = [k * len(self.names) + top, k * len(self.names) + bottom]
@@ -281,7 +281,7 @@ class StandardErrors:
         >>> bool((lower < upper).all())
         True
         """
-        factor = float(ndtri((1 + checked_level(level)) / 2))
+        factor = float(ndtri((1 + _checked_level(level)) / 2))
         worths, shares = self.mixture.log_worths, self.mixture.shares
         spread = factor * self.log_worths
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -456,12 +456,12 @@ def _range(errors: Floats) -> str:
 
 def percentiles(log_worths: Floats, shares: Floats, level: float, axis: int | tuple[int, int]) -> Interval:
     """Intervals between quantiles of draws, which lie along an axis of log-worths and of shares."""
-    tail = (1 - checked_level(level)) / 2
+    tail = (1 - _checked_level(level)) / 2
     worths, of_shares = (np.quantile(part, [tail, 1 - tail], axis=axis) for part in (log_worths, shares))
     return Interval((worths[0], worths[1]), (of_shares[0], of_shares[1]))
 
 
-def checked_level(level: float) -> float:
+def _checked_level(level: float) -> float:
     """The level of an interval, checked."""
     value = real_number("level", level)
     if not 0 < value < 1:

@@ -186,7 +186,7 @@ def mostly_prior(totals: InformationTotals, fitted: FittedPoint) -> NDArray[np.b
     return found
 
 
-class Part(NamedTuple):
+class _Part(NamedTuple):
     """Sums over rows, and the prior, for one block of parameters."""
 
     layout: Layout
@@ -196,7 +196,7 @@ class Part(NamedTuple):
     prior: tuple[Floats, Floats, Floats]  # information, gradient and products of scores
 
 
-def parts_of(totals: InformationTotals, fitted: FittedPoint) -> list[Part]:
+def parts_of(totals: InformationTotals, fitted: FittedPoint) -> list[_Part]:
     """All parameters together, or those of each component and then the shares."""
     mixture, n_worths, n_items = fitted.mixture, fitted.mixture.log_worths.size, fitted.mixture.n_items
     if len(totals.observed) == 1:
@@ -213,14 +213,14 @@ def parts_of(totals: InformationTotals, fitted: FittedPoint) -> list[Part]:
     return [*found, _part(totals, own, layout, -1, n_worths)]
 
 
-def _part(totals: InformationTotals, fitted: FittedPoint, layout: Layout, block: int = 0, first: int = 0) -> Part:
+def _part(totals: InformationTotals, fitted: FittedPoint, layout: Layout, block: int = 0, first: int = 0) -> _Part:
     """One block of the sums, whose numbers begin at `first` in the gradient."""
     gradient, known = np.zeros((2, layout.size))
     for whole, part in ((gradient, totals.gradient), (known, totals.known)):
         whole[layout.of_data] = part[first : first + len(layout.of_data)]
     observed, products = (layout.from_data(one[block]) for one in (totals.observed, totals.products))
     prior = layout.prior(fitted.mixture.log_worths, fitted.ghosts, fitted.alpha)
-    return Part(layout, fitted.mixture.shares, (observed, gradient, known), products, prior)
+    return _Part(layout, fitted.mixture.shares, (observed, gradient, known), products, prior)
 
 
 def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_Block]:
