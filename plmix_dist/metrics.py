@@ -247,28 +247,24 @@ def compare_models(first: Any, second: Any, *, table: str = "auto") -> Any:
     return table_of({name: [row[name] for row in rows] for name in rows[0]}, table)
 
 
+_COLUMNS = ("first", "second", "first share", "second share", "distance", "kendall tau", "total variation")
+
+
 def _compared(
     one: MixtureParams, other: MixtureParams, mine: Floats, theirs: Floats, first: int | None, second: int | None
 ) -> dict[str, Any]:
     """A row of the comparison; None for a component that has no match."""
-    nothing = float("nan")
-    names = one.item_names
-    row: dict[str, Any] = {
-        "first": -1 if first is None else first,
-        "second": -1 if second is None else second,
-        "first share": nothing if first is None else one.shares[first],
-        "second share": nothing if second is None else other.shares[second],
-        "distance": nothing,
-        "kendall tau": nothing,
-        "total variation": nothing,
-        "first choice": "" if first is None else names[int(mine[first].argmax())],
-        "second choice": "" if second is None else names[int(theirs[second].argmax())],
-    }
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS, float("nan"))
+    for side, shares, worths, number in (("first", one.shares, mine, first), ("second", other.shares, theirs, second)):
+        row |= {side: -1, f"{side} choice": ""}
+        if number is not None:
+            choice = one.item_names[int(worths[number].argmax())]
+            row |= {side: number, f"{side} share": shares[number], f"{side} choice": choice}
     if first is not None and second is not None:
         choices = [np.exp(logs - np.logaddexp.reduce(logs)) for logs in (mine[first], theirs[second])]
         row["distance"] = float(np.linalg.norm(mine[first] - theirs[second]))
         row["total variation"] = float(np.abs(choices[0] - choices[1]).sum() / 2)
-        if len(names) > 1:
+        if len(one.item_names) > 1:
             row["kendall tau"] = kendall_tau(mine[first], theirs[second])
     return row
 

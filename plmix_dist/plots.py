@@ -268,13 +268,7 @@ def plot_selection(table: Any, criterion: str | None = None, *, ax: Any = None) 
     return axes
 
 
-def plot_memberships(
-    memberships: Any,
-    X: Any = None,  # noqa: N803 - scikit-learn's name for the data
-    *,
-    sample_weight: Any = None,
-    ax: Any = None,
-) -> Any:
+def plot_memberships(memberships: Any, X: Any = None, *, sample_weight: Any = None, ax: Any = None) -> Any:  # noqa: N803
     """How certain memberships are: a histogram of the probability of the most probable component, by component.
 
     Parameters
@@ -297,7 +291,7 @@ def plot_memberships(
     """
     unit = "rankings, by weight"
     if X is not None:
-        rankings = memberships._rankings(X, None, sample_weight)
+        rankings = memberships._rankings(X, sample_weight=sample_weight)
         sums = memberships._total(MEMBERSHIPS, rankings, memberships._ties)
         unit = "persons" if next(iter(rankings.iter_leaves(0, 1))).groups is not None else unit
     else:

@@ -9,18 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmix_dist.display.marks import (
-    Html,
-    aligned,
-    bar,
-    component_colour,
-    count,
-    curve,
-    interval,
-    label,
-    percent,
-    plain_label,
-)
+from plmix_dist.display import marks
+from plmix_dist.display.marks import Html, component_colour, count, label, percent
 
 # Colours of the text and its background are those of the notebook; lines and tracks are a grey that is seen on both.
 _STYLE = (
@@ -44,7 +34,24 @@ class History(list[dict[str, Any]]):
     """The records of the iterations of a fit: a list that notebooks show as a curve and a table."""
 
     def _repr_html_(self) -> str:
-        return _history_card(self)
+        """The iterations of a fit: a curve of the objective (or the log-likelihood), and the last records."""
+        taken = [record for record in self if record.get("taken", True)]
+        # With a prior, the objective is what a fit never lowers; the log-likelihood may fall by a little.
+        name = "objective" if any(record.get("objective") is not None for record in taken) else "log_likelihood"
+        values = [float(record[name]) for record in taken if record.get(name) is not None]
+        if not values:
+            return card("<div>no iterations</div>")
+        says = f"{name.replace('_', '-')} from {values[0]:,.4f} to {values[-1]:,.4f}"
+        rows = []
+        for record in self[-_MOST_ROWS:]:
+            size = record.get("gradient", record.get("largest_change"))
+            size_text = "" if size is None or not math.isfinite(size) else f"{size:.1e}"
+            step = f"{record.get('step', '')}{'' if record.get('taken', True) else ', not taken'}"
+            rows.append([str(record["iteration"]), f"{record['log_likelihood']:.4f}", size_text, label(step)])
+        found = table(["iteration", "log-likelihood", "gradient", "step"], rows, numbers=(0, 1, 2))
+        return card(
+            f"<div><b>{count(len(self))}</b> iterations, {says}</div>{marks.curve(values, says, height=70)}{found}"
+        )
 
 
 class NotebookView:
@@ -87,36 +94,36 @@ def store_card(store: Any) -> Html:
 
 def model_card(model: Any) -> Html:
     """A fitted mixture: how it ended, and share and favourites of each component."""
-    shares, names = model.shares_, model.item_names_
     converged: bool | None = getattr(model, "converged_", None)
-    ended = "" if converged is None else ("converged" if converged else "<b>not converged</b>")
-    how = f", {ended} after {count(model.n_iter_)} iterations" if ended else ""
-    head = f"<div><b>{type(model).__name__}</b>: {_components(len(shares))}, {count(len(names))} items{how}</div>"
-    rows = [
-        [str(number), percent(float(share), 1), bar(float(share), component_colour(number)), _favourites(model, number)]
-        for number, share in enumerate(shares)
-    ]
-    found = table(["component", "share", "", "favourites"], rows, numbers=(1,))
-    return card(f"{head}{found}<div class=quiet>{_FIRST_CHOICE}</div>")
+    ended = "converged" if converged else "<b>not converged</b>"
+    how = "" if converged is None else f", {ended} after {count(model.n_iter_)} iterations"
+    return _mixture_card(model, how, None, _FIRST_CHOICE)
 
 
 def posterior_card(model: Any) -> Html:
     """A sampled mixture: whether its chains agree, and share with interval and favourites of each component."""
     n_chains, n_draws = model.draws_.log_likelihood.shape
     mixed = "the chains agree" if model.converged_ else "<b>the chains do not agree</b>"
-    head = (
-        f"<div><b>{type(model).__name__}</b>: {_components(len(model.shares_))}, "
-        f"{count(len(model.item_names_))} items, {count(n_chains)} chains of {count(n_draws)} draws; {mixed} "
-        f"(largest R-hat {model.diagnostics_.largest_r_hat:.3f})</div>"
-    )
-    lows, highs = model.intervals(0.95).shares
-    rows = []
-    for number, (share, low, high) in enumerate(zip(model.shares_, lows, highs, strict=True)):
-        mark = interval(float(share), float(low), float(high), component_colour(number))
-        ends = f"{percent(float(low), 1)} to {percent(float(high), 1)}"
-        rows.append([str(number), percent(float(share), 1), ends, mark, _favourites(model, number)])
-    found = table(["component", "share", "95\xa0% interval", "", "favourites"], rows, numbers=(1, 2))
+    largest = f"largest R-hat {model.diagnostics_.largest_r_hat:.3f}"
+    how = f", {count(n_chains)} chains of {count(n_draws)} draws; {mixed} ({largest})"
     says = f"Posterior means. A share is in its interval with probability 95\xa0%. {_FIRST_CHOICE}"
+    return _mixture_card(model, how, model.intervals(0.95).shares, says)
+
+
+def _mixture_card(model: Any, how: str, intervals: Any, says: str) -> Html:
+    """A card with a row for each component; `intervals` are ends of those of shares, or None."""
+    n_components, n_items = model.log_worths_.shape
+    head = f"<div><b>{type(model).__name__}</b>: {_components(n_components)}, {count(n_items)} items{how}</div>"
+    rows = []
+    for number, share in enumerate(model.shares_.tolist()):
+        colour, ends = component_colour(number), []
+        mark = marks.bar(share, colour)
+        if intervals is not None:
+            low, high = (float(end[number]) for end in intervals)
+            mark, ends = marks.interval(share, low, high, colour), [f"{percent(low, 1)} to {percent(high, 1)}"]
+        rows.append([str(number), percent(share, 1), *ends, mark, _favourites(model, number)])
+    of_ends = [] if intervals is None else ["95\xa0% interval"]
+    found = table(["component", "share", *of_ends, "", "favourites"], rows, numbers=range(1, 2 + len(of_ends)))
     return card(f"{head}{found}<div class=quiet>{says}</div>")
 
 
@@ -135,7 +142,7 @@ def selection_card(found: Any, column: str, says: str, *, lowest: bool) -> Html:
         value, mark = "", ""
         if number in known:
             good = abs(known[number] - worst) / ((high - low) or 1.0)
-            value, mark = f"{known[number]:,.{digits}f}", bar(good, component_colour(0 if chosen else 6))
+            value, mark = f"{known[number]:,.{digits}f}", marks.bar(good, component_colour(0 if chosen else 6))
         seen = "" if row.get("n_best") is None else f"{count(row['n_best'])} of {count(row['n_starts'])}"
         tellable = row.get("identifiable") or ""
         notes = label(row.get("reason") or _TELLABLE.get(tellable, tellable))
@@ -146,25 +153,6 @@ def selection_card(found: Any, column: str, says: str, *, lowest: bool) -> Html:
         f"<div class=quiet>A longer bar is better: {'lower' if lowest else 'higher'} values are. "
         "The bars begin at the worst value and end at the best.</div>"
     )
-
-
-def _history_card(history: list[dict[str, Any]]) -> Html:
-    """The iterations of a fit: a curve of the objective (or the log-likelihood), and the last records."""
-    taken = [record for record in history if record.get("taken", True)]
-    # With a prior, the objective is what a fit never lowers; the log-likelihood may fall by a little.
-    name = "objective" if any(record.get("objective") is not None for record in taken) else "log_likelihood"
-    values = [float(record[name]) for record in taken if record.get(name) is not None]
-    if not values:
-        return card("<div>no iterations</div>")
-    says = f"{name.replace('_', '-')} from {values[0]:,.4f} to {values[-1]:,.4f}"
-    rows = []
-    for record in history[-_MOST_ROWS:]:
-        size = record.get("gradient", record.get("largest_change"))
-        size_text = "" if size is None or not math.isfinite(size) else f"{size:.1e}"
-        step = f"{record.get('step', '')}{'' if record.get('taken', True) else ', not taken'}"
-        rows.append([str(record["iteration"]), f"{record['log_likelihood']:.4f}", size_text, label(step)])
-    found = table(["iteration", "log-likelihood", "gradient", "step"], rows, numbers=(0, 1, 2))
-    return card(f"<div><b>{count(len(history))}</b> iterations, {says}</div>{curve(values, says, height=70)}{found}")
 
 
 def _components(number: int) -> str:
@@ -229,9 +217,8 @@ class Sureness(NamedTuple):
     intervals: Any  # the same, of pairs of lower and upper ends
 
 
-class _Group(NamedTuple):
-    title: str
-    columns: dict[str, list[str]]  # by heading, one text per item shown; the names of items first
+# The title of a component, and its columns by heading: one text per item shown, the names of items first.
+_Group = tuple[str, dict[str, list[str]]]
 
 
 def summary_of(model: Any, n_parameters: int, k: int, sure: Sureness | None) -> Summary:
@@ -240,9 +227,11 @@ def summary_of(model: Any, n_parameters: int, k: int, sure: Sureness | None) -> 
     lines = [*_what_was_fitted(model), *_how_it_ended(model, n_parameters), *tie_lines(model, errors)]
     groups = [_group(model, number, k, sure) for number in range(len(model.shares_))]
     notes = _notes(model, k, sure)
-    text = "\n".join([*lines, *(line for one in groups for line in ["", one.title, *_text_table(one)]), "", *notes])
+    text = "\n".join(
+        [*lines, *(line for title, columns in groups for line in ["", title, *_text_table(columns)]), "", *notes]
+    )
     page = "".join(f"<div>{label(line)}</div>" for line in lines)
-    page += "".join(f"<div><b>{label(one.title)}</b></div>{_html(one)}" for one in groups)
+    page += "".join(f"<div><b>{label(title)}</b></div>{_html(columns)}" for title, columns in groups)
     return Summary(text, card(page + "".join(f"<div class=quiet>{label(line)}</div>" for line in notes)))
 
 
@@ -302,7 +291,7 @@ def _group(model: Any, number: int, k: int, sure: Sureness | None) -> _Group:
     logs = model.log_worths_[number]
     best = np.argsort(-logs, kind="stable")[:k]
     columns = {
-        "item": [plain_label(model.item_names_[item], _LONGEST_NAME) for item in best],
+        "item": [marks.plain_label(model.item_names_[item], _LONGEST_NAME) for item in best],
         "log-worth": [f"{logs[item]:.3f}" for item in best],
     }
     share = f"{100 * model.shares_[number]:.1f} %"
@@ -323,7 +312,7 @@ def _group(model: Any, number: int, k: int, sure: Sureness | None) -> _Group:
     worths = np.exp(logs - np.logaddexp.reduce(logs))
     columns["first"] = [f"{worths[item]:.2g}" for item in best]
     is_noise = getattr(model, "noise", False) and number == len(model.shares_) - 1
-    return _Group(f"component {number}{', noise' if is_noise else ''}, share {share}", columns)
+    return f"component {number}{', noise' if is_noise else ''}, share {share}", columns
 
 
 def _known(value: float, form: str) -> str:
@@ -344,11 +333,11 @@ def _notes(model: Any, k: int, sure: Sureness | None) -> list[str]:
     return found
 
 
-def _text_table(group: _Group) -> list[str]:
-    lines = aligned([[*group.columns], *zip(*group.columns.values(), strict=True)], left=[0])
+def _text_table(columns: dict[str, list[str]]) -> list[str]:
+    lines = marks.aligned([[*columns], *zip(*columns.values(), strict=True)], left=[0])
     return [f"  {line}" for line in lines]
 
 
-def _html(group: _Group) -> str:
-    rows = ([label(cell) for cell in line] for line in zip(*group.columns.values(), strict=True))
-    return table([label(heading) for heading in group.columns], rows, numbers=range(1, len(group.columns)))
+def _html(columns: dict[str, list[str]]) -> str:
+    rows = ([label(cell) for cell in line] for line in zip(*columns.values(), strict=True))
+    return table([label(heading) for heading in columns], rows, numbers=range(1, len(columns)))

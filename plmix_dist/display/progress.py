@@ -310,9 +310,7 @@ class _NotebookProgress:
         """Show an iteration of the fit to all rows."""
         self._seconds_left = self._left(record)
         self._rate = record.get("rankings_per_second") or 0.0
-        value = record.get("objective")
-        if value is None:
-            value = record.get("log_likelihood")
+        value = record.get("log_likelihood") if record.get("objective") is None else record["objective"]
         if record.get("taken", True) and value is not None:
             self._values.append(float(value) / self._weight)
             self._log_likelihood = float(record["log_likelihood"]) / self._weight
@@ -393,11 +391,8 @@ def shown_progress(progress: Progress | bool | None, tol: float, max_iter: int) 
 
     Anything else is a function or an object of the user, which is called itself.
     """
-    if progress is None or progress is False:
-        yield None
-        return
     if progress is not True:
-        yield progress
+        yield None if progress is False else progress
         return
     shown = _for_this_place(TimeLeft(tol, max_iter))
     try:

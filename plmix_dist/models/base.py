@@ -14,20 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from plmix_dist import errors
 from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings, first_difference
 from plmix_dist.display.notebook import NotebookView, Summary, Sureness, data_of, summary_of
-from plmix_dist.errors import (
-    DamagedStoreError,
-    ObjectiveWarning,
-    SettingsError,
-    StoreNotFoundError,
-    WeightWarning,
-    give_warnings,
-)
 from plmix_dist.fitting.overview import TO_COUNTS
 from plmix_dist.fitting.point import Point
-from plmix_dist.models.keywords import OfFit, OfTotals
+from plmix_dist.models.keywords import OfFit, OfPersons, OfTotals
 from plmix_dist.models.predictions import Predictions
 from plmix_dist.passes.by_row import rows_now
 from plmix_dist.passes.rankings import Rankings
@@ -48,12 +41,7 @@ if TYPE_CHECKING:
     from plmix_dist.cluster.clients import Client
 
 
-class MixtureEstimator(
-    NotebookView,
-    Predictions,
-    TransformerMixin,  # type: ignore[misc]
-    BaseEstimator,  # type: ignore[misc]
-):
+class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """The base class of estimators of a mixture. After `fit` they have `log_worths_`, `shares_` and `item_names_`.
 
     An estimator has its settings and `fit`; the driver of its fit is in plmix_dist.fitting. As a step of a pipeline,
@@ -140,7 +128,9 @@ class MixtureEstimator(
         """
         mixture = self._mixture()
         if mixture.tie_parameters is not None:
-            raise SettingsError(f"sample draws orders without ties, and ties={self._ties!r} has ties as outcomes")
+            raise errors.SettingsError(
+                f"sample draws orders without ties, and ties={self._ties!r} has ties as outcomes"
+            )
         whole_number("n", n, at_least=1)
         rng = generator(seed_of(random_state), "sample")
         if mixture.rows is not None:
@@ -187,13 +177,13 @@ class MixtureEstimator(
         columns |= {f"component {number}": line for number, line in enumerate(values)}
         if standard_errors is not None:
             if not log:
-                raise SettingsError("standard errors are those of log-worths; leave out log=False")
-            errors = numbers("standard_errors.log_worths", getattr(standard_errors, "log_worths", standard_errors))
-            if errors.shape != values.shape:
-                raise SettingsError(
-                    f"expected standard errors of shape {values.shape}, as the log-worths have, but got {errors.shape}"
+                raise errors.SettingsError("standard errors are those of log-worths; leave out log=False")
+            spread = numbers("standard_errors.log_worths", getattr(standard_errors, "log_worths", standard_errors))
+            if spread.shape != values.shape:
+                raise errors.SettingsError(
+                    f"expected standard errors of shape {values.shape}, as the log-worths have, but got {spread.shape}"
                 )
-            columns |= {f"standard error {number}": line for number, line in enumerate(errors)}
+            columns |= {f"standard error {number}": line for number, line in enumerate(spread)}
         return table_of(columns | self._worth_columns(), table)
 
     def top_items(self, k: int = 5, *, table: str = "auto") -> Any:
@@ -228,15 +218,7 @@ class MixtureEstimator(
             columns[f"component {number}"] = names[np.argsort(-logs, kind="stable")[:k]]
         return table_of(columns, table)
 
-    def memberships(
-        self,
-        X: Any,
-        *,
-        unranked: Unranked | None = None,
-        client: ClientLike = None,
-        table: str = "auto",
-        membership_covariates: Any = None,
-    ) -> Any:
+    def memberships(self, X: Any, *, table: str = "auto", **how: Unpack[OfPersons]) -> Any:
         """A table of memberships: one row per ranking, with its id and group where there are any.
 
         All rows are computed now. For stores larger than memory, `predict_proba` is lazy, and `plmix predict` writes a
@@ -244,7 +226,7 @@ class MixtureEstimator(
 
         Parameters
         ----------
-        X, unranked, client, membership_covariates
+        X, unranked, client, membership_covariates, features
             As in `fit`.
         table
             As in the class.
@@ -262,7 +244,9 @@ class MixtureEstimator(
         >>> {name: column.tolist() for name, column in found.items()}
         {'id': [0], 'component': [0], 'probability 0': [1.0]}
         """
-        rankings = self._rankings(X, unranked, None, membership_covariates)
+        options: dict[str, Any] = {**how}
+        client = options.pop("client", None)
+        rankings = self._rankings(X, **options)
         function = self._of_persons(probabilities_of(self._mixture(), self._ties), rankings)
         probabilities = rows_now(rankings, function, client)
         columns: dict[str, Any] = {"id": np.arange(rankings.n_rankings)}
@@ -356,15 +340,15 @@ class MixtureEstimator(
         if given is None and X is None:
             return None
         if given is None and not hasattr(self, "standard_errors"):
-            raise SettingsError(f"{type(self).__name__} has no standard errors; leave out X")
+            raise errors.SettingsError(f"{type(self).__name__} has no standard errors; leave out X")
         found: Any = given if given is not None else self.standard_errors(X, sample_weight=sample_weight)
-        errors = found.standard_errors() if hasattr(found, "standard_errors") else found
-        if getattr(errors, "log_worths", np.zeros(0)).shape != self._mixture().log_worths.shape:
-            raise SettingsError(
+        spread = found.standard_errors() if hasattr(found, "standard_errors") else found
+        if getattr(spread, "log_worths", np.zeros(0)).shape != self._mixture().log_worths.shape:
+            raise errors.SettingsError(
                 "standard_errors must be what standard_errors(X) or bootstrap(X) of this model gave, but is "
                 f"{shown(given)}"
             )
-        return Sureness("error", errors, found.intervals())
+        return Sureness("error", spread, found.intervals())
 
     def transform(self, X: Any) -> Any:
         """(n_rankings, n_components): the probability of each component for each ranking, as `predict_proba` gives it.
@@ -386,7 +370,7 @@ class MixtureEstimator(
         ['component 0']
         """
         if input_features is not None and len(input_features) == 0:
-            raise SettingsError("input_features is empty; leave it out: the columns are named after components")
+            raise errors.SettingsError("input_features is empty; leave it out: the columns are named after components")
         return np.array([f"component {number}" for number in range(self._mixture().n_components)], dtype=object)
 
     @property
@@ -451,8 +435,8 @@ class MixtureEstimator(
         known = {name: settings[name] for name in cls._get_param_names() if name in settings}
         try:
             check_settings(cls._TASK, known)
-        except SettingsError as error:
-            raise DamagedStoreError(f"the settings of the saved model were altered: {error}") from None
+        except errors.SettingsError as error:
+            raise errors.DamagedStoreError(f"the settings of the saved model were altered: {error}") from None
         n_held = int(bool(known.get("noise")))
         model = cls(**(known | {"n_components": mixture.n_components - n_held}))
         model._set_mixture(mixture)
@@ -490,7 +474,7 @@ class MixtureEstimator(
             _check_shape(log_worths, n_components, rankings)
             bad = np.argwhere(~np.isfinite(log_worths)).tolist()
             if bad:
-                raise SettingsError(f"init must be finite log-worths, but init{bad[0]} is {log_worths[*bad[0]]}")
+                raise errors.SettingsError(f"init must be finite log-worths, but init{bad[0]} is {log_worths[*bad[0]]}")
             return Point.start(log_worths, np.full(n_components, 1 / n_components))
         if isinstance(init, MixtureParams):
             mixture = init
@@ -501,7 +485,7 @@ class MixtureEstimator(
         _check_shape(mixture.log_worths, n_components, rankings)
         if mixture.item_names != rankings.item_names:
             difference = first_difference(rankings.item_names, mixture.item_names)
-            raise SettingsError(f"init is a model of other items: {difference}")
+            raise errors.SettingsError(f"init is a model of other items: {difference}")
         return Point.start(mixture.log_worths, mixture.shares, ghosts)
 
     def _unranked_of_fit(self, unranked: Unranked | None) -> Unranked | None:
@@ -539,7 +523,7 @@ class MixtureEstimator(
                 f"ties of {n_half:,} rankings count half, so this is a criterion of an objective, not of a likelihood: "
                 f"compare it with those of other fits with ties={self._ties!r} alone"
             )
-            give_warnings([ObjectiveWarning(words)])
+            errors.give_warnings([errors.ObjectiveWarning(words)])
         return found
 
     def _worth_columns(self) -> dict[str, Any]:
@@ -562,7 +546,7 @@ class MixtureEstimator(
             )
         else:
             return
-        give_warnings([WeightWarning(words)])
+        errors.give_warnings([errors.WeightWarning(words)])
 
 
 def _is_plain(value: Any) -> bool:
@@ -576,13 +560,13 @@ def _saved_start(init: Any, words: tuple[str, ...]) -> tuple[MixtureParams, Floa
     """The mixture of the saved model that `init` is the path of, and its ghosts."""
     expected = f"init must be {', '.join(words)}, a fitted model, the path of one, or an array of log-worths"
     if not isinstance(init, str | os.PathLike):
-        raise SettingsError(f"{expected}, but is {shown(init)}")
+        raise errors.SettingsError(f"{expected}, but is {shown(init)}")
     try:
         mixture, saved = load_with(init)
-    except StoreNotFoundError:
+    except errors.StoreNotFoundError:
         if "/" in os.fspath(init):
             raise
-        raise SettingsError(
+        raise errors.SettingsError(
             f"{expected}, but is {shown(init, str)}, and there is no model at this path{nearest(init, words)}"
         ) from None
     return mixture, saved.arrays.get("ghosts")
@@ -590,7 +574,7 @@ def _saved_start(init: Any, words: tuple[str, ...]) -> tuple[MixtureParams, Floa
 
 def _check_shape(log_worths: Floats, n_components: int, rankings: Rankings) -> None:
     if log_worths.shape != (n_components, rankings.n_items):
-        raise SettingsError(
+        raise errors.SettingsError(
             f"init has shape {log_worths.shape}, but {n_components} components of {rankings.n_items} items are to be "
             "fitted"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
@@ -23,7 +24,7 @@ from plmix_dist.rankings import Unranked
 from plmix_dist.settings import BAYES_INITS, RandomState, check_settings, seed_of, whole_number
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import MixtureParams
-from plmix_dist.uncertainty.results import Interval, PerParameter, checked_level
+from plmix_dist.uncertainty.results import Interval, PerParameter, percentiles
 
 R = TypeVar("R")
 
@@ -34,6 +35,7 @@ _NOT_OF_CHAINS = ("init", "unranked", "random_state", "progress", "checkpoint")
 _RESULTS = ("n_iter", "converged", "log_likelihood", "dic", "map_log_likelihood", "unranked")
 
 
+@dataclass(eq=False, repr=False)
 class BayesianPlackettLuceMixture(MixtureEstimator):
     """A mixture of Plackett-Luce models, sampled from its posterior (Mollica & Tardella 2017; docs/bayes.md).
 
@@ -124,38 +126,21 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
     _ARRAY_SETTINGS = ("worth_shape", "worth_rate")
     _TASK = "bayes"
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        n_chains: int = 4,
-        n_warmup: int = 500,
-        n_draws: int = 1000,
-        thin: int = 1,
-        worth_shape: ArrayLike = 1.0,
-        worth_rate: ArrayLike = 1.0,
-        share_concentration: float = 1.0,
-        init: Any = "fit",
-        unranked: Unranked | None = None,
-        residency: Residency = "auto",
-        random_state: RandomState = None,
-        progress: Callable[[dict[str, Any]], None] | bool | None = None,
-        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_chains = n_chains
-        self.n_warmup = n_warmup
-        self.n_draws = n_draws
-        self.thin = thin
-        self.worth_shape = worth_shape
-        self.worth_rate = worth_rate
-        self.share_concentration = share_concentration
-        self.init = init
-        self.unranked = unranked
-        self.residency = residency
-        self.random_state = random_state
-        self.progress = progress
-        self.checkpoint = checkpoint
+    n_components: int = 2
+    _: KW_ONLY
+    n_chains: int = 4
+    n_warmup: int = 500
+    n_draws: int = 1000
+    thin: int = 1
+    worth_shape: ArrayLike = 1.0
+    worth_rate: ArrayLike = 1.0
+    share_concentration: float = 1.0
+    init: Any = "fit"
+    unranked: Unranked | None = None
+    residency: Residency = "auto"
+    random_state: RandomState = None
+    progress: Callable[[dict[str, Any]], None] | bool | None = None
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None
 
     def fit(self, X: Any, y: object = None, **how: Unpack[OfFit]) -> Self:
         """Sample from the posterior. The parameters are those of PlackettLuceMixture.fit.
@@ -172,18 +157,12 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         with shown_progress(self.progress, 1.0, 1) as progress, reading as (rankings, chosen):
             check_memory(rankings.n_items, settings.n_components, settings.n_chains)
             is_named = isinstance(self.init, str) and self.init in BAYES_INITS
-            given = None if is_named else self._given_start(rankings, BAYES_INITS)
-            sampled = sample_mixture(
-                rankings,
-                settings,
-                # Chains have no ghosts.
-                None if given is None else given._replace(ghosts=np.zeros_like(given.ghosts)),
-                chosen,
-                progress,
-                init=self.init if given is None else "given",
-                checkpoint=Checkpoint.of(self.checkpoint),
-                any_seed=self.random_state is None,
-            )
+            given, init = None, self.init
+            if not is_named:
+                given, init = self._given_start(rankings, BAYES_INITS), "given"
+                given = given._replace(ghosts=np.zeros_like(given.ghosts))  # chains have none
+            kept: Any = {"checkpoint": Checkpoint.of(self.checkpoint), "any_seed": self.random_state is None}
+            sampled = sample_mixture(rankings, settings, given, chosen, progress, init=init, **kept)
         self._take(sampled, rankings.item_names)
         self.n_iter_ = settings.gibbs(rankings.n_items).n_sweeps
         self.stages_ = sampled.stages
@@ -204,11 +183,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         True
         """
         self._mixture()
-        tail = (1 - checked_level(level)) / 2
-        worths, shares = (
-            np.quantile(part, [tail, 1 - tail], axis=(0, 1)) for part in (self.draws_.log_worths, self.draws_.shares)
-        )
-        return Interval((worths[0], worths[1]), (shares[0], shares[1]))
+        return percentiles(self.draws_.log_worths, self.draws_.shares, level, axis=(0, 1))
 
     def waic(self, X: Any, *, max_draws: int = 500, **how: Unpack[OfWeights]) -> Waic:
         """The widely applicable information criterion on the rankings of the fit, for persons.
@@ -408,12 +383,8 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
             shares=np.take_along_axis(raw.shares, labels, axis=2),
         )
         parts = self.draws_.log_worths, self.draws_.shares
-        self.diagnostics_ = diagnostics.Diagnostics(
-            *(
-                PerParameter(*(function(part) for part in parts))
-                for function in (diagnostics.r_hat, diagnostics.bulk_ess, diagnostics.tail_ess)
-            )
-        )
+        looks = diagnostics.r_hat, diagnostics.bulk_ess, diagnostics.tail_ess
+        self.diagnostics_ = diagnostics.Diagnostics(*(PerParameter(*map(look, parts)) for look in looks))
 
     def _not_mixed(self) -> list[Warning]:
         """A warning if R-hat is too large, or not known."""

@@ -16,7 +16,7 @@ from plmix_dist.errors import DamagedStoreError, SettingsError
 from plmix_dist.fitting.linear import Columns, Layout
 from plmix_dist.fitting.linear_fit import LinearEnd, LinearModel
 from plmix_dist.fitting.methods import FitSettings
-from plmix_dist.kernels.utilities import LinearPoint, LinearRows
+from plmix_dist.kernels.utilities import LinearPoint
 from plmix_dist.passes.leaves import BlockLeaves
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.prediction.choices import item_numbers
@@ -223,10 +223,6 @@ class Terms:
         own = np.diag((joint * slopes).sum(axis=0)) - np.einsum("ki,kj->ij", joint, chances * slopes)
         found: Floats = own / joint.sum(axis=0)[:, None]
         return found
-
-    def rows(self, point: LinearPoint) -> LinearRows:
-        """What row functions take."""
-        return LinearRows(self.choices, point)
 
     # Saving: names and numbers; the rest follows from the settings of the model.
 

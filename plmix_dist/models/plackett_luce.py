@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self, Unpack
 
 import numpy as np
@@ -41,6 +42,7 @@ from plmix_dist.uncertainty.results import StandardErrors
 from plmix_dist.uncertainty.standard_errors import standard_errors
 
 
+@dataclass(eq=False, repr=False)
 class PlackettLuceMixture(MixtureEstimator):
     """A mixture of Plackett-Luce models, fitted by EM.
 
@@ -159,49 +161,26 @@ class PlackettLuceMixture(MixtureEstimator):
 
     _ARRAY_SETTINGS = ("shares",)
 
-    @refuse_start_fields
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        m_step: Literal["auto", "lsr", "mm", "cml", "gmm", "stochastic-lsr"] = "auto",
-        em: Literal["fused", "exact"] = "fused",
-        init: Any = "spectral",
-        n_init: int = 1,
-        alpha: float = 1.0,
-        shares: ArrayLike | None = None,
-        unranked: Unranked | None = None,
-        ties: str = "auto",
-        choices: Any = "plackett-luce",
-        noise: bool = False,
-        method: Literal["paper"] | None = None,
-        tol: float = 1e-8,
-        max_iter: int = 500,
-        accelerate: bool = True,
-        residency: Residency = "auto",
-        random_state: RandomState = None,
-        progress: Callable[[dict[str, Any]], None] | bool | None = None,
-        checkpoint: str | os.PathLike[str] | Location | Checkpoint | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.m_step = m_step
-        self.em = em
-        self.init = init
-        self.n_init = n_init
-        self.alpha = alpha
-        self.shares = shares
-        self.unranked = unranked
-        self.ties = ties
-        self.choices = choices
-        self.noise = noise
-        self.method = method
-        self.tol = tol
-        self.max_iter = max_iter
-        self.accelerate = accelerate
-        self.residency = residency
-        self.random_state = random_state
-        self.progress = progress
-        self.checkpoint = checkpoint
+    n_components: int = 2
+    _: KW_ONLY
+    m_step: Literal["auto", "lsr", "mm", "cml", "gmm", "stochastic-lsr"] = "auto"
+    em: Literal["fused", "exact"] = "fused"
+    init: Any = "spectral"
+    n_init: int = 1
+    alpha: float = 1.0
+    shares: ArrayLike | None = None
+    unranked: Unranked | None = None
+    ties: str = "auto"
+    choices: Any = "plackett-luce"
+    noise: bool = False
+    method: Literal["paper"] | None = None
+    tol: float = 1e-8
+    max_iter: int = 500
+    accelerate: bool = True
+    residency: Residency = "auto"
+    random_state: RandomState = None
+    progress: Callable[[dict[str, Any]], None] | bool | None = None
+    checkpoint: str | os.PathLike[str] | Location | Checkpoint | None = None
 
     def fit(self, X: Any, y: object = None, *, item_features: Any = None, **how: Unpack[OfFitToPersons]) -> Self:
         """Fit the mixture.
@@ -663,6 +642,9 @@ class PlackettLuceMixture(MixtureEstimator):
         self.events_ = run.events
         self.init_ = fitted.init
         self.about_ = fitted.about
+
+
+PlackettLuceMixture.__init__ = refuse_start_fields(PlackettLuceMixture.__init__)  # type: ignore[method-assign]
 
 
 def _part(where: str, about: dict[str, Any], name: str, kind: type) -> Any:

@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from plmix_dist.cluster.clients import ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import SettingsError
+from plmix_dist.kernels.utilities import LinearRows
 from plmix_dist.models.keywords import OfPersons, OfPredictions, spell_out
 from plmix_dist.passes.by_row import RowFunction, rows_lazily, rows_now
 from plmix_dist.passes.dask import passes_over
@@ -24,7 +25,6 @@ from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.prediction import choices, given_rows, posteriors
 from plmix_dist.prediction.calibration import FIRST_CHOICES, Calibration
 from plmix_dist.prediction.most_probable import MOST_STEPS, MostProbable, most_probable
-from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import whole_number
 from plmix_dist.solvers.davidson import outcomes
@@ -128,7 +128,9 @@ class Predictions:
             raise SettingsError("this model was fitted without features; leave them out")
         if offered is None:
             return self._prediction("probability", choices.choice_probabilities, given_rows.next_choices, **how)
-        return self._new_choices(choices.item_numbers("offered", offered, self._mixture().item_names), **how)
+        some = choices.item_numbers("offered", offered, self._mixture().item_names)
+        plain, by_row = partial(_among, choices.choice_probabilities, some), partial(given_rows.new_choices, some)
+        return self._prediction("probability", plain, by_row, some, **how)
 
     def pairwise_probabilities(self, items: Any = None, **how: Unpack[OfPredictions]) -> Any:
         """The probability that item i comes before item j.
@@ -150,18 +152,10 @@ class Predictions:
         >>> model.pairwise_probabilities(["tea", "mate"]).round(4).tolist()
         [[0.5, 0.75], [0.25, 0.5]]
         """
-        mixture = self._plain_mixture()
-        numbers = (
-            np.arange(mixture.n_items) if items is None else choices.item_numbers("items", items, mixture.item_names)
-        )
-        return self._prediction(
-            "probability",
-            lambda log_worths: choices.pairwise_probabilities(log_worths[:, numbers]),
-            partial(given_rows.pairs_among, numbers),
-            numbers,
-            numbers,
-            **how,
-        )
+        names = self._plain_mixture().item_names
+        some = np.arange(len(names)) if items is None else choices.item_numbers("items", items, names)
+        plain, by_row = partial(_among, choices.pairwise_probabilities, some), partial(given_rows.pairs_among, some)
+        return self._prediction("probability", plain, by_row, some, some, **how)
 
     def expected_ranks(self, **how: Unpack[OfPredictions]) -> Any:
         """The mean place of each item; 1 is the best place.
@@ -325,7 +319,7 @@ class Predictions:
         """
         mixture = self._plain_mixture()
         chosen = posteriors.one_component(component, mixture)
-        function = posteriors.completions_of(mixture, posteriors.Given(self._ties, chosen), bool(search))
+        function = posteriors.completions_of(mixture, self._ties, chosen, bool(search))
         found = self._by_row(X, function, chosen, **how)
         orders = found[:, :-1].astype(np.int64)
         if named:
@@ -421,7 +415,7 @@ class Predictions:
         ties = getattr(self, "tie_parameters_", None)
         rows = None
         if self._linear is not None and not self._linear[0].is_plain:
-            rows = self._linear[0].rows(self._linear[1].point)
+            rows = LinearRows(self._linear[0].choices, self._linear[1].point)
         return MixtureParams(self.log_worths_, self.shares_, self.item_names_, ties, rows)
 
     # What utilities are made of, and the end of the fit, where they are linear in coefficients.
@@ -456,25 +450,11 @@ class Predictions:
         return str(getattr(self, "ties", "auto"))
 
     def _rankings(
-        self,
-        X: Any,
-        unranked: Unranked | None = None,
-        sample_weight: ArrayLike | None = None,
-        membership_covariates: ArrayLike | None = None,
-        *,
-        features: Any = None,
-        ties: str | None = None,
+        self, X: Any, *, membership_covariates: ArrayLike | None = None, ties: str | None = None, **how: Any
     ) -> Rankings:
         """The rankings; row functions treat ties themselves (None), so that results are per ranking."""
-        found = as_rankings(
-            X,
-            unranked=unranked,
-            default_unranked=getattr(self, "unranked_", None),
-            sample_weight=sample_weight,
-            item_names=self._mixture().item_names,
-            covariates=membership_covariates,
-            features=features,
-        )
+        how |= {"item_names": self._mixture().item_names, "default_unranked": getattr(self, "unranked_", None)}
+        found = as_rankings(X, covariates=membership_covariates, **how)
         if isinstance(X, Rankings):
             return found
         return replace(found, ties=TIES[self._ties].for_later if ties is None else TIES[ties])
@@ -499,8 +479,8 @@ class Predictions:
 
     def _entropy(self, X: Any, **how: Any) -> tuple[float, float]:
         """The entropy of the memberships of all persons, and their weight."""
-        found = self._total(posteriors.ENTROPY, X, ties=self._ties, **how)
-        return float(found.entropy), float(found.weight)
+        entropy, weight = self._total(posteriors.ENTROPY, X, ties=self._ties, **how)
+        return float(entropy), float(weight)
 
     def _by_row(
         self,
@@ -508,14 +488,13 @@ class Predictions:
         function: RowFunction,
         chosen: int | str | None = None,
         *,
-        unranked: Unranked | None = None,
         client: ClientLike = None,
         membership_covariates: ArrayLike | None = None,
-        features: Any = None,
+        **how: Any,
     ) -> Any:
         """One result per row, with each person's own shares; of chosen components, shares do not matter."""
         persons = membership_covariates if chosen is None else None
-        rankings = self._rankings(X, unranked, None, persons, features=features)
+        rankings = self._rankings(X, membership_covariates=persons, **how)
         if chosen is None:
             function = self._of_persons(function, rankings)
         return rows_lazily(rankings, function) if rankings.is_lazy else rows_now(rankings, function, client)
@@ -538,33 +517,15 @@ class Predictions:
         else:
             chosen = posteriors.chosen_component(component, mixture)
             sizes = [len(each) for each in items] or [mixture.n_items]
-            asked = posteriors.Given(self._ties, chosen)
-            function = posteriors.predictions_of(mixture, asked, by_row, math.prod(sizes))
+            function = posteriors.predictions_of(mixture, self._ties, chosen, by_row, math.prod(sizes))
             found = self._by_row(given, function, chosen, **how)
             shape = [mixture.n_components, *sizes] if chosen == posteriors.ALL else sizes
             found = found.reshape(found.shape[0], *shape) if len(shape) > 1 else found
         return self._named(found, named, quantity, component, given, *items)
 
-    def _new_choices(
-        self,
-        offered: NDArray[np.int64],
-        component: int | str | None = None,
-        given: Any = None,
-        named: bool | str = False,
-        **how: Unpack[OfPersons],
-    ) -> Any:
-        """The probability of each item offered; of persons, only the memberships differ."""
-        mixture = self._plain_mixture()
-        by_component = choices.choice_probabilities(mixture.log_worths[:, offered])
-        chosen = posteriors.chosen_component(component, mixture)
-        found = posteriors.mixed(by_component, mixture, component)
-        if given is not None:
-            weights = self._by_row(given, posteriors.probabilities_of(mixture, self._ties), chosen, **how)
-            if chosen is None:
-                found = weights @ by_component
-            else:
-                found = found[None] + 0.0 * weights[:, 0].reshape(-1, *[1] * found.ndim)
-        return self._named(found, named, "probability", component, given, offered)
+
+def _among(function: Callable[[Floats], Floats], items: NDArray[np.int64], log_worths: Floats) -> Floats:
+    return function(log_worths[:, items])
 
 
 spell_out(Predictions)

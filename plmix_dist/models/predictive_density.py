@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, memberships_at, prepare
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.passes.tree import add_statistics
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import n_memberships, row_runs
 from plmix_dist.store.mixture import Floats
@@ -65,22 +64,15 @@ class Waic(NamedTuple):
         return -2 * self.elpd
 
 
-class _WaicSums(NamedTuple):
-    """Sums over persons: of log predictive densities less variances, of their squares, of variances, of weights."""
-
-    elpd: Floats
-    squares: Floats
-    variances: Floats
-    weight: Floats
-    unstable: Floats
-
-
 # A variance of a person's log-likelihood above this (Vehtari, Gelman & Gabry 2017).
 _UNSTABLE = 0.4
 
 
-def _waic_leaf(_number: int, block: RankingBlock, draws: _Draws) -> _WaicSums:
-    """One leaf: for each person four running numbers, whatever the number of draws."""
+def _waic_leaf(_number: int, block: RankingBlock, draws: _Draws) -> Floats:
+    """(5,), sums over persons: log densities less variances, their squares, variances, weights, those of unstable ones.
+
+    For each person there are four running numbers, whatever the number of draws.
+    """
     # Moments of log-likelihoods: mean and squares (Welford), and the log of the mean of their exponentials.
     mean = squares = total = np.zeros(n_memberships(block))
     largest = np.full(len(total), -np.inf)
@@ -95,7 +87,7 @@ def _waic_leaf(_number: int, block: RankingBlock, draws: _Draws) -> _WaicSums:
     weights, variances = at.weights, squares / max(len(draws) - 1, 1)
     elpd = largest + np.log(total / len(draws)) - variances
     sums = [(weights * values).sum() for values in (elpd, elpd**2, variances)]
-    return _WaicSums(*map(np.array, (*sums, weights.sum(), weights[variances > _UNSTABLE].sum())))
+    return np.array([*sums, weights.sum(), weights[variances > _UNSTABLE].sum()])
 
 
 _WAIC = Aggregation("waic", leaf=_waic_leaf)
@@ -103,16 +95,14 @@ _WAIC = Aggregation("waic", leaf=_waic_leaf)
 
 def waic_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Waic:
     """WAIC from draws: log-worths (n_draws, n_components, n_items) and log-shares (n_draws, n_components)."""
-    sums: _WaicSums = ask(passes, Request(_WAIC, list(zip(log_worths, log_shares, strict=True))))
-    elpd, error, n_persons = _elpd_of(sums.elpd, sums.squares, sums.weight)
-    return Waic(elpd, error, float(sums.variances), n_persons, float(sums.unstable))
+    sums: Floats = ask(passes, Request(_WAIC, list(zip(log_worths, log_shares, strict=True))))
+    elpd, squares, variances, n_persons, unstable = sums.tolist()
+    return Waic(elpd, _error_of(elpd, squares, n_persons), variances, n_persons, unstable)
 
 
-def _elpd_of(elpd: Floats, squares: Floats, weight: Floats) -> tuple[float, float, float]:
-    """Expected log predictive density, its standard error and the number of persons, from sums over persons."""
-    n_persons, total = float(weight), float(elpd)
-    spread = max(0.0, float(squares) / n_persons - (total / n_persons) ** 2)
-    return total, math.sqrt(n_persons * spread), n_persons
+def _error_of(elpd: float, squares: float, n_persons: float) -> float:
+    """The standard error of an expected log predictive density, from sums over persons."""
+    return math.sqrt(n_persons * max(0.0, squares / n_persons - (elpd / n_persons) ** 2))
 
 
 # Leave-one-out, from weights of draws.
@@ -151,15 +141,9 @@ class Loo(NamedTuple):
         return -2 * self.elpd
 
 
-class _Sums(NamedTuple):
-    """Sums over persons: log densities without each, their squares, those with all; weights; the largest shape."""
-
-    elpd: Floats
-    squares: Floats
-    density: Floats
-    weight: Floats
-    unreliable: Floats
-    largest_shape: Floats
+# Sums over persons (5,): log densities without each, their squares, those with all, weights, and weights of unreliable
+# ones; and the largest shape.
+_Sums = tuple[Floats, float]
 
 
 def loo_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Loo:
@@ -168,10 +152,9 @@ def loo_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Loo:
         raise SettingsError(
             f"leave-one-out needs {_FEWEST_DRAWS} draws or more, but has {len(log_shares)}; raise n_draws or max_draws"
         )
-    sums: _Sums = ask(passes, Request(_LOO, list(zip(log_worths, log_shares, strict=True))))
-    elpd, error, n_persons = _elpd_of(sums.elpd, sums.squares, sums.weight)
-    density, largest, unreliable = float(sums.density), float(sums.largest_shape), float(sums.unreliable)
-    return Loo(elpd, error, density - elpd, n_persons, largest, unreliable)
+    sums, largest = ask(passes, Request(_LOO, list(zip(log_worths, log_shares, strict=True))))
+    elpd, squares, density, n_persons, unreliable = sums.tolist()
+    return Loo(elpd, _error_of(elpd, squares, n_persons), density - elpd, n_persons, largest, unreliable)
 
 
 def pointwise_of(passes: Passes, log_worths: Floats, log_shares: Floats) -> Floats:
@@ -207,7 +190,7 @@ def _psis(log_ratios: Floats) -> tuple[Floats, Floats]:
     tail, cut = order[-n_tail:], np.take_along_axis(logs, order[-n_tail - 1 : -n_tail], axis=0)
     cut = np.exp(np.maximum(cut, np.log(np.finfo(np.float64).tiny)))
     excess = np.exp(np.take_along_axis(logs, tail, axis=0)) - cut
-    # _Ratios that are equal, or underflow, have no tail to smooth.
+    # Ratios that are equal, or underflow, have no tail to smooth.
     smooth = excess[0] > 0
     shapes = np.where(excess[-1] > 0, np.inf, -np.inf)
     if smooth.any():
@@ -252,12 +235,11 @@ def _loo_leaf(_number: int, block: RankingBlock, draws: _Draws) -> _Sums:
             columns = (elpd, elpd**2, density, np.ones_like(elpd), 1.0 * (shapes > _LARGEST_SHAPE))
             sums += [float(weights @ column) for column in columns]
             largest = max(largest, float(shapes.max()))
-    return _Sums(*map(np.array, (*sums, largest)))
+    return sums, largest
 
 
 def _loo_combined(left: _Sums, right: _Sums) -> _Sums:
-    sums: _Sums = add_statistics(left, right)
-    return sums._replace(largest_shape=np.maximum(left.largest_shape, right.largest_shape))
+    return left[0] + right[0], max(left[1], right[1])
 
 
 def _pointwise_leaf(_number: int, block: RankingBlock, draws: _Draws) -> tuple[Floats, ...]:

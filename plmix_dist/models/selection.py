@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self, Unpack
 
 from sklearn.base import BaseEstimator, clone
@@ -29,6 +29,7 @@ from plmix_dist.settings import RandomState, check_settings, seed_of, settings_o
 from plmix_dist.store.checkpoints import Checkpoint
 
 
+@dataclass(eq=False, repr=False)
 class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
     """Fits mixtures with several numbers of components, and chooses one of them (docs/choosing-k.md).
 
@@ -76,26 +77,15 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
     [1, 2, 3]
     """
 
-    def __init__(
-        self,
-        n_components: Iterable[int] = range(2, 11),
-        *,
-        criterion: Literal["bic", "aic", "icl", "held-out", "paper"] = "bic",
-        also: Iterable[str] = (),
-        n_folds: int = 5,
-        estimator: PlackettLuceMixture | None = None,
-        random_state: RandomState = None,
-        progress: Callable[[dict[str, Any]], None] | bool | None = None,
-        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.criterion = criterion
-        self.also = also
-        self.n_folds = n_folds
-        self.estimator = estimator
-        self.random_state = random_state
-        self.progress = progress
-        self.checkpoint = checkpoint
+    n_components: Iterable[int] = range(2, 11)
+    _: KW_ONLY
+    criterion: Literal["bic", "aic", "icl", "held-out", "paper"] = "bic"
+    also: Iterable[str] = ()
+    n_folds: int = 5
+    estimator: PlackettLuceMixture | None = None
+    random_state: RandomState = None
+    progress: Callable[[dict[str, Any]], None] | bool | None = None
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None
 
     @spelled_out
     def fit(
@@ -130,7 +120,7 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         template = self._template()
         given = {"item_features": item_features, **how}
         if template.choices != PLACKETT_LUCE or any(given.get(name) is not None for name in _OF_COEFFICIENTS):
-            self._fit_each(template, X, numbers, names, seed_of(seed), given)
+            self._fit_each(template, X, seed_of(seed), given)
             return self
         settings = template.set_params(n_components=numbers[0], random_state=seed_of(seed))._settings()
         reading = template._rankings_to_fit(X, **how)
@@ -138,37 +128,19 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
             rankings = replace(rankings, ties=TIES[template.ties].for_later)
             check_memory(rankings.n_items, sum(numbers), settings.n_init)
             stages = Stages(stage_listener(progress))
-            found = select_mixture(
-                rankings,
-                settings,
-                numbers,
-                names,
-                self.n_folds,
-                chosen,
-                stages,
-                after,
-                Checkpoint.of(self.checkpoint),
-                any_seed=seed is None,
-            )
+            kept: Any = {"checkpoint": Checkpoint.of(self.checkpoint), "any_seed": seed is None}
+            found = select_mixture(rankings, settings, numbers, names, self.n_folds, chosen, stages, after, **kept)
         self.stages_ = stages.records
         self._take(found, rankings.item_names, how.get("unranked") or template.unranked)
         return self
 
-    def _fit_each(
-        self,
-        template: PlackettLuceMixture,
-        X: Any,
-        numbers: list[int],
-        names: tuple[str, ...],
-        seed: int,
-        given: dict[str, Any],
-    ) -> None:
+    def _fit_each(self, template: PlackettLuceMixture, X: Any, seed: int, given: dict[str, Any]) -> None:
         """Fits with coefficients, one after the other, and their table."""
-        other = next((name for name in names if name not in ("bic", "aic", "icl")), None)
+        other = next((name for name in self._criteria() if name not in ("bic", "aic", "icl")), None)
         if other is not None:
             raise SettingsError(f'criterion "{other}" is not made for fits with coefficients; choose bic, aic or icl')
         rows, fits = [], {}
-        for number in numbers:
+        for number in self._numbers():
             model = clone(template).set_params(n_components=number, random_state=seed)
             row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"n_components": number}
             try:
@@ -239,10 +211,7 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         return (self.criterion, *also)
 
     def _given_seed(self) -> RandomState:
-        given = self.random_state
-        if given is None and self.estimator is not None:
-            given = getattr(self.estimator, "random_state", None)
-        return given
+        return getattr(self.estimator, "random_state", None) if self.random_state is None else self.random_state
 
     def _template(self) -> PlackettLuceMixture:
         """An estimator with the settings of all fits; an error for settings that belong to one number of components."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self, Unpack
 
 import numpy as np
@@ -26,6 +27,7 @@ _RESULTS = ("unranked", "rank", "embedding", "n_sampled", "gap_rule", "stages")
 _ARRAYS = ("singular_values", "vectors", "labels")
 
 
+@dataclass(eq=False, repr=False)
 class SpectralPlackettLuce(MixtureEstimator):
     """A mixture estimated by spectral clustering and least squares, without EM (Nguyen & Zhang 2023, Algorithm 3).
 
@@ -79,23 +81,13 @@ class SpectralPlackettLuce(MixtureEstimator):
     [0.75, 0.25]
     """
 
-    @refuse_start_fields
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        method: Literal["paper"] | None = None,
-        init: Literal["spectral"] | Spectral = "spectral",
-        unranked: Unranked | None = None,
-        residency: Residency = "auto",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_components = n_components
-        self.method = method
-        self.init = init
-        self.unranked = unranked
-        self.residency = residency
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    method: Literal["paper"] | None = None
+    init: Literal["spectral"] | Spectral = "spectral"
+    unranked: Unranked | None = None
+    residency: Residency = "auto"
+    random_state: RandomState = None
 
     def fit(self, X: Any, y: object = None, **how: Unpack[OfFit]) -> Self:
         """Estimate the mixture. The parameters are those of PlackettLuceMixture.fit.
@@ -165,3 +157,6 @@ class SpectralPlackettLuce(MixtureEstimator):
         used = with_method(self.method, flat)
         own = {name: used[name] for name in flat}
         return FitSettings(self.n_components, seed=seed, start_rows=used.get("start_rows", "sample"), **own)
+
+
+SpectralPlackettLuce.__init__ = refuse_start_fields(SpectralPlackettLuce.__init__)  # type: ignore[method-assign]

@@ -77,14 +77,8 @@ class Calibration(NamedTuple):
         [0.25, 0.75]
         """
         edges = np.linspace(0.0, 1.0, len(self.weight) + 1)
-        columns = {
-            "from": edges[:-1],
-            "to": edges[1:],
-            "weight": self.weight,
-            "predicted": self.mean_predicted,
-            "frequency": self.frequency,
-        }
-        return table_of(columns, kind)
+        bins = {"from": edges[:-1], "to": edges[1:], "weight": self.weight}
+        return table_of(bins | {"predicted": self.mean_predicted, "frequency": self.frequency}, kind)
 
 
 def binned(
@@ -112,19 +106,11 @@ def binned(
     came_true[cases, outcomes] = 1.0
     bins = np.minimum((probabilities * n_bins).astype(np.int64), n_bins - 1)[events]
     weight = np.broadcast_to(of_case[:, None], probabilities.shape)[events]
-
-    def total(values: Floats) -> Floats:
-        return np.bincount(bins, weight * values[events], n_bins).astype(np.float64)
-
+    summed = np.ones(probabilities.shape), probabilities, came_true, (probabilities - came_true) ** 2
+    totals = [np.bincount(bins, weight * values[events], n_bins).astype(np.float64) for values in summed]
     with np.errstate(divide="ignore"):
         losses = -np.log(probabilities[cases, outcomes])
-    return Calibration(
-        total(np.ones(probabilities.shape)),
-        total(probabilities),
-        total(came_true),
-        total((probabilities - came_true) ** 2),
-        np.array([(of_case * losses)[of_case > 0].sum(), of_case.sum()]),
-    )
+    return Calibration._make([*totals, np.array([(of_case * losses)[of_case > 0].sum(), of_case.sum()])])
 
 
 def _first_choices(_number: int, block: RankingBlock, params: Any) -> Calibration:

@@ -122,6 +122,14 @@ def next_choices(places: _RowPlaces, log_worths: Floats, posteriors: Floats, *, 
     return found
 
 
+def new_choices(
+    offered: NDArray[np.int64], places: _RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False
+) -> Floats:
+    """(n_rankings, n_offered): the chances of a new choice by the same person; rows differ in memberships alone."""
+    del places, is_even
+    return posteriors @ choice_probabilities(log_worths[:, offered])
+
+
 def ranks(places: _RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
     """(n_rankings, n_items): the expected place of each item, from 1; NaN for items not on offer.
 

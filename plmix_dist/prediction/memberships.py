@@ -6,7 +6,8 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -25,17 +26,7 @@ from plmix_dist.passes.tree import leaf_ranges
 from plmix_dist.prediction.posteriors import check_columns, probabilities_of, with_own_shares
 from plmix_dist.rankings.columns import joined_labels
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.store import (
-    Location,
-    MembershipPlan,
-    MembershipSession,
-    RankingStore,
-    check_file,
-    check_target,
-    memberships,
-    open_store,
-    write_memberships,
-)
+from plmix_dist.store import Location, RankingStore, check_file, check_target, memberships, open_store
 from plmix_dist.store.mixture import MixtureParams
 from plmix_dist.store.reader import digest_of_store
 from plmix_dist.store.sealed import npy_bytes, sha256
@@ -85,13 +76,10 @@ def write_predictions(
     rankings, location = job.rankings, Location.of(out)
     check_target(location, "memberships", overwrite=overwrite, sources=[job.store.location.url])
     chunk_rows = min(memberships.CHUNK_ROWS, rankings.n_rankings)
-    plan = MembershipPlan(rankings.n_rankings, mixture.n_components, chunk_rows, job.of)
-    with MembershipSession.begin(location, plan, overwrite=overwrite) as session:
-        tasks = [
-            _WriteTask(location, plan, first, last, *run_of_rows(rankings, job.function, first, last))
-            for first, last in session.pending()
-        ]
-        run_all(executor or client, _write_run, tasks, "predict", progress)
+    plan = memberships.MembershipPlan(rankings.n_rankings, mixture.n_components, chunk_rows, job.of)
+    with memberships.MembershipSession.begin(location, plan, overwrite=overwrite) as session:
+        tasks = [(*rows, *run_of_rows(rankings, job.function, *rows)) for rows in session.pending()]
+        run_all(executor or client, partial(_write_run, location, plan), tasks, "predict", progress)
         session.finalise()
         return Written(rankings.n_rankings, changed=not session.already_done)
 
@@ -108,9 +96,9 @@ class _MembershipJob(NamedTuple):
 def _membership_job(
     mixture: MixtureParams,
     store: RankingStore | str | os.PathLike[str],
-    ties: str,
-    share_coefficients: NDArray[np.float64] | None,
-    membership_covariates: ArrayLike | None,
+    ties: str = "auto",
+    share_coefficients: NDArray[np.float64] | None = None,
+    membership_covariates: ArrayLike | None = None,
 ) -> _MembershipJob:
     """The memberships that `write_predictions` computes, from its arguments."""
     opened = store if isinstance(store, RankingStore) else open_store(store)
@@ -129,26 +117,11 @@ def _membership_job(
     return _MembershipJob(opened, rankings, function, of)
 
 
-@dataclass(frozen=True)
-class _WriteTask:
-    """What a worker must know to write the rows from `first` to `last`, which are one chunk of memberships.
-
-    `skipped` rows of the run of leaves come before the first.
-    """
-
-    out: Location
-    plan: MembershipPlan
-    first: int
-    last: int
-    run: RowRun
-    skipped: int
-
-
-def _write_run(task: _WriteTask) -> None:
-    """Compute and write the rows of one chunk."""
-    probabilities = rows_of_run(task.run)
-    rows = probabilities[task.skipped : task.skipped + task.last - task.first]
-    write_memberships(task.out, task.plan, task.first, rows)
+def _write_run(location: Location, plan: memberships.MembershipPlan, task: tuple[int, int, RowRun, int]) -> None:
+    """Compute and write the rows from `first` to `last`, one chunk; `skipped` rows of the run of leaves come before."""
+    first, last, run, skipped = task
+    rows = rows_of_run(run)[skipped : skipped + last - first]
+    memberships.write_memberships(location, plan, first, rows)
 
 
 # Memberships of a whole store as one table, Parquet or CSV, with the ids of rankings.
@@ -169,10 +142,8 @@ def write_membership_table(
     overwrite: bool = False,
     client: ClientLike = None,
     executor: Executor | None = None,
-    ties: str = "auto",
     progress: Callable[[int, int], None] | None = None,
-    share_coefficients: NDArray[np.float64] | None = None,
-    membership_covariates: ArrayLike | None = None,
+    **model: Any,
 ) -> Written:
     """Write a table with one row per ranking, and the columns of the method `memberships`.
 
@@ -195,7 +166,7 @@ def write_membership_table(
     ['id', 'component', 'probability 0']
     """
     path = os.fspath(target)
-    job = _membership_job(mixture, store, ties, share_coefficients, membership_covariates)
+    job = _membership_job(mixture, store, **model)
     made_from = json.dumps(job.of, sort_keys=True).encode()
     if not overwrite and _made_from(path) == made_from:
         return Written(job.rankings.n_rankings, changed=False)
@@ -206,8 +177,9 @@ def write_membership_table(
     with open_binary_target(path) as out, _table_writer(out, schema, path) as table:
         for first in range(0, len(runs), _GROUPS_AT_A_TIME):
             window = runs[first : first + _GROUPS_AT_A_TIME]
-            for rows in run_all(executor or client, _labelled_rows_of_run, window, "predict"):
-                table.write_table(_table(rows, schema, as_text=_is_text(path)))
+            for columns in run_all(executor or client, _columns_of_run, window, "predict"):
+                arrays = [_array(columns[field.name], field.type, _is_text(path)) for field in schema]
+                table.write_table(pa.Table.from_arrays(arrays, schema=schema))
             if progress is not None:
                 progress(first + len(window), len(runs))
     return Written(job.rankings.n_rankings, changed=True)
@@ -232,44 +204,27 @@ def _table_writer(out: IO[bytes], schema: pa.Schema, path: str) -> pq.ParquetWri
     return pq.ParquetWriter(out, schema, compression="zstd")
 
 
-class _LabelledRun(NamedTuple):
-    """A run of leaves, where their labels are read as they were written, and the number of the first row."""
-
-    run: RowRun
-    labels: Leaves
-    first_row: int
+# A run of leaves, where their labels are read as they were written, and the number of the first row.
+_LabelledRun = tuple[RowRun, Leaves, int]
 
 
-class _LabelledRows(NamedTuple):
-    """Rows of memberships: labels (rows,), probabilities (rows, n_components)."""
-
-    ids: NDArray[Any]
-    groups: NDArray[Any] | None
-    probabilities: NDArray[np.float64]
-
-
-def _labelled_rows_of_run(task: _LabelledRun) -> _LabelledRows:
-    """Compute the memberships of a run of leaves, and read their labels."""
-    probabilities = rows_of_run(task.run)
-    blocks = task.labels.iter_leaves(task.run.start, task.run.stop, labels=True)
-    labels = [(block.ids, block.groups) for block in blocks]
+def _columns_of_run(task: _LabelledRun) -> dict[str, NDArray[Any] | None]:
+    """The columns of the table for a run of leaves: memberships, and labels as they are read, or None."""
+    run, leaves, first_row = task
+    probabilities = rows_of_run(run)
+    labels = [(block.ids, block.groups) for block in leaves.iter_leaves(run.start, run.stop, labels=True)]
     ids = joined_labels([one for one, _ in labels if one is not None])
     groups = joined_labels([one for _, one in labels if one is not None])
-    numbers = np.arange(task.first_row, task.first_row + len(probabilities))
-    return _LabelledRows(numbers if ids is None else ids, groups, probabilities)
+    numbers = np.arange(first_row, first_row + len(probabilities))
+    columns = {"id": numbers if ids is None else ids, "group": groups, "component": probabilities.argmax(axis=1)}
+    return columns | {f"probability {number}": line for number, line in enumerate(probabilities.T)}
 
 
 def _runs(job: _MembershipJob) -> list[_LabelledRun]:
     rankings = job.rankings
-    n_runs = -(-rankings.n_leaves // _LEAVES_PER_GROUP)
-    return [
-        _LabelledRun(
-            RowRun(job.function, rankings.only(start, stop), start, stop),
-            rankings.source.only(start, stop),
-            int(rankings.leaf_bounds[start]),
-        )
-        for start, stop in leaf_ranges(rankings.n_leaves, n_runs)
-    ]
+    ranges = leaf_ranges(rankings.n_leaves, -(-rankings.n_leaves // _LEAVES_PER_GROUP))
+    runs = [RowRun(job.function, rankings.only(*leaves), *leaves) for leaves in ranges]
+    return [(run, rankings.source.only(run.start, run.stop), int(rankings.leaf_bounds[run.start])) for run in runs]
 
 
 def _schema(job: _MembershipJob, n_components: int) -> pa.Schema:
@@ -280,14 +235,6 @@ def _schema(job: _MembershipJob, n_components: int) -> pa.Schema:
     fields.append(pa.field("component", pa.int64()))
     fields += [pa.field(f"probability {number}", pa.float64()) for number in range(n_components)]
     return pa.schema(fields)
-
-
-def _table(rows: _LabelledRows, schema: pa.Schema, *, as_text: bool) -> pa.Table:
-    columns: dict[str, Any] = {"id": rows.ids, "group": rows.groups}
-    columns["component"] = rows.probabilities.argmax(axis=1)
-    columns |= {f"probability {number}": line for number, line in enumerate(rows.probabilities.T)}
-    arrays = [_array(columns[field.name], field.type, as_text) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _array(values: NDArray[Any], kind: pa.DataType, as_text: bool) -> pa.Array:

@@ -76,22 +76,16 @@ def most_probable(
     return search.run(most_steps)
 
 
-def _candidates(log_worths: Floats, log_weights: Floats, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n_components + 1, n_items): the mode of each component, and the order of the expected ranks (Borda)."""
-    weights = np.exp(log_weights - log_weights.max())
-    ranks = weights @ expected_ranks(log_worths)
-    keys = [*(-log_worths), ranks]
-    return np.array([np.lexsort((key, places)) for key in keys])
-
-
 class _Search:
     """One search: prefixes in a heap, the greatest bound first."""
 
     def __init__(self, log_worths: Floats, log_weights: Floats, places: NDArray[np.int64]) -> None:
         self.log_worths, self.log_weights, self.places = log_worths, log_weights, places
-        self.modes = np.array([np.lexsort((-logs, places)) for logs in log_worths])
         self.known: dict[bytes, list[Floats]] = {}
-        found = _candidates(log_worths, log_weights, places)
+        # The first candidates are the mode of each component, and the order of the expected ranks (Borda).
+        ranks = np.exp(log_weights - log_weights.max()) @ expected_ranks(log_worths)
+        found = np.array([np.lexsort((key, places)) for key in (*(-log_worths), ranks)])
+        self.modes = found[:-1]
         values = self._values(found)
         self.best, self.best_value = self._climbed(found[values.argmax()], float(values.max()))
 

@@ -41,20 +41,20 @@ def probabilities_of(mixture: MixtureParams, ties: str = "marginal") -> RowFunct
     >>> rows_now(as_rankings([[0, 1]]), probabilities_of(mixture)).round(6).tolist()
     [[0.75, 0.25]]
     """
-    return RowFunction(partial(_probabilities, ties), mixture.unnamed(), _prepared_of, n_columns=mixture.n_components)
+    return RowFunction(partial(_probabilities, ties), mixture.unnamed(), prepared_of, n_columns=mixture.n_components)
 
 
 def components_of(mixture: MixtureParams, ties: str = "marginal") -> RowFunction:
     """(n_rankings,): the most probable component of each ranking."""
-    return RowFunction(partial(_components, ties), mixture.unnamed(), _prepared_of, dtype=np.int64)
+    return RowFunction(partial(_components, ties), mixture.unnamed(), prepared_of, dtype=np.int64)
 
 
 def log_likelihoods_of(mixture: MixtureParams, ties: str = "marginal") -> RowFunction:
     """(n_rankings,): the log-likelihood of each ranking; in a group, given the rankings of the person before it."""
-    return RowFunction(partial(_log_likelihoods, ties), mixture.unnamed(), _prepared_of)
+    return RowFunction(partial(_log_likelihoods, ties), mixture.unnamed(), prepared_of)
 
 
-def _prepared_of(mixture: MixtureParams) -> Any:
+def prepared_of(mixture: MixtureParams) -> Any:
     """The parameters of a mixture, ready for kernels."""
     if mixture.rows is not None:
         return mixture.rows
@@ -64,7 +64,7 @@ def _prepared_of(mixture: MixtureParams) -> Any:
 def prepared_first(params: tuple[MixtureParams, *tuple[Any, ...]]) -> tuple[Prepared, *tuple[Any, ...]]:
     """Parameters of an aggregation, of which the first is a mixture, ready for kernels."""
     mixture, *more = params
-    return _prepared_of(mixture), *more
+    return prepared_of(mixture), *more
 
 
 def posteriors_by_ranking(ties: str, block: RankingBlock, params: Prepared) -> tuple[Floats, Floats]:
@@ -145,42 +145,34 @@ def check_columns(coefficients: Floats | None, covariates: Floats | None) -> Flo
 # Predictions of each row, from what it has ranked so far.
 
 
-class _At(NamedTuple):
-    """Parameters as row functions take them: log-worths (n_components, n_items), shares, and those of the kernels."""
-
-    log_worths: Floats
-    log_shares: Floats
-    prepared: Prepared
+# Parameters as row functions take them: the mixture, and those of the kernels.
+_At = tuple[MixtureParams, Prepared]
 
 
-class Given(NamedTuple):
-    """How rows are read: the treatment of ties, and the component that is known, all of them ("all"), or None."""
-
-    ties: str
-    component: int | str | None
-
-
-def predictions_of(mixture: MixtureParams, given: Given, predict: Callable[..., Floats], n_columns: int) -> RowFunction:
+def predictions_of(
+    mixture: MixtureParams, ties: str, component: int | str | None, predict: Callable[..., Floats], n_columns: int
+) -> RowFunction:
     """(n_rankings, n_columns): what a function of `given_rows` predicts of each row.
 
-    With component="all" there are n_components times as many columns, those of the first component first.
+    The component is one that is known, all of them ("all"), or None. With "all" there are n_components times as many
+    columns, those of the first component first.
     """
-    n_tables = mixture.n_components if given.component == ALL else 1
-    of_block = partial(_predicted, given, predict)
+    n_tables = mixture.n_components if component == ALL else 1
+    of_block = partial(_predicted, ties, component, predict)
     return RowFunction(of_block, mixture.unnamed(), _at, n_columns=n_columns * n_tables)
 
 
 def component_logs_of(mixture: MixtureParams) -> RowFunction:
     """(n_rankings, n_components): log Pr(row | component), each row by itself; the sum over the orders of ties."""
-    return RowFunction(component_logs, mixture.unnamed(), _prepared_of, n_columns=mixture.n_components)
+    return RowFunction(component_logs, mixture.unnamed(), prepared_of, n_columns=mixture.n_components)
 
 
 def mixture_logs_of(mixture: MixtureParams) -> RowFunction:
     """(n_rankings,): log Pr(row), each row by itself; the sum over the orders of ties."""
-    return RowFunction(partial(_mixture_logs, mixture.log_shares), mixture.unnamed(), _prepared_of)
+    return RowFunction(partial(_mixture_logs, mixture.log_shares), mixture.unnamed(), prepared_of)
 
 
-def completions_of(mixture: MixtureParams, given: Given, search: bool) -> RowFunction:
+def completions_of(mixture: MixtureParams, ties: str, component: int | None, search: bool) -> RowFunction:
     """(n_rankings, n_items + 1): a complete order of what was on offer, -1 after its end; then its probability.
 
     Examples
@@ -188,22 +180,25 @@ def completions_of(mixture: MixtureParams, given: Given, search: bool) -> RowFun
     >>> from plmix_dist.datasets.given import as_rankings
     >>> from plmix_dist.passes.by_row import rows_now
     >>> mixture = plm.MixtureParams.of(np.log([[3.0, 1.0, 1.0]]), None, ["a", "b", "c"])
-    >>> function = completions_of(mixture, Given("marginal", None), search=True)
+    >>> function = completions_of(mixture, "marginal", None, search=True)
     >>> rows_now(as_rankings([[2]], n_items=3, unranked="below"), function).round(6).tolist()
     [[2.0, 0.0, 1.0, 0.75]]
     """
-    of_block = partial(_completions, given, search)
+    of_block = partial(_completions, ties, component, search)
     return RowFunction(of_block, mixture.unnamed(), _at, n_columns=mixture.n_items + 1)
 
 
-def _predicted(given: Given, predict: Callable[..., Floats], block: RankingBlock, at: _At) -> Floats:
+def _predicted(
+    ties: str, component: int | str | None, predict: Callable[..., Floats], block: RankingBlock, at: _At
+) -> Floats:
+    log_worths, prepared = at[0].log_worths, at[1]
     # After a fit to linear extensions all orders of tied items are equally probable.
-    predict = partial(predict, given_rows.row_places(block), is_even=TIES[given.ties].extends)
-    if given.component is None:
-        return predict(at.log_worths, posteriors_by_ranking(given.ties, block, at.prepared)[1])
-    known = range(len(at.log_worths)) if given.component == ALL else [int(given.component)]
+    predict = partial(predict, given_rows.row_places(block), is_even=TIES[ties].extends)
+    if component is None:
+        return predict(log_worths, posteriors_by_ranking(ties, block, prepared)[1])
+    known = range(len(log_worths)) if component == ALL else [int(component)]
     ones = np.ones((block.n_rankings, 1))
-    return np.concatenate([predict(at.log_worths[[component]], ones) for component in known], axis=1)
+    return np.concatenate([predict(log_worths[[one]], ones) for one in known], axis=1)
 
 
 def _mixture_logs(log_shares: Floats, block: RankingBlock, params: Prepared) -> Floats:
@@ -212,22 +207,22 @@ def _mixture_logs(log_shares: Floats, block: RankingBlock, params: Prepared) -> 
     return logs
 
 
-def _completions(given: Given, search: bool, block: RankingBlock, at: _At) -> Floats:
-    places = given_rows.row_places(block)
-    if given.component is None:
-        chosen = np.arange(len(at.log_worths))
-        posteriors = posteriors_by_ranking(given.ties, block, at.prepared)[1]
+def _completions(ties: str, component: int | None, search: bool, block: RankingBlock, at: _At) -> Floats:
+    (mixture, prepared), places = at, given_rows.row_places(block)
+    if component is None:
+        chosen = np.arange(mixture.n_components)
+        posteriors = posteriors_by_ranking(ties, block, prepared)[1]
     else:
-        chosen, posteriors = np.array([int(given.component)]), np.ones((block.n_rankings, 1))
+        chosen, posteriors = np.array([component]), np.ones((block.n_rankings, 1))
     with np.errstate(divide="ignore"):
         log_posteriors = np.log(posteriors)
-    log_worths = at.log_worths[chosen]
-    if TIES[given.ties].extends:  # all orders of tied items are equally probable
-        shares = at.log_shares if block.log_shares is None else block.log_shares
+    log_worths = mixture.log_worths[chosen]
+    if TIES[ties].extends:  # all orders of tied items are equally probable
+        shares = mixture.log_shares if block.log_shares is None else block.log_shares
         own = shares[..., chosen] if block.groups is None else None
         weigh = given_rows.even_weights(places, log_worths, log_posteriors, own)
     else:
-        log_weights = log_posteriors - component_logs(block, at.prepared)[:, chosen]
+        log_weights = log_posteriors - component_logs(block, prepared)[:, chosen]
 
         def weigh(orders: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
             return orders, log_weights
@@ -245,7 +240,7 @@ def _completions(given: Given, search: bool, block: RankingBlock, at: _At) -> Fl
 
 
 def _at(mixture: MixtureParams) -> _At:
-    return _At(mixture.log_worths, mixture.log_shares, _prepared_of(mixture))
+    return mixture, prepared_of(mixture)
 
 
 # Sums over all rows.
@@ -271,17 +266,11 @@ def _score_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Float
 SCORE = Aggregation("score", leaf=_score_leaf, prepare=prepared_first)
 
 
-class _Entropy(NamedTuple):
+def _entropy_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Floats | None]) -> tuple[Floats, Floats]:
     """Sums over persons: the entropy of memberships, and weight, both of shape ()."""
-
-    entropy: Floats
-    weight: Floats
-
-
-def _entropy_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Floats | None]) -> _Entropy:
     prepared, coefficients = params
     at = memberships_at(block if coefficients is None else with_person_shares(block, coefficients), prepared)
-    return _Entropy(np.array(-(at.weights @ xlogy(at.posteriors, at.posteriors)).sum()), np.array(at.weights.sum()))
+    return np.array(-(at.weights @ xlogy(at.posteriors, at.posteriors)).sum()), np.array(at.weights.sum())
 
 
 ENTROPY = Aggregation("entropy", leaf=_entropy_leaf, prepare=prepared_first)

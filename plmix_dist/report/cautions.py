@@ -30,13 +30,6 @@ class _Caution(NamedTuple):
     text: str
 
 
-class _Checked(NamedTuple):
-    """What was looked at and is well, and what could not be looked at, in words."""
-
-    well: list[str]
-    unknown: list[str]
-
-
 def cautions_of(
     model: Any, memberships: MembershipSums | None, errors: StandardErrors | None, groups: Sequence[str] | None = None
 ) -> list[_Caution]:
@@ -54,8 +47,8 @@ def cautions_of(
     ]
 
 
-def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bool) -> _Checked:
-    """What a page without cautions rests on, and what it does not know."""
+def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bool) -> dict[str, list[str]]:
+    """What a page without cautions rests on: what was looked at and is well; and what is unknown, in words."""
     n_components, search = len(model.shares_), getattr(model, "init_", {}).get("search")
     known, is_sampled = data_of(model).get("identifiability"), hasattr(model, "diagnostics_")
     looks = [
@@ -70,7 +63,10 @@ def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bo
         looks.append((known is not None, words, f"whether {words}"))
         certain = "" if memberships is None else f"{percent(memberships.share_certain)} of memberships are certain"
         looks.append((memberships is not None, certain, "how certain memberships are"))
-    return _Checked([well for yes, well, _ in looks if yes], [unknown for yes, _, unknown in looks if not yes])
+    return {
+        "well": [well for yes, well, _ in looks if yes],
+        "unknown": [unknown for yes, _, unknown in looks if not yes],
+    }
 
 
 def _of_the_end(model: Any) -> Iterator[_Caution]:

@@ -200,6 +200,10 @@ class MembershipSums(NamedTuple):
         """The share of memberships of at least 90 %."""
         return float(self.certain.sum() / self.weight.sum())
 
+    def next_best(self, number: int) -> int:
+        """The component that takes most of what a component does not."""
+        return int(np.where(np.arange(len(self.weight)) == number, -1.0, self.together[number]).argmax())
+
 
 def membership_sums(posteriors: Floats, weights: Floats) -> MembershipSums:
     """Sums over memberships (n_rankings, n_components) with weights (n_rankings,)."""

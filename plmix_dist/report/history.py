@@ -128,13 +128,13 @@ def _groups(number: int) -> str:
 
 def stages_of(records: Sequence[Mapping[str, Any]]) -> list[_Stage]:
     """Seconds and passes of each stage; stages of the same name are added up."""
-    seconds: dict[str, float] = {}
-    passes: dict[str, float] = {}
+    found: dict[str, _Stage] = {}
     for record in records:
         words = stage_in_words(str(record["stage"]))
-        seconds[words] = seconds.get(words, 0.0) + float(record.get("seconds") or 0.0)
-        passes[words] = passes.get(words, 0.0) + float(record.get("passes") or 0.0)
-    return [_Stage(words, seconds[words], passes[words]) for words in seconds]
+        _, seconds, passes = found.get(words, (words, 0.0, 0.0))
+        own = float(record.get("seconds") or 0.0), float(record.get("passes") or 0.0)
+        found[words] = _Stage(words, seconds + own[0], passes + own[1])
+    return list(found.values())
 
 
 def data_sentence(data: Mapping[str, Any]) -> str:
@@ -210,7 +210,7 @@ _HEADINGS = {
 _SMALLER_IS_BETTER = ("bic", "aic", "icl", "dic", "waic", "loss")
 
 
-class SelectionTable(NamedTuple):
+class _SelectionTable(NamedTuple):
     """Numbers of components, and what was computed for each."""
 
     n_components: list[int]  # one per row
@@ -240,7 +240,7 @@ def smaller_is_better(name: str) -> bool:
     return any(word in name.lower() for word in _SMALLER_IS_BETTER)
 
 
-def selection_table(table: Any) -> SelectionTable:
+def selection_table(table: Any) -> _SelectionTable:
     """Read a table: records, a dict of columns, a pandas or Polars frame, an Arrow table, or what has a `table_`."""
     records = _records(getattr(table, "table_", table))
     if not records:
@@ -255,7 +255,7 @@ def selection_table(table: Any) -> SelectionTable:
         for name in names
         if name != number and any(math.isfinite(_number(record.get(name))) for record in rows)
     }
-    return SelectionTable([int(record[number]) for record in rows], columns)
+    return _SelectionTable([int(record[number]) for record in rows], columns)
 
 
 def _number(value: Any) -> float:

@@ -64,23 +64,24 @@ def write_report(
     if selection is None:
         selection = (getattr(model, "about_", None) or {}).get("selection", {}).get("table")
     table = None if selection is None else history.selection_table(selection)
-    memberships = None
+    found: dict[str, Any] = {"groups": groups, "selection": table, "memberships": None, "board": [], "check": None}
     with client_of(how.get("client")) as chosen:
         how = {**how, "client": False if chosen is None else chosen}
         if rows is not None:
-            memberships = model._total(components.MEMBERSHIPS, rows, model._ties, **how)
+            found["memberships"] = memberships = model._total(components.MEMBERSHIPS, rows, model._ties, **how)
             model._check_weight(float(memberships.weight.sum()), how.get("sample_weight"))
         how.pop("membership_covariates", None)  # with these there are no standard errors
         errors = _errors(model, rows, how, standard_errors)
-        board = _board(model, rows, how) if errors is not None else []
-        check = _check(model, rows, how) if errors is not None else None
+        if errors is not None and rows is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # given with the standard errors, and in words on the page
+                found |= {"board": _board(model, rows, how), "check": _check(model, rows, how)}
     if errors is not None and errors.mixture.log_worths.shape != mixture.log_worths.shape:
         raise SettingsError(
             f"standard errors of {errors.mixture.log_worths.shape} log-worths do not belong to this model, which has "
             f"{mixture.log_worths.shape}"
         )
-    page = _page_of(model, groups, title, errors, standard_errors is not False, memberships, table, board, check)
-    write_whole(target, page.encode())
+    write_whole(target, _page_of(model, title, errors, standard_errors is not False, found).encode())
     return target
 
 
@@ -104,20 +105,16 @@ def _errors(
 
 def _board(model: Any, rows: Any, how: Mapping[str, Any]) -> list[list[str]]:
     """The leaderboard of battles, as cells; empty for other rankings."""
-    if rows is None or data_of(model).get("mean_listed") != 2 or not hasattr(model, "leaderboard"):
+    if data_of(model).get("mean_listed") != 2 or not hasattr(model, "leaderboard"):
         return []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # given with the standard errors, and in words on the page
-        return board_cells(model.leaderboard(rows, table="dict", **how))
+    return board_cells(model.leaderboard(rows, table="dict", **how))
 
 
 def _check(model: Any, rows: Any, how: Mapping[str, Any]) -> FitCheck | None:
-    """The check of fit, where standard errors are computed; its warnings are theirs."""
-    if rows is None or not is_joint(model._mixture()) or TIES[model._ties].order:
+    """The check of fit, where standard errors are computed."""
+    if not is_joint(model._mixture()) or TIES[model._ties].order:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found: FitCheck = model.check_fit(rows, **how)
+    found: FitCheck = model.check_fit(rows, **how)
     return found
 
 
@@ -146,74 +143,47 @@ _NUMBER_WORDS = ("no", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "E
 
 
 def _page_of(
-    model: Any,
-    groups: list[str],
-    title: str | None,
-    errors: StandardErrors | None,
-    of_draws: bool,
-    memberships: components.MembershipSums | None,
-    selection: history.SelectionTable | None,
-    board: list[list[str]],
-    check: FitCheck | None,
+    model: Any, title: str | None, errors: StandardErrors | None, of_draws: bool, found: dict[str, Any]
 ) -> str:
     """The HTML of a report; intervals are those of the errors, or `of_draws` where there are some."""
     mixture, is_sampled = model._mixture(), hasattr(model, "diagnostics_")
     intervals = errors.intervals() if errors is not None else model.intervals() if is_sampled and of_draws else None
     scale = components.scale_of(mixture, intervals)
     about, data = getattr(model, "about_", None) or {}, data_of(model)
-    unit = "person" if data.get("by_person") else "ranking"
+    unit, weight = "person" if data.get("by_person") else "ranking", data.get("weight") or 1.0
     # The page is sent around: no folders of this machine.
     settings = {name: _last_part(value) for name, value in model._plain_settings().items()}
-    init = getattr(model, "init_", {})
+    source = _last_part(data.get("source"))
+    init, past, tol = getattr(model, "init_", {}), getattr(model, "history_", []), settings.get("tol")
     views = components.component_views(mixture, scale, intervals)
-    script = _text("script.js")
+    script, chosen_by = _text("script.js"), about.get("selection", {}).get("settings")
+    kind, own = type(model), _parameters(type(model), settings)
     return _template().render(
+        found,
         title=marks.plain_label(title) if title else _title(mixture.n_components),
-        generator=_GENERATOR,
-        version=__version__,
         style=marks.Html(_text("style.css")),
         script=marks.Html(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         model=model,
-        names=mixture.item_names,
-        n_items=mixture.n_items,
-        n_components=mixture.n_components,
-        shares=[float(share) for share in mixture.shares],
+        mixture=mixture,
         scale=scale,
         views=views,
-        groups=groups,
         sentences=[components.group_sentence(view, mixture.item_names, unit) for view in views],
-        heat=components.items_that_differ(scale),
-        by_overall=(-scale.overall).argsort(kind="stable").tolist(),
         has_intervals=intervals is not None,
         kept=float(errors.slopes.min()) if errors is not None and errors.shrinkage.any() else None,
         is_sampled=is_sampled,
-        memberships=memberships,
-        selection=selection,
-        board=board,
         ties=tie_lines(model, errors),
-        check=check,
         about=about,
         data=data,
-        source=_last_part(data.get("source")),
+        source=source,
         unit=unit,
-        cautions=cautions_of(model, memberships, errors, groups),
-        checked=checked(model, memberships, has_intervals=intervals is not None),
+        cautions=cautions_of(model, found["memberships"], errors, found["groups"]),
+        checked=checked(model, found["memberships"], has_intervals=intervals is not None),
         search=init.get("search"),
-        convergence=history.convergence_of(
-            getattr(model, "history_", []), data.get("weight") or 1.0, settings.get("tol"), model.converged_
-        ),
+        convergence=history.convergence_of(past, weight, tol, model.converged_),
         stages=history.stages_of(init.get("stages") or getattr(model, "stages_", [])),
         settings=settings,
-        code=history.code_to_repeat(
-            type(model).__name__,
-            _parameters(type(model), settings),
-            _defaults(type(model)),
-            _last_part(data.get("source")),
-            about.get("seed"),
-            about.get("selection", {}).get("settings"),
-        ),
-        history=history,
+        code=history.code_to_repeat(kind.__name__, own, _defaults(kind), source, about.get("seed"), chosen_by),
     )
 
 
@@ -243,13 +213,6 @@ def _last_part(value: Any) -> Any:
     return value.rstrip("/").rsplit("/", 1)[-1] if isinstance(value, str) else value
 
 
-def _next_best(probabilities: Any, number: int) -> int:
-    """The component that takes most of what a component does not."""
-    others = probabilities.copy()
-    others[number] = -1.0
-    return int(others.argmax())
-
-
 @cache
 def _text(name: str) -> str:
     return (_HERE / name).read_text(encoding="utf-8")
@@ -260,21 +223,8 @@ def _template() -> Template:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "label": marks.label,
-        "count": marks.count,
-        "figure": marks.figure,
-        "percent": marks.percent,
-        "times": marks.times,
-        "seconds": marks.seconds_in_words,
-    }
-    environment.globals |= {
-        "marks": marks,
-        "colour": marks.component_colour,
-        "text_on": marks.text_on,
-        "heat_colour": marks.heat_colour,
-        "plain_label": marks.plain_label,
-        "range_of": range,
-        "next_best": _next_best,
-    }
+    filters = marks.label, marks.count, marks.figure, marks.percent, marks.times, marks.seconds_in_words
+    environment.filters |= {function.__name__: function for function in filters}
+    environment.globals |= {"marks": marks, "history": history, "components": components, "range_of": range}
+    environment.globals |= {"generator": _GENERATOR, "version": __version__}
     return environment.from_string(_text("page.html.jinja"))

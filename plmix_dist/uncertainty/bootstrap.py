@@ -29,8 +29,8 @@ from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.information import InformationTotals, Layout, invert
 from plmix_dist.uncertainty.replicates import WEIGHTS, Draws, Replicates, ReplicatesState, Scales, draw_weights
-from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, checked_level, given_components
-from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, is_joint, mostly_prior, named_items
+from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, given_components, percentiles
+from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, mostly_prior, named_items, parts_of
 
 # Numbers that all replicates of a pass sum together; more replicates take turns.
 _MOST_NUMBERS = 1 << 23
@@ -111,10 +111,7 @@ class Bootstrap:
         >>> bool(lower[0, 0] < upper[0, 0])
         True
         """
-        tail = (1 - checked_level(level)) / 2
-        low, high = np.quantile(self.log_worths, [tail, 1 - tail], axis=0)
-        low_shares, high_shares = np.quantile(self.shares, [tail, 1 - tail], axis=0)
-        return Interval((low, high), (low_shares, high_shares))
+        return percentiles(self.log_worths, self.shares, level, axis=0)
 
     def differences(self, component: int = 0) -> Estimates:
         """(n_items, n_items): log-worth of item i less that of item j in the fit, and standard deviations.
@@ -195,14 +192,12 @@ def bootstrap(
         )
     seed, place = seed_of(random_state), Checkpoint.of(checkpoint)
     if model._linear is not None:
-        rankings = model._rankings(
-            X, unranked, sample_weight, membership_covariates, features=features, ties=model._ties
-        )
+        of_rows = {"membership_covariates": membership_covariates, "features": features, "ties": model._ties}
+        rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight, **of_rows)
         with client_of(client) as chosen:
             return _of_coefficients(model, rankings, chosen, place, (n_replicates, weights, seed, max_iter))
     fitted = FittedPoint.of(model, "bootstrap replicates")
-    rankings = model._rankings(X, unranked, sample_weight)
-    joint = is_joint(fitted.mixture)
+    rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
     settings = {"n_replicates": n_replicates, "weights": weights, "tol": tol, "max_iter": max_iter}
     ended, n_passes = [], 1
@@ -215,9 +210,7 @@ def bootstrap(
         free = ("seed",) if random_state is None else ()
         with open_journal(place, made_from, free=free) as journal:
             seed = journal.fingerprint.get("seed", seed)
-            scales = journal.stage(
-                "scales", lambda: _scales_of(information_totals(passes, fitted, joint=joint), fitted)
-            )
+            scales = journal.stage("scales", lambda: _scales_of(information_totals(passes, fitted), fitted))
             for first in range(0, n_replicates, at_once):
                 numbers = tuple(range(first, min(first + at_once, n_replicates)))
                 algorithm = Replicates(fitted, scales, Draws(weights, seed, numbers), tol, max_iter)
@@ -288,24 +281,14 @@ def _digest_of_model(fitted: FittedPoint) -> str:
 
 def _scales_of(totals: InformationTotals, fitted: FittedPoint) -> Scales:
     """The inverse of the information of the fit with its prior, for steps: small eigenvalues are raised."""
-    layout, mixture = fitted.layout, fitted.mixture
-    prior, _, _ = layout.prior(mixture.log_worths, fitted.ghosts, fitted.alpha)
-    known = np.zeros(layout.size)
-    known[layout.of_data] = totals.known[: len(layout.of_data)]
-    known += np.diag(prior)
-    unfelt = layout.unfelt()
-    if len(totals.observed) == 1:
-        places, observed = [np.arange(layout.size)], [layout.from_data(totals.observed[0])]
-    else:
-        places, observed = _places_by_component(layout), [*totals.observed]
+    layout, parts = fitted.layout, parts_of(totals, fitted)
+    places = [np.arange(layout.size)] if len(parts) == 1 else _places_by_component(layout)
     matrices = []
-    for place, data in zip(places, observed, strict=False):  # fixed shares have no place
-        information = prior[np.ix_(place, place)]
-        information[: len(data), : len(data)] += data
-        own = unfelt[place]
-        own = own[:, np.abs(own).any(axis=0)]
-        matrices.append(invert(information, own, known[place], _LEAST_INFORMATION).covariance)
-    return Scales(tuple(places), tuple(matrices), layout.size - unfelt.shape[1], mostly_prior(totals, fitted))
+    for _, (own, _, (observed, _, known), _, (prior, _, _)) in zip(places, parts, strict=False):  # without fixed shares
+        inverse = invert(observed + prior, own.unfelt(), known + np.diag(prior), _LEAST_INFORMATION)
+        matrices.append(inverse.covariance)
+    n_free = layout.size - layout.unfelt().shape[1]
+    return Scales(tuple(places), tuple(matrices), n_free, mostly_prior(totals, fitted))
 
 
 def _places_by_component(layout: Layout) -> list[NDArray[np.int64]]:

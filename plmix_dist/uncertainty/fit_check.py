@@ -28,7 +28,8 @@ from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.threads import single_thread
 from plmix_dist.uncertainty.check_results import FitCheck, Length, Residual
 from plmix_dist.uncertainty.information import by_unit, flat_scores, information_pass, person_scores, tied_orders
-from plmix_dist.uncertainty.standard_errors import FittedPoint, far_warnings, is_joint, mostly_prior, solve
+from plmix_dist.uncertainty.results import far_from_maximum
+from plmix_dist.uncertainty.standard_errors import FittedPoint, is_joint, mostly_prior, solve
 
 _Integers = NDArray[np.int64]
 
@@ -321,7 +322,7 @@ def _checked_pairs(pairs: Any, mixture: MixtureParams) -> _Integers:
 def _checked(passes: Passes, fitted: FittedPoint, plan: _Plan) -> FitCheck:
     information = Request(information_pass(fitted.ties, joint=True), plan.mixture)
     (totals,), (seen,) = (answer.get() for answer in passes.run([information, Request(_OBSERVED, plan)]))
-    (solved,) = solve(totals, fitted, "information")
+    ((solved, layout),) = solve(totals, fitted, "information")
     weight, *by_length, lines, n_tied = seen
     n_items, n_events = plan.mixture.n_items, plan.n_events
     partly = np.flatnonzero(lines[:, 1:].any(axis=0)) + 1
@@ -340,12 +341,12 @@ def _checked(passes: Passes, fitted: FittedPoint, plan: _Plan) -> FitCheck:
         covariance[band, :, band] = own[:n_events, :n_events]
     cautions = _cautions(fitted, totals, solved)
     if not cautions:
-        known = solved.layout.of_data
+        known = layout.of_data
         taken = (slopes @ solved.inverse[np.ix_(known, known)]).reshape(-1, plan.n_parameters)
         crossed = taken @ products[:, :n_events, n_events:].reshape(taken.shape).T
         scores = products[:, n_events:, n_events:].sum(axis=0)
         covariance += (taken @ scores @ taken.T - crossed - crossed.T).reshape(covariance.shape)
-    give_warnings(far_warnings([solved]))
+    give_warnings(far_from_maximum([solved]))
     notes = (*cautions, *_notes(fitted, totals, int(n_tied)))
     p_values, discrepancies = _tests(plan, counts, covariance)
     lengths = []

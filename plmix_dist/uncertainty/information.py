@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from plmix_dist.errors import SettingsError
-from plmix_dist.kernels import Prepared, prepare
+from plmix_dist.kernels import Prepared
 from plmix_dist.kernels.em_pass import component_logs
 from plmix_dist.kernels.information import all_choice_sums, scores_of_persons
 from plmix_dist.kernels.memberships import Memberships, memberships, row_logs
 from plmix_dist.kernels.tied_choices import tie_information
 from plmix_dist.passes.request import Aggregation
+from plmix_dist.prediction.posteriors import prepared_of
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import row_runs
 from plmix_dist.rankings.ties import MOST_EXTENSIONS, TIES, extend_ties
@@ -98,10 +99,9 @@ class Layout:
         shares = int(self.free_shares)
         n_worths = self.n_components if self.n_items else 0
         found = np.zeros((self.size, n_worths + shares))
-        for k in range(n_worths):
-            found[k * self.n_items : (k + 1) * self.n_items, k] = 1.0
-            if self.ghosts:
-                found[self.n_worths + k, k] = 1.0
+        found[: self.n_worths, :n_worths] = np.repeat(np.eye(n_worths), self.n_items, axis=0)
+        if self.ghosts:
+            found[self.n_worths : self.n_worths + n_worths, :n_worths] = np.eye(n_worths)
         if shares:
             found[-self.n_components :, -1] = 1.0
         if shares and self.is_last_empty:
@@ -118,9 +118,8 @@ class Layout:
         """(n_results, size): derivatives of centred log-worths and of shares in the parameters."""
         n_shares = self.n_components if self.shown_shares else 0
         found = np.zeros((self.n_worths + n_shares + self.n_ties, self.size))
-        for k in range(self.n_components if self.n_items else 0):
-            place = slice(k * self.n_items, (k + 1) * self.n_items)
-            found[place, place] = np.eye(self.n_items) - 1 / self.n_items
+        centring = np.eye(self.n_items) - 1 / max(1, self.n_items)
+        found[: self.n_worths, : self.n_worths] = np.kron(np.eye(self.n_components), centring)
         if self.free_shares:
             of_shares = slice(self.n_worths, self.n_worths + n_shares)
             found[of_shares, -self.n_components :] = np.diag(shares) - np.outer(shares, shares)
@@ -191,6 +190,48 @@ class _Inverse(NamedTuple):
     # (d, n_singular): directions in which the information is zero or negative. A step along them changes the
     # parameters, not the fit.
     singular: Floats
+
+
+class Solved(NamedTuple):
+    """What the information and scores at a point say of its parameters, and of results that are made from them."""
+
+    covariance: Floats  # (n_results, n_results)
+    blind: Floats  # (n_results, n): how singular directions move results, as in `StandardErrors`
+    shrinkage: Floats  # (n_results,): how far the prior has moved each result, to first order
+    parameters: Floats  # (d, d): the covariance of the parameters
+    inverse: Floats  # (d, d): of the information
+    singular: Floats  # (d, n)
+    step: Floats  # (d,): Newton's step: where the maximum of these rankings is
+
+
+def solve_at(
+    sums: tuple[Floats, Floats, Floats],
+    prior: tuple[Floats, Floats],
+    unfelt: Floats,
+    middle: Floats | None,
+    to_results: Floats,
+) -> Solved:
+    """Covariances from `sums` over rows: information (d, d), gradient (d,), and what would be known of parameters (d,).
+
+    The prior has an information and a gradient too. `middle` (d, d) is that of a sandwich, or None; `to_results` are
+    derivatives (n_results, d).
+    """
+    (information, gradient, known), (held, pull) = sums, prior
+    inverse = invert(information + held, unfelt, known + np.diag(held))
+    with single_thread():
+        own = inverse.covariance
+        parameters = own if middle is None else own @ middle @ own
+        results = to_results @ parameters @ to_results.T
+        blind, shrinkage = normalised(to_results @ inverse.singular), to_results @ (own @ pull)
+        step = own @ (gradient + pull)
+    return Solved((results + results.T) / 2, blind, shrinkage, parameters, own, inverse.singular, step)
+
+
+def normalised(directions: Floats) -> Floats:
+    """Directions whose largest entry is 1; those that change nothing are left out."""
+    largest = np.abs(directions).max(axis=0, initial=0.0)
+    found: Floats = directions[:, largest > 0] / largest[largest > 0]
+    return found
 
 
 def invert(information: Floats, unfelt: Floats, known: Floats, least: float | None = None) -> _Inverse:
@@ -332,13 +373,6 @@ def _n_sampled(block: RankingBlock) -> int:
     return int(np.count_nonzero(log_orders > np.log(MOST_EXTENSIONS + 0.5)))
 
 
-class PreparedPoint(NamedTuple):
-    """The parameters of a mixture, ready for kernels, and its shares (n_components,)."""
-
-    params: Prepared
-    shares: Floats
-
-
 class InformationTotals(NamedTuple):
     """Sums over rows. Those of two leaves can be added."""
 
@@ -359,14 +393,12 @@ class InformationTotals(NamedTuple):
 @cache
 def information_pass(ties: str, *, joint: bool) -> Aggregation:
     """The aggregation of `InformationTotals`, in all parameters together or component by component."""
-    return Aggregation("information", leaf=partial(_leaf_totals, ties, joint), prepare=prepare_point)
+    return Aggregation("information", leaf=partial(_leaf_totals, ties, joint), prepare=_with_shares)
 
 
-def prepare_point(mixture: MixtureParams) -> PreparedPoint:
-    """Parameters ready for kernels."""
-    if mixture.rows is not None:
-        return PreparedPoint(mixture.rows, mixture.shares)
-    return PreparedPoint(prepare(mixture.log_worths, mixture.log_shares, mixture.log_ties), mixture.shares)
+def _with_shares(mixture: MixtureParams) -> tuple[Prepared, Floats]:
+    """Parameters ready for kernels, and the shares (n_components,) as they are."""
+    return prepared_of(mixture), mixture.shares
 
 
 def flat_scores(found: _PersonScores, shares: Floats) -> Floats:
@@ -375,8 +407,11 @@ def flat_scores(found: _PersonScores, shares: Floats) -> Floats:
     return np.concatenate([found.scores.reshape(n_persons, -1), found.posteriors - shares], axis=1)
 
 
-def _leaf_totals(ties: str, joint: bool, _number: int, block: RankingBlock, point: PreparedPoint) -> InformationTotals:
-    n_components, n_items = point.params.n_components, point.params.n_items + max(0, point.params.n_orders - 1)
+def _leaf_totals(
+    ties: str, joint: bool, _number: int, block: RankingBlock, point: tuple[Prepared, Floats]
+) -> InformationTotals:
+    params, shares = point
+    n_components, n_items = params.n_components, params.n_items + max(0, params.n_orders - 1)
     n_worths = n_components * n_items
     sizes = [n_worths + n_components] if joint else [n_items] * n_components + [n_components]
     bounds = [0, *np.cumsum(sizes).tolist()]
@@ -384,8 +419,8 @@ def _leaf_totals(ties: str, joint: bool, _number: int, block: RankingBlock, poin
     gradient, known = np.zeros((2, n_worths + n_components))
     weight, n_sampled, n_half = 0.0, 0, 0
     with single_thread():
-        for found in person_scores(block, point.params, ties):
-            flat = flat_scores(found, point.shares)
+        for found in person_scores(block, params, ties):
+            flat = flat_scores(found, shares)
             of_units, unit_weights = by_unit(found, flat)
             for place, (first, last) in enumerate(pairwise(bounds)):
                 own = flat[:, first:last]
@@ -394,13 +429,13 @@ def _leaf_totals(ties: str, joint: bool, _number: int, block: RankingBlock, poin
                 same = found.unit is None
                 units = of_units[:, first:last]
                 products[place] += squares if same else units.T @ (units * unit_weights[:, None])
-            _add_second_derivatives(observed, found, point.shares, joint)
+            _add_second_derivatives(observed, found, shares, joint)
             gradient += found.weights @ flat
             known[:n_worths] += np.diagonal(found.complete, axis1=1, axis2=2).ravel()
             weight += float(found.weights.sum())
             n_sampled += found.n_sampled
             n_half += found.n_half
-    known[n_worths:] = weight * point.shares * (1 - point.shares)
+    known[n_worths:] = weight * shares * (1 - shares)
     counts = np.array(n_sampled), np.array(n_half)
     return InformationTotals(tuple(observed), tuple(products), gradient, known, np.array(weight), *counts)
 

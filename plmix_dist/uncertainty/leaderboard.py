@@ -6,48 +6,36 @@ import csv
 import io
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, logsumexp, ndtri
 
-from plmix_dist.cluster.clients import ClientLike, client_of
+from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.display.marks import aligned
 from plmix_dist.errors import SettingsError
-from plmix_dist.kernels import pairwise_wins
+from plmix_dist.kernels import Prepared, pairwise_wins
 from plmix_dist.metrics import match_components
-from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.leaves import BlockLeaves
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Request, ask
 from plmix_dist.prediction.choices import item_numbers, table_of
-from plmix_dist.prediction.posteriors import posteriors_by_ranking
+from plmix_dist.prediction.posteriors import ALL, posteriors_by_ranking, prepared_of
 from plmix_dist.rankings import RankingBlock, Unranked
 from plmix_dist.rankings.groups import merge_if_short
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of, real_number, whole_number
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.bootstrap import bootstrap
-from plmix_dist.uncertainty.coefficients import coefficient_errors
-from plmix_dist.uncertainty.information import PreparedPoint, prepare_point
-from plmix_dist.uncertainty.standard_errors import FittedPoint, errors_of, information_totals, is_joint
+from plmix_dist.uncertainty.standard_errors import errors_on
 
-ALL = "all"
 _SCALES = {"elo": (1000.0, 400 / np.log(10)), "log": (0.0, 1.0)}
 _INTERVALS = ("sandwich", "bootstrap")
 _LEVEL = 0.95
 _FACTOR = float(ndtri((1 + _LEVEL) / 2))
-
-
-class _Votes(NamedTuple):
-    """Sums over rows, each (n_components, n_items): rankings that list an item, pairs that it won, and its pairs."""
-
-    votes: Floats
-    won: Floats
-    pairs: Floats
 
 
 class _Board(NamedTuple):
@@ -114,19 +102,20 @@ def leaderboard(
     fixed = _anchor(anchor, mixture, offset)
     boards, votes = [_Board(one) for one in _lines(mixture.log_worths, mixture.shares, shown, fixed)], None
     if X is not None:
-        of_rows = {"membership_covariates": membership_covariates, "features": features}
-        counted = model._rankings(X, unranked, **of_rows)
+        of_rows = {"unranked": unranked, "membership_covariates": membership_covariates, "features": features}
+        counted = model._rankings(X, **of_rows)
         if sample_weight is None:
             weighted = counted = _merged(counted)
         else:
-            weighted = model._rankings(X, unranked, sample_weight, **of_rows)
+            weighted = model._rankings(X, sample_weight=sample_weight, **of_rows)
         if interval == "sandwich":
             boards = _by_sandwich(model, weighted, shown, fixed, client)
         else:
             found = bootstrap(model, weighted, n_replicates, random_state=random_state, client=client)
             boards = _by_replicates(_lines(found.log_worths, found.shares, shown, fixed), boards)
         with model._passes_over(counted, client=client) as (passes, _):
-            votes = ask(passes, Request(_votes(model._ties), mixture.unnamed()))
+            counts = Aggregation("votes", leaf=partial(_leaf_votes, model._ties), prepare=prepared_of)
+            votes = ask(passes, Request(counts, mixture.unnamed()))
     level = offset if fixed is None else fixed[1]
     before = None if against is None else _before(against, mixture, shown, scale, anchor, without_noise)
     parts = []
@@ -206,10 +195,8 @@ def _by_sandwich(
     in the middle of the sandwich. With groups that follows from the scores of persons.
     """
     mixture, squared = model._mixture(), _squared_weights(rankings)
-    if model._linear is not None or model._coefficients is not None:
-        covariance = coefficient_errors(model, rankings, "sandwich", client, squared).covariance
-    else:
-        covariance = _sandwich(model, rankings, squared, client)
+    what = "intervals of a leaderboard"
+    covariance = errors_on(model, rankings, "sandwich", client, squared, what).covariance
     n_items, n_worths = mixture.n_items, mixture.log_worths.size
     places = [slice(k * n_items, (k + 1) * n_items) for k in shown]
     found = [covariance[place, place] for place in places]
@@ -233,19 +220,6 @@ def _by_sandwich(
     return boards
 
 
-def _sandwich(model: Any, rankings: Rankings, squared: Rankings | None, client: ClientLike) -> Floats:
-    """The covariance of all log-worths and shares."""
-    fitted = FittedPoint.of(model, "intervals of a leaderboard")
-    joint = is_joint(fitted.mixture)
-    with client_of(client) as chosen:
-        with passes_over(rankings, chosen, "store") as passes:
-            totals = information_totals(passes, fitted, joint=joint)
-        if squared is not None:
-            with passes_over(squared, chosen, "store") as passes:
-                totals = totals._replace(products=information_totals(passes, fitted, joint=joint).products)
-    return errors_of(totals, fitted, "sandwich").covariance
-
-
 def _squared_weights(rankings: Rankings) -> Rankings | None:
     """The rankings with what the middle of a sandwich has for weights; None if those of the rows are right."""
     if rankings.weights is None:
@@ -266,20 +240,15 @@ def _by_replicates(lines: Floats, at: list[_Board]) -> list[_Board]:
     ]
 
 
-def _leaf_votes(ties: str, _number: int, block: RankingBlock, point: PreparedPoint) -> _Votes:
-    posteriors = posteriors_by_ranking(ties, block, point.params)[1]
+def _leaf_votes(ties: str, _number: int, block: RankingBlock, params: Prepared) -> tuple[Floats, ...]:
+    """Sums over rows, each (n_components, n_items): rankings that list an item, pairs that it won, and its pairs."""
+    posteriors = posteriors_by_ranking(ties, block, params)[1]
     extended = TIES[ties].extended(block)
     wins = pairwise_wins(extended.block, posteriors[extended.row])
     weighted = (posteriors * block.row_weights[:, None])[block.row_of_item()]
     votes = [np.bincount(block.items, own, minlength=block.n_items) for own in weighted.T]
     won = wins.sum(axis=2)
-    return _Votes(np.array(votes), won, won + wins.sum(axis=1))
-
-
-@cache
-def _votes(ties: str) -> Aggregation:
-    """The aggregation of votes and win rates by component."""
-    return Aggregation("votes", leaf=partial(_leaf_votes, ties), prepare=prepare_point)
+    return np.array(votes), won, won + wins.sum(axis=1)
 
 
 def _before(

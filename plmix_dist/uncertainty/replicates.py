@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,12 +23,13 @@ from plmix_dist.kernels import EmStatistics, Prepared, em_statistics, membership
 from plmix_dist.kernels.em_pass import is_plain, reweighted_statistics, statistics_at, statistics_with_ties
 from plmix_dist.kernels.tied_rows import TiedRows
 from plmix_dist.passes.request import Aggregation, Answer, Request
+from plmix_dist.prediction.posteriors import prepared_first
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store.mixture import Floats
 from plmix_dist.threads import single_thread
-from plmix_dist.uncertainty.information import PreparedPoint, flat_scores, person_scores, prepare_point
+from plmix_dist.uncertainty.information import flat_scores, person_scores
 from plmix_dist.uncertainty.standard_errors import FittedPoint
 
 # Random weights of persons for one replicate of a bootstrap, keyed by seed, replicate and leaf.
@@ -124,31 +125,8 @@ class _ReplicateSums(NamedTuple):
     shares: Floats  # (n_replicates, n_components): sums of posteriors
 
 
-@cache
-def first_pass(ties: str) -> Aggregation:
-    """The sums of all replicates at the fitted point, from that and their `Draws`.
-
-    Scores of persons are computed once for all of them.
-    """
-    return Aggregation("bootstrap-first", leaf=partial(_first_leaf, ties), prepare=_prepare_first)
-
-
-@cache
-def later_pass(ties: str) -> Aggregation:
-    """The sums of replicates, each at its own point.
-
-    Parameters are log-worths (n_replicates, n_components, n_items) and log-shares (n_replicates, n_components) of those
-    that still run, and their `Draws`.
-    """
-    return Aggregation("bootstrap", leaf=partial(_later_leaf, ties), prepare=_prepare_later)
-
-
-def _prepare_first(params: tuple[MixtureParams, Draws]) -> tuple[PreparedPoint, Draws]:
-    mixture, draws = params
-    return prepare_point(mixture), draws
-
-
 def _prepare_later(params: tuple[Floats, Floats, Draws]) -> tuple[list[Prepared | None], int, Draws]:
+    """Points ready for kernels, from log-worths (n_replicates, n_components, n_items) and log-shares."""
     log_worths, log_shares, draws = params
     points = [_prepared(*point) for point in zip(log_worths, log_shares, strict=True)]
     return points, log_shares.shape[1], draws
@@ -162,7 +140,7 @@ def _prepared(log_worths: Floats, log_shares: Floats) -> Prepared | None:
         return None
 
 
-def _first_leaf(ties: str, number: int, block: RankingBlock, params: tuple[PreparedPoint, Draws]) -> _ReplicateSums:
+def _first_leaf(ties: str, number: int, block: RankingBlock, params: tuple[Prepared, Draws]) -> _ReplicateSums:
     point, (kind, seed, replicates) = params
     n_persons = int(np.count_nonzero(block.group_starts))
     at_once = max(1, _MOST_WEIGHTS // n_persons)
@@ -177,12 +155,12 @@ def _first_leaf(ties: str, number: int, block: RankingBlock, params: tuple[Prepa
     return _ReplicateSums(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
 
 
-def _at_fitted_point(ties: str, block: RankingBlock, point: PreparedPoint, factors: Floats) -> _ReplicateSums:
+def _at_fitted_point(ties: str, block: RankingBlock, point: Prepared, factors: Floats) -> _ReplicateSums:
     """The sums of some replicates, from factors (n_replicates, n_persons)."""
-    n_components, n_items = point.params.n_components, point.params.n_items
+    n_components, n_items = point.n_components, point.n_items
     sums = np.zeros((len(factors), n_components * n_items + n_components + 2))
     first = 0
-    for found in person_scores(block, point.params, ties):
+    for found in person_scores(block, point, ties):
         here: slice | NDArray[np.int64] = slice(first, first + len(found.weights))
         if found.unit is not None:
             here = first + found.unit
@@ -302,13 +280,16 @@ class Replicates:
         """One request for all replicates that still run."""
         ties = self.fitted.ties
         if state.n_passes == 0:
-            return (Request(first_pass(ties), (self.fitted.mixture.unnamed(), self.draws)),)
+            # Scores of persons are computed once for all replicates.
+            first = Aggregation("bootstrap-first", leaf=partial(_first_leaf, ties), prepare=prepared_first)
+            return (Request(first, (self.fitted.mixture.unnamed(), self.draws)),)
         active = self._active(state)
         if not len(active):
             return ()
         log_worths, _, log_shares = self.parts_of(_trial(state)[active])
         draws = self.draws._replace(replicates=tuple(self.draws.replicates[place] for place in active))
-        return (Request(later_pass(ties), (log_worths, log_shares, draws)),)
+        later = Aggregation("bootstrap", leaf=partial(_later_leaf, ties), prepare=_prepare_later)
+        return (Request(later, (log_worths, log_shares, draws)),)
 
     def tell(self, state: ReplicatesState, answers: Sequence[Answer]) -> ReplicatesState:
         """Steps that raise the objective are taken, and the next ones proposed; others are shortened."""

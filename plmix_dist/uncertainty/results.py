@@ -14,6 +14,7 @@ from scipy.special import expit, logit, ndtri
 from plmix_dist.errors import NotConvergedWarning, SettingsError
 from plmix_dist.settings import nearest, real_number, whole_number
 from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.uncertainty.information import Solved
 
 # An estimate that would move by more than this many standard errors is not at its maximum.
 _FAR = 0.25
@@ -23,12 +24,13 @@ _MOVED = 1e-6
 _MOST_NUMBERS = 1 << 27
 
 
-def far_from_maximum(steps: Iterable[tuple[Floats, Floats]]) -> list[Warning]:
-    """A warning if a Newton step, given with the variances of what it moves, is long: this is not the maximum."""
+def far_from_maximum(blocks: Iterable[Solved]) -> list[Warning]:
+    """A warning if a Newton step is long, measured by the variances of what it moves: this is not the maximum."""
     furthest = 0.0
-    for step, variances in steps:
+    for one in blocks:
+        variances = np.diag(one.inverse)
         known = variances > 0
-        furthest = max(furthest, float((np.abs(step[known]) / np.sqrt(variances[known])).max(initial=0.0)))
+        furthest = max(furthest, float((np.abs(one.step[known]) / np.sqrt(variances[known])).max(initial=0.0)))
     if furthest <= _FAR:
         return []
     words = (
@@ -68,7 +70,7 @@ class Interval(NamedTuple):
 
 
 class _Ratios(NamedTuple):
-    """_Ratios of coefficients, one per component, with standard errors by the delta method and Fieller's intervals.
+    """Ratios of coefficients, one per component, with standard errors by the delta method and Fieller's intervals.
 
     An interval is infinite where the denominator may be zero: then any ratio is possible.
     """
@@ -100,7 +102,7 @@ class Coefficients:
 
     def intervals(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """(n_components, n_columns) each: lower and upper ends."""
-        spread = float(ndtri((1 + checked_level(level)) / 2)) * self.standard_errors
+        spread = float(ndtri((1 + _checked_level(level)) / 2)) * self.standard_errors
         return self.values - spread, self.values + spread
 
     def wald(self, column: str) -> tuple[float, int]:
@@ -121,7 +123,7 @@ class Coefficients:
         [2.0]
         """
         top, bottom = self._number(column), self._number(price)
-        squared = float(ndtri((1 + checked_level(level)) / 2)) ** 2
+        squared = float(ndtri((1 + _checked_level(level)) / 2)) ** 2
         found = np.empty((4, len(self.values)))
         for k, own in enumerate(self.values):
             place = [k * len(self.names) + top, k * len(self.names) + bottom]
@@ -279,7 +281,7 @@ class StandardErrors:
         >>> bool((lower < upper).all())
         True
         """
-        factor = float(ndtri((1 + checked_level(level)) / 2))
+        factor = float(ndtri((1 + _checked_level(level)) / 2))
         worths, shares = self.mixture.log_worths, self.mixture.shares
         spread = factor * self.log_worths
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -452,7 +454,14 @@ def _range(errors: Floats) -> str:
     return f"{known.min():.3g} to {known.max():.3g}" if known.size else "not known"
 
 
-def checked_level(level: float) -> float:
+def percentiles(log_worths: Floats, shares: Floats, level: float, axis: int | tuple[int, int]) -> Interval:
+    """Intervals between quantiles of draws, which lie along an axis of log-worths and of shares."""
+    tail = (1 - _checked_level(level)) / 2
+    worths, of_shares = (np.quantile(part, [tail, 1 - tail], axis=axis) for part in (log_worths, shares))
+    return Interval((worths[0], worths[1]), (of_shares[0], of_shares[1]))
+
+
+def _checked_level(level: float) -> float:
     """The level of an interval, checked."""
     value = real_number("level", level)
     if not 0 < value < 1:

@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.errors import NonFiniteError, NotIdentifiableWarning, SettingsError, ShrunkenWarning, give_warnings
+from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes, Request, ask
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.threads import single_thread
-from plmix_dist.uncertainty.coefficients import coefficient_errors
-from plmix_dist.uncertainty.information import InformationTotals, Layout, information_pass, invert, squared_prior_scores
+from plmix_dist.uncertainty import information
+from plmix_dist.uncertainty.coefficients import coefficient_errors, sums_over
+from plmix_dist.uncertainty.information import InformationTotals, Layout, Solved
 from plmix_dist.uncertainty.results import StandardErrors, Unidentified, far_from_maximum
 
 KINDS = ("information", "sandwich")
@@ -61,6 +63,7 @@ class FittedPoint(NamedTuple):
             raise SettingsError(
                 f"{what} are not computed for shares that depend on membership_covariates; fit without these"
             )
+        is_joint(mixture)  # refuses too many items before anything is read
         used = model.used_settings()
         return cls(mixture, model._ghosts, float(used["alpha"]), model.shares is None, used["ties"], int(used["noise"]))
 
@@ -78,16 +81,8 @@ class FittedPoint(NamedTuple):
         return replace(layout, log_ties=self.mixture.log_ties, shared_ties=TIES[self.ties].shared)
 
 
-class _Solved(NamedTuple):
-    """One block of parameters."""
-
-    covariance: Floats  # as in `StandardErrors`
-    blind: Floats
-    inverse: Floats  # of the information in all parameters of the block, in the order of `layout`
-    layout: Layout
-    step: Floats  # (layout.size,): Newton's step: where the maximum of these rankings is
-    singular: Floats  # (layout.size, n): directions about which the rankings say nothing
-    shrinkage: Floats  # (n_results,): how far the prior has moved each result, to first order
+# One block of parameters, and their order. Its singular directions are those about which the rankings say nothing.
+_Block = tuple[Solved, Layout]
 
 
 def standard_errors(model: Any, X: Any, *, kind: str | None = None, **how: Any) -> StandardErrors:
@@ -100,37 +95,38 @@ def standard_errors(model: Any, X: Any, *, kind: str | None = None, **how: Any) 
     """
     if kind is not None:
         one_of("kind", kind, KINDS)
+    client = how.pop("client", None)
+    return errors_on(model, model._rankings(X, **how), kind, client)
+
+
+def errors_on(
+    model: Any,
+    rankings: Rankings,
+    kind: str | None,
+    client: Any,
+    squared: Rankings | None = None,
+    what: str = "standard errors",
+) -> StandardErrors:
+    """Standard errors on rankings, with warnings of what they do not tell; `squared` are as in `sums_over`."""
     if model._linear is not None or model._coefficients is not None:
-        client = how.pop("client", None)
-        return coefficient_errors(model, model._rankings(X, **how), kind, client)
-    fitted = FittedPoint.of(model, "standard errors")
-    joint = is_joint(fitted.mixture)
-    with model._passes_over(X, **how) as (passes, _):
-        totals = information_totals(passes, fitted, joint=joint)
+        return coefficient_errors(model, rankings, kind, client, squared)
+    fitted = FittedPoint.of(model, what)
+    totals = sums_over(rankings, squared, client, lambda passes: information_totals(passes, fitted))
     # Halves of wins are not counts: the inverse information of an objective is not a variance.
-    return errors_of(totals, fitted, kind or KINDS[bool(totals.n_half)])
-
-
-def errors_of(totals: InformationTotals, fitted: FittedPoint, kind: str) -> StandardErrors:
-    """Standard errors from the sums over all rows, with warnings of what they do not tell."""
-    solved = solve(totals, fitted, kind)
-    found = _unidentified(solved, fitted.mixture)
-    shrinkage = np.concatenate([one.shrinkage for one in solved])[: fitted.mixture.log_worths.size]
-    n_ties = fitted.layout.n_ties  # they come last
-    lasts = [len(one.covariance) - n_ties for one in solved]
+    kind = kind or KINDS[bool(totals.n_half)]
+    blocks, mixture, n_ties = solve(totals, fitted, kind), fitted.mixture, fitted.layout.n_ties
+    solved = [one for one, _ in blocks]
+    found = _unidentified(blocks, mixture)
+    shrinkage = np.concatenate([one.shrinkage for one in solved])[: mixture.log_worths.size]
+    lasts = [len(one.covariance) - n_ties for one in solved]  # ties come last
     of_ties = fitted.layout.of_ties @ np.sqrt(np.diag(solved[-1].covariance)[lasts[-1] :])
-    errors = StandardErrors(
-        fitted.mixture,
-        tuple(one.covariance[:last, :last] for one, last in zip(solved, lasts, strict=True)),
-        tuple(one.blind[:last] for one, last in zip(solved, lasts, strict=True)),
-        found,
-        kind,
-        int(totals.n_sampled),
-        shrinkage.reshape(fitted.mixture.log_worths.shape),
-        None if fitted.mixture.tie_parameters is None else of_ties,
-    )
+    covariances = tuple(one.covariance[:last, :last] for one, last in zip(solved, lasts, strict=True))
+    blind = tuple(one.blind[:last] for one, last in zip(solved, lasts, strict=True))
+    about = found, kind, int(totals.n_sampled), shrinkage.reshape(mixture.log_worths.shape)
+    log_ties = None if mixture.tie_parameters is None else of_ties
+    errors = StandardErrors(mixture, covariances, blind, *about, log_ties)
     far = mostly_prior(totals, fitted) & (np.abs(errors.shrinkage) > _FAR_BY_PRIOR * errors.log_worths)
-    give_warnings([*_unidentified_warnings(found, fitted), *far_warnings(solved), *_shrunken_warnings(far, errors)])
+    give_warnings([*_unidentified_warnings(found, fitted), *far_from_maximum(solved), *_shrunken_warnings(far, errors)])
     return errors
 
 
@@ -151,9 +147,11 @@ def is_joint(mixture: MixtureParams) -> bool:
     return joint
 
 
-def information_totals(passes: Passes, fitted: FittedPoint, *, joint: bool) -> InformationTotals:
+def information_totals(passes: Passes, fitted: FittedPoint) -> InformationTotals:
     """The observed information over all rows."""
-    request = Request(information_pass(fitted.ties, joint=joint), fitted.mixture.unnamed())
+    request = Request(
+        information.information_pass(fitted.ties, joint=is_joint(fitted.mixture)), fitted.mixture.unnamed()
+    )
     totals: InformationTotals = ask(passes, request)
     if not all(np.isfinite(matrix).all() for matrix in totals.observed):
         raise NonFiniteError("the observed information is not finite: worths or weights are too far apart")
@@ -180,7 +178,7 @@ def mostly_prior(totals: InformationTotals, fitted: FittedPoint) -> NDArray[np.b
     """(n_components, n_items): items about which the rankings say less than the prior, by squared scores."""
     of_data = np.concatenate([np.diag(matrix) for matrix in totals.products])[: fitted.mixture.log_worths.size]
     of_prior = [
-        squared_prior_scores(worths, float(ghost), fitted.alpha)
+        information.squared_prior_scores(worths, float(ghost), fitted.alpha)
         for worths, ghost in zip(fitted.mixture.log_worths, fitted.ghosts, strict=True)
     ]
     found: NDArray[np.bool_] = of_data.reshape(fitted.mixture.log_worths.shape) < np.array(of_prior)
@@ -188,82 +186,78 @@ def mostly_prior(totals: InformationTotals, fitted: FittedPoint) -> NDArray[np.b
     return found
 
 
-def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_Solved]:
-    """The covariances of all parameters together, or of each component and then of the shares."""
+class _Part(NamedTuple):
+    """Sums over rows, and the prior, for one block of parameters."""
+
+    layout: Layout
+    shares: Floats
+    sums: tuple[Floats, Floats, Floats]  # information (size, size), gradient (size,), and what would be known (size,)
+    products: Floats  # (size, size)
+    prior: tuple[Floats, Floats, Floats]  # information, gradient and products of scores
+
+
+def parts_of(totals: InformationTotals, fitted: FittedPoint) -> list[_Part]:
+    """All parameters together, or those of each component and then the shares."""
     mixture, n_worths, n_items = fitted.mixture, fitted.mixture.log_worths.size, fitted.mixture.n_items
     if len(totals.observed) == 1:
-        return [_solve_block(fitted, kind, totals, fitted.layout)]
+        return [_part(totals, fitted, fitted.layout)]
     found, first_held = [], mixture.n_components - fitted.n_held
     for k in range(mixture.n_components):
         layout = Layout(1, n_items, fitted.alpha > 0, False, shown_shares=False, n_held=int(k >= first_held))
         own = fitted._replace(
             mixture=MixtureParams(mixture.log_worths[[k]], mixture.shares[:0]), ghosts=fitted.ghosts[[k]]
         )
-        found.append(_solve_block(own, kind, totals, layout, k, k * n_items))
+        found.append(_part(totals, own, layout, k, k * n_items))
     layout = replace(fitted.layout, n_items=0, ghosts=False, n_held=0, log_ties=None)
     own = fitted._replace(mixture=MixtureParams(mixture.log_worths[:, :0], mixture.shares))
-    return [*found, _solve_block(own, kind, totals, layout, -1, n_worths)]
+    return [*found, _part(totals, own, layout, -1, n_worths)]
 
 
-def _solve_block(
-    fitted: FittedPoint, kind: str, totals: InformationTotals, layout: Layout, block: int = 0, first: int = 0
-) -> _Solved:
-    """Covariances of one block of the information, whose numbers begin at `first` in the gradient."""
-    mixture = fitted.mixture
-    information = layout.from_data(totals.observed[block])
+def _part(totals: InformationTotals, fitted: FittedPoint, layout: Layout, block: int = 0, first: int = 0) -> _Part:
+    """One block of the sums, whose numbers begin at `first` in the gradient."""
     gradient, known = np.zeros((2, layout.size))
     for whole, part in ((gradient, totals.gradient), (known, totals.known)):
         whole[layout.of_data] = part[first : first + len(layout.of_data)]
-    prior, prior_gradient, prior_products = layout.prior(mixture.log_worths, fitted.ghosts, fitted.alpha)
-    unfelt = layout.unfelt()
-    inverse = invert(information + prior, unfelt, known + np.diag(prior))
-    singular = inverse.singular
-    if layout.ghosts:
-        # With a prior nothing is singular. Whether the rankings say anything is seen without it.
-        singular = _without_prior(layout, information, known)
-    with single_thread():
-        covariance = inverse.covariance
-        if kind == "sandwich":
-            # The prior's comparisons count as data. Without their scores, items that are hardly ever chosen, whose
-            # values come from the prior, would seem to be known exactly.
-            middle = layout.from_data(totals.products[block]) + prior_products
-            covariance = covariance @ middle @ covariance
-        to_results = layout.to_results(mixture.shares)
-        results = to_results @ covariance @ to_results.T
-        blind = _normalised(to_results @ inverse.singular)
-        step = inverse.covariance @ (gradient + prior_gradient)
-        shrinkage = to_results @ (inverse.covariance @ prior_gradient)
-    return _Solved((results + results.T) / 2, blind, inverse.covariance, layout, step, singular, shrinkage)
+    observed, products = (layout.from_data(one[block]) for one in (totals.observed, totals.products))
+    prior = layout.prior(fitted.mixture.log_worths, fitted.ghosts, fitted.alpha)
+    return _Part(layout, fitted.mixture.shares, (observed, gradient, known), products, prior)
 
 
-def _without_prior(layout: Layout, information: Floats, known: Floats) -> Floats:
+def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_Block]:
+    """The covariances of all parameters together, or of each component and then of the shares."""
+    blocks = []
+    for layout, shares, sums, products, (held, pull, prior_products) in parts_of(totals, fitted):
+        # The prior's comparisons count as data. Without their scores, items that are hardly ever chosen, whose values
+        # come from the prior, would seem to be known exactly.
+        middle = products + prior_products if kind == "sandwich" else None
+        found = information.solve_at(sums, (held, pull), layout.unfelt(), middle, layout.to_results(shares))
+        if layout.ghosts:
+            # With a prior nothing is singular. Whether the rankings say anything is seen without it.
+            found = found._replace(singular=_without_prior(layout, sums[0], sums[2]))
+        blocks.append((found, layout))
+    return blocks
+
+
+def _without_prior(layout: Layout, observed: Floats, known: Floats) -> Floats:
     """Directions (layout.size, n) about which the rankings alone say nothing."""
     own = layout.of_data
     plain = replace(layout, ghosts=False)
-    found = invert(information[np.ix_(own, own)], plain.unfelt(), known[own]).singular
+    found = information.invert(observed[np.ix_(own, own)], plain.unfelt(), known[own]).singular
     whole = np.zeros((layout.size, found.shape[1]))
     whole[own] = found
     return whole
 
 
-def _normalised(directions: Floats) -> Floats:
-    """Directions whose largest entry is 1; those that change no result are left out."""
-    largest = np.abs(directions).max(axis=0, initial=0.0)
-    found: Floats = directions[:, largest > 0] / largest[largest > 0]
-    return found
-
-
-def _unidentified(solved: Sequence[_Solved], mixture: MixtureParams) -> tuple[Unidentified, ...]:
+def _unidentified(blocks: Sequence[_Block], mixture: MixtureParams) -> tuple[Unidentified, ...]:
     """Which items of which components, and whether the shares, take part in singular directions."""
     found, n_items, names = [], mixture.n_items, mixture.item_names
-    for block, one in enumerate(solved):
-        moves = _normalised(one.singular)
-        layout = one.layout
+    for block, (one, layout) in enumerate(blocks):
+        moves = information.normalised(one.singular)
         for k in range(layout.n_components if layout.n_items else 0):
             sizes = _sizes(moves[k * n_items : (k + 1) * n_items])
             items = tuple(names[item] for item in np.flatnonzero(sizes > _TAKES_PART))
             if items:
-                found.append(Unidentified(k if len(solved) == 1 else block, items))
+                found.append(Unidentified(k if len(blocks) == 1 else block, items))
         if layout.free_shares and (_sizes(moves[-layout.n_components :]) > _TAKES_PART).any():
             found.append(Unidentified(None, ()))
     return tuple(found)
@@ -315,8 +309,3 @@ def _shrunken_warnings(far: NDArray[np.bool_], errors: StandardErrors) -> list[W
         f"{errors.slopes.min():.2f}) and hold the true ones less often than they say; fit with alpha=0.1 for intervals"
     )
     return [ShrunkenWarning(words)]
-
-
-def far_warnings(solved: Sequence[_Solved]) -> list[Warning]:
-    """A warning if the parameters are not at the maximum for these rankings."""
-    return far_from_maximum([(one.step, np.diag(one.inverse)) for one in solved])

@@ -229,12 +229,11 @@ from plmix_dist.cli import main
 from plmix_dist.store import memberships
 memberships.CHUNK_ROWS = 200
 write = memberships.write_memberships
-from plmix_dist.prediction import memberships as prediction
 def slowly(*arguments):
     write(*arguments)
     print("written", flush=True)
     sys.stdin.readline()
-prediction.write_memberships = slowly
+memberships.write_memberships = slowly
 main(["predict", *sys.argv[1:], "--workers", "0"])
 """
 
