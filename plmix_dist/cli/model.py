@@ -296,7 +296,7 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
             out,
             overwrite=force,
             executor=executor,
-            ties=fitted.ties,
+            ties=fitted._ties,
             progress=progress,
             share_coefficients=fitted.share_coefficients_,
             membership_covariates=given_covariates(covariates),

@@ -108,8 +108,11 @@ def _membership_job(
     function = probabilities_of(mixture, ties)
     if coefficients is not None:
         function = with_own_shares(function, coefficients)
-    parameters = (npy_bytes(mixture.log_worths), npy_bytes(mixture.shares), repr(mixture.item_names).encode())
-    of = {"model": sha256(b"".join(parameters)), "rankings": digest_of_store(opened)}
+    arrays = [mixture.log_worths, mixture.shares, mixture.tie_parameters, *(mixture.rows.point if mixture.rows else ())]
+    parameters = [npy_bytes(array) for array in arrays if array is not None]
+    choices = mixture.rows.choices.name if mixture.rows and mixture.rows.choices else ""
+    names = f"{mixture.item_names!r}{choices}".encode()
+    of = {"model": sha256(b"".join([*parameters, names])), "rankings": digest_of_store(opened)}
     if isinstance(rankings.source, StoreLeaves) and "tied" in rankings.source.columns:
         of["ties"] = ties
     if coefficients is not None and rankings.covariates is not None:
