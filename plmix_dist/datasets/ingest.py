@@ -13,39 +13,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.cluster.executor import Executor, executor_for, run_all
-from plmix_dist.datasets.plan import (
-    ArrayPart,
-    FilePart,
-    IngestPlan,
-    LabelKind,
-    is_array,
-    known_names,
-    plan_array,
-    plan_files,
-    plan_frame,
-)
+from plmix_dist.datasets import plan as planning
+from plmix_dist.datasets.plan import ArrayPart, FilePart, IngestPlan, LabelKind
 from plmix_dist.errors import IngestError, RankingError, SettingsError, visible
 from plmix_dist.rankings import Ranking, RankingBlock, Unranked
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import n_without_information, without_information
 from plmix_dist.rankings.groups import default_leaf_rows, merge_equal_rows
 from plmix_dist.settings import one_of, real_number, shown, whole_number, yes_or_no
-from plmix_dist.store import (
-    Location,
-    PartitionTask,
-    RankingStore,
-    RejectedRows,
-    WritePlan,
-    WriteSession,
-    check_output,
-    open_store,
-    write_partition,
-)
+from plmix_dist.store import Location, RankingStore, RejectedRows, open_store
 from plmix_dist.store.arrays import CHUNK_BYTES
+from plmix_dist.store.partition import PartitionTask, WritePlan, write_partition
+from plmix_dist.store.writer import WriteSession, check_output
 from plmix_dist.tables.encode import Encoder, OnError, shown_in_list
-from plmix_dist.tables.format import LISTS_OF_COLUMNS, ReadOptions, number_text
+from plmix_dist.tables.format import ReadOptions, check_columns
 from plmix_dist.tables.frames import frame_of
 from plmix_dist.tables.registry import FORMATS, column_role_names, format_named
+from plmix_dist.tables.words import LISTS_OF_COLUMNS, number_text
 
 # Checks of the whole store before it is published: counts in headers, and consecutive rows of each group.
 
@@ -193,10 +177,10 @@ def ingest(
     target = open_store(location) if append else None
     options = replace(_read_options(delimiter, columns, header, where), trait=trait, choices=dict(choices or {}))
     runner = executor_for(executor or client)
-    known = known_names(item_names, target)
-    if is_array(source):
+    known = planning.known_names(item_names, target)
+    if planning.is_array(source):
         _refuse_unused("an array", format=format, columns=columns, delimiter=delimiter, header=header, choices=choices)
-        work = plan_array(source, weights, n_items, known, runner)
+        work = planning.plan_array(source, weights, n_items, known, runner)
     else:
         _refuse_unused("a file or a table, which names its own items and weights", weights=weights, n_items=n_items)
         work = _plan(source, format, options, known, runner, target)
@@ -239,9 +223,9 @@ def _plan(
     """The plan for files, or for a table in memory."""
     frame = frame_of(source)
     if frame is None:
-        return plan_files(source, form, options, known, runner, target)
+        return planning.plan_files(source, form, options, known, runner, target)
     _refuse_unused("a table in memory", delimiter=options.delimiter, header=options.header)
-    return plan_frame(frame, form, options, known, runner)
+    return planning.plan_frame(frame, form, options, known, runner)
 
 
 def _refuse_unused(source: str, **given: Any) -> None:
@@ -266,14 +250,7 @@ def _check_settings(on_error: OnError, unranked: Unranked | None, columns: Mappi
     one_of("on_error", on_error, ("raise", "drop", "quarantine"))
     if unranked is not None:
         one_of("unranked", unranked, ("below", "absent"))
-    if columns is not None and not (
-        isinstance(columns, Mapping) and all(isinstance(text, str) for pair in columns.items() for text in pair)
-    ):
-        raise SettingsError(f"columns must give a column name for each role, but is {shown(columns)}")
-    roles = [*column_role_names(), *LISTS_OF_COLUMNS]
-    unknown = sorted(set(columns or {}) - set(roles))
-    if unknown:
-        raise SettingsError(f"there is no column role {unknown[0]!r}; choose from {', '.join(roles)}")
+    check_columns({} if columns is None else columns, [*column_role_names(), *LISTS_OF_COLUMNS])
 
 
 def _check_choices(choices: Mapping[str, str] | None) -> None:

@@ -25,11 +25,12 @@ from plmix_dist.store import RankingStore, RejectedRows
 from plmix_dist.tables import registry
 from plmix_dist.tables.cells import check_array, describe_array, read_array
 from plmix_dist.tables.encode import Encoder, checked_names, label_problem, natural_order, read_names, refuse_words
-from plmix_dist.tables.format import MISSING, Column, ReadOptions, places_of
+from plmix_dist.tables.format import Column, ReadOptions, places_of
 from plmix_dist.tables.frames import Frame
 from plmix_dist.tables.rows import RawRows, integers_if_all
 from plmix_dist.tables.sources import Header, Slice, SourceFile, find, find_sources, source_digest
 from plmix_dist.tables.text import SUFFIXES
+from plmix_dist.tables.words import MISSING
 from plmix_dist.tables.write import exists, items_beside
 from plmix_dist.threads import check_stopped
 

@@ -14,42 +14,27 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.store import RankingStore
+from plmix_dist.tables import places
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import (
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, places_of
+from plmix_dist.tables.notation import divider_of, format_ordering, parse_ordering
+from plmix_dist.tables.outsiders import first_rank_of, refuse_covariate_names, refuse_covariates, refuse_unused_counts
+from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank, whole_numbers_if_all
+from plmix_dist.tables.sniff import are_orderings
+from plmix_dist.tables.sources import Header
+from plmix_dist.tables.words import (
     COLUMN_NAMES,
     LABEL_ROLES,
     MISSING,
     NO_SCORE,
     NOT_RANKED,
-    Batch,
-    Column,
-    Format,
-    ReadOptions,
-    Table,
     cell_text,
     decimal_hint,
+    is_place_name,
     parse_weight,
-    places_of,
-    whole_numbers_if_all,
+    rank_in,
     written_name,
 )
-from plmix_dist.tables.notation import divider_of, format_ordering, parse_ordering
-from plmix_dist.tables.outsiders import first_rank_of, refuse_covariate_names, refuse_covariates, refuse_unused_counts
-from plmix_dist.tables.places import (
-    ranks_or_places,
-    refuse_counters,
-    refuse_foreign_columns,
-    refuse_header_below,
-    refuse_lists,
-    refuse_long_tables,
-    refuse_ranks_in_places,
-    refuse_ratings,
-    with_places,
-)
-from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank
-from plmix_dist.tables.sniff import are_orderings
-from plmix_dist.tables.sources import Header
-from plmix_dist.tables.words import is_place_name, rank_in
 from plmix_dist.tables.write import LabelledRow, Survey, refuse, write_rows
 
 
@@ -193,31 +178,30 @@ def unranked_codes(said: Column | None) -> tuple[NDArray[np.int8] | None, dict[i
 def _recognise_wide(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """Any table that no other format has taken, if its columns hold items as places do."""
     if table.container == "memory":
-        refuse_counters(table)
+        places.refuse_counters(table)
     if not table.values:
         raise IngestError("no column is left for the places of a ranking")
     if options.places:
-        table = with_places(table, options.places)
+        table = places.with_places(table, options.places)
         if not named:
-            refuse_foreign_columns(table)
+            places.refuse_foreign_columns(table)
             refuse_unused_counts(table)
         return table
     if not named:
-        table = table.with_guess(ranks_or_places(table)[1])
+        table = table.with_guess(places.ranks_or_places(table)[1])
     if table.container in ("text", "excel"):
-        refuse_header_below(table)
-    refuse_foreign_columns(table)
-    return with_places(table)
+        places.refuse_header_below(table)
+    places.refuse_foreign_columns(table)
+    return places.with_places(table)
 
 
 def _listed_wide(batch: Batch, header: Header) -> Listed:
-    places = places_of(header.roles)
     numbers: dict[str, int] = {}
-    cells = np.empty((batch.n_rows, len(places)), np.int32)
-    for number, place in enumerate(places):
-        cells[:, number] = batch.columns[place].mapped(
-            lambda name: -1 if name in MISSING else numbers.setdefault(name, len(numbers)), np.int32
-        )
+
+    def code(name: str) -> int:
+        return -1 if name in MISSING else numbers.setdefault(name, len(numbers))
+
+    cells = np.column_stack([batch.columns[place].mapped(code, np.int32) for place in places_of(header.roles)])
     listed = cells >= 0
     torn = np.flatnonzero((listed[:, 1:] & ~listed[:, :-1]).any(axis=1)).tolist()
     return Listed(
@@ -264,18 +248,18 @@ def _recognise_ranks(table: Table, options: ReadOptions, named: bool) -> Table |
     """A table of which the cells of each row are ranks: from 1, without gaps larger than ties leave."""
     if not named:
         if table.container == "memory":
-            refuse_ratings(table)
+            places.refuse_ratings(table)
         elif not options.places:
-            refuse_lists(table, options)
+            places.refuse_lists(table, options)
         if not table.values:
             raise IngestError("no column is left for the places of a ranking")
-        refuse_ratings(table)
+        places.refuse_ratings(table)
         if options.places:
-            refuse_ranks_in_places(table, options.places)
+            places.refuse_ranks_in_places(table, options.places)
             return None
-        refuse_long_tables(table)
+        places.refuse_long_tables(table)
         refuse_covariates(table)
-        chosen, guess = ranks_or_places(table)
+        chosen, guess = places.ranks_or_places(table)
         if chosen != "ranks":
             return None
         table = table.with_guess(guess)
@@ -320,10 +304,8 @@ def listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -
     """The items of all rows in the order of their ranks, or of their scores."""
     items = _items_of(header)
     names = list(header.item_names or ()) or [header.columns[place] for place in items]
-    ranks = np.empty((batch.n_rows, len(items)))
     value = _score if highest_first else partial(_rank, first=header.first_rank, last=len(header.columns))
-    for number, place in enumerate(items):
-        ranks[:, number] = batch.columns[place].mapped(value, np.float64)
+    ranks = np.column_stack([batch.columns[place].mapped(value, np.float64) for place in items])
     bad: dict[int, str] = {}
     for row, number in zip(*(found.tolist() for found in np.nonzero(np.isinf(ranks))), strict=True):
         cell = batch.columns[items[number]][row]

@@ -19,23 +19,14 @@ from plmix_dist.errors import IngestError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.store import RankingStore
 from plmix_dist.tables.by_row import Listed, label_columns, rows_of
-from plmix_dist.tables.format import (
-    COLUMN_NAMES,
-    LABEL_ROLES,
-    Batch,
-    Column,
-    Format,
-    ReadOptions,
-    Table,
-    is_list,
-    written_name,
-)
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, is_list
 from plmix_dist.tables.long import REQUIRED, read_long
 from plmix_dist.tables.outsiders import refuse_unused_counts
-from plmix_dist.tables.parquet import NAMES_KEY
+from plmix_dist.tables.parquet import NAMES_KEY, PARQUET_FILES
 from plmix_dist.tables.places import column_option
 from plmix_dist.tables.rows import RawRows
 from plmix_dist.tables.sources import Header
+from plmix_dist.tables.words import COLUMN_NAMES, LABEL_ROLES, written_name
 from plmix_dist.tables.write import open_binary_target
 
 # Columns beside the list: how many of its items are ordered, and which are tied with the item before.
@@ -228,6 +219,6 @@ PARQUET = Format(
     wanted=_wanted,
     consecutive=lambda header: "items" not in header.roles,
     roles={role: COLUMN_NAMES[role] for role in ("items", "item", "rank")},
-    suffixes=(".parquet", ".pq"),
+    suffixes=PARQUET_FILES.suffixes,
     write=_write,
 )

@@ -14,22 +14,11 @@ from plmix_dist.errors import IngestError
 from plmix_dist.store import RankingStore
 from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, unranked_codes
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import (
-    COLUMN_NAMES,
-    Batch,
-    Column,
-    Format,
-    ReadOptions,
-    Table,
-    decimal_hint,
-    missing_columns,
-    parse_weight,
-    whole_numbers_if_all,
-    written_name,
-)
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.places import refuse_ratings
-from plmix_dist.tables.rows import Failure, RawRows
+from plmix_dist.tables.rows import Failure, RawRows, whole_numbers_if_all
 from plmix_dist.tables.sources import Header
+from plmix_dist.tables.words import COLUMN_NAMES, decimal_hint, parse_weight, written_name
 from plmix_dist.tables.write import LabelledRow, refuse, write_rows
 
 REQUIRED = ("id", "item", "rank")

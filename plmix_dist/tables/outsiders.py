@@ -8,10 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import MISSING, NOT_RANKED, Table
+from plmix_dist.tables.format import Table
 from plmix_dist.tables.places import FEW, MOST, are_items, column_option
 from plmix_dist.tables.sniff import is_number, kind_of
-from plmix_dist.tables.words import is_covariate_name, is_generic_name, is_place_name, rank_in, words_not_items
+from plmix_dist.tables.words import (
+    MISSING,
+    NOT_RANKED,
+    is_covariate_name,
+    is_generic_name,
+    is_place_name,
+    rank_in,
+    words_not_items,
+)
 
 
 def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | None]:

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from plmix_dist.errors import IngestError, RankingError
 from plmix_dist.tables import words
-from plmix_dist.tables.format import LISTS_OF_COLUMNS, MISSING, NOT_RANKED, ReadOptions, Table
+from plmix_dist.tables.format import ReadOptions, Table, places_of
 from plmix_dist.tables.sniff import RATING_WORDS, are_lists, counts_lines, is_number, kind_of
+from plmix_dist.tables.words import LISTS_OF_COLUMNS, MISSING, NOT_RANKED
 
 # This share of rows or cells must be as expected, so that single bad rows do not decide.
 MOST = 0.9
@@ -136,7 +137,7 @@ def refuse_foreign_columns(table: Table) -> None:
     if not in_memory:  # there 0 is the first item
         _refuse_zeros(table)
     cells = {place: [cell for cell in table.cells(place) if cell not in MISSING] for place in places}
-    if all(like.values()) or table.roles_of_places:
+    if all(like.values()) or places_of(table.roles):
         _refuse_disjoint(table, cells)
         return
     foreign = []
@@ -174,7 +175,7 @@ def _of_the_rarer_kind(cells: dict[int, list[str]]) -> list[int]:
 
 def _refuse_disjoint(table: Table, cells: dict[int, list[str]]) -> None:
     """An error if a column, of several items, shares none with the other places: these do not rank the same items."""
-    places = table.roles_of_places or table.values
+    places = places_of(table.roles) or table.values
     for place in places if len(places) > 1 else ():
         own, others = set(cells[place]), {cell for other in places if other != place for cell in cells[other]}
         if len(own) > 1 and others and not own & others and len(table.body) >= FEW:

@@ -11,11 +11,12 @@ from typing import IO, Any
 from plmix_dist.errors import IngestError
 from plmix_dist.store import RankingStore
 from plmix_dist.tables.documents import unique_names
-from plmix_dist.tables.format import Format, ReadOptions, Syntax, number_text, parse_weight
+from plmix_dist.tables.format import Format, ReadOptions, Syntax
 from plmix_dist.tables.notation import parse_ordering, tie_groups
 from plmix_dist.tables.rows import Failure, RawRows, collected
 from plmix_dist.tables.sources import BLANKS, Header, Slice, SourceFile, decode, reading, text_slices
 from plmix_dist.tables.text import lines
+from plmix_dist.tables.words import number_text, parse_weight
 from plmix_dist.tables.write import labelled_rows, open_target, refuse, survey
 
 _NAME = "ALTERNATIVE NAME "

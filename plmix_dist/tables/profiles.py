@@ -14,8 +14,9 @@ from typing import NamedTuple
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.documents import Ballot, Document, document_syntax, read_text, unique_names
 from plmix_dist.tables.encode import natural_order, shown
-from plmix_dist.tables.format import Format, parse_weight
+from plmix_dist.tables.format import Format
 from plmix_dist.tables.sources import SourceFile
+from plmix_dist.tables.words import parse_weight
 
 _MOST_CANDIDATES = 100_000
 

@@ -15,32 +15,14 @@ from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
 from plmix_dist.tables import battles, by_row, lists, long, profiles, records, slates, surveys, text, voting_systems
 from plmix_dist.tables.cvr import CVR
-from plmix_dist.tables.format import (
-    LISTS_OF_COLUMNS,
-    Batch,
-    Format,
-    ReadOptions,
-    Source,
-    Table,
-    cell_text,
-    column_of,
-    column_roles,
-    usual_names,
-)
+from plmix_dist.tables.format import Batch, Format, ReadOptions, Source, Table, column_of, column_roles, usual_names
 from plmix_dist.tables.frames import Frame, is_row
 from plmix_dist.tables.outsiders import with_doubts
-from plmix_dist.tables.parquet import (
-    batch_of,
-    cut_parquet,
-    excel_batches,
-    parquet_batches,
-    sample_excel,
-    sample_parquet,
-)
+from plmix_dist.tables.parquet import EXCEL_FILES, PARQUET_FILES, batch_of
 from plmix_dist.tables.preflib import PREFLIB
 from plmix_dist.tables.sniff import sample_text, without_unnamed
-from plmix_dist.tables.sources import Condition, Container, Header, Slice, SourceFile, naming, reading, whole_file
-from plmix_dist.tables.words import is_unnamed
+from plmix_dist.tables.sources import Condition, Container, Header, Slice, SourceFile, naming, reading
+from plmix_dist.tables.words import LISTS_OF_COLUMNS, cell_text, is_unnamed
 
 # A new format is added here.
 _OTHER_FILES = (voting_systems.DOMINION, voting_systems.NIST, voting_systems.HART)
@@ -52,16 +34,14 @@ _ALL = (
 FORMATS: dict[str, Format] = {form.name: form for form in _ALL}
 # Tables of no special format are tried in this order; the last takes what is left.
 _GENERAL = (by_row.ORDERINGS, long.LONG, by_row.RANKS, by_row.WIDE)
-_EXCEL = (".xlsx", ".xlsm")
 _SPREADSHEETS = (".xls", ".ods", ".numbers")
 # A new kind of file is added here. What no other takes is text.
-_RECORDS = Source(records.SUFFIXES, records.sample_records, records.cut_records, records.record_batches)
 _SOURCES: dict[str, Source] = {
-    "parquet": Source(lists.PARQUET.suffixes, sample_parquet, cut_parquet, parquet_batches),
-    "excel": Source(_EXCEL, sample_excel, whole_file, excel_batches),
-    "jsonl": _RECORDS,
+    "parquet": PARQUET_FILES,
+    "excel": EXCEL_FILES,
+    "jsonl": records.RECORDS,
     "text": Source(text.SUFFIXES, sample_text, text.cut_text, text.text_batches),
-    "json": _RECORDS,
+    "json": records.RECORDS,
 }
 
 
@@ -110,7 +90,7 @@ def detect(file: SourceFile, options: ReadOptions, name: str = "auto") -> tuple[
 
 def _by_evidence(file: SourceFile, forms: Sequence[Format]) -> Format | None:
     """The format that is not a table whose signs the first characters of a file have."""
-    if file.name.lower().endswith((*lists.PARQUET.suffixes, *_EXCEL, *_SPREADSHEETS)):
+    if file.name.lower().endswith((*PARQUET_FILES.suffixes, *EXCEL_FILES.suffixes, *_SPREADSHEETS)):
         return None
     with reading(file.parts[0]) as stream:
         head = stream.read(4 * profiles.HEAD_CHARACTERS).decode("utf-8-sig", errors="replace")

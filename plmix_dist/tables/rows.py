@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
@@ -92,27 +93,19 @@ class RawRows:
         keep = np.ones(self.n_rows, np.bool_)
         keep[list(bad)] = False
         entries = np.repeat(keep, self.n_listed)
-        return RawRows(
+        by_row = {name: getattr(self, name) for name in _BY_ROW}
+        return replace(
+            self,
+            **{name: np.asarray(column)[keep] for name, column in by_row.items() if column is not None},
             labels=self.labels.filter(pa.array(entries)),
-            n_listed=self.n_listed[keep],
-            n_ordered=_kept(self.n_ordered, keep),
-            tied=_kept(self.tied, entries),
-            weights=_kept(self.weights, keep),
-            ids=_kept(self.ids, keep),
-            groups=_kept(self.groups, keep),
-            sides=_kept(self.sides, keep),
-            unranked=_kept(self.unranked, keep),
-            lines=self.lines[keep],
-            failures=[
-                *self.failures,
-                *(failure._replace(text=failure.text or self.text(row)) for row, failure in bad.items()),
-            ],
-            run_ids=self.run_ids,
+            tied=None if self.tied is None else self.tied[entries],
+            failures=self.failures
+            + [failure._replace(text=failure.text or self.text(row)) for row, failure in bad.items()],
         )
 
 
-def _kept(column: Any, keep: NDArray[np.bool_]) -> Any:
-    return None if column is None else np.asarray(column)[keep]
+# The columns of RawRows with an entry per row.
+_BY_ROW = ("n_listed", "lines", "n_ordered", "weights", "ids", "groups", "sides", "unranked")
 
 
 # The items of a row, which of them are tied with the item before, and its weight.
@@ -156,13 +149,15 @@ def collected(
 def integers_if_all(labels: Sequence[str] | NDArray[Any]) -> NDArray[np.int64] | list[str]:
     """Labels as integers if each is written exactly as its integer is, otherwise as text."""
     column = pa.array(labels, pa.string())
-    if len(column) and not _WHOLE.fullmatch(column[0].as_py()):
-        return column.to_pylist()  # type: ignore[no-any-return]
-    try:
-        numbers = column.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return column.to_pylist()  # type: ignore[no-any-return]
-    # "007" and "+7" would be written back as "7".
-    if not numbers.cast(pa.string()).equals(column):
-        return column.to_pylist()  # type: ignore[no-any-return]
-    return np.asarray(numbers, np.int64)
+    if not len(column) or _WHOLE.fullmatch(column[0].as_py()):
+        with contextlib.suppress(pa.ArrowInvalid):
+            numbers = column.cast(pa.int64())
+            # "007" and "+7" would be written back as "7".
+            if numbers.cast(pa.string()).equals(column):
+                return np.asarray(numbers, np.int64)
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def whole_numbers_if_all(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels read as text as integers if all are written so; other labels unchanged."""
+    return labels if labels.dtype != object or not len(labels) else np.asarray(integers_if_all(labels.tolist()))

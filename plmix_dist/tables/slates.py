@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.by_row import row_by_row
-from plmix_dist.tables.format import MISSING, Batch, Column, Format, ReadOptions, Table, missing_columns
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.long import Ranked, read_long
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.sniff import is_number, kind_of
 from plmix_dist.tables.sources import Condition, Header
-from plmix_dist.tables.words import names_in
+from plmix_dist.tables.words import MISSING, names_in
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True, "f": False, "t": True}
 _CASES = names_in(

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import COLUMN_NAMES, DELIMITERS, MISSING, Format, ReadOptions, Table, usual_names
+from plmix_dist.tables.format import DELIMITERS, Format, ReadOptions, Table, usual_names
 from plmix_dist.tables.sources import SourceFile, decode, read_line, reading
-from plmix_dist.tables.text import refuse_open_quote, split_fields
-from plmix_dist.tables.words import is_place_name, is_unnamed
+from plmix_dist.tables.text import fields_if_any, refuse_open_quote, split_fields
+from plmix_dist.tables.words import COLUMN_NAMES, MISSING, is_place_name, is_unnamed
 
 _SAMPLE_BYTES = 1 << 18
 _MOST_LINES = 1000
@@ -71,7 +71,7 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 def _sniff_delimiter(lines: Sequence[str], default: str, signs: Sequence[str], n_fields: Sequence[int]) -> str:
     """The delimiter of a table; `default` if its lines have one field only."""
-    counts = {sign: [len(_fields(line, sign)) or 1 for line in lines] for sign in signs}
+    counts = {sign: [len(fields_if_any(line, sign)) or 1 for line in lines] for sign in signs}
     steady = [sign for sign in signs if _share_of_commonest(counts[sign]) >= _STEADY]
     # A sign that the first line lacks is part of the text: the first line names the columns, or is like the others.
     steady = [sign for sign in steady if counts[sign][0] > 1] or steady
@@ -102,14 +102,6 @@ def _among(steady: list[str], lines: Sequence[str]) -> str:
 
 def _option(sign: str) -> str:
     return "$'\\t'" if sign == "\t" else f"'{sign}'"
-
-
-def _fields(line: str, sign: str) -> list[str]:
-    """The fields of a line; none if it cannot be divided, which is an error when the rows are read."""
-    try:
-        return split_fields(line, sign)
-    except IngestError:
-        return []
 
 
 def _share_of_commonest(counts: list[int]) -> float:
@@ -275,7 +267,7 @@ def sample_text(file: SourceFile, options: ReadOptions, forms: Sequence[Format])
     default = "\t" if file.name.lower().endswith(".tsv") else ","
     delimiter = options.delimiter or _sniff_delimiter(lines, default, signs, n_fields)
     try:
-        rows = [split_fields(lines[0], delimiter), *(_fields(line, delimiter) or [line] for line in lines[1:])]
+        rows = [split_fields(lines[0], delimiter), *(fields_if_any(line, delimiter) or [line] for line in lines[1:])]
     except IngestError as error:
         raise IngestError(f"{file.url}, line {start[1]}: {error}") from None
     if len(rows[0]) == 1 and len(rows) > 2 and min(map(len, rows[1:])) > 1:

@@ -12,12 +12,12 @@ import numpy as np
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.by_row import items_and_labels, listed_ranks, row_by_row, rows_of
 from plmix_dist.tables.documents import unique_names
-from plmix_dist.tables.format import MISSING, NOT_RANKED, Batch, Column, Format, ReadOptions, Table, missing_columns
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.long import Ranked, read_long
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.sources import Header
-from plmix_dist.tables.words import names_in, rank_in
+from plmix_dist.tables.words import MISSING, NOT_RANKED, names_in, rank_in
 
 _GRID = re.compile(r"(?P<question>.*\S)\s*\[(?P<item>[^\[\]]+)\]\s*")
 _PART = re.compile(r"(?P<question>.+?)_(?P<number>\d+)")

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from plmix_dist.errors import IngestError
 from plmix_dist.rankings.columns import label_column
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import MISSING, NO_SCORE, Batch, Column, parse_weight, whole_numbers_if_all
-from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows
+from plmix_dist.tables.format import Batch, Column
+from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, whole_numbers_if_all
 from plmix_dist.tables.sources import Header
-from plmix_dist.tables.words import names_in
+from plmix_dist.tables.words import MISSING, NO_SCORE, names_in, parse_weight
 
 # Words of the first side, each with that of the second.
 SIDES = {"a": "b", "1": "2", "x": "y", "left": "right", "home": "away", "first": "second", "i": "j", "white": "black"}

@@ -19,9 +19,8 @@ from plmix_dist.rankings import Unranked
 from plmix_dist.store import RankingStore
 from plmix_dist.store.access import RemoteFiles, check_file, whole_file, within, writing_explained
 from plmix_dist.tables.encode import natural_order, shown
-from plmix_dist.tables.format import number_text, written_name
 from plmix_dist.tables.notation import spreadsheet_safe
-from plmix_dist.tables.words import words_not_items
+from plmix_dist.tables.words import number_text, words_not_items, written_name
 
 # The parts in which storage takes a file are at most this large.
 _PART_BYTES = 1 << 26
