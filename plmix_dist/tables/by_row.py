@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,6 @@ from plmix_dist.tables.words import (
     LABEL_ROLES,
     MISSING,
     NO_SCORE,
-    NOT_RANKED,
     cell_text,
     decimal_hint,
     is_place_name,
@@ -121,11 +120,9 @@ def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bo
     labels = {role: batch.columns[header.roles[role]] for role in LABEL_ROLES if role in header.roles}
     unranked, odd = unranked_codes(labels.get("unranked"))
     why = missing_labels(labels) | odd | dict(listed.bad) | dict(batch.bad)
+    listed = listed._replace(n_ordered=listed.n_listed if listed.n_ordered is None else listed.n_ordered)
     rows = RawRows(
-        labels=listed.labels,
-        n_listed=listed.n_listed,
-        n_ordered=listed.n_listed if listed.n_ordered is None else listed.n_ordered,
-        tied=listed.tied,
+        *listed[:4],
         weights=labels["weight"].numbers() if "weight" in labels else None,
         ids=labels["id"].labels() if "id" in labels else None,
         groups=labels["group"].labels() if "group" in labels else None,
@@ -139,7 +136,7 @@ def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bo
     rows = rows.without(failures | blank_rows(listed, batch.lines, failures))
     # After bad rows are gone, whose labels may be anything.
     if not text_stays_text:
-        rows.ids, rows.groups = _typed(rows.ids), _typed(rows.groups)
+        rows.ids, rows.groups = whole_numbers_if_all(rows.ids), whole_numbers_if_all(rows.groups)
     return rows
 
 
@@ -147,10 +144,6 @@ def blank_rows(listed: Listed, lines: NDArray[np.int64], bad: Mapping[int, Failu
     """The rows that list nothing, where this is not an error, as failures that stop nothing."""
     empty = [] if listed.blank_is_bad else np.flatnonzero(listed.n_listed == 0).tolist()
     return {row: blank(int(lines[row])) for row in empty if row not in bad}
-
-
-def _typed(labels: Any) -> Any:
-    return None if labels is None else whole_numbers_if_all(labels)
 
 
 def missing_labels(labels: Mapping[str, Column]) -> dict[int, str]:
@@ -251,8 +244,6 @@ def _recognise_ranks(table: Table, options: ReadOptions, named: bool) -> Table |
             places.refuse_ratings(table)
         elif not options.places:
             places.refuse_lists(table, options)
-        if not table.values:
-            raise IngestError("no column is left for the places of a ranking")
         places.refuse_ratings(table)
         if options.places:
             places.refuse_ranks_in_places(table, options.places)
@@ -286,10 +277,8 @@ def items_and_labels(header: Header) -> list[int]:
 
 def _rank(cell: str, first: int, last: int) -> float:
     """The rank in a cell: NaN if the item is not ranked, infinity if the cell holds anything else."""
-    if cell in MISSING or (first and cell in NOT_RANKED):
-        return float("nan")
     rank = rank_in(cell)
-    if first and rank == 0:
+    if cell in MISSING or (first and rank == 0):
         return float("nan")
     return rank if rank is not None and first <= rank <= last else float("inf")
 
@@ -327,8 +316,7 @@ def listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -
 def _write_ranks(store: RankingStore, target: str) -> None:
     """Write one column per item, and columns for weights, ids, groups and unranked if the rows have them."""
     usual = {name for role in LABEL_ROLES for name in COLUMN_NAMES[role]}
-    clash = next((name for name in store.item_names if name.lower() in usual), None)
-    if clash is not None:
+    if (clash := next((name for name in store.item_names if name.lower() in usual), None)) is not None:
         refuse(target, f"an item is called {clash!r}, as a column of another role is", "orderings or Parquet")
 
     def values(row: LabelledRow) -> list[list[str]]:
@@ -395,11 +383,8 @@ def _recognise_orderings(table: Table, options: ReadOptions, named: bool) -> Tab
     table = _without_false_ids(table, options)
     column = table.roles.get("ordering")
     if column is None:
-        arrows = [
-            place
-            for place in table.values
-            if not is_place_name(table.columns[place]) and are_orderings(table.cells(place))
-        ]
+        unnamed = [place for place in table.values if not is_place_name(table.columns[place])]
+        arrows = [place for place in unnamed if are_orderings(table.cells(place))]
         only = table.values[0] if named and len(table.values) == 1 else None
         column = arrows[0] if len(arrows) == 1 else only
     if column is not None:

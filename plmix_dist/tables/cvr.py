@@ -6,6 +6,7 @@ Every layout gives one array (ballots, ranks) of candidates, in which SKIPPED an
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -184,10 +185,9 @@ def _clear_ballot(table: Table, options: ReadOptions, rules: Mapping[str, str], 
     columns = {place: match for place, match in found.items() if match is not None}
     if not columns:
         return None
-    ranks: dict[str, set[str]] = {}
-    for match in columns.values():
-        ranks.setdefault(match["contest"], set()).add(match["rank"])
-    contests = {name: f"{len(numbers)} ranks" for name, numbers in ranks.items() if len(numbers) > 1}
+    pairs = dict.fromkeys((match["contest"], match["rank"]) for match in columns.values())
+    ranks = Counter(contest for contest, _ in pairs)
+    contests = {name: f"{n_ranks} ranks" for name, n_ranks in ranks.items() if n_ranks > 1}
     if not contests:
         raise IngestError("no contest has more than one rank, so these are votes and not rankings")
     contest = chosen_contest(contests, options.choices)

@@ -243,9 +243,6 @@ def column_roles(columns: Sequence[str], options: ReadOptions, names: Mapping[st
 # Batch: some rows of a table by columns, with line numbers. Every source yields batches, every format reads them.
 
 
-_NO_NUMBERS = "weights and ranks must be numbers, but a column holds {}"
-
-
 @dataclass(frozen=True)
 class Column:
     """A column of a batch: text of a file, or the values of a table with types (Parquet, a frame).
@@ -291,14 +288,18 @@ class Column:
         kind = self.array.type
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
 
-    def numbers(self, missing: frozenset[str] = frozenset(), message: str = _NO_NUMBERS) -> NDArray[np.float64]:
-        """(n_rows,): the cells as numbers; NaN for what is missing or not a number. An error for values of others."""
+    def numbers(self, missing: frozenset[str] = frozenset(), message: str = "") -> NDArray[np.float64]:
+        """(n_rows,): the cells as numbers; NaN for what is missing or not a number.
+
+        Types that are not numbers are an error, by default that of weights and ranks, which may all be missing and must
+        be exact.
+        """
         if self.is_text:
             return self.mapped(lambda text: np.nan if text in missing else parse_weight(text), np.float64)
         kind = self.array.type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
-            raise IngestError(message.format(kind))
-        return np.asarray(self.array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or (pa.types.is_null(kind) and not message)):
+            raise IngestError((message or "weights and ranks must be numbers, but a column holds {}").format(kind))
+        return np.asarray(self.array.cast(pa.float64(), safe=not message).to_numpy(zero_copy_only=False), np.float64)
 
     def labels(self) -> NDArray[Any]:
         """(n_rows,): integers as int64, all other cells as text objects; missing ones are "" or the smallest int64."""

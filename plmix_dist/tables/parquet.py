@@ -45,8 +45,7 @@ def _sample_parquet(file: SourceFile, *_: Any) -> Table:
     """The columns and the first rows of a file, and the item names if `plmix export` wrote it."""
     with _opened(file.url) as table:
         schema = table.schema_arrow
-        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-        if twice is not None:
+        if (twice := next((name for name in schema.names if schema.names.count(name) > 1), None)) is not None:
             raise IngestError(f"two columns are named {shown(twice)}; rename one of them")
         names = (schema.metadata or {}).get(NAMES_KEY)
         flat = flat_schema(schema)
@@ -63,25 +62,20 @@ def _sample_parquet(file: SourceFile, *_: Any) -> Table:
 
 def _sampled_rows(columns: Collection[str], batch: pa.RecordBatch) -> list[list[str]]:
     """Rows as text, for recognition; columns that the batch does not have, and lists, are empty."""
-    found = {
-        name: [cell_text(cell) for cell in column.to_pylist()]
-        for root in batch.schema.names
-        for name, column in flat_columns(root, batch.column(root))
-        if not pa.types.is_nested(column.type)
-    }
+    flat = [pair for root in batch.schema.names for pair in flat_columns(root, batch.column(root))]
+    plain = {name: column.to_pylist() for name, column in flat if not pa.types.is_nested(column.type)}
+    found = {name: [*map(cell_text, cells)] for name, cells in plain.items()}
     empty = [""] * batch.num_rows
     return [list(row) for row in zip(*(found.get(name, empty) for name in columns), strict=True)]
 
 
 def _names(text: bytes) -> tuple[str, ...]:
     """The item names that `plmix export` wrote into a file."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         names = json.loads(text)
-    except (ValueError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise IngestError("the item names in its metadata are not a list of names")
-    return tuple(names)
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    raise IngestError("the item names in its metadata are not a list of names")
 
 
 def _cut_parquet(file: SourceFile, header: Header, _: int | None, whole: bool) -> list[Slice]:

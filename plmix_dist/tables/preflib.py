@@ -166,8 +166,7 @@ def _count(text: str | None, what: str, most: int | None = None) -> int:
 def _names(by_number: Mapping[str, str], n_items: int) -> list[str]:
     """Names in the order of their numbers. An alternative without a name is named by its number."""
     numbers = {str(number + 1) for number in range(n_items)}
-    surplus = next((number for number in by_number if number not in numbers), None)
-    if surplus is not None:
+    if (surplus := next((number for number in by_number if number not in numbers), None)) is not None:
         raise IngestError(f"the header says {n_items} alternatives, but names one with number {surplus}")
     return _unique_names(by_number, n_items)
 

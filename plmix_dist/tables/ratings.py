@@ -34,7 +34,7 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-class RatingRows(NamedTuple):
+class _RatingRows(NamedTuple):
     """Some rows of a table of ratings, all (n_rows,): labels, finite ratings, times as seconds or any rising number.
 
     `lines` is the line or row of each rating in its file, from 1; `bad` has the rows that cannot be used.
@@ -61,7 +61,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     return replace(table, roles={role: table.roles[role] for role in COLUMN_NAMES if role in table.roles})
 
 
-def _rows(batch: Batch, header: Header) -> RatingRows:
+def _rows(batch: Batch, header: Header) -> _RatingRows:
     """The good rows of a batch; a row with a bad cell is named."""
     columns = {role: batch.columns[place] for role, place in header.roles.items()}
     typed = header.container != "text"
@@ -81,7 +81,7 @@ def _rows(batch: Batch, header: Header) -> RatingRows:
         bad.append(Failure(int(batch.lines[row]), reason, message, text=text))
     timed = {} if times is None else {"time": times}
     table = pa.table({"user": users, "item": items, "rating": ratings, **timed, "line": batch.lines})
-    return RatingRows(table.filter(pa.array(good)) if bad else table, bad)
+    return _RatingRows(table.filter(pa.array(good)) if bad else table, bad)
 
 
 def _problem(cells: dict[str, str], found: dict[str, bool]) -> tuple[str, str]:

@@ -215,9 +215,8 @@ def _sample_records(file: SourceFile, *_: Any) -> Table:
         raise IngestError("no record was found: expected an array of records, or one record per line")
     columns = tuple(dict.fromkeys(name for record in some for name in record))
     lists = [place for place, name in enumerate(columns) if any(isinstance(one.get(name), list) for one in some)]
-    body = [
-        ["" if place in lists else cell_text(record.get(name)) for place, name in enumerate(columns)] for record in some
-    ]
+    texts = {name: place not in lists for place, name in enumerate(columns)}
+    body = [[cell_text(one.get(name)) if is_text else "" for name, is_text in texts.items()] for one in some]
     return Table(columns=columns, body=body, container="jsonl" if lines else "json", lists=tuple(lists))
 
 

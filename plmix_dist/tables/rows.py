@@ -47,9 +47,10 @@ class RawRows:
 
     labels: pa.Array  # (total listed,): the listed items of all rows
     n_listed: NDArray[np.int64]  # As in RankingBlock
-    lines: NDArray[np.int64]  # (n_rows,): the line, or row, of the source that each ranking begins with
     n_ordered: NDArray[np.int64] | None = None
     tied: NDArray[np.bool_] | None = None
+    # (n_rows,): the line, or row, of the source that each ranking begins with
+    lines: NDArray[np.int64] = field(kw_only=True)
     weights: NDArray[np.float64] | None = None
     ids: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
     groups: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
@@ -116,33 +117,24 @@ def collected(
     rows: Iterable[tuple[int, str | Sequence[str]]], read: Callable[[int, Any], _Row | Failure], divider: str = ","
 ) -> Iterator[RawRows]:
     """Rows that are read one by one, from line and text or cells. An IngestError rejects a row."""
+
+    def read_or_fail(line: int, row: str | Sequence[str]) -> _Row | Failure:
+        try:
+            return read(line, row)
+        except IngestError as error:
+            return Failure(line, "syntax", str(error), text=row if isinstance(row, str) else divider.join(row))
+
     rows = iter(rows)
-    while some := list(islice(rows, BATCH_ROWS)):
-        labels: list[str] = []
-        tied: list[bool] = []
-        kept: list[tuple[int, int, float]] = []
-        failures: list[Failure] = []
-        for line, row in some:
-            try:
-                found = read(line, row)
-            except IngestError as error:
-                text = row if isinstance(row, str) else divider.join(row)
-                found = Failure(line, "syntax", str(error), text=text)
-            if isinstance(found, Failure):
-                failures.append(found)
-                continue
-            names, ties, weight = found
-            labels.extend(names)
-            tied.extend(ties or [False] * len(names))
-            kept.append((line, len(names), weight))
-        lines, n_listed, weights = zip(*kept, strict=True) if kept else ((), (), ())
+    while some := [(line, read_or_fail(line, row)) for line, row in islice(rows, BATCH_ROWS)]:
+        kept = [(line, *found) for line, found in some if not isinstance(found, Failure)]
+        tied = np.array([tie for _, names, ties, _ in kept for tie in ties or [False] * len(names)], np.bool_)
         yield RawRows(
-            labels=pa.array(labels, pa.string()),
-            n_listed=np.array(n_listed, np.int64),
-            tied=np.array(tied, np.bool_) if any(tied) else None,
-            weights=np.array(weights, np.float64),
-            lines=np.array(lines, np.int64),
-            failures=failures,
+            labels=pa.array([name for _, names, _, _ in kept for name in names], pa.string()),
+            n_listed=np.array([len(names) for _, names, _, _ in kept], np.int64),
+            tied=tied if tied.any() else None,
+            weights=np.array([weight for *_, weight in kept], np.float64),
+            lines=np.array([line for line, *_ in kept], np.int64),
+            failures=[found for _, found in some if isinstance(found, Failure)],
         )
 
 
@@ -158,6 +150,7 @@ def integers_if_all(labels: Sequence[str] | NDArray[Any]) -> NDArray[np.int64] |
     return column.to_pylist()  # type: ignore[no-any-return]
 
 
-def whole_numbers_if_all(labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels read as text as integers if all are written so; other labels unchanged."""
-    return labels if labels.dtype != object or not len(labels) else np.asarray(integers_if_all(labels.tolist()))
+def whole_numbers_if_all(labels: Any) -> Any:
+    """Labels read as text as integers if all are written so; other labels, or none, unchanged."""
+    as_read = labels is None or labels.dtype != object or not len(labels)
+    return labels if as_read else np.asarray(integers_if_all(labels.tolist()))

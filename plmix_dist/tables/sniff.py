@@ -7,7 +7,7 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.format import DELIMITERS, Format, ReadOptions, Table, usual_names
@@ -20,16 +20,11 @@ _MOST_LINES = 1000
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-class _Lines(NamedTuple):
-    """The first lines of a file that are not blank, and where the first of them begins and ends: byte and line."""
+def _first_lines(file: SourceFile) -> tuple[list[str], tuple[int, int], tuple[int, int]]:
+    """The first lines of a text file that are not blank, without line ends; an error if it is empty or not text.
 
-    texts: list[str]  # without line ends
-    start: tuple[int, int]
-    second: tuple[int, int]
-
-
-def _first_lines(file: SourceFile) -> _Lines:
-    """The first lines of a text file; an error if it is empty or not text."""
+    With them comes where the first of them begins and ends: byte and line.
+    """
     texts: list[str] = []
     offset = number = 0
     start = second = (0, 0)
@@ -48,7 +43,7 @@ def _first_lines(file: SourceFile) -> _Lines:
             offset += len(raw)
     if not texts:
         raise IngestError(f"{file.url} is empty: its first line should name the columns")
-    return _Lines(texts, start, second)
+    return texts, start, second
 
 
 def _refuse_no_text(raw: bytes, url: str, number: int) -> None:
@@ -171,9 +166,7 @@ def _has_header(first: Sequence[str], body: Sequence[Sequence[str]], role_words:
     seen = {cell for row in body for cell in row} - MISSING
     # Where files were joined, the header comes again.
     elsewhere = {cell for row in body if list(row) != list(first) for cell in row}
-    words = [
-        cell for cell in cells if (cell.lower() in role_words or cell.lower() in RATING_WORDS) and cell not in elsewhere
-    ]
+    words = [cell for cell in cells if cell.lower() in {*role_words, *RATING_WORDS} and cell not in elsewhere]
     columns = list(zip(*(row for row in body if len(row) == len(first)), strict=True))
     orderings = [place for place, column in enumerate(columns) if are_orderings(column)]
     if orderings and not words:
@@ -190,13 +183,10 @@ def _has_header(first: Sequence[str], body: Sequence[Sequence[str]], role_words:
 def _of_numbers(cells: list[str], seen: set[str]) -> tuple[bool, bool]:
     """For a first line of numbers."""
     in_sequence = cells in ([str(n) for n in range(len(cells))], [str(n + 1) for n in range(len(cells))])
-    if not in_sequence:
-        if seen and not seen.intersection(cells):
-            raise _ambiguous(cells)
-        return False, False
-    if seen and not seen.intersection(cells):
-        return True, False
-    if seen and "0" in cells and "0" not in seen:
+    novel = bool(seen) and not seen.intersection(cells)
+    if in_sequence == novel:
+        return in_sequence, False
+    if in_sequence and seen and "0" in cells and "0" not in seen:
         return True, True
     raise _ambiguous(cells)
 

@@ -111,7 +111,7 @@ def _rows(ballots: Sequence[_Marked], rules: Mapping[str, str], first: int) -> R
                 cells[row, rank - 1] = code if there in (cvr.SKIPPED, code) else cvr.OVERVOTE
     listed = cvr.listed_ballots(cells, list(numbers), rules)
     lines = np.arange(first, first + len(ballots))
-    rows = RawRows(listed.labels, listed.n_listed, lines, ids=np.array([ballot.id for ballot in ballots], object))
+    rows = RawRows(*listed[:4], lines=lines, ids=np.array([ballot.id for ballot in ballots], object))
     rows = rows.without(failures | blank_rows(listed, lines, failures))
     rows.ids = np.asarray(integers_if_all([str(label) for label in rows.ids]))  # type: ignore[union-attr]
     return rows

@@ -1,4 +1,4 @@
-"""What words say: which place of a ranking a column is, which rank a cell holds, which words are not items."""
+"""What words say: the roles and places of columns, the numbers and ranks in cells, which words are not items."""
 
 from __future__ import annotations
 

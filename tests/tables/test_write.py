@@ -145,7 +145,9 @@ def test_wide__refuses_ties_and_slates(tmp_path: Path, ranking: Ranking) -> None
 def test_wide__refuses_names_that_mean_missing(tmp_path: Path, name: str) -> None:
     block = RankingBlock.from_array([[0, 1]])
     store = write_store(tmp_path / "store", [[block]], item_names=[name, "tea"])
-    with pytest.raises(IngestError, match=f"an item is called '{name}', which is an empty place in a table; export to ord"):
+    with pytest.raises(
+        IngestError, match=f"an item is called '{name}', which is an empty place in a table; export to ord"
+    ):
         export(store, tmp_path / "a.csv", format="wide")
 
 

@@ -147,14 +147,16 @@ def _observed_leaf(task: CompletionTask, leaf: int) -> _RankSums:
 
 
 def _completed_leaf(task: CompletionTask, sweep: int, leaf: int) -> _RankSums:
-    return _completed_rank_sums(load_users(task.scratch, leaf, sweep), task.scratch.load(_COMPLETED)["factors"])
+    return _completed_rank_sums(
+        load_users(task.used.scratch, leaf, sweep), task.used.scratch.load(_COMPLETED)["factors"]
+    )
 
 
 def _sum_ranks(executor: Executor, task: CompletionTask, completion: Completion | None) -> _RankSums:
     """Sums of ranks over all users: in completed rows or, without completion, among the items that each rated."""
     of_leaf = partial(_observed_leaf, task)
     if completion is not None:
-        task.scratch.save(_COMPLETED, factors=completion.item_factors)
+        task.used.scratch.save(_COMPLETED, factors=completion.item_factors)
         of_leaf = partial(_completed_leaf, task, completion.sweep)
     found: _RankSums = sum_over_leaves(executor, of_leaf, task.n_leaves, "rank-variance")
     return found
@@ -230,7 +232,13 @@ def select(
         completion = complete(
             executor, task, per_item, tol=settings.tol, max_sweeps=settings.max_sweeps, progress=progress
         )
-    chosen = _choose(executor, task, settings, per_item, completion)
+    if settings.n_items is None:
+        chosen = np.arange(len(per_item))
+    # By default as the paper does after completion, else by their ratings.
+    elif (settings.choose or ("most-rated" if completion is None else "rank-variance")) == "most-rated":
+        chosen = _highest(per_item, settings.n_items)
+    else:
+        chosen = _highest(variances(_sum_ranks(executor, task, completion)), settings.n_items)
     ranked = RankedLeaf(used, chosen, leaves.numbers, None if completion is None else completion.sweep)
     report = {"items_with_few_ratings": counts.n_of_dropped_items, "users_with_few_ratings": counts.n_of_dropped_users}
     names = tuple(np.array(leaves.item_names, object)[used.keep_items][chosen].tolist())
@@ -275,22 +283,6 @@ def _check_left(n_left: int, settings: RatingSettings) -> None:
             f"{n_left} items are left after the filters (at least {settings.min_user_ratings} ratings per user and "
             f"{settings.min_item_ratings} per item), but {settings.n_items or 2} are needed; lower these numbers"
         )
-
-
-def _choose(
-    executor: Executor,
-    task: CompletionTask,
-    settings: RatingSettings,
-    per_item: NDArray[np.int64],
-    completion: Completion | None,
-) -> NDArray[np.int64]:
-    """The ranked items, by their numbers among those that pass the filters."""
-    if settings.n_items is None:
-        return np.arange(len(per_item))
-    # By default as the paper does after completion, else by their ratings.
-    if (settings.choose or ("most-rated" if completion is None else "rank-variance")) == "most-rated":
-        return _highest(per_item, settings.n_items)
-    return _highest(variances(_sum_ranks(executor, task, completion)), settings.n_items)
 
 
 def _tell_about(completion: Completion, settings: RatingSettings) -> list[str]:

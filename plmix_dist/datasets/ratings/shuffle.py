@@ -72,9 +72,8 @@ def shuffle_part(scratch: Scratch, on_error: OnError, part: RatingPart) -> Shuff
 
 def rejected_lines(scratch: Scratch, numbers: list[int]) -> list[str]:
     """The records of the bad rows of some parts, one line of JSON each."""
-    return [
-        line for number in numbers for line in scratch.read(_rejected_name(number)).decode().splitlines(keepends=True)
-    ]
+    files = (scratch.read(_rejected_name(number)).decode() for number in numbers)
+    return [line for text in files for line in text.splitlines(keepends=True)]
 
 
 def _hashes_of(users: pa.ChunkedArray) -> NDArray[np.uint16]:
@@ -198,8 +197,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Delete everything."""
-        for name in self.location.listing():
-            self.location.remove(name)
+        self.forget(*self.location.listing())
         if self.location.is_local:
             shutil.rmtree(self.location.url, ignore_errors=True)
 
