@@ -22,6 +22,7 @@ from plmix_dist.settings import one_of, whole_number
 from plmix_dist.store import RankingStore, open_store
 from plmix_dist.store.location import Location
 from plmix_dist.tables.cells import block_of_table
+from plmix_dist.tables.frames import Names
 from plmix_dist.tables.objects import as_listed
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def as_rankings(
     unranked: Unranked | None = None,
     default_unranked: Unranked | None = None,
     sample_weight: ArrayLike | None = None,
-    item_names: tuple[str, ...] | None = None,
+    item_names: Names | None = None,
     client: Client | None = None,
     ties: str = "marginal",
     covariates: ArrayLike | None = None,
@@ -50,7 +51,12 @@ def as_rankings(
     """
     if isinstance(source, Rankings):
         return source
-    found = _rankings_of(source, n_items, unranked, default_unranked, item_names, client)
+    n_items = _checked_arguments(n_items, unranked, default_unranked)
+    given = open_store(source) if isinstance(source, str | os.PathLike | Location) else source
+    if isinstance(given, RankingStore):
+        found = _from_store(given, n_items, unranked, item_names)
+    else:
+        found = _from_memory(given, n_items, unranked or default_unranked, item_names, client)
     if features is not None:
         found = replace(found, source=_with_features(source, found.source, Features.of(features)))
     found = replace(found, weights=checked_weights(sample_weight, found.n_rankings))
@@ -85,20 +91,9 @@ def weight_of_memberships(store: RankingStore) -> float:
     return sum(membership_weight(block) for block in store.iter_leaves(labels=False))
 
 
-def _rankings_of(
-    source: Any,
-    n_items: int | None,
-    unranked: Unranked | None,
-    default_unranked: Unranked | None,
-    item_names: tuple[str, ...] | None,
-    client: Client | None,
+def _from_memory(
+    source: Any, n_items: int | None, unranked: Unranked | None, item_names: Names | None, client: Client | None
 ) -> Rankings:
-    n_items = _checked_arguments(n_items, unranked, default_unranked)
-    if isinstance(source, str | os.PathLike | Location):
-        source = open_store(source)
-    if isinstance(source, RankingStore):
-        return _from_store(source, n_items, unranked, item_names)
-    unranked = unranked or default_unranked
     if n_items is not None and item_names is not None and len(item_names) != n_items:
         raise SettingsError(f"n_items is {n_items}, but the model has {len(item_names)} items")
     if is_dask_array(source):
@@ -120,8 +115,8 @@ def _checked_arguments(n_items: Any, *unranked: Any) -> int | None:
 
 
 def _block_of(
-    source: Any, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
-) -> tuple[RankingBlock, tuple[str, ...] | None]:
+    source: Any, n_items: int | None, unranked: Unranked | None, item_names: Names | None
+) -> tuple[RankingBlock, Names | None]:
     """A block that a fit can use, and the names of its items if they have any."""
     if isinstance(source, RankingBlock):
         known = n_items if item_names is None else len(item_names)
@@ -149,7 +144,7 @@ def _checked_block(block: RankingBlock, n_items: int | None) -> RankingBlock:
 
 
 def _from_store(
-    store: RankingStore, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
+    store: RankingStore, n_items: int | None, unranked: Unranked | None, item_names: Names | None
 ) -> Rankings:
     if unranked is not None:
         raise SettingsError("a store says itself what unranked items mean; leave out unranked")
@@ -167,11 +162,7 @@ def _from_store(
 
 
 def _from_dask(
-    array: Any,
-    n_items: int | None,
-    unranked: Unranked | None,
-    item_names: tuple[str, ...] | None,
-    client: Client | None,
+    array: Any, n_items: int | None, unranked: Unranked | None, item_names: Names | None, client: Client | None
 ) -> Rankings:
     check_dask_array(array)
     if n_items is None:
@@ -183,7 +174,7 @@ def _from_dask(
     return Rankings(DaskLeaves(array, n_items, unranked), n_items, names)
 
 
-def first_difference(found: tuple[str, ...], expected: tuple[str, ...]) -> str:
+def first_difference(found: Names, expected: Names) -> str:
     """Where two lists of item names differ, in words."""
     for number, (mine, theirs) in enumerate(zip(found, expected, strict=False)):
         if mine != theirs:

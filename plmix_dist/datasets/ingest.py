@@ -7,45 +7,30 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
 from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.cluster.executor import Executor, executor_for, run_all
-from plmix_dist.datasets.plan import (
-    ArrayPart,
-    FilePart,
-    IngestPlan,
-    LabelKind,
-    is_array,
-    known_names,
-    plan_array,
-    plan_files,
-    plan_frame,
-)
+from plmix_dist.datasets import plan as planning
+from plmix_dist.datasets.plan import ArrayPart, FilePart, IngestPlan
 from plmix_dist.errors import IngestError, RankingError, SettingsError, visible
 from plmix_dist.rankings import Ranking, RankingBlock, Unranked
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import n_without_information, without_information
 from plmix_dist.rankings.groups import default_leaf_rows, merge_equal_rows
 from plmix_dist.settings import one_of, real_number, shown, whole_number, yes_or_no
-from plmix_dist.store import (
-    Location,
-    PartitionTask,
-    RankingStore,
-    RejectedRows,
-    WritePlan,
-    WriteSession,
-    check_output,
-    open_store,
-    write_partition,
-)
+from plmix_dist.store import Location, RankingStore, RejectedRows, open_store
 from plmix_dist.store.arrays import CHUNK_BYTES
+from plmix_dist.store.partition import PartitionTask, WritePlan, write_partition
+from plmix_dist.store.writer import WriteSession, check_output
 from plmix_dist.tables.encode import Encoder, OnError, shown_in_list
-from plmix_dist.tables.format import LISTS_OF_COLUMNS, ReadOptions, number_text
-from plmix_dist.tables.frames import frame_of
+from plmix_dist.tables.format import ReadOptions, check_columns
+from plmix_dist.tables.frames import Names, frame_of
 from plmix_dist.tables.registry import FORMATS, column_role_names, format_named
+from plmix_dist.tables.words import LISTS_OF_COLUMNS, number_text
 
 # Checks of the whole store before it is published: counts in headers, and consecutive rows of each group.
 
@@ -84,8 +69,7 @@ def _without_information(store: RankingStore) -> list[str]:
 
 def check_groups(store: RankingStore) -> None:
     """An error if the rows of a group are not consecutive. A group is one person, and never spans two leaves."""
-    twice = store.label_twice("groups", range(store.n_partitions))
-    if twice is not None:
+    if (twice := store.label_twice("groups", range(store.n_partitions))) is not None:
         raise IngestError(f"the rankings of group {visible(str(twice))} are not consecutive; sort the source by group")
 
 
@@ -193,10 +177,10 @@ def ingest(
     target = open_store(location) if append else None
     options = replace(_read_options(delimiter, columns, header, where), trait=trait, choices=dict(choices or {}))
     runner = executor_for(executor or client)
-    known = known_names(item_names, target)
-    if is_array(source):
+    known = planning.known_names(item_names, target)
+    if planning.is_array(source):
         _refuse_unused("an array", format=format, columns=columns, delimiter=delimiter, header=header, choices=choices)
-        work = plan_array(source, weights, n_items, known, runner)
+        work = planning.plan_array(source, weights, n_items, known, runner)
     else:
         _refuse_unused("a file or a table, which names its own items and weights", weights=weights, n_items=n_items)
         work = _plan(source, format, options, known, runner, target)
@@ -229,24 +213,19 @@ def ingest(
 
 
 def _plan(
-    source: Any,
-    form: str,
-    options: ReadOptions,
-    known: tuple[str, ...] | None,
-    runner: Executor,
-    target: RankingStore | None,
+    source: Any, form: str, options: ReadOptions, known: Names | None, runner: Executor, target: RankingStore | None
 ) -> IngestPlan:
     """The plan for files, or for a table in memory."""
     frame = frame_of(source)
     if frame is None:
-        return plan_files(source, form, options, known, runner, target)
+        return planning.plan_files(source, form, options, known, runner, target)
     _refuse_unused("a table in memory", delimiter=options.delimiter, header=options.header)
-    return plan_frame(frame, form, options, known, runner)
+    return planning.plan_frame(frame, form, options, known, runner)
 
 
 def _refuse_unused(source: str, **given: Any) -> None:
     """An error for the first setting with a value that this kind of source does not use."""
-    unused = next((name for name, value in given.items() if not (value is None or _is_default(value))), None)
+    unused = next((name for name, value in given.items() if value is not None and not _is_default(value)), None)
     if unused is not None:
         raise SettingsError(f"{unused} is not used for {source}; leave it out")
 
@@ -266,14 +245,7 @@ def _check_settings(on_error: OnError, unranked: Unranked | None, columns: Mappi
     one_of("on_error", on_error, ("raise", "drop", "quarantine"))
     if unranked is not None:
         one_of("unranked", unranked, ("below", "absent"))
-    if columns is not None and not (
-        isinstance(columns, Mapping) and all(isinstance(text, str) for pair in columns.items() for text in pair)
-    ):
-        raise SettingsError(f"columns must give a column name for each role, but is {shown(columns)}")
-    roles = [*column_role_names(), *LISTS_OF_COLUMNS]
-    unknown = sorted(set(columns or {}) - set(roles))
-    if unknown:
-        raise SettingsError(f"there is no column role {unknown[0]!r}; choose from {', '.join(roles)}")
+    check_columns({} if columns is None else columns, [*column_role_names(), *LISTS_OF_COLUMNS])
 
 
 def _check_choices(choices: Mapping[str, str] | None) -> None:
@@ -281,8 +253,7 @@ def _check_choices(choices: Mapping[str, str] | None) -> None:
     known = {name: values for form in FORMATS.values() for name, values in form.choices.items()}
     if choices is not None and not (isinstance(choices, Mapping) and all(isinstance(v, str) for v in choices.values())):
         raise SettingsError(f"choices must give a text for each name, but is {shown(choices)}")
-    unknown = next((name for name in choices or {} if name not in known), None)
-    if unknown is not None:
+    if (unknown := next((name for name in choices or {} if name not in known), None)) is not None:
         raise SettingsError(f"there is nothing called {unknown!r} to choose; choose from {', '.join(known)}")
     for name, value in (choices or {}).items():
         if known[name]:
@@ -303,8 +274,7 @@ def _read_options(
         yes_or_no("header", header)
     if isinstance(where, str) or not all(isinstance(one, str) for one in where):
         raise SettingsError(f"where takes a list of conditions such as ['language=English'], but is {shown(where)}")
-    wrong = next((one for one in where if "=" not in one), None)
-    if wrong is not None:
+    if (wrong := next((one for one in where if "=" not in one), None)) is not None:
         raise IngestError(f"--where takes NAME=VALUE or NAME!=VALUE, but got {wrong!r}")
     named = dict(columns or {})
     return ReadOptions(delimiter, named, None if header is None else bool(header), where=tuple(where))
@@ -316,12 +286,10 @@ def _write_partitions(
     """Write all partitions that are missing, and check the whole; gives notes for the history."""
     pending = session.pending()
     numbers = [task.number - session.plan.first_partition for task in pending]
-    tasks = [
-        _IngestTask(task, work.parts[number], rules.merge, _encoder(work.parts[number], rules, work))
-        for task, number in zip(pending, numbers, strict=True)
-    ]
+    parts = [work.parts[number] for number in numbers]
+    tasks = [(task, part, _encoder(part, rules, work)) for task, part in zip(pending, parts, strict=True)]
     inputs = None if work.inputs is None else [work.inputs[number] for number in numbers]
-    run_all(runner, _ingest_partition, tasks, "ingest", progress, inputs)
+    run_all(runner, partial(_ingest_partition, rules.merge), tasks, "ingest", progress, inputs)
     notes = _check_counts(work, rules.on_error)
     check_groups(session.draft())
     return [*work.notes, *notes, *_without_information(session.draft())]
@@ -365,21 +333,14 @@ class Rules:
     merge: bool
 
 
-@dataclass(frozen=True)
-class _IngestTask:
-    """What a worker must know to read one part of a source into one partition."""
-
-    partition: PartitionTask
-    part: FilePart | ArrayPart
-    merge: bool
-    encoder: Encoder
-
-
-def _ingest_partition(task: _IngestTask, *rows: NDArray[Any]) -> int:
+def _ingest_partition(
+    merge: bool, task: tuple[PartitionTask, FilePart | ArrayPart, Encoder], *rows: NDArray[Any]
+) -> int:
     """Read, check and write one partition; gives its number of rows. `rows` is the input of an ArrayPart."""
+    partition, part, encoder = task
     rejected = RejectedRows()
-    blocks = (task.encoder.encode(batch, rejected) for batch in task.part.read(*rows))
-    return write_partition(task.partition, _merged(blocks) if task.merge else blocks, rejected).n_rankings
+    blocks = (encoder.encode(batch, rejected) for batch in part.read(*rows))
+    return write_partition(partition, _merged(blocks) if merge else blocks, rejected).n_rankings
 
 
 def _merged(blocks: Iterator[RankingBlock]) -> Iterator[RankingBlock]:
@@ -395,18 +356,17 @@ def _merged(blocks: Iterator[RankingBlock]) -> Iterator[RankingBlock]:
 
 def _fit_labels(work: IngestPlan, store: RankingStore, merge: bool) -> IngestPlan:
     """The plan with labels of the kind that the store has. Numbers to append may become text."""
-    kinds: dict[str, LabelKind] = {}
-    added: LabelKind
-    for name, role, added in (("ids", "id", work.ids), ("groups", "group", work.groups)):
-        there = store.label_kind(name)
-        written: LabelKind = "none" if name == "ids" and merge else added
+    kinds: dict[str, Any] = {}
+    for name, role in (("ids", "id"), ("groups", "group")):
+        added, there = getattr(work, name), store.label_kind(name)
+        written = "none" if name == "ids" and merge else added
         if there != written and (there, written) != ("text", "number"):
             raise IngestError(
                 f"a {role} is {_KINDS[there]} in the store and {_KINDS[written]} in the new rankings; "
                 "rankings to append must have the same kind of labels"
             )
         kinds[name] = there if written != "none" else added
-    return replace(work, ids=kinds["ids"], groups=kinds["groups"])
+    return replace(work, **kinds)
 
 
 _KINDS = {"none": "given to no ranking", "number": "a number", "text": "text"}
@@ -417,24 +377,15 @@ def _encoder(part: FilePart | ArrayPart, rules: Rules, work: IngestPlan) -> Enco
     if isinstance(part, ArrayPart):
         lookup = {str(number): number for number in range(len(work.item_names))}
         return Encoder("array", work.item_names, lookup, rules.unranked, False, rules.on_error, "row")
-    header = part.slice.header
+    header, url = part.slice.header, part.slice.file.url
     if header.unranked == "absent" and rules.unranked == "below":
         why = header.guesses[-1] if part.format == "wide" else f"{part.format} list all that was on offer in a row"
-        raise IngestError(f"{part.slice.file.url}: {why}; leave out --unranked below")
+        raise IngestError(f"{url}: {why}; leave out --unranked below")
     if header.item_labels is not None and header.item_names is not None:
         named = zip(header.item_labels, header.item_names, strict=True)
         positions = {label: positions[name] for label, name in named if name in positions}
-    return Encoder(
-        url=part.slice.file.url,
-        item_names=work.item_names,
-        lookup=positions,
-        unranked=rules.unranked or header.unranked,
-        complete=header.complete,
-        on_error=rules.on_error,
-        unit=part.unit,
-        text_ids=work.ids == "text",
-        text_groups=work.groups == "text",
-    )
+    unranked, as_text = rules.unranked or header.unranked, (work.ids == "text", work.groups == "text")
+    return Encoder(url, work.item_names, positions, unranked, header.complete, rules.on_error, header.unit, *as_text)
 
 
 # The first rankings of an ingest in words, so that people see what was understood.

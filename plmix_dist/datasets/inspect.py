@@ -24,6 +24,9 @@ from plmix_dist.store.sealed import sha256
 Progress = Callable[[int, int], None]
 
 
+_SIZES = ("n_rankings", "n_items", "total_weight", "n_partitions", "n_leaves")
+
+
 class _Damage(NamedTuple):
     """One fault of a store: `kind` is missing, truncated, altered, extra, count or invalid."""
 
@@ -86,11 +89,7 @@ def info(
         "location": opened.location.url,
         "format": f"{about.format} {about.version}",
         "generation": about.generation,
-        "n_rankings": opened.n_rankings,
-        "n_items": opened.n_items,
-        "total_weight": opened.total_weight,
-        "n_partitions": opened.n_partitions,
-        "n_leaves": opened.n_leaves,
+        **{name: getattr(opened, name) for name in _SIZES},
         "leaf_rows": about.leaf_rows,
         "n_bytes": sum(sizes),
         "item_names": list(opened.item_names),
@@ -101,9 +100,8 @@ def info(
         parts = run_all(executor or client, partial(_survey_partition, opened), numbers, "survey", progress)
         report["n_without_information"] = sum(part[3] for part in parts)
         report["kinds"] = {kind: sum(part[0][kind] for part in parts) for kind in parts[0][0]}
-        report["comparison_graph"] = _described(
-            comparison_graph(add_comparisons(part[1] for part in parts)), opened.item_names
-        )
+        found = comparison_graph(add_comparisons(part[1] for part in parts))
+        report["comparison_graph"] = _described(found, opened.item_names)
         report["identifiability"] = _identified(reduce(add_statistics, (part[2] for part in parts)), opened)
     return report
 
@@ -187,31 +185,26 @@ def _work_in_progress(store: RankingStore) -> tuple[str, ...]:
     """The prefixes of files that belong to an unfinished append."""
     if not store.location.exists(manifest.PLAN):
         return ()
-    return (
-        "wip/",
-        *(f"{manifest.partition_name(number)}/" for number in manifest.planned_partitions(store.location)[1]),
-    )
+    planned = manifest.planned_partitions(store.location)[1]
+    return ("wip/", *(f"{manifest.partition_name(number)}/" for number in planned))
 
 
 def _verify_partition(store: RankingStore, number: int) -> list[_Damage]:
     """All damage of one partition. Every file is read, hashed and decoded."""
     name, summary = manifest.partition_name(number), store.manifest.partitions[number]
+    key = f"{name}/{manifest.INDEX}"
     if not manifest.written_partitions(store.location, range(number, number + 1)):
-        return [_Damage("missing", f"{name}/{manifest.INDEX}", f"partition {number} has no index")]
+        return [_Damage("missing", key, f"partition {number} has no index")]
     try:
         index = manifest.read_index(store.location, number, summary.index_sha256)
-    except StoreAccessError:
-        raise  # what may not be read may be whole
-    except StoreError as error:
-        return [_Damage("altered", f"{name}/{manifest.INDEX}", str(error))]
-    try:
+        key = name
         damage = [*_check_files(store, name, index), *_check_extra(store, name, index)]
         damage = damage or list(_check_counts(summary, name, index))
         return damage or list(_check_rows(store, number, name, index))
     except StoreAccessError:
-        raise
+        raise  # what may not be read may be whole
     except StoreError as error:
-        return [_Damage("invalid" if isinstance(error, InvalidRowsError) else "altered", name, str(error))]
+        return [_Damage("invalid" if isinstance(error, InvalidRowsError) else "altered", key, str(error))]
 
 
 def _check_files(store: RankingStore, name: str, index: manifest.PartitionIndex) -> Iterator[_Damage]:

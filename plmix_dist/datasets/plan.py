@@ -25,17 +25,18 @@ from plmix_dist.store import RankingStore, RejectedRows
 from plmix_dist.tables import registry
 from plmix_dist.tables.cells import check_array, describe_array, read_array
 from plmix_dist.tables.encode import Encoder, checked_names, label_problem, natural_order, read_names, refuse_words
-from plmix_dist.tables.format import MISSING, Column, ReadOptions, places_of
-from plmix_dist.tables.frames import Frame
+from plmix_dist.tables.format import Column, ReadOptions, places_of
+from plmix_dist.tables.frames import Frame, Names
 from plmix_dist.tables.rows import RawRows, integers_if_all
 from plmix_dist.tables.sources import Header, Slice, SourceFile, find, find_sources, source_digest
 from plmix_dist.tables.text import SUFFIXES
+from plmix_dist.tables.words import MISSING
 from plmix_dist.tables.write import exists, items_beside
 from plmix_dist.threads import check_stopped
 
 # Parts of files or arrays. Each part becomes one partition.
 
-LabelKind = Literal["none", "number", "text", "unknown"]
+_LabelKind = Literal["none", "number", "text", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,6 @@ class FilePart:
 
     slice: Slice
     format: str
-
-    @property
-    def unit(self) -> str:
-        """Whether rows are counted by "line" or by "row" in messages."""
-        return self.slice.header.unit
 
     def read(self) -> Iterator[RawRows]:
         """Its rows, in batches."""
@@ -108,15 +104,15 @@ class ArrayPart:
 class IngestPlan:
     """What to read: all items, and the parts that become partitions."""
 
-    item_names: tuple[str, ...]  # All items, in order
+    item_names: Names  # All items, in order
     parts: list[FilePart] | list[ArrayPart]  # One per partition
     inputs: list[Any] | None  # The rows of each part of an array; None for files
     sources: list[dict[str, Any]]  # Records that identify the contents
     paths: list[str] = field(default_factory=list)  # Where the sources are
     # The number of rows and the total weight found in each file
     counts: dict[str, tuple[int, float]] = field(default_factory=dict)
-    ids: LabelKind = "none"  # Of what kind these labels are
-    groups: LabelKind = "none"
+    ids: _LabelKind = "none"  # Of what kind these labels are
+    groups: _LabelKind = "none"
     # How each table was understood, and what else the user should know
     read_as: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -130,7 +126,7 @@ def is_array(source: Any) -> bool:
     return isinstance(source, np.ndarray) or is_dask_array(source)
 
 
-def known_names(item_names: Sequence[str] | None, target: RankingStore | None) -> tuple[str, ...] | None:
+def known_names(item_names: Sequence[str] | None, target: RankingStore | None) -> Names | None:
     """The items, if they are known before anything is read: those given, or those of the store to add to."""
     given = None if item_names is None else checked_names(list(item_names), "item_names")
     if target is None:
@@ -141,7 +137,7 @@ def known_names(item_names: Sequence[str] | None, target: RankingStore | None) -
 
 
 def plan_array(
-    source: Any, weights: ArrayLike | None, n_items: int | None, known: tuple[str, ...] | None, runner: Executor
+    source: Any, weights: ArrayLike | None, n_items: int | None, known: Names | None, runner: Executor
 ) -> IngestPlan:
     """The plan for an array: parts of a few megabytes, or the chunks of a Dask array."""
     check_array(source)
@@ -161,29 +157,12 @@ def plan_array(
     elif n_items is not None and n_items != len(known):
         raise SettingsError(f"n_items is {n_items}, but there are {len(known)} item names")
     if not is_dask_array(source):
-        _require_a_row_of_array(blocks, known)
-    parts = [
-        ArrayPart(
-            block.first_row,
-            None if column is None else column[block.first_row : block.first_row + block.n_rows],
-            block.n_rows,
-        )
-        for block in blocks
-    ]
+        lookup = {str(number): number for number in range(len(known))}
+        encoder = Encoder("array", known, lookup, "below", complete=False, on_error="drop", unit="row")
+        _require_a_row("the array", ((encoder, read_array(one.data, None, one.first_row)) for one in blocks))
+    cut = [None if column is None else column[one.first_row : one.first_row + one.n_rows] for one in blocks]
+    parts = [ArrayPart(one.first_row, some, one.n_rows) for one, some in zip(blocks, cut, strict=True)]
     return IngestPlan(known, parts, inputs, [describe_array(source, column, by_name=is_dask_array(source))])
-
-
-def _require_a_row_of_array(blocks: Sequence[RowBlock], names: tuple[str, ...]) -> None:
-    """An error if no row of an array in memory is a valid ranking."""
-    lookup = {str(number): number for number in range(len(names))}
-    encoder = Encoder("array", names, lookup, "below", complete=False, on_error="drop", unit="row")
-    first: str | None = None
-    for block in blocks:
-        rejected = RejectedRows()
-        if encoder.encode(read_array(block.data, None, block.first_row), rejected).n_rankings:
-            return
-        first = first or next(iter(rejected.lines), None)
-    raise IngestError(_nothing_found("the array", first))
 
 
 def _item_range(_: RowBlock, rows: NDArray[Any]) -> tuple[int, int]:
@@ -193,7 +172,7 @@ def _item_range(_: RowBlock, rows: NDArray[Any]) -> tuple[int, int]:
 
 
 def plan_frame(
-    frame: Frame, format_name: str, options: ReadOptions, known: tuple[str, ...] | None, runner: Executor
+    frame: Frame, format_name: str, options: ReadOptions, known: Names | None, runner: Executor
 ) -> IngestPlan:
     """The plan for a table in memory, which is read as a file with types is: parts of a few megabytes."""
     opened = registry.open_frame(frame, format_name, options, container="parquet")
@@ -210,16 +189,17 @@ def plan_frame(
     ]
     digest = hashlib.sha256(batch.serialize()).hexdigest()
     source = {"name": "table", "size": file.size, "format": opened.form.name, "metadata": {}, "sha256": digest}
-    _require_a_row(parts, [file.url])
+    _require_a_row(file.url, _trials(parts))
     return _plan([file], [source], parts, {file.url: opened.header}, known, runner)
 
 
 def _cuts(opened: registry.OpenedFrame, most: int) -> list[int]:
     """Where the parts of a table begin and end: after `most` rows, but never between rows of one ranking or person."""
     n_rows = len(opened.columns[0])
-    if opened.together is None:
+    column = registry.together(opened.form, opened.header)
+    if column is None:
         return [*range(0, n_rows, most), n_rows]
-    labels = Column(opened.columns[opened.together]).labels()
+    labels = Column(opened.columns[column]).labels()
     changes = np.append(np.flatnonzero(labels[1:] != labels[:-1]) + 1, n_rows)
     wanted = changes[np.searchsorted(changes, np.arange(most, n_rows, most))]
     return sorted({0, n_rows, *wanted.tolist()})
@@ -229,7 +209,7 @@ def plan_files(
     source: Any,
     format_name: str,
     options: ReadOptions,
-    known: tuple[str, ...] | None,
+    known: Names | None,
     runner: Executor,
     target: RankingStore | None = None,
 ) -> IngestPlan:
@@ -249,7 +229,7 @@ def plan_files(
         parts += [FilePart(part, kind.name) for part in registry.slices_of(kind, file, header)]
         metadata = {key: value for key, value in header.metadata.items() if key == "preflib"}
         sources.append({"name": file.name, "size": file.size, "format": kind.name, "metadata": metadata})
-    _require_a_row(parts, paths)
+    _require_a_row(f"{', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''}", _trials(parts))
     # Up to here no cluster was needed: a source without a valid ranking is an error before one starts.
     for identity, digest in zip(sources, run_all(runner, source_digest, files, "hash"), strict=True):
         identity["sha256"] = digest
@@ -286,7 +266,7 @@ def _plan(
     sources: list[dict[str, Any]],
     parts: list[FilePart],
     headers: Mapping[str, Header],
-    known: tuple[str, ...] | None,
+    known: Names | None,
     runner: Executor,
 ) -> IngestPlan:
     """The plan for parts of tables, after a scan of all of them."""
@@ -342,38 +322,33 @@ def _understood(header: Header) -> dict[str, Any]:
     }
 
 
-def _require_a_row(parts: list[FilePart], paths: list[str]) -> None:
-    """An error if no source has a valid ranking. This needs no cluster."""
+def _require_a_row(where: str, trials: Iterator[tuple[Encoder, RawRows]]) -> None:
+    """An error if no row is a valid ranking. This needs no cluster."""
     first: str | None = None
-    for part in parts:
-        for rows in itertools.chain(part.begin() if registry.format_named(part.format).merges else (), part.read()):
-            rejected = RejectedRows()
-            if _trial_encoder(part, rows).encode(rows, rejected).n_rankings:
-                return
-            first = first or next(iter(rejected.lines), None)
-    raise IngestError(_nothing_found(f"{', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''}", first))
-
-
-def _nothing_found(where: str, first_bad: str | None) -> str:
-    if first_bad is None:
-        return f"no ranking was found in {where}"
-    bad = json.loads(first_bad)
+    for encoder, rows in trials:
+        rejected = RejectedRows()
+        if encoder.encode(rows, rejected).n_rankings:
+            return
+        first = first or next(iter(rejected.lines), None)
+    if first is None:
+        raise IngestError(f"no ranking was found in {where}")
+    bad = json.loads(first)
     unit = "line" if "line" in bad else "row"
-    return f"no ranking was found in {where}; the first bad row, {unit} {bad[unit]}: {bad['message']}"
+    raise IngestError(f"no ranking was found in {where}; the first bad row, {unit} {bad[unit]}: {bad['message']}")
 
 
-def _trial_encoder(part: FilePart, rows: RawRows) -> Encoder:
-    """An encoder that knows the items of one batch only. It shows whether a row is a valid ranking."""
-    labels = part.slice.header.item_labels
-    if labels is None:
-        found = [str(label) for label in rows.labels.unique().to_pylist() if label is not None]
-        labels = (*found, "an item of another batch")
-    lookup = {label: number for number, label in enumerate(labels) if label_problem(label) is None}
-    complete = part.slice.header.complete
-    return Encoder(part.slice.file.url, labels, lookup, "below", complete, "drop", part.unit)
+def _trials(parts: list[FilePart]) -> Iterator[tuple[Encoder, RawRows]]:
+    """The batches of all parts, each with an encoder that knows its items only and so can tell a valid ranking."""
+    for part in parts:
+        header, url = part.slice.header, part.slice.file.url
+        for rows in itertools.chain(part.begin() if registry.format_named(part.format).merges else (), part.read()):
+            found = (str(label) for label in rows.labels.unique().to_pylist() if label is not None)
+            labels = header.item_labels or (*found, "an item of another batch")
+            lookup = {label: number for number, label in enumerate(labels) if label_problem(label) is None}
+            yield Encoder(url, labels, lookup, "below", header.complete, "drop", header.unit), rows
 
 
-def _kind_of_labels(name: str, kinds: list[LabelKind]) -> LabelKind:
+def _kind_of_labels(name: str, kinds: list[_LabelKind]) -> _LabelKind:
     """The kind of ids or groups over all parts: text if some are text, none if no row has any."""
     found = set(kinds) - {"unknown"}
     if "none" in found and len(found) > 1:
@@ -381,7 +356,7 @@ def _kind_of_labels(name: str, kinds: list[LabelKind]) -> LabelKind:
     return "text" if "text" in found else "number" if "number" in found else "none"
 
 
-def _names_in_headers(headers: Mapping[str, Header]) -> tuple[str, ...] | None:
+def _names_in_headers(headers: Mapping[str, Header]) -> Names | None:
     """The items named in the headers. All headers must name the same items."""
     named = {url: header.item_names for url, header in headers.items() if header.item_names is not None}
     if not named:
@@ -393,12 +368,10 @@ def _names_in_headers(headers: Mapping[str, Header]) -> tuple[str, ...] | None:
     return checked_names(list(first), first_url)
 
 
-def _names_beside(files: Sequence[SourceFile]) -> tuple[str, ...] | None:
+def _names_beside(files: Sequence[SourceFile]) -> Names | None:
     """The items in the file `FILE.items` beside the first text source, which `plmix export` writes."""
     beside = items_beside(files[0].url)
-    if not files[0].name.lower().endswith(SUFFIXES) or not exists(beside):
-        return None
-    return read_names(beside)
+    return read_names(beside) if files[0].name.lower().endswith(SUFFIXES) and exists(beside) else None
 
 
 # The scan of every part before anything is written: items, counts, kinds of labels.
@@ -417,8 +390,8 @@ class _Scan:
     labels: frozenset[str]
     n_rows: int
     total_weight: float
-    ids: LabelKind
-    groups: LabelKind
+    ids: _LabelKind
+    groups: _LabelKind
     run_ids: NDArray[np.int64]
     merged: list[RawRows] | None = None  # all rows, if they are few
 
@@ -437,8 +410,8 @@ def _scan(part: FilePart, *, wants_labels: bool) -> _Scan:
     """Read a part once: its item labels if wanted, its counts, and whether ids and groups are numbers or text."""
     labels: set[str] = set()
     n_rows, total_weight = 0, 0.0
-    ids: LabelKind = "unknown"
-    groups: LabelKind = "unknown"
+    ids: _LabelKind = "unknown"
+    groups: _LabelKind = "unknown"
     run_ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     kept: list[RawRows] | None = [] if registry.format_named(part.format).merges else None
     for rows in part.read():
@@ -507,7 +480,7 @@ def _name_of(wanted: int, parts: list[FilePart]) -> str:
     return str(wanted)
 
 
-def _kind(so_far: LabelKind, labels: Any, n_rows: int) -> LabelKind:
+def _kind(so_far: _LabelKind, labels: Any, n_rows: int) -> _LabelKind:
     """The kind of labels after another batch."""
     if not n_rows or so_far == "text":
         return so_far

@@ -147,11 +147,8 @@ def _check_truth(place: Location, mixture: MixtureParams, overwrite: bool) -> No
     if overwrite or not place.exists(MODEL):
         return
     there = MixtureParams.load(place)
-    same = there.item_names == mixture.item_names and all(
-        np.array_equal(one, other)
-        for one, other in ((there.log_worths, mixture.log_worths), (there.shares, mixture.shares))
-    )
-    if not same:
+    same = there.item_names == mixture.item_names and np.array_equal(there.log_worths, mixture.log_worths)
+    if not (same and np.array_equal(there.shares, mixture.shares)):
         raise StoreExistsError(f"{place.url} already holds other parameters; {HOW_TO_REPLACE}")
 
 

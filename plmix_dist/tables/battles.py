@@ -14,10 +14,10 @@ from typing import NamedTuple
 from plmix_dist.errors import IngestError
 from plmix_dist.tables import tally
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import MISSING, NO_SCORE, Format, ReadOptions, Table, missing_columns
+from plmix_dist.tables.format import Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.sniff import is_number, kind_of
-from plmix_dist.tables.words import is_place_name, names_in
+from plmix_dist.tables.words import MISSING, NO_SCORE, is_place_name, names_in
 
 _FIGHTERS = frozenset(names_in("model team player generator system fighter home visitor white"))
 # Where there is a third, the columns are not two sides.
@@ -76,11 +76,10 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
         _refuse_results_alone(table, roles)
         return None
     result = _result(replace(table, roles=roles | sides), options, pairs)
-    if not result and named:
-        raise missing_columns(table, ["winner"])
     if not result:
+        if named:
+            raise missing_columns(table, ["winner"])
         _refuse_sides_alone(table, sides)
-    if not result:
         return None
     if "id" in options.columns:
         raise IngestError("equal battles are merged, so that they have no ids; leave out --column id=...")
@@ -226,17 +225,13 @@ def _refuse_sides_alone(table: Table, sides: dict[str, int]) -> None:
 
 def _refuse_results_alone(table: Table, roles: dict[str, int]) -> None:
     """An error if a column has words for two sides, but no two columns are named after them."""
-    winner = roles.get("winner")
-    cells = [cell for cell in table.cells(winner) if cell not in MISSING] if winner is not None else []
+    if "winner" not in roles:
+        return
+    cells = [cell for cell in table.cells(roles["winner"]) if cell not in MISSING]
     words = [word for word in set(cells) if not is_number(word)]
-    if (
-        words
-        and winner is not None
-        and all(tally.vocabulary("")(word) >= 0 for word in words)
-        and len(words) < len(cells)
-    ):
+    if words and len(words) < len(cells) and min(map(tally.vocabulary(""), words)) >= 0:
         raise IngestError(
-            f"the column {table.columns[winner]!r} ({', '.join(sorted(words)[:4])}) says which of two "
+            f"the column {table.columns[roles['winner']]!r} ({', '.join(sorted(words)[:4])}) says which of two "
             "sides won, but no two columns are named after them: say --column first=NAME --column second=NAME"
         )
 
@@ -275,16 +270,8 @@ BATTLES = Format(
     read=tally.read_battles,
     about="two sides in each row, and who won: by words, names, flags, scores or counts",
     example="model_a,model_b,winner,judge\ntea,mate,model_a,ann",
-    roles={
-        "first": (),
-        "second": (),
-        "winner": _WINNER,
-        "group": _PERSONS,
-        **dict.fromkeys(tally.ROLES[1:], ()),
-        "winner_name": tuple(_LOST),
-        "loser": tuple(_LOST.values()),
-        **dict.fromkeys(tally.COUNTS, ()),
-    },
+    roles=dict.fromkeys(("first", "second", "winner", "group", *tally.ROLES[1:], "loser", *tally.COUNTS), ())
+    | {"winner": _WINNER, "group": _PERSONS, "winner_name": tuple(_LOST), "loser": tuple(_LOST.values())},
     scattered=lambda header: "group" in header.roles,
     merges=True,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,42 +14,26 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.store import RankingStore
+from plmix_dist.tables import places
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import (
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, places_of
+from plmix_dist.tables.notation import divider_of, format_ordering, parse_ordering
+from plmix_dist.tables.outsiders import first_rank_of, refuse_covariate_names, refuse_covariates, refuse_unused_counts
+from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank, whole_numbers_if_all
+from plmix_dist.tables.sniff import are_orderings
+from plmix_dist.tables.sources import Header
+from plmix_dist.tables.words import (
     COLUMN_NAMES,
     LABEL_ROLES,
     MISSING,
     NO_SCORE,
-    NOT_RANKED,
-    Batch,
-    Column,
-    Format,
-    ReadOptions,
-    Table,
     cell_text,
     decimal_hint,
+    is_place_name,
     parse_weight,
-    places_of,
-    whole_numbers_if_all,
+    rank_in,
     written_name,
 )
-from plmix_dist.tables.notation import divider_of, format_ordering, parse_ordering
-from plmix_dist.tables.outsiders import first_rank_of, refuse_covariate_names, refuse_covariates, refuse_unused_counts
-from plmix_dist.tables.places import (
-    ranks_or_places,
-    refuse_counters,
-    refuse_foreign_columns,
-    refuse_header_below,
-    refuse_lists,
-    refuse_long_tables,
-    refuse_ranks_in_places,
-    refuse_ratings,
-    with_places,
-)
-from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank
-from plmix_dist.tables.sniff import are_orderings
-from plmix_dist.tables.sources import Header
-from plmix_dist.tables.words import is_place_name, rank_in
 from plmix_dist.tables.write import LabelledRow, Survey, refuse, write_rows
 
 
@@ -136,11 +120,9 @@ def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bo
     labels = {role: batch.columns[header.roles[role]] for role in LABEL_ROLES if role in header.roles}
     unranked, odd = unranked_codes(labels.get("unranked"))
     why = missing_labels(labels) | odd | dict(listed.bad) | dict(batch.bad)
+    listed = listed._replace(n_ordered=listed.n_listed if listed.n_ordered is None else listed.n_ordered)
     rows = RawRows(
-        labels=listed.labels,
-        n_listed=listed.n_listed,
-        n_ordered=listed.n_listed if listed.n_ordered is None else listed.n_ordered,
-        tied=listed.tied,
+        *listed[:4],
         weights=labels["weight"].numbers() if "weight" in labels else None,
         ids=labels["id"].labels() if "id" in labels else None,
         groups=labels["group"].labels() if "group" in labels else None,
@@ -154,7 +136,7 @@ def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bo
     rows = rows.without(failures | blank_rows(listed, batch.lines, failures))
     # After bad rows are gone, whose labels may be anything.
     if not text_stays_text:
-        rows.ids, rows.groups = _typed(rows.ids), _typed(rows.groups)
+        rows.ids, rows.groups = whole_numbers_if_all(rows.ids), whole_numbers_if_all(rows.groups)
     return rows
 
 
@@ -162,10 +144,6 @@ def blank_rows(listed: Listed, lines: NDArray[np.int64], bad: Mapping[int, Failu
     """The rows that list nothing, where this is not an error, as failures that stop nothing."""
     empty = [] if listed.blank_is_bad else np.flatnonzero(listed.n_listed == 0).tolist()
     return {row: blank(int(lines[row])) for row in empty if row not in bad}
-
-
-def _typed(labels: Any) -> Any:
-    return None if labels is None else whole_numbers_if_all(labels)
 
 
 def missing_labels(labels: Mapping[str, Column]) -> dict[int, str]:
@@ -193,31 +171,30 @@ def unranked_codes(said: Column | None) -> tuple[NDArray[np.int8] | None, dict[i
 def _recognise_wide(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """Any table that no other format has taken, if its columns hold items as places do."""
     if table.container == "memory":
-        refuse_counters(table)
+        places.refuse_counters(table)
     if not table.values:
         raise IngestError("no column is left for the places of a ranking")
     if options.places:
-        table = with_places(table, options.places)
+        table = places.with_places(table, options.places)
         if not named:
-            refuse_foreign_columns(table)
+            places.refuse_foreign_columns(table)
             refuse_unused_counts(table)
         return table
     if not named:
-        table = table.with_guess(ranks_or_places(table)[1])
+        table = table.with_guess(places.ranks_or_places(table)[1])
     if table.container in ("text", "excel"):
-        refuse_header_below(table)
-    refuse_foreign_columns(table)
-    return with_places(table)
+        places.refuse_header_below(table)
+    places.refuse_foreign_columns(table)
+    return places.with_places(table)
 
 
 def _listed_wide(batch: Batch, header: Header) -> Listed:
-    places = places_of(header.roles)
     numbers: dict[str, int] = {}
-    cells = np.empty((batch.n_rows, len(places)), np.int32)
-    for number, place in enumerate(places):
-        cells[:, number] = batch.columns[place].mapped(
-            lambda name: -1 if name in MISSING else numbers.setdefault(name, len(numbers)), np.int32
-        )
+
+    def code(name: str) -> int:
+        return -1 if name in MISSING else numbers.setdefault(name, len(numbers))
+
+    cells = np.column_stack([batch.columns[place].mapped(code, np.int32) for place in places_of(header.roles)])
     listed = cells >= 0
     torn = np.flatnonzero((listed[:, 1:] & ~listed[:, :-1]).any(axis=1)).tolist()
     return Listed(
@@ -264,18 +241,16 @@ def _recognise_ranks(table: Table, options: ReadOptions, named: bool) -> Table |
     """A table of which the cells of each row are ranks: from 1, without gaps larger than ties leave."""
     if not named:
         if table.container == "memory":
-            refuse_ratings(table)
+            places.refuse_ratings(table)
         elif not options.places:
-            refuse_lists(table, options)
-        if not table.values:
-            raise IngestError("no column is left for the places of a ranking")
-        refuse_ratings(table)
+            places.refuse_lists(table, options)
+        places.refuse_ratings(table)
         if options.places:
-            refuse_ranks_in_places(table, options.places)
+            places.refuse_ranks_in_places(table, options.places)
             return None
-        refuse_long_tables(table)
+        places.refuse_long_tables(table)
         refuse_covariates(table)
-        chosen, guess = ranks_or_places(table)
+        chosen, guess = places.ranks_or_places(table)
         if chosen != "ranks":
             return None
         table = table.with_guess(guess)
@@ -302,10 +277,8 @@ def items_and_labels(header: Header) -> list[int]:
 
 def _rank(cell: str, first: int, last: int) -> float:
     """The rank in a cell: NaN if the item is not ranked, infinity if the cell holds anything else."""
-    if cell in MISSING or (first and cell in NOT_RANKED):
-        return float("nan")
     rank = rank_in(cell)
-    if first and rank == 0:
+    if cell in MISSING or (first and rank == 0):
         return float("nan")
     return rank if rank is not None and first <= rank <= last else float("inf")
 
@@ -320,10 +293,8 @@ def listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -
     """The items of all rows in the order of their ranks, or of their scores."""
     items = _items_of(header)
     names = list(header.item_names or ()) or [header.columns[place] for place in items]
-    ranks = np.empty((batch.n_rows, len(items)))
     value = _score if highest_first else partial(_rank, first=header.first_rank, last=len(header.columns))
-    for number, place in enumerate(items):
-        ranks[:, number] = batch.columns[place].mapped(value, np.float64)
+    ranks = np.column_stack([batch.columns[place].mapped(value, np.float64) for place in items])
     bad: dict[int, str] = {}
     for row, number in zip(*(found.tolist() for found in np.nonzero(np.isinf(ranks))), strict=True):
         cell = batch.columns[items[number]][row]
@@ -345,8 +316,7 @@ def listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -
 def _write_ranks(store: RankingStore, target: str) -> None:
     """Write one column per item, and columns for weights, ids, groups and unranked if the rows have them."""
     usual = {name for role in LABEL_ROLES for name in COLUMN_NAMES[role]}
-    clash = next((name for name in store.item_names if name.lower() in usual), None)
-    if clash is not None:
+    if (clash := next((name for name in store.item_names if name.lower() in usual), None)) is not None:
         refuse(target, f"an item is called {clash!r}, as a column of another role is", "orderings or Parquet")
 
     def values(row: LabelledRow) -> list[list[str]]:
@@ -413,11 +383,8 @@ def _recognise_orderings(table: Table, options: ReadOptions, named: bool) -> Tab
     table = _without_false_ids(table, options)
     column = table.roles.get("ordering")
     if column is None:
-        arrows = [
-            place
-            for place in table.values
-            if not is_place_name(table.columns[place]) and are_orderings(table.cells(place))
-        ]
+        unnamed = [place for place in table.values if not is_place_name(table.columns[place])]
+        arrows = [place for place in unnamed if are_orderings(table.cells(place))]
         only = table.values[0] if named and len(table.values) == 1 else None
         column = arrows[0] if len(arrows) == 1 else only
     if column is not None:

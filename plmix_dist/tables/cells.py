@@ -15,12 +15,12 @@ from plmix_dist.errors import IngestError, RankingError, SettingsError
 from plmix_dist.rankings import RankingBlock, Unranked
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import check_numbered_from_zero, check_rows
-from plmix_dist.rankings.columns import below_flags, item_dtype, label_column, narrowest
+from plmix_dist.rankings.columns import label_column
 from plmix_dist.rankings.groups import check_groups
 from plmix_dist.store import RejectedRows
 from plmix_dist.tables.format import places_of
-from plmix_dist.tables.frames import LARGEST_ITEM, MISSING_ITEM, Cells, Frame, cells_of, frame_of, numbered
-from plmix_dist.tables.objects import Noted, block_of_notes, noted, with_groups
+from plmix_dist.tables.frames import LARGEST_ITEM, MISSING_ITEM, Cells, Frame, Names, cells_of, frame_of, numbered
+from plmix_dist.tables.objects import Noted, block_of_notes, block_of_numbers, noted, with_groups
 from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.sources import Header
 
@@ -36,8 +36,8 @@ _HAND_IN_LISTS = "If all are items, hand in a list of rows: table.to_numpy().tol
 
 
 def block_of_table(
-    source: Any, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
-) -> tuple[RankingBlock, tuple[str, ...] | None]:
+    source: Any, n_items: int | None, unranked: Unranked | None, item_names: Names | None
+) -> tuple[RankingBlock, Names | None]:
     """A block of the rows of an array, a list or a table, and the names of the items; None if they have numbers only.
 
     `item_names` are those of a fitted model.
@@ -74,26 +74,20 @@ def _has_records(rows: list[Any]) -> bool:
 
 
 def _block_of_cells(
-    cells: Cells,
-    frame: Frame | None,
-    n_items: int | None,
-    unranked: Unranked | None,
-    item_names: tuple[str, ...] | None,
-) -> tuple[RankingBlock, tuple[str, ...] | None]:
+    cells: Cells, frame: Frame | None, n_items: int | None, unranked: Unranked | None, item_names: Names | None
+) -> tuple[RankingBlock, Names | None]:
     """A block of cells that are names or numbers of items, and the names."""
     if isinstance(cells.values, list):
-        numbers, names = numbered(cells.values, cells, item_names)
+        numbers, names = numbered(cells, item_names)
     else:
         numbers, names = _whole_numbers(cells.values, cells), None
     if names is not None and n_items is not None and n_items != len(names):
         raise SettingsError(f"n_items is {n_items}, but the rows name {len(names)} items; leave out n_items")
     _refuse_words(frame, names, item_names)
-    if names is None and item_names is not None:
-        n_items, names = len(item_names), item_names
+    names = item_names if names is None else names
     if names is None and n_items is None:
         _check_zero(numbers, cells)
         _refuse_zeros(numbers, cells)
-    n_items = len(names) if names is not None else n_items
     return _block(numbers, cells, n_items, unranked, names), names
 
 
@@ -137,8 +131,8 @@ def _labels_of(opened: OpenedFrame) -> dict[str, Any]:
 
 
 def _of_other_formats(
-    opened: OpenedFrame, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
-) -> tuple[RankingBlock, tuple[str, ...]]:
+    opened: OpenedFrame, n_items: int | None, unranked: Unranked | None, item_names: Names | None
+) -> tuple[RankingBlock, Names]:
     """A block of the rows of a frame that is not one of places, and the names of its items."""
     from plmix_dist.tables.encode import Encoder, checked_names, natural_order, refuse_words
     from plmix_dist.tables.registry import read_columns
@@ -163,7 +157,7 @@ def _of_other_formats(
     return block, names
 
 
-def _refuse_words(frame: Frame | None, names: tuple[str, ...] | None, known: tuple[str, ...] | None) -> None:
+def _refuse_words(frame: Frame | None, names: Names | None, known: Names | None) -> None:
     """An error if a cell of a frame is a word that is hardly an item. Lists were made by the user."""
     from plmix_dist.tables.encode import refuse_words
 
@@ -183,7 +177,7 @@ def _check_runs(ids: list[NDArray[Any]]) -> None:
 
 
 def _block(
-    numbers: NDArray[Any], cells: Cells, n_items: int | None, unranked: Unranked | None, names: tuple[str, ...] | None
+    numbers: NDArray[Any], cells: Cells, n_items: int | None, unranked: Unranked | None, names: Names | None
 ) -> RankingBlock:
     """A block of item numbers, -1 where a cell is missing. Every row is checked."""
     listed = numbers >= 0
@@ -192,14 +186,8 @@ def _block(
     if largest >= LARGEST_ITEM:
         place = cells.place(int(np.flatnonzero(numbers == largest)[0]))
         raise RankingError(f"{place}: {largest} is not an item number; items are numbered from 0")
-    n_items = largest + 1 if n_items is None else n_items
-    block = RankingBlock(
-        items=numbers[listed].astype(item_dtype(max(n_items, largest + 1))),
-        n_listed=narrowest(n_listed),
-        n_ordered=narrowest(n_listed),
-        below=below_flags(n_listed, n_items, unranked),
-        n_items=n_items,
-    )
+    n_items = n_items if names is None else len(names)
+    block = block_of_numbers(numbers[listed], n_listed, n_items, unranked)
     check_rows(block, item_names=names)
     return block
 

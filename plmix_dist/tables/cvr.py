@@ -6,7 +6,8 @@ Every layout gives one array (ballots, ranks) of candidates, in which SKIPPED an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,15 +27,8 @@ from plmix_dist.tables.sniff import is_number
 from plmix_dist.tables.sources import Header
 from plmix_dist.tables.words import place_number, rank_in
 
-# What a file of votes cannot say. The first of each is the default.
-_RULES: dict[str, tuple[str, ...]] = {
-    "overvote": ("end", "skip"),
-    "repeated": ("first", "end"),
-    "skipped": ("close", "end", "1", "2"),
-    "writein": ("keep", "join", "skip"),
-}
-CONTEST_AND_RULES = {"contest": (), **_RULES}
-_IN_WORDS = {
+# What a file of votes cannot say, in words. The first of each is the default.
+_RULES = {
     "overvote": {"end": "an overvote ends the ballot", "skip": "an overvote is left out"},
     "repeated": {"first": "a repeated candidate counts once", "end": "a repeated candidate ends the ballot"},
     "skipped": {
@@ -49,6 +43,7 @@ _IN_WORDS = {
         "skip": "write-ins are left out as skipped ranks",
     },
 }
+CONTEST_AND_RULES: dict[str, tuple[str, ...]] = {"contest": ()} | {name: (*said,) for name, said in _RULES.items()}
 SKIPPED, OVERVOTE = -1, -2
 WRITE_IN = "Write-in"
 _SKIPPED_WORDS = {"skipped", "skip", "under", "undervote", "undervoted", "blank", "nomark", "xxx"}
@@ -63,12 +58,12 @@ _MOST_RANKS = 1000
 
 def rules_of(choices: Mapping[str, str]) -> dict[str, str]:
     """Every rule with its value."""
-    return {name: choices.get(name, values[0]) for name, values in _RULES.items()}
+    return {name: choices.get(name, next(iter(values))) for name, values in _RULES.items()}
 
 
 def in_words(rules: Mapping[str, str]) -> str:
     """The rules as a sentence for the user."""
-    said = ", ".join(_IN_WORDS[name][rules[name]] for name in _IN_WORDS)
+    said = ", ".join(values[rules[name]] for name, values in _RULES.items())
     others = ", ".join(f"{name}={value}" for name, values in _RULES.items() for value in values if value != rules[name])
     return f"cast vote records: {said} (else say --rule with one of {others})"
 
@@ -190,10 +185,9 @@ def _clear_ballot(table: Table, options: ReadOptions, rules: Mapping[str, str], 
     columns = {place: match for place, match in found.items() if match is not None}
     if not columns:
         return None
-    ranks: dict[str, set[str]] = {}
-    for match in columns.values():
-        ranks.setdefault(match["contest"], set()).add(match["rank"])
-    contests = {name: f"{len(numbers)} ranks" for name, numbers in ranks.items() if len(numbers) > 1}
+    pairs = dict.fromkeys((match["contest"], match["rank"]) for match in columns.values())
+    ranks = Counter(contest for contest, _ in pairs)
+    contests = {name: f"{n_ranks} ranks" for name, n_ranks in ranks.items() if n_ranks > 1}
     if not contests:
         raise IngestError("no contest has more than one rank, so these are votes and not rankings")
     contest = chosen_contest(contests, options.choices)
@@ -205,7 +199,7 @@ def _clear_ballot(table: Table, options: ReadOptions, rules: Mapping[str, str], 
     )
 
 
-def _candidates(names: Sequence[str], rules: Mapping[str, str]) -> list[str]:
+def _candidates(names: Iterable[str], rules: Mapping[str, str]) -> list[str]:
     """The names that are items under the rules."""
     return [name for name in (_mark_or_name(name, rules) for name in names) if isinstance(name, str)]
 
@@ -227,7 +221,7 @@ def _rank_columns(table: Table, options: ReadOptions, rules: Mapping[str, str], 
     contest = chosen_contest({name: f"{len(ranks)} ranks" for name, ranks in contests.items()}, options.choices)
     places = [place for _, place in sorted(contests[contest].items())]
     cells = {cell for place in places for cell in table.cells(place)}
-    items = {name for name in (_mark_or_name(cell, rules) for cell in cells) if isinstance(name, str)}
+    items = _candidates(cells, rules)
     if not named and items and all(map(is_number, items)):
         return None
     return _with_layout(table, rules, "ranks", places=places).with_guess(f"contest {contest!r}" if contest else None)
@@ -268,6 +262,7 @@ def _long(table: Table, options: ReadOptions, rules: Mapping[str, str], named: b
 
 def _candidate_columns(table: Table, options: ReadOptions, rules: Mapping[str, str], named: bool) -> Table | None:
     """One column per candidate, which holds the rank. Columns about the ballot are left out."""
+    del options
     about = [place for place in table.values if _ABOUT_BALLOTS.fullmatch(table.columns[place])]
     text = [place for place in table.values if any(c and rank_in(c) is None for c in table.cells(place))]
     columns = [place for place in table.values if place not in {*about, *text}]
@@ -275,13 +270,11 @@ def _candidate_columns(table: Table, options: ReadOptions, rules: Mapping[str, s
     if len(columns) < 2 or not (named or (shows and set(text) <= set(about))):
         return None
     table = replace(table, ignored=tuple({*table.ignored, *about, *text}))
-    del options
     about_items = tuple("candidate" if is_write_in(name) else name for name in table.columns)
     refuse_covariates(replace(table, columns=about_items))
     names = [_mark_or_name(table.columns[place], {**rules, "writein": "keep"}) for place in columns]
-    kept = tuple(
-        name for name in names if isinstance(name, str) and not (rules["writein"] == "skip" and is_write_in(name))
-    )
+    skips = rules["writein"] == "skip"
+    kept = tuple(name for name in names if isinstance(name, str) and not (skips and is_write_in(name)))
     places = {place: name for place, name in zip(columns, names, strict=True) if name in kept}
     return _with_layout(replace(table, item_names=kept), rules, "candidates", places=places, names=list(kept))
 
@@ -304,17 +297,16 @@ def _cells_of_marks(batch: Batch, rules: Mapping[str, Any]) -> tuple[NDArray[np.
     bad: dict[int, str] = {}
     for place, (rank, name) in rules["places"].items():
         column = batch.columns[place]
-        marked = column.mapped(_is_marked, np.int8)
+        marked = column.mapped(lambda cell: _FLAGS.get(cell, -1), np.int8)
         bad |= {row: f"{column[row]!r} is neither 0 nor 1" for row in np.flatnonzero(marked < 0).tolist()}
         _mark(cells, np.flatnonzero(marked == 1), rank - 1, names.index(name) if name in names else SKIPPED)
     return cells, names, bad
 
 
-def _is_marked(cell: str) -> int:
-    return {"1": 1, "1.0": 1, "0": 0, "0.0": 0, "": 0}.get(cell, -1)
+_FLAGS = {"1": 1, "1.0": 1, "0": 0, "0.0": 0, "": 0}
 
 
-def _mark(cells: NDArray[np.int32], rows: NDArray[np.int64], rank: int, code: int) -> None:
+def _mark(cells: NDArray[np.int32], rows: NDArray[np.int64], rank: int | NDArray[np.int64], code: int) -> None:
     """Put a candidate at a rank of some ballots; where another one is, that is an overvote."""
     there = cells[rows, rank]
     cells[rows, rank] = np.where((there == SKIPPED) | (there == code), code, OVERVOTE)
@@ -331,8 +323,7 @@ def _cells_of_candidates(batch: Batch, rules: Mapping[str, Any]) -> tuple[NDArra
         odd = np.flatnonzero((ranks != np.floor(ranks)) | (ranks > cells.shape[1]))
         bad |= {row: f"the rank {batch.columns[place][row]!r} is not a rank" for row in odd.tolist()}
         rows = np.setdiff1d(np.flatnonzero(ranks > 0), odd)
-        there, at = cells[rows, ranks[rows].astype(np.int64) - 1], ranks[rows].astype(np.int64) - 1
-        cells[rows, at] = np.where(there == SKIPPED, number, OVERVOTE)
+        _mark(cells, rows, ranks[rows].astype(np.int64) - 1, number)
     return cells, list(rules["places"].values()), bad
 
 

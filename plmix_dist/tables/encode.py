@@ -44,8 +44,7 @@ def checked_names(names: Sequence[str], where: str) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str):
             raise IngestError(f"{where}: an item name must be text, but is {name!r}")
-        problem = label_problem(name)
-        if problem is not None:
+        if (problem := label_problem(name)) is not None:
             raise IngestError(f"{where}: {problem}")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)

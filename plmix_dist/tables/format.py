@@ -16,26 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
-from plmix_dist.errors import IngestError
+from plmix_dist.errors import IngestError, SettingsError
+from plmix_dist.settings import shown
 from plmix_dist.store import RankingStore
-from plmix_dist.tables.notation import from_spreadsheet
-from plmix_dist.tables.rows import RawRows, integers_if_all
+from plmix_dist.tables.rows import RawRows
 from plmix_dist.tables.sources import Condition, Header, Slice, SourceFile
+from plmix_dist.tables.words import COLUMN_NAMES, LABEL_ROLES, LISTS_OF_COLUMNS, cell_text, parse_weight
 
-# Column names that are recognised for each role of any table, in this order. Export writes the first.
-COLUMN_NAMES: dict[str, tuple[str, ...]] = {
-    "id": (*("ranking", "ranking_id", "id", "ballot", "ballot_id"), *("respondent", "respondent_id", "participant_id")),
-    "weight": ("count", "weight", "counts", "weights", "freq", "frequency", "votes", "n_votes", "voters", "wt"),
-    "group": ("group", "person", "voter", "user", "person_id", "voter_id", "user_id", "userid"),
-    "unranked": ("unranked",),
-    "item": ("item", "item_id", "itemid", "item_name", "alternative", "candidate", "movieid", "product_id"),
-    "rank": ("rank", "place", "position"),
-    "ordering": ("ordering", "ranking_order", "order"),
-    "items": ("items", "ranking_items"),
-}
-LABEL_ROLES = ("weight", "id", "group", "unranked")
-# Options that name several columns: the places of a ranking, best first, and those that are left out.
-LISTS_OF_COLUMNS = ("places", "ignore")
 # In this order: a semicolon or a tab in every line is hardly ever part of the text.
 DELIMITERS = ("\t", ";", ",")
 
@@ -83,6 +70,15 @@ class ReadOptions:
         return _names_in(self.columns.get("ignore", ""))
 
 
+def check_columns(columns: Any, roles: Collection[str], where: str = "") -> None:
+    """An error unless columns are named by role, and there are such roles."""
+    if not isinstance(columns, Mapping) or not all(isinstance(text, str) for pair in columns.items() for text in pair):
+        raise SettingsError(f"columns must give a column name for each role, but is {shown(columns)}")
+    unknown = sorted(set(columns) - set(roles))
+    if unknown:
+        raise SettingsError(f"there is no column role {unknown[0]!r}{where}; choose from {', '.join(roles)}")
+
+
 def _names_in(text: str) -> list[str]:
     """Names of columns between commas; one with a comma stands in double quotes."""
     return [name.strip() for row in csv.reader([text], skipinitialspace=True) for name in row]
@@ -98,11 +94,6 @@ class Table(Header):
 
     body: list[list[str]] = field(default_factory=list)
     lists: tuple[int, ...] = ()  # columns of which each cell is a list
-
-    @property
-    def roles_of_places(self) -> list[int]:
-        """The columns of places, best first, once a format has found them."""
-        return places_of(self.roles)
 
     @property
     def values(self) -> list[int]:
@@ -158,15 +149,6 @@ def places_of(roles: Mapping[str, int]) -> list[int]:
     return [place for role, place in roles.items() if role.startswith("place ")]
 
 
-def _never(table: Table, options: ReadOptions, named: bool) -> Table | None:
-    del table, options, named
-    return None
-
-
-def _columns_with_roles(header: Header) -> Sequence[int]:
-    return list(header.roles.values())
-
-
 @dataclass(frozen=True)
 class Format:
     """A way of noting rankings down. `name` is the value of --format.
@@ -179,9 +161,9 @@ class Format:
     """
 
     name: str
-    recognise: Callable[[Table, ReadOptions, bool], Table | None] = _never
+    recognise: Callable[[Table, ReadOptions, bool], Table | None] = lambda table, options, named: None  # noqa: ARG005
     read: Callable[[Iterator[Batch], Header], Iterator[Any]] | None = None
-    wanted: Callable[[Header], Sequence[int]] = _columns_with_roles
+    wanted: Callable[[Header], Sequence[int]] = lambda header: [*header.roles.values()]
     wanted_raw: Callable[[Header], Sequence[int]] = lambda header: ()  # noqa: ARG005
     # The usual names of columns for its own roles; they go before those for ids, weights, groups and unranked.
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -258,36 +240,7 @@ def column_roles(columns: Sequence[str], options: ReadOptions, names: Mapping[st
     return roles
 
 
-def written_name(role: str) -> str:
-    """The column name of a role in exported files."""
-    return COLUMN_NAMES[role][0]
-
-
-def parse_weight(text: str | float | None) -> float:
-    """A weight as a number, or NaN if it is not a number. Rows with NaN are rejected later."""
-    try:
-        # float() reads "1_000" as a thousand, which other tools do not.
-        return float("nan") if text is None or "_" in str(text) else float(text)
-    except (TypeError, ValueError):
-        return float("nan")
-
-
-def decimal_hint(text: str) -> str:
-    """What to do about a number with a decimal comma; empty for other text."""
-    return "; write a decimal point" if "," in text and text.replace(",", "", 1).isdigit() else ""
-
-
-def number_text(weight: float) -> str:
-    """A weight as text: counts without a decimal point, other numbers with all their digits."""
-    return str(int(weight)) if float(weight).is_integer() else repr(float(weight))
-
-
 # Batch: some rows of a table by columns, with line numbers. Every source yields batches, every format reads them.
-
-# What stands for no item in a table of places, and for no rank in a table of ranks.
-MISSING = frozenset({"", "NA", "NaN", "nan", "-1"})
-NOT_RANKED = MISSING | {"0"}
-NO_SCORE = MISSING - {"-1"}
 
 
 @dataclass(frozen=True)
@@ -335,14 +288,18 @@ class Column:
         kind = self.array.type
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
 
-    def numbers(self, missing: frozenset[str] = frozenset()) -> NDArray[np.float64]:
-        """(n_rows,): the cells as numbers; NaN for what is missing or not a number."""
+    def numbers(self, missing: frozenset[str] = frozenset(), message: str = "") -> NDArray[np.float64]:
+        """(n_rows,): the cells as numbers; NaN for what is missing or not a number.
+
+        Types that are not numbers are an error, by default that of weights and ranks, which may all be missing and must
+        be exact.
+        """
         if self.is_text:
             return self.mapped(lambda text: np.nan if text in missing else parse_weight(text), np.float64)
         kind = self.array.type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
-            raise IngestError(f"weights and ranks must be numbers, but a column holds {kind}")
-        return np.asarray(self.array.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or (pa.types.is_null(kind) and not message)):
+            raise IngestError((message or "weights and ranks must be numbers, but a column holds {}").format(kind))
+        return np.asarray(self.array.cast(pa.float64(), safe=not message).to_numpy(zero_copy_only=False), np.float64)
 
     def labels(self) -> NDArray[Any]:
         """(n_rows,): integers as int64, all other cells as text objects; missing ones are "" or the smallest int64."""
@@ -409,15 +366,15 @@ class Batch:
         return Batch(columns, self.lines[rows], lambda row: self.cells(int(rows[row])), bad)
 
 
-def cell_text(value: Any, clean: bool = True) -> str:
-    """A cell as text: nothing for a missing one, whole numbers without a decimal point."""
-    if isinstance(value, str):
-        return value if clean else from_spreadsheet(value.strip())
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return "" if np.isnan(value) else number_text(value)
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def batch_of_texts(
+    rows: Sequence[list[str]], numbers: Sequence[int], wanted: Iterable[int], bad: Mapping[int, str]
+) -> Batch:
+    """A batch of rows of text, which may be too short."""
+    columns = {
+        place: Column(pa.array([row[place] if place < len(row) else "" for row in rows], pa.string()))
+        for place in wanted
+    }
+    return Batch(columns, np.array(numbers, np.int64), rows.__getitem__, bad)
 
 
 def _texts(cells: pa.Array, clean: bool) -> list[str]:
@@ -448,8 +405,3 @@ def _text(column: pa.Array) -> pa.Array:
         raise IngestError(f"items, ids and groups must be text or numbers, but a column holds {column.type}")
     binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
     return column.cast(pa.string()) if binary else column
-
-
-def whole_numbers_if_all(labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels read as text as integers if all are written so; other labels unchanged."""
-    return labels if labels.dtype != object or not len(labels) else np.asarray(integers_if_all(labels.tolist()))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from plmix_dist.errors import RankingError
 from plmix_dist.rankings.columns import table_of
 from plmix_dist.settings import shown
 from plmix_dist.tables.encode import natural_order
+
+# The names of all items, in their order.
+Names: TypeAlias = tuple[str, ...]
 
 
 class Frame(NamedTuple):
@@ -129,6 +132,10 @@ class Cells:
         row, column = self.row_and_column(index)
         return f"row {row}, {self.column_words(column)}"
 
+    def place_of(self, value: Any) -> str:
+        """The first cell with a value, which is one of `values` itself, for messages."""
+        return self.place(next(index for index, one in enumerate(self.values) if one is value))
+
 
 def cells_of(source: Any, frame: Frame | None) -> Cells:
     """The cells of a list of rows, an array, or a pandas, Polars or Arrow table."""
@@ -218,33 +225,31 @@ MISSING_ITEM = -1
 LARGEST_ITEM = 1 << 53
 
 
-def numbered(
-    values: list[Any], cells: Cells, item_names: tuple[str, ...] | None
-) -> tuple[NDArray[np.int64], tuple[str, ...] | None]:
+def numbered(cells: Cells, item_names: Names | None) -> tuple[NDArray[np.int64], Names | None]:
     """The item numbers of cells that are Python's own objects, and the names if the cells are names."""
+    values = cells.values
     try:
         distinct = list(dict.fromkeys(values))
     except TypeError:  # such as a list in a cell
-        unhashable = next(value for value in values if type(value).__hash__ is None)
-        raise _no_item(unhashable, values, cells) from None
-    meaning = {value: _meaning(value, values, cells) for value in distinct}
+        raise _no_item(next(value for value in values if type(value).__hash__ is None), cells) from None
+    meaning = {value: _meaning(value, cells) for value in distinct}
     words = [found for found in meaning.values() if isinstance(found, str)]
     if not words:
         return np.fromiter(map(meaning.__getitem__, values), np.int64, len(values)), None
-    _refuse_numbers_among_names(meaning, values, cells)
+    _refuse_numbers_among_names(meaning, cells)
     names = item_names or cells.names or tuple(natural_order(set(words)))
-    numbers = {name: number for number, name in enumerate(names)}
-    unknown = [word for word in words if word not in numbers]
+    numbers: dict[str | int, int] = {name: number for number, name in enumerate(names)}
+    unknown = [value for value, found in meaning.items() if isinstance(found, str) and found not in numbers]
     if unknown:
-        _refuse_unknown(unknown, names, values, cells)
-    codes = {value: numbers[found] if isinstance(found, str) else MISSING_ITEM for value, found in meaning.items()}
+        _refuse_unknown(unknown, names, cells)
+    codes = {value: numbers.get(found, MISSING_ITEM) for value, found in meaning.items()}
     return np.fromiter(map(codes.__getitem__, values), np.int64, len(values)), names
 
 
-def _meaning(value: Any, values: list[Any], cells: Cells) -> str | int:
+def _meaning(value: Any, cells: Cells) -> str | int:
     """The name or the number in a cell; -1 if it is missing."""
     if isinstance(value, str):
-        return _name(str(value), values, cells)
+        return _name(value, cells)
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return MISSING_ITEM
     if isinstance(value, float | np.floating) and math.isnan(value):
@@ -252,44 +257,45 @@ def _meaning(value: Any, values: list[Any], cells: Cells) -> str | int:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if is_number and abs(value) <= LARGEST_ITEM and value == int(value):
         return int(value)
-    raise _no_item(value, values, cells)
+    raise _no_item(value, cells)
 
 
-def _no_item(value: Any, values: list[Any], cells: Cells) -> RankingError:
+def _no_item(value: Any, cells: Cells) -> RankingError:
     """The error for a cell that is neither a name nor a number."""
-    place = cells.place(next(index for index, one in enumerate(values) if one is value))
-    return RankingError(f"{place}: expected an item's name or its number, a whole number, but got {shown(value)}")
+    return RankingError(
+        f"{cells.place_of(value)}: expected an item's name or its number, a whole number, but got {shown(value)}"
+    )
 
 
-def _name(text: str, values: list[Any], cells: Cells) -> str | int:
+def _name(value: str, cells: Cells) -> str | int:
     """An item's name; -1 for the empty text. NumPy makes the texts 'nan' and '-1' of missing cells among text."""
-    if text in ("", "-1"):
+    if value in ("", "-1"):
         return MISSING_ITEM
-    if text in ("nan", "None", "<NA>"):
+    if value in ("nan", "None", "<NA>"):
         raise RankingError(
-            f"{cells.place(values.index(text))}: the text {text!r} is most likely a missing cell that was turned into "
+            f"{cells.place_of(value)}: the text {str(value)!r} is most likely a missing cell that was turned into "
             'text; use None or "" instead, or another name for the item'
         )
-    return text
+    return str(value)
 
 
-def _refuse_numbers_among_names(meaning: Mapping[Any, str | int], values: list[Any], cells: Cells) -> None:
+def _refuse_numbers_among_names(meaning: Mapping[Any, str | int], cells: Cells) -> None:
     number = next((value for value, found in meaning.items() if isinstance(found, int) and found >= 0), None)
     if number is None:
         return
     name = next(value for value, found in meaning.items() if isinstance(found, str))
     raise RankingError(
-        f"{cells.place(values.index(number))} is the number {shown(number, int)}, but "
-        f"{cells.place(values.index(name))} is the name {shown(name, str)}: items must be all names or all numbers. "
+        f"{cells.place_of(number)} is the number {shown(number, int)}, but "
+        f"{cells.place_of(name)} is the name {shown(name, str)}: items must be all names or all numbers. "
         "Leave out columns that are not places, or turn the numbers into text"
     )
 
 
-def _refuse_unknown(unknown: list[str], names: tuple[str, ...], values: list[Any], cells: Cells) -> NoReturn:
+def _refuse_unknown(unknown: list[str], names: Names, cells: Cells) -> NoReturn:
     near = difflib.get_close_matches(unknown[0], names, n=3)
     some = ", ".join(map(repr, near or names[:5])) + ("" if near or len(names) <= 5 else ", ...")
     more = f" ({len(unknown)} names are unknown)" if len(unknown) > 1 else ""
     raise RankingError(
-        f"{cells.place(values.index(unknown[0]))}: there is no item {shown(unknown[0], str)} among the "
+        f"{cells.place_of(unknown[0])}: there is no item {shown(unknown[0], str)} among the "
         f"{len(names)} known items{more}; {'the nearest are' if near else 'these are'}: {some}"
     )

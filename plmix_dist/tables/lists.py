@@ -19,23 +19,14 @@ from plmix_dist.errors import IngestError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.store import RankingStore
 from plmix_dist.tables.by_row import Listed, label_columns, rows_of
-from plmix_dist.tables.format import (
-    COLUMN_NAMES,
-    LABEL_ROLES,
-    Batch,
-    Column,
-    Format,
-    ReadOptions,
-    Table,
-    is_list,
-    written_name,
-)
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, is_list
 from plmix_dist.tables.long import REQUIRED, read_long
 from plmix_dist.tables.outsiders import refuse_unused_counts
-from plmix_dist.tables.parquet import NAMES_KEY
+from plmix_dist.tables.parquet import NAMES_KEY, PARQUET_FILES
 from plmix_dist.tables.places import column_option
 from plmix_dist.tables.rows import RawRows
 from plmix_dist.tables.sources import Header
+from plmix_dist.tables.words import COLUMN_NAMES, LABEL_ROLES, written_name
 from plmix_dist.tables.write import open_binary_target
 
 # Columns beside the list: how many of its items are ordered, and which are tied with the item before.
@@ -146,10 +137,8 @@ def _ties(
     if not (is_list(column.type) and pa.types.is_boolean(column.type.value_type)):
         raise IngestError(f"the column 'tied' must have a list of true and false per row, but holds {column.type}")
     lengths = np.asarray(column.value_lengths().fill_null(-1), np.int64)
-    why = {
-        row: f"tied has {max(int(lengths[row]), 0)} entries for {n_listed[row]} items"
-        for row in np.flatnonzero(lengths != n_listed).tolist()
-    }
+    odd = np.flatnonzero(lengths != n_listed).tolist()
+    why = {row: f"tied has {max(int(lengths[row]), 0)} entries for {n_listed[row]} items" for row in odd}
     bounds = np.concatenate([[0], np.cumsum(n_listed)])
     owner = np.repeat(np.arange(len(n_listed)), n_listed)
     values = np.asarray(column.flatten().to_numpy(zero_copy_only=False), np.bool_)
@@ -158,10 +147,8 @@ def _ties(
     place = np.arange(len(table)) - bounds[owner]
     ordered = n_listed if n_ordered is None else n_ordered
     impossible = table & ((place == 0) | (place >= ordered[owner]))
-    why |= dict.fromkeys(
-        np.unique(owner[impossible]).tolist(), "an item is tied but is the first of its row, or is not ordered"
-    )
-    return table, why
+    message = "an item is tied but is the first of its row, or is not ordered"
+    return table, why | dict.fromkeys(np.unique(owner[impossible]).tolist(), message)
 
 
 def _wanted(header: Header) -> list[int]:
@@ -181,29 +168,27 @@ def _write(store: RankingStore, target: str) -> None:
 
 
 def _schema(store: RankingStore, columns: set[str]) -> pa.Schema:
-    fields = [pa.field(written_name("items"), pa.list_(pa.string()))]
-    if "n_unordered" in columns:
-        fields.append(pa.field("n_ordered", pa.int32()))
-    if "tied" in columns:
-        fields.append(pa.field("tied", pa.list_(pa.bool_())))
-    if "weights" in columns:
-        fields.append(pa.field(written_name("weight"), pa.float64()))
+    optional = {
+        "n_unordered": ("n_ordered", pa.int32()),
+        "tied": ("tied", pa.list_(pa.bool_())),
+        "weights": (written_name("weight"), pa.float64()),
+    }
     for role, name in (("id", "ids"), ("group", "groups")):
-        if name in columns or f"{name}_lengths" in columns:
-            fields.append(pa.field(written_name(role), pa.int64() if f"{name}_lengths" not in columns else pa.string()))
-    fields.append(pa.field(written_name("unranked"), pa.string()))
-    return pa.schema(fields, metadata={NAMES_KEY: json.dumps(store.item_names, ensure_ascii=False).encode()})
+        optional |= {name: (written_name(role), pa.int64()), f"{name}_lengths": (written_name(role), pa.string())}
+    kinds = {written_name("items"): pa.list_(pa.string())}
+    kinds |= dict(field for column, field in optional.items() if column in columns)
+    kinds[written_name("unranked")] = pa.string()
+    return pa.schema(kinds, metadata={NAMES_KEY: json.dumps(store.item_names, ensure_ascii=False).encode()})
 
 
 def _batch(block: RankingBlock, store: RankingStore, schema: pa.Schema) -> pa.RecordBatch:
     offsets = pa.array(block.offsets.astype(np.int32))
     names = pa.array(store.item_names, pa.string())
+    tied = np.zeros(len(block.items), np.bool_) if block.tied is None else block.tied
     everything = {
         written_name("items"): pa.ListArray.from_arrays(offsets, names.take(pa.array(block.items))),
         "n_ordered": block.n_ordered.astype(np.int32),
-        "tied": pa.ListArray.from_arrays(
-            offsets, pa.array(np.zeros(len(block.items), np.bool_) if block.tied is None else block.tied)
-        ),
+        "tied": pa.ListArray.from_arrays(offsets, pa.array(tied)),
         written_name("weight"): block.row_weights,
         written_name("unranked"): np.where(block.below, "below", "absent").astype(object),
         written_name("id"): block.ids,
@@ -228,6 +213,6 @@ PARQUET = Format(
     wanted=_wanted,
     consecutive=lambda header: "items" not in header.roles,
     roles={role: COLUMN_NAMES[role] for role in ("items", "item", "rank")},
-    suffixes=(".parquet", ".pq"),
+    suffixes=PARQUET_FILES.suffixes,
     write=_write,
 )

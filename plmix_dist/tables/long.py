@@ -14,22 +14,11 @@ from plmix_dist.errors import IngestError
 from plmix_dist.store import RankingStore
 from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, unranked_codes
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import (
-    COLUMN_NAMES,
-    Batch,
-    Column,
-    Format,
-    ReadOptions,
-    Table,
-    decimal_hint,
-    missing_columns,
-    parse_weight,
-    whole_numbers_if_all,
-    written_name,
-)
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.places import refuse_ratings
-from plmix_dist.tables.rows import Failure, RawRows
+from plmix_dist.tables.rows import Failure, RawRows, whole_numbers_if_all
 from plmix_dist.tables.sources import Header
+from plmix_dist.tables.words import COLUMN_NAMES, decimal_hint, parse_weight, written_name
 from plmix_dist.tables.write import LabelledRow, refuse, write_rows
 
 REQUIRED = ("id", "item", "rank")
@@ -192,21 +181,15 @@ def _ids(columns: Mapping[str, Column]) -> NDArray[Any]:
 
 
 def _plain_ranks(columns: Mapping[str, Column]) -> Ranked:
-    return columns["rank"].numbers(_NO_RANK), _bad_ranks(columns)
-
-
-def _bad_ranks(columns: Mapping[str, Column]) -> dict[int, tuple[str, str]]:
-    """Reason and message for each rank that is not a number."""
-    ranks = columns["rank"]
-    if not ranks.is_text:
-        return {}
-    odd = ranks.mapped(lambda text: text not in _NO_RANK and np.isnan(parse_weight(text)), np.bool_)
-    return {
-        row: (
-            "bad-rank",
-            f"the rank {ranks[row]!r} of item {shown(columns['item'][row])} is not a number{decimal_hint(ranks[row])}",
-        )
-        for row in np.flatnonzero(odd).tolist()
+    """The ranks of lines as numbers."""
+    ranks, items = columns["rank"], columns["item"]
+    odd: dict[int, str] = {}
+    if ranks.is_text:
+        bad = ranks.mapped(lambda text: text not in _NO_RANK and np.isnan(parse_weight(text)), np.bool_)
+        odd = {row: ranks[row] for row in np.flatnonzero(bad).tolist()}
+    return ranks.numbers(_NO_RANK), {
+        row: ("bad-rank", f"the rank {cell!r} of item {shown(items[row])} is not a number{decimal_hint(cell)}")
+        for row, cell in odd.items()
     }
 
 
@@ -219,17 +202,14 @@ def _rankings(
     found = listed(lines, row)
     first = {"id": lines.ids[starts]} | {name: column[starts] for name, column in lines.labels.items()}
     rows = RawRows(
-        labels=found.labels,
-        n_listed=found.n_listed,
-        n_ordered=found.n_ordered,
-        tied=found.tied,
+        *found[:4],
         weights=first.get("weight"),
         ids=whole_numbers_if_all(first["id"]),
-        groups=whole_numbers_if_all(first["group"]) if "group" in first else None,
+        groups=whole_numbers_if_all(first.get("group")),
         unranked=first.get("unranked"),
         lines=lines.numbers[starts],
+        run_ids=first["id"],
     )
-    rows.run_ids = first["id"]
     bad = _bad_rankings(lines, row, first)
     return rows.without(bad | blank_rows(found, rows.lines, bad))
 
@@ -305,8 +285,7 @@ def _wanted(header: Header) -> list[int]:
 
 def _write(store: RankingStore, target: str) -> None:
     """Write one line per item of each ranking. Rankings without ids are numbered from 1."""
-    twice = store.label_twice("ids", range(store.n_partitions))
-    if twice is not None:
+    if (twice := store.label_twice("ids", range(store.n_partitions))) is not None:
         refuse(target, f"two rankings have the id {twice!r}, so their lines could not be told apart", "Parquet")
     count = 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from plmix_dist.errors import IngestError
 
@@ -40,15 +40,8 @@ def parse_ordering(text: str, divider: str | None = None) -> tuple[list[str], in
         words = text.replace(",", " ").replace(">", " ").split()
         return words, len(words), None
     parser = _Parser()
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise IngestError(f"cannot read {text[position:]!r}: a quoted name does not end")
-        position = match.end()
-        if match["mark"] is not None:
-            parser.marks[match["mark"]]()
-        elif match["quoted"] is not None:
+    for match in parser.parts(_TOKEN, text):
+        if match["quoted"] is not None:
             parser.label(match["quoted"].replace('""', '"'))
         elif match["plain"] is not None:
             parser.label(match["plain"])
@@ -58,15 +51,7 @@ def parse_ordering(text: str, divider: str | None = None) -> tuple[list[str], in
 def _parse_divided(text: str, divider: str) -> tuple[list[str], int, list[bool] | None]:
     """An ordering whose items are divided by a sign, so that names may have blanks. `=` joins tied items beside `>`."""
     parser = _Parser()
-    position = 0
-    while position < len(text):
-        match = _SECTION.match(text, position)
-        if match is None:
-            raise IngestError(f"cannot read {text[position:]!r}: a quoted name does not end")
-        position = match.end()
-        if match["mark"] is not None:
-            parser.marks[match["mark"]]()
-            continue
+    for match in parser.parts(_SECTION, text):
         section = match["items"]
         if parser.in_list:
             listed = _WITHIN if re.search("[,=]", _QUOTED.sub("", section)) else _WORDS
@@ -97,6 +82,19 @@ class _Parser:
         self.n_ordered: int | None = None
         self.marks = {"{": self.begin_tie, "}": self.end_tie, "|": self.begin_offered}
 
+    def parts(self, pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+        """The parts of a text by a pattern; those that are marks change the state."""
+        position = 0
+        while position < len(text):
+            match = pattern.match(text, position)
+            if match is None:
+                raise IngestError(f"cannot read {text[position:]!r}: a quoted name does not end")
+            position = match.end()
+            if match["mark"] is None:
+                yield match
+            else:
+                self.marks[match["mark"]]()
+
     @property
     def in_list(self) -> bool:
         """Whether items are listed without an order: within a tie, or after the bar."""
@@ -115,7 +113,7 @@ class _Parser:
             self.label(name, tied=tied)
 
     def begin_tie(self) -> None:
-        if self.tie_start is not None or self.n_ordered is not None:
+        if self.in_list:
             raise IngestError("a tie '{' begins inside another tie or after '|'")
         self.tie_start = len(self.labels)
 
@@ -125,7 +123,7 @@ class _Parser:
         self.tie_start = None
 
     def begin_offered(self) -> None:
-        if self.tie_start is not None or self.n_ordered is not None:
+        if self.in_list:
             raise IngestError("'|' inside a tie, or a second '|'")
         self.n_ordered = len(self.labels)
 

@@ -16,7 +16,7 @@ from plmix_dist.rankings.checks import check_numbered_from_zero, check_rows
 from plmix_dist.rankings.columns import below_flags, item_dtype, narrowest
 from plmix_dist.settings import shown
 from plmix_dist.tables.encode import natural_order
-from plmix_dist.tables.frames import Cells, numbered
+from plmix_dist.tables.frames import Cells, Names, numbered
 from plmix_dist.tables.notation import divider_of, parse_ordering
 
 _SIGNS = frozenset(">=|{")
@@ -85,8 +85,8 @@ def _of_ranking(row: Any, names: Mapping[Any, Any]) -> list[Any]:
 
 
 def block_of_notes(
-    given: Noted, n_items: int | None, unranked: Unranked | None, item_names: tuple[str, ...] | None
-) -> tuple[RankingBlock, tuple[str, ...] | None]:
+    given: Noted, n_items: int | None, unranked: Unranked | None, item_names: Names | None
+) -> tuple[RankingBlock, Names | None]:
     """A block of the rows, and the names of the items; None if they are numbers. `item_names` are those of a model."""
     if not len(given.rows):
         raise SettingsError("there are no rankings")
@@ -95,36 +95,41 @@ def block_of_notes(
     n_listed = np.array([len(row.items) for row in rows], np.int64)
     found = [item for row in rows for item in row.items]
     cells = Cells(found, n_listed)
-    numbers, names = numbered(found, cells, item_names or (tuple(given.names) if given.names else None))
+    numbers, names = numbered(cells, item_names or (tuple(given.names) if given.names else None))
     if (numbers < 0).any():
         raise RankingError(f"{cells.place(int(numbers.argmin()))}: an item is missing, or has a number below 0")
     if names is not None and n_items not in (None, len(names)):
         raise SettingsError(f"n_items is {n_items}, but the rows name {len(names)} items; leave out n_items")
-    if names is None:
-        if n_items is None and item_names is None and numbers.size:
-            check_numbered_from_zero(int(numbers.min()), int(numbers.max()))
-        names = item_names
-        n_items = n_items or (len(names) if names is not None else int(numbers.max(initial=-1)) + 1)
-    n_items = len(names) if names is not None else n_items or 0
+    names = item_names if names is None else names
+    if names is None and n_items is None and numbers.size:
+        check_numbered_from_zero(int(numbers.min()), int(numbers.max()))
     n_ordered = np.array([row.n_ordered for row in rows], np.int64)
     tied = np.array([flag for row in rows for flag in row.tied], np.bool_)
-    below = np.zeros(len(rows), np.bool_)
-    plain = np.flatnonzero(n_ordered == n_listed)  # the others say themselves what was on offer
-    below[plain] = below_flags(n_listed[plain], n_items, unranked)
-    block = RankingBlock(
-        items=numbers.astype(item_dtype(max(n_items, int(numbers.max(initial=0)) + 1))),
-        n_listed=narrowest(n_listed),
-        n_ordered=narrowest(n_ordered),
-        below=below,
-        n_items=n_items,
-        tied=tied if tied.any() else None,
-        weights=None if given.weights is None else _weights(given.weights),
+    weights = None if given.weights is None else _weights(given.weights)
+    n_items = n_items if names is None else len(names)
+    ties = tied if tied.any() else None
+    block = block_of_numbers(
+        numbers, n_listed, n_items, unranked, n_ordered=narrowest(n_ordered), tied=ties, weights=weights
     )
     check_rows(block, item_names=names)
     return block, names
 
 
-def _weights(weights: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def block_of_numbers(
+    numbers: NDArray[Any], n_listed: NDArray[np.int64], n_items: int | None, unranked: Unranked | None, **notes: Any
+) -> RankingBlock:
+    """A block of the numbers of items, one row after the other; `notes` are columns of a block."""
+    n_ordered = notes.setdefault("n_ordered", narrowest(n_listed))
+    end = int(numbers.max()) + 1 if numbers.size else 0
+    n_items = end if n_items is None else n_items
+    below = np.zeros(len(n_listed), np.bool_)
+    plain = np.flatnonzero(n_ordered == n_listed)  # the others say themselves what was on offer
+    below[plain] = below_flags(n_listed[plain], n_items, unranked)
+    items = numbers.astype(item_dtype(max(n_items, end)))
+    return RankingBlock(items=items, n_listed=narrowest(n_listed), below=below, n_items=n_items, **notes)
+
+
+def _weights(weights: Sequence[Any]) -> NDArray[np.float64]:
     try:
         return np.array([float(weight) for weight in weights], np.float64)
     except (TypeError, ValueError):
@@ -150,13 +155,9 @@ def _row(row: Any, number: int, divider: str | None) -> _Row:
 
 def _places(row: Any) -> _Row:
     """A row of items and of groups of tied items."""
-    items: list[Any] = []
-    tied: list[bool] = []
-    for place in row:
-        group = _in_order(place) if isinstance(place, _GROUPS) else [place]
-        items += group
-        tied += [position > 0 for position in range(len(group))]
-    return _Row(items, len(items), tied)
+    groups = [_in_order(place) if isinstance(place, _GROUPS) else [place] for place in row]
+    items = [item for group in groups for item in group]
+    return _Row(items, len(items), [position > 0 for group in groups for position in range(len(group))])
 
 
 def _in_order(place: Any) -> list[Any]:
@@ -184,8 +185,7 @@ def _is_choice(row: Any) -> bool:
 def _choice(chosen: Any, offered: list[Any], number: int) -> _Row:
     """What was chosen, one item or several, best first, before all others on offer."""
     best = _places(chosen if isinstance(chosen, list | tuple) else [chosen])
-    missing = next((item for item in best.items if item not in offered), None)
-    if missing is not None:
+    if (missing := next((item for item in best.items if item not in offered), None)) is not None:
         raise RankingError(
             f"row {number}: a tuple of two is a choice (chosen, offered), but {shown(missing)} is not on offer; write "
             "a ranking with ties as a list"

@@ -8,10 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import MISSING, NOT_RANKED, Table
+from plmix_dist.tables.format import Table
 from plmix_dist.tables.places import FEW, MOST, are_items, column_option
 from plmix_dist.tables.sniff import is_number, kind_of
-from plmix_dist.tables.words import is_covariate_name, is_generic_name, is_place_name, rank_in, words_not_items
+from plmix_dist.tables.words import (
+    MISSING,
+    NOT_RANKED,
+    is_covariate_name,
+    is_generic_name,
+    is_place_name,
+    rank_in,
+    words_not_items,
+)
 
 
 def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | None]:
@@ -53,7 +61,7 @@ _Ranks = Sequence[Sequence[float | None]]
 def refuse_covariates(table: Table) -> None:
     """An error if a column among ranks does not hold ranks: by its name, or as its numbers belong to no ranking."""
     places = table.values
-    found = [[_rank_or_none(cell) for cell in row] for row in table.rows(places)]
+    found = [[0.0 if cell in NOT_RANKED else rank_in(cell) for cell in row] for row in table.rows(places)]
     rows = [row for row in found if None not in row]
     names = table.names(places)
     if len(places) < 3 or 2 * len(rows) < len(table.body) or not rows or sum(map(is_place_name, names)) >= 2:
@@ -87,11 +95,6 @@ def _of_another_style(columns: list[list[str]]) -> list[int]:
     if flags and len(flags) < len(columns):
         return flags if sum("0" in cells for cells in plain) == len(flags) else []
     return [number for number, cells in enumerate(plain) if len(cells) == len(columns[number])] if text else []
-
-
-def _rank_or_none(cell: str) -> float | None:
-    """The rank in a cell, 0 if there is none; None if the cell holds something else."""
-    return 0.0 if cell in NOT_RANKED else rank_in(cell)
 
 
 def _beyond_ranks(rows: _Ranks) -> list[int]:
@@ -147,9 +150,8 @@ def refuse_unused_counts(table: Table) -> None:
 
 def _may_count(cells: list[str]) -> bool:
     """Whether cells are whole numbers that do not number the rows."""
-    if kind_of(cells) != "whole" or not all(cell.isdigit() for cell in cells):
-        return False
-    return len(cells) == 1 or any(int(after) <= int(before) for before, after in itertools.pairwise(cells))
+    whole = kind_of(cells) == "whole" and all(map(str.isdigit, cells))
+    return whole and (len(cells) == 1 or any(int(after) <= int(before) for before, after in itertools.pairwise(cells)))
 
 
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")

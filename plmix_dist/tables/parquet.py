@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, cell_text, is_list
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Source, Table, batch_of_texts, is_list
 from plmix_dist.tables.records import flat_columns, flat_schema
 from plmix_dist.tables.rows import BATCH_ROWS
 from plmix_dist.tables.sniff import names_columns, table_of
-from plmix_dist.tables.sources import Header, Slice, SourceFile, open_bytes
+from plmix_dist.tables.sources import Header, Slice, SourceFile, open_bytes, whole_file
+from plmix_dist.tables.words import cell_text
 
 # Values (items) per slice, which is a run of row groups. Slices are read in batches, so memory does not depend on this.
 _SLICE_VALUES = 1 << 22
@@ -40,12 +41,11 @@ def _opened(url: str, problem: str = "cannot be read as Parquet: {}") -> Iterato
         raise IngestError(f"{url} {problem.format(error)}") from error
 
 
-def sample_parquet(file: SourceFile, *_: Any) -> Table:
+def _sample_parquet(file: SourceFile, *_: Any) -> Table:
     """The columns and the first rows of a file, and the item names if `plmix export` wrote it."""
     with _opened(file.url) as table:
         schema = table.schema_arrow
-        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-        if twice is not None:
+        if (twice := next((name for name in schema.names if schema.names.count(name) > 1), None)) is not None:
             raise IngestError(f"two columns are named {shown(twice)}; rename one of them")
         names = (schema.metadata or {}).get(NAMES_KEY)
         flat = flat_schema(schema)
@@ -62,28 +62,23 @@ def sample_parquet(file: SourceFile, *_: Any) -> Table:
 
 def _sampled_rows(columns: Collection[str], batch: pa.RecordBatch) -> list[list[str]]:
     """Rows as text, for recognition; columns that the batch does not have, and lists, are empty."""
-    found = {
-        name: [cell_text(cell) for cell in column.to_pylist()]
-        for root in batch.schema.names
-        for name, column in flat_columns(root, batch.column(root))
-        if not pa.types.is_nested(column.type)
-    }
+    flat = [pair for root in batch.schema.names for pair in flat_columns(root, batch.column(root))]
+    plain = {name: column.to_pylist() for name, column in flat if not pa.types.is_nested(column.type)}
+    found = {name: [*map(cell_text, cells)] for name, cells in plain.items()}
     empty = [""] * batch.num_rows
     return [list(row) for row in zip(*(found.get(name, empty) for name in columns), strict=True)]
 
 
 def _names(text: bytes) -> tuple[str, ...]:
     """The item names that `plmix export` wrote into a file."""
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         names = json.loads(text)
-    except (ValueError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise IngestError("the item names in its metadata are not a list of names")
-    return tuple(names)
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    raise IngestError("the item names in its metadata are not a list of names")
 
 
-def cut_parquet(file: SourceFile, header: Header, _: int | None, whole: bool) -> list[Slice]:
+def _cut_parquet(file: SourceFile, header: Header, _: int | None, whole: bool) -> list[Slice]:
     """Runs of row groups of about _SLICE_VALUES values each; one run if the file must be read as a `whole`."""
     with _opened(file.url) as table:
         metadata = table.metadata
@@ -100,7 +95,7 @@ def cut_parquet(file: SourceFile, header: Header, _: int | None, whole: bool) ->
     return [Slice(file, header, start, end, first_rows[start]) for start, end in zip(cuts, ends, strict=True)]
 
 
-def parquet_batches(part: Slice, wanted: Collection[int], _: Collection[int], together: int | None) -> Iterator[Batch]:
+def _parquet_batches(part: Slice, wanted: Collection[int], _: Collection[int], together: int | None) -> Iterator[Batch]:
     """The wanted columns of a slice. Rows are numbered from 1.
 
     Rows with one value in the column `together` are read by the slice in which they begin, to their end.
@@ -173,6 +168,9 @@ def _last_value(table: pq.ParquetFile, group: int, column: str) -> int | str | N
     return None
 
 
+PARQUET_FILES = Source((".parquet", ".pq"), _sample_parquet, _cut_parquet, _parquet_batches)
+
+
 # Excel: the first sheet of a workbook. Needs `openpyxl`.
 
 
@@ -206,7 +204,7 @@ def _rows(book: Any) -> Iterator[tuple[int, list[str]]]:
             yield number, cells
 
 
-def sample_excel(file: SourceFile, options: ReadOptions, forms: Sequence[Format]) -> Table:
+def _sample_excel(file: SourceFile, options: ReadOptions, forms: Sequence[Format]) -> Table:
     """The columns and the first rows of a workbook."""
     with _workbook(file.url) as book:
         found = list(islice(_rows(book), _MOST_SAMPLED))
@@ -235,7 +233,7 @@ def _title_rows(rows: list[list[str]]) -> int:
     return n_titles if all(width > 1 for width in widths[n_titles:]) else 0
 
 
-def excel_batches(part: Slice, wanted: Sequence[int], *_: Any) -> Iterator[Batch]:
+def _excel_batches(part: Slice, wanted: Sequence[int], *_: Any) -> Iterator[Batch]:
     """The wanted columns of the first sheet, rows numbered as in the sheet."""
     with _workbook(part.file.url) as book:
         rows = ((number, cells) for number, cells in _rows(book) if number >= part.header.body_line)
@@ -244,11 +242,10 @@ def excel_batches(part: Slice, wanted: Sequence[int], *_: Any) -> Iterator[Batch
 
 
 def _batch(some: list[tuple[int, list[str]]], wanted: Sequence[int], header: Header) -> Batch:
-    cells = [row for _, row in some]
-    columns = {
-        place: Column(pa.array([row[place] if place < len(row) else "" for row in cells], pa.string()))
-        for place in wanted
-    }
+    numbers, cells = zip(*some, strict=True)
     again = "the row repeats the header"
     bad = {row: again for row, found in enumerate(cells) if header.has_names and tuple(found) == header.columns}
-    return Batch(columns, np.array([number for number, _ in some], np.int64), cells.__getitem__, bad)
+    return batch_of_texts(cells, numbers, wanted, bad)
+
+
+EXCEL_FILES = Source((".xlsx", ".xlsm"), _sample_excel, whole_file, _excel_batches)

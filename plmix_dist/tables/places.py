@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from plmix_dist.errors import IngestError, RankingError
 from plmix_dist.tables import words
-from plmix_dist.tables.format import LISTS_OF_COLUMNS, MISSING, NOT_RANKED, ReadOptions, Table
+from plmix_dist.tables.format import ReadOptions, Table, places_of
 from plmix_dist.tables.sniff import RATING_WORDS, are_lists, counts_lines, is_number, kind_of
+from plmix_dist.tables.words import LISTS_OF_COLUMNS, MISSING, NOT_RANKED
 
 # This share of rows or cells must be as expected, so that single bad rows do not decide.
 MOST = 0.9
@@ -136,7 +137,7 @@ def refuse_foreign_columns(table: Table) -> None:
     if not in_memory:  # there 0 is the first item
         _refuse_zeros(table)
     cells = {place: [cell for cell in table.cells(place) if cell not in MISSING] for place in places}
-    if all(like.values()) or table.roles_of_places:
+    if all(like.values()) or places_of(table.roles):
         _refuse_disjoint(table, cells)
         return
     foreign = []
@@ -174,7 +175,7 @@ def _of_the_rarer_kind(cells: dict[int, list[str]]) -> list[int]:
 
 def _refuse_disjoint(table: Table, cells: dict[int, list[str]]) -> None:
     """An error if a column, of several items, shares none with the other places: these do not rank the same items."""
-    places = table.roles_of_places or table.values
+    places = places_of(table.roles) or table.values
     for place in places if len(places) > 1 else ():
         own, others = set(cells[place]), {cell for other in places if other != place for cell in cells[other]}
         if len(own) > 1 and others and not own & others and len(table.body) >= FEW:
@@ -244,8 +245,7 @@ def column_option(role: str, *names: str) -> str:
 
 def _refuse_zeros(table: Table) -> None:
     """An error if 0 seems to fill places without an item, as some tools of R write it."""
-    rows = [[row[place] for place in table.values] for row in table.body if len(row) == len(table.columns)]
-    rows = [row for row in rows if "0" in row]
+    rows = [row for row in table.rows(table.values) if "0" in row]
     at_the_end = all(set(row[row.index("0") :]) <= {"0", *MISSING} and row[0] != "0" for row in rows)
     if rows and at_the_end and (len(rows) >= FEW or any(row.count("0") > 1 for row in rows)):
         raise IngestError(
@@ -298,10 +298,8 @@ def refuse_ratings(table: Table) -> None:
     if column is None:
         return
     name = table.columns[column]
-    chosen = [
-        f"{role}={table.columns[table.roles[role]] if role in table.roles else 'NAME'}" for role in ("id", "item")
-    ]
-    options = " ".join(f"--column {choice}" for choice in (*chosen, f"rank={name}"))
+    chosen = {"id": "NAME", "item": "NAME"} | {role: table.columns[place] for role, place in table.roles.items()}
+    options = " ".join(f"--column {role}={chosen[role]}" for role in ("id", "item")) + f" --column rank={name}"
     raise IngestError(
         f"the column {name!r} seems to hold ratings, of which the highest is the best: say "
         "--format ratings (plmix_dist.ingest_ratings in Python), and equal ratings become ties. If they are ranks (1 "
@@ -332,9 +330,8 @@ def refuse_counters(table: Table) -> None:
 
 
 def _counts_rows(cells: Sequence[str]) -> bool:
-    if len(cells) < _FEWEST_ROWS or kind_of(cells) != "whole" or not all(cells):
-        return False
-    return all(int(after) - int(before) == 1 for before, after in itertools.pairwise(cells))
+    counts = len(cells) >= _FEWEST_ROWS and kind_of(cells) == "whole" and all(cells)
+    return counts and all(int(after) - int(before) == 1 for before, after in itertools.pairwise(cells))
 
 
 # Places by the names of their columns.
@@ -348,7 +345,12 @@ def with_places(table: Table, named: list[str] | None = None) -> Table:
         raise IngestError(f"there is no column {missing[0]!r} for a place; found: {', '.join(table.columns)}")
     order = words.order_of_places(names) if named is None and table.has_names else list(range(len(names)))
     if order is None:
-        raise _names_say_no_order(names)
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        raise IngestError(
+            f"the names of the columns ({shown}) do not say which place of a ranking each is: name the "
+            f"places, best first: {column_option('places', *names)} if {names[0]!r} is the best, else in another "
+            "order; if the first line is a ranking, say --no-header"
+        )
     taken = table.values if named is None else [table.columns.index(name) for name in names]
     places = {f"place {number}": taken[place] for number, place in enumerate(order)}
     table = replace(table, roles={**table.roles, **places})
@@ -358,12 +360,3 @@ def with_places(table: Table, named: list[str] | None = None) -> Table:
         guess = f"{last!r} is the last place of those on offer: items that a row does not list were not on offer"
         return replace(table, unranked="absent").with_guess(guess)
     return table
-
-
-def _names_say_no_order(names: list[str]) -> IngestError:
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return IngestError(
-        f"the names of the columns ({shown}) do not say which place of a ranking each is: name the "
-        f"places, best first: {column_option('places', *names)} if {names[0]!r} is the best, else in another order; if "
-        "the first line is a ranking, say --no-header"
-    )

@@ -11,11 +11,12 @@ from typing import IO, Any
 from plmix_dist.errors import IngestError
 from plmix_dist.store import RankingStore
 from plmix_dist.tables.documents import unique_names
-from plmix_dist.tables.format import Format, ReadOptions, Syntax, number_text, parse_weight
+from plmix_dist.tables.format import Format, ReadOptions, Syntax
 from plmix_dist.tables.notation import parse_ordering, tie_groups
 from plmix_dist.tables.rows import Failure, RawRows, collected
 from plmix_dist.tables.sources import BLANKS, Header, Slice, SourceFile, decode, reading, text_slices
 from plmix_dist.tables.text import lines
+from plmix_dist.tables.words import number_text, parse_weight
 from plmix_dist.tables.write import labelled_rows, open_target, refuse, survey
 
 _NAME = "ALTERNATIVE NAME "
@@ -165,8 +166,7 @@ def _count(text: str | None, what: str, most: int | None = None) -> int:
 def _names(by_number: Mapping[str, str], n_items: int) -> list[str]:
     """Names in the order of their numbers. An alternative without a name is named by its number."""
     numbers = {str(number + 1) for number in range(n_items)}
-    surplus = next((number for number in by_number if number not in numbers), None)
-    if surplus is not None:
+    if (surplus := next((number for number in by_number if number not in numbers), None)) is not None:
         raise IngestError(f"the header says {n_items} alternatives, but names one with number {surplus}")
     return _unique_names(by_number, n_items)
 

@@ -6,7 +6,10 @@ import contextlib
 import csv
 import io
 import itertools
+import math
 import re
+import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
@@ -14,8 +17,9 @@ from typing import NamedTuple
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.documents import Ballot, Document, document_syntax, read_text, unique_names
 from plmix_dist.tables.encode import natural_order, shown
-from plmix_dist.tables.format import Format, parse_weight
+from plmix_dist.tables.format import Format
 from plmix_dist.tables.sources import SourceFile
+from plmix_dist.tables.words import parse_weight
 
 _MOST_CANDIDATES = 100_000
 
@@ -26,11 +30,11 @@ def _count(text: str, what: str) -> int:
     return int(text)
 
 
-def _weight(text: str) -> float:
-    weight = parse_weight(text)
-    if not 0 <= weight < float("inf"):
-        raise IngestError(f"the weight {shown(text)} is not a number")
-    return weight
+def _weight(text: str, what: str = "weight", least: float = 0.0, most: float = sys.float_info.max) -> float:
+    number = parse_weight(text)
+    if not least <= number <= most:
+        raise IngestError(f"the {what} {shown(text)} is not a number")
+    return number
 
 
 # BLT: "candidates seats", options, ballots "weight first second ... 0", a 0, names in quotes. Line ends mean nothing.
@@ -55,11 +59,8 @@ class _Blt:
 
     def __init__(self, url: str, text: str) -> None:
         self.url, self.text = url, text
-        self.withdrawn: list[str] = []
         self.nicks: list[str] = []
-        self.names: list[str] = []
-        for _ in self.ballots():
-            pass
+        deque(self.ballots(), maxlen=0)  # to the names at the end
 
     def _words(self) -> Iterator[_Word]:
         line, done = 1, 0
@@ -78,7 +79,8 @@ class _Blt:
         words = self._words()
         self.n_items = _count(next(words).text, "candidates (the first word)")
         _count(next(words).text, "seats (the second word)")
-        self.withdrawn, self.names = [], []
+        self.withdrawn: list[str] = []
+        self.names: list[str] = []
         for word in words:
             if word.kind == "option":
                 self._option(word.text.split())
@@ -249,7 +251,8 @@ def _parse_votekit(file: SourceFile, _: Mapping[str, str]) -> Document:
         if kind.endswith("RankProfile"):
             found = [[next(filter(None, code), "") for code in _CODE.findall(cell)] for cell in row[:width]]
             return Ballot([[_named(code, names) for code in group] for group in found if group], weight)
-        scores = {names[code]: _score(row[place]) for code, place in places.items() if row[place].strip()}
+        cells = {names[code]: row[place] for code, place in places.items() if row[place].strip()}
+        scores = {name: _weight(cell, "score", -math.inf, math.inf) for name, cell in cells.items()}
         return Ballot(_groups_by_score(scores), weight)
 
     ballots = [(line, row) for line, row in enumerate(rows[start + 2 :], start=start + 3) if any(row)]
@@ -267,13 +270,6 @@ def _votekit_names(cells: Sequence[str], *, has_types: bool) -> dict[str, str]:
             raise IngestError(f"a candidate should be (name:code), but is {shown(cell)}")
         names[parts[-1].strip()] = parts[0].strip()
     return names
-
-
-def _score(text: str) -> float:
-    score = parse_weight(text)
-    if score != score:
-        raise IngestError(f"the score {shown(text)} is not a number")
-    return score
 
 
 def _groups_by_score(scores: Mapping[str, float]) -> list[list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from plmix_dist.errors import IngestError
 from plmix_dist.tables.encode import LONGEST_LABEL, shown
-from plmix_dist.tables.format import DELIMITERS, Batch, Column, Format, ReadOptions, Table, by_names, parse_weight
+from plmix_dist.tables.format import DELIMITERS, Batch, Column, Format, ReadOptions, Table, by_names
 from plmix_dist.tables.notation import from_spreadsheet
 from plmix_dist.tables.rows import Failure
 from plmix_dist.tables.sources import Header, is_float
+from plmix_dist.tables.words import parse_weight
 
 COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "user": (
@@ -34,17 +34,13 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-class RatingRows(NamedTuple):
+class _RatingRows(NamedTuple):
     """Some rows of a table of ratings, all (n_rows,): labels, finite ratings, times as seconds or any rising number.
 
     `lines` is the line or row of each rating in its file, from 1; `bad` has the rows that cannot be used.
     """
 
-    users: pa.Array
-    items: pa.Array
-    ratings: NDArray[np.float64]
-    times: NDArray[np.float64] | None
-    lines: NDArray[np.int64]
+    table: pa.Table
     bad: list[Failure]
 
 
@@ -65,12 +61,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     return replace(table, roles={role: table.roles[role] for role in COLUMN_NAMES if role in table.roles})
 
 
-def _read(batches: Iterator[Batch], header: Header) -> Iterator[RatingRows]:
-    for batch in batches:
-        yield _rows(batch, header)
-
-
-def _rows(batch: Batch, header: Header) -> RatingRows:
+def _rows(batch: Batch, header: Header) -> _RatingRows:
     """The good rows of a batch; a row with a bad cell is named."""
     columns = {role: batch.columns[place] for role, place in header.roles.items()}
     typed = header.container != "text"
@@ -88,11 +79,9 @@ def _rows(batch: Batch, header: Header) -> RatingRows:
         reason, message = ("syntax", batch.bad[row]) if row in batch.bad else _problem(cells, found)
         text = header.delimiter.join(batch.cells(row))
         bad.append(Failure(int(batch.lines[row]), reason, message, text=text))
-    if not bad:
-        return RatingRows(users, items, ratings, times, batch.lines, bad)
-    keep = pa.array(good)
-    times = None if times is None else times[good]
-    return RatingRows(users.filter(keep), items.filter(keep), ratings[good], times, batch.lines[good], bad)
+    timed = {} if times is None else {"time": times}
+    table = pa.table({"user": users, "item": items, "rating": ratings, **timed, "line": batch.lines})
+    return _RatingRows(table.filter(pa.array(good)) if bad else table, bad)
 
 
 def _problem(cells: dict[str, str], found: dict[str, bool]) -> tuple[str, str]:
@@ -124,12 +113,9 @@ def _label(text: str, typed: bool) -> str | None:
 
 def _ratings(column: Column) -> NDArray[np.float64]:
     """(n_rows,): numbers; NaN where there is none."""
-    kind = column.array.type
-    if column.is_text:
-        return column.mapped(parse_weight, np.float64)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise IngestError(f"ratings must be numbers, but the column holds {kind}")
-    return np.asarray(column.array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+    if not column.is_text and pa.types.is_decimal(column.array.type):
+        column = Column(column.array.cast(pa.float64(), safe=False))
+    return column.numbers(message="ratings must be numbers, but the column holds {}")
 
 
 def _times(column: Column) -> NDArray[np.float64]:
@@ -143,9 +129,7 @@ def _times(column: Column) -> NDArray[np.float64]:
             return np.asarray(column.array.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
         except pa.ArrowException:
             return column.mapped(_time, np.float64)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise IngestError(f"times must be numbers or dates, but the column holds {kind}")
-    return np.asarray(column.array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+    return column.numbers(message="times must be numbers or dates, but the column holds {}")
 
 
 def _time(text: str) -> Any:
@@ -163,7 +147,7 @@ def _time(text: str) -> Any:
 RATINGS = Format(
     name="ratings",
     recognise=_recognise,
-    read=_read,
+    read=lambda batches, header: (_rows(batch, header) for batch in batches),
     wanted=lambda header: [place for role, place in header.roles.items() if role != "time"],
     wanted_raw=lambda header: [header.roles["time"]] if "time" in header.roles else [],
     roles=COLUMN_NAMES,

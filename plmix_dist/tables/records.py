@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import IO, Any
 
@@ -13,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import Batch, Column, Table, cell_text, column_of, is_list
+from plmix_dist.tables.format import Batch, Column, Source, Table, column_of, is_list
 from plmix_dist.tables.rows import BATCH_ROWS
-from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, read_line, reading, text_slices, whole_file
+from plmix_dist.tables.sources import Header, Slice, SourceFile, decode, read_line, reading, text_slices
 from plmix_dist.tables.text import chunks
+from plmix_dist.tables.words import cell_text
 
-SUFFIXES = (".jsonl", ".ndjson", ".json")
 _SAMPLE_BYTES = 1 << 18
 _MOST_SAMPLED = 1000
 _READ_CHARACTERS = 1 << 20
@@ -203,7 +204,7 @@ def _are_rankings(lists: list[Any]) -> bool:
 # The source: the first rows, slices, batches.
 
 
-def sample_records(file: SourceFile, *_: Any) -> Table:
+def _sample_records(file: SourceFile, *_: Any) -> Table:
     """The columns and the first rows of a file."""
     lines = _is_lines(file)
     if lines:
@@ -214,9 +215,8 @@ def sample_records(file: SourceFile, *_: Any) -> Table:
         raise IngestError("no record was found: expected an array of records, or one record per line")
     columns = tuple(dict.fromkeys(name for record in some for name in record))
     lists = [place for place, name in enumerate(columns) if any(isinstance(one.get(name), list) for one in some)]
-    body = [
-        ["" if place in lists else cell_text(record.get(name)) for place, name in enumerate(columns)] for record in some
-    ]
+    texts = {name: place not in lists for place, name in enumerate(columns)}
+    body = [[cell_text(one.get(name)) if is_text else "" for name, is_text in texts.items()] for one in some]
     return Table(columns=columns, body=body, container="jsonl" if lines else "json", lists=tuple(lists))
 
 
@@ -239,17 +239,18 @@ def _value(line: bytes | str) -> Any:
         return None
 
 
-def cut_records(file: SourceFile, header: Header, together: int | None, whole: bool) -> list[Slice]:
+def _cut_records(file: SourceFile, header: Header, together: int | None, whole: bool) -> list[Slice]:
     """Slices of lines; one slice if the file is one array, or must be read as a whole."""
-    if whole or header.container == "json":
-        return whole_file(file, header)
-    if together is None:
-        return text_slices(file, header)
-    name = header.columns[together]
-    return text_slices(file, header, key=lambda line: _record(_value(line) or {}).get(name))
+    name = None if together is None else header.columns[together]
+    key = None if name is None else partial(_cell, name)
+    return text_slices(file, header, whole or header.container == "json", key)
 
 
-def record_batches(part: Slice, wanted: Sequence[int], *_: Any) -> Iterator[Batch]:
+def _cell(name: str, line: str) -> Any:
+    return _record(_value(line) or {}).get(name)
+
+
+def _record_batches(part: Slice, wanted: Sequence[int], *_: Any) -> Iterator[Batch]:
     """The wanted columns of a slice."""
     names = {place: part.header.columns[place] for place in wanted}
     if part.header.container == "jsonl":
@@ -286,3 +287,6 @@ def _batch(
         lambda row: [cell_text(records[row].get(name)) for name in names.values()],
         bad or {},
     )
+
+
+RECORDS = Source((".jsonl", ".ndjson", ".json"), _sample_records, _cut_records, _record_batches)

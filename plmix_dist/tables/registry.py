@@ -15,32 +15,14 @@ from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
 from plmix_dist.tables import battles, by_row, lists, long, profiles, records, slates, surveys, text, voting_systems
 from plmix_dist.tables.cvr import CVR
-from plmix_dist.tables.format import (
-    LISTS_OF_COLUMNS,
-    Batch,
-    Format,
-    ReadOptions,
-    Source,
-    Table,
-    cell_text,
-    column_of,
-    column_roles,
-    usual_names,
-)
+from plmix_dist.tables.format import Batch, Format, ReadOptions, Source, Table, column_of, column_roles, usual_names
 from plmix_dist.tables.frames import Frame, is_row
 from plmix_dist.tables.outsiders import with_doubts
-from plmix_dist.tables.parquet import (
-    batch_of,
-    cut_parquet,
-    excel_batches,
-    parquet_batches,
-    sample_excel,
-    sample_parquet,
-)
+from plmix_dist.tables.parquet import EXCEL_FILES, PARQUET_FILES, batch_of
 from plmix_dist.tables.preflib import PREFLIB
 from plmix_dist.tables.sniff import sample_text, without_unnamed
-from plmix_dist.tables.sources import Condition, Container, Header, Slice, SourceFile, naming, reading, whole_file
-from plmix_dist.tables.words import is_unnamed
+from plmix_dist.tables.sources import Condition, Container, Header, Slice, SourceFile, naming, reading
+from plmix_dist.tables.words import LISTS_OF_COLUMNS, cell_text, is_unnamed
 
 # A new format is added here.
 _OTHER_FILES = (voting_systems.DOMINION, voting_systems.NIST, voting_systems.HART)
@@ -52,16 +34,14 @@ _ALL = (
 FORMATS: dict[str, Format] = {form.name: form for form in _ALL}
 # Tables of no special format are tried in this order; the last takes what is left.
 _GENERAL = (by_row.ORDERINGS, long.LONG, by_row.RANKS, by_row.WIDE)
-_EXCEL = (".xlsx", ".xlsm")
 _SPREADSHEETS = (".xls", ".ods", ".numbers")
 # A new kind of file is added here. What no other takes is text.
-_RECORDS = Source(records.SUFFIXES, records.sample_records, records.cut_records, records.record_batches)
 _SOURCES: dict[str, Source] = {
-    "parquet": Source(lists.PARQUET.suffixes, sample_parquet, cut_parquet, parquet_batches),
-    "excel": Source(_EXCEL, sample_excel, whole_file, excel_batches),
-    "jsonl": _RECORDS,
+    "parquet": PARQUET_FILES,
+    "excel": EXCEL_FILES,
+    "jsonl": records.RECORDS,
     "text": Source(text.SUFFIXES, sample_text, text.cut_text, text.text_batches),
-    "json": _RECORDS,
+    "json": records.RECORDS,
 }
 
 
@@ -110,7 +90,7 @@ def detect(file: SourceFile, options: ReadOptions, name: str = "auto") -> tuple[
 
 def _by_evidence(file: SourceFile, forms: Sequence[Format]) -> Format | None:
     """The format that is not a table whose signs the first characters of a file have."""
-    if file.name.lower().endswith((*lists.PARQUET.suffixes, *_EXCEL, *_SPREADSHEETS)):
+    if file.name.lower().endswith((*PARQUET_FILES.suffixes, *EXCEL_FILES.suffixes, *_SPREADSHEETS)):
         return None
     with reading(file.parts[0]) as stream:
         head = stream.read(4 * profiles.HEAD_CHARACTERS).decode("utf-8-sig", errors="replace")
@@ -165,9 +145,8 @@ def _recognised(table: Table, options: ReadOptions, form: Format | None) -> tupl
     """The format of a table and its header, with the conditions for rows, and without the first rows."""
     where = tuple(_condition(text, table) for text in options.where)
     if where:
-        body = [
-            row for row in table.body if len(row) != len(table.columns) or all(c.holds(row[c.place]) for c in where)
-        ]
+        width = len(table.columns)
+        body = [row for row in table.body if len(row) != width or all(one.holds(row[one.place]) for one in where)]
         if not body:
             raise IngestError(f"of its first {len(table.body)} rows none has {' and '.join(options.where)}")
         table = replace(table, body=body, ignored=(*table.ignored, *(one.place for one in where if one.equal)))
@@ -199,8 +178,7 @@ def _refuse_text_options(options: ReadOptions, url: str, *, has_header: bool = F
     """An error for options of delimited text, where the source is something else."""
     header = None if has_header else options.header
     given = {"--delimiter": options.delimiter, "--header or --no-header": header}
-    unused = next((name for name, value in given.items() if value is not None), None)
-    if unused is not None:
+    if (unused := next((name for name, value in given.items() if value is not None), None)) is not None:
         raise IngestError(f"{url} is not delimited text; leave out {unused}")
 
 
@@ -215,8 +193,7 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
 
     An error if it is of no format, or may be of several; it names the option that decides.
     """
-    unknown = next((name for name in options.ignored if name not in table.columns), None)
-    if unknown is not None:
+    if (unknown := next((name for name in options.ignored if name not in table.columns), None)) is not None:
         raise IngestError(f"there is no column {unknown!r} to ignore; found: {', '.join(table.columns)}")
     ignored = (*table.ignored, *map(table.columns.index, options.ignored))
     for form in _table_formats() if named is None else [named]:
@@ -255,7 +232,7 @@ def slices_of(form: Format, file: SourceFile, header: Header) -> list[Slice]:
     whole = form.scattered(header)
     if header.container == "parquet":  # equal cells of a column cannot be kept together beyond a row group
         whole |= "group" in header.roles and not form.consecutive(header)
-    return _SOURCES[header.container].cut(file, header, _together(form, header), whole)
+    return _SOURCES[header.container].cut(file, header, together(form, header), whole)
 
 
 def read_slice(form: Format, part: Slice, n_batches: int | None = None) -> Iterator[Any]:
@@ -271,13 +248,13 @@ def _batches(form: Format, part: Slice) -> Iterator[Batch]:
     header = part.header
     raw = form.wanted_raw(header)
     wanted = dict.fromkeys([*form.wanted(header), *(condition.place for condition in header.where)])
-    together = _together(form, header) if form.consecutive(header) else None
+    column = together(form, header) if form.consecutive(header) else None
     places = [*(place for place in wanted if place not in raw), *raw]
-    for batch in _SOURCES[header.container].batches(part, places, raw, together):
+    for batch in _SOURCES[header.container].batches(part, places, raw, column):
         yield batch.kept(header.where)
 
 
-def _together(form: Format, header: Header) -> int | None:
+def together(form: Format, header: Header) -> int | None:
     """The column whose equal cells stand in one slice: the group or, if a ranking takes several rows, its id."""
     return header.roles.get("group", header.roles.get("id") if form.consecutive(header) else None)
 
@@ -308,10 +285,14 @@ def _flat_frame(frame: Frame) -> Frame:
         return frame
     rows = [records.flat_record(dict(zip(frame.columns, row, strict=True))) for row in frame.cells.tolist()]
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    return _framed(columns, [[row.get(name) for name in columns] for row in rows])
+
+
+def _framed(columns: tuple[str, ...], rows: list[list[Any]]) -> Frame:
+    """A table of objects, of which some may be lists."""
     cells = np.empty((len(rows), len(columns)), object)
-    for number, row in enumerate(rows):
-        for place, name in enumerate(columns):
-            cells[number, place] = row.get(name)
+    for place in np.ndindex(cells.shape):
+        cells[place] = rows[place[0]][place[1]]
     return Frame(columns, cells)
 
 
@@ -324,20 +305,10 @@ class OpenedFrame:
     columns: dict[int, pa.Array]
     frame: Frame
 
-    @property
-    def together(self) -> int | None:
-        """The column whose equal cells stand in one part."""
-        return _together(self.form, self.header)
-
 
 def open_frame(frame: Frame, name: str, options: ReadOptions, container: Container = "memory") -> OpenedFrame:
     """A frame with its format. Going into a store it is recognised as a file with types is, else as "memory"."""
-    if frame.rows is not None:
-        cells = np.empty((len(frame.rows), 1), object)
-        for number, row in enumerate(frame.rows):
-            cells[number, 0] = row
-        frame = Frame(frame.columns, cells)
-    frame = _flat_frame(frame)
+    frame = _flat_frame(frame if frame.rows is None else _framed(frame.columns, [[row] for row in frame.rows]))
     some = frame.cells[:_MOST_SAMPLED]
     table = Table(
         columns=frame.columns,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
@@ -46,9 +47,10 @@ class RawRows:
 
     labels: pa.Array  # (total listed,): the listed items of all rows
     n_listed: NDArray[np.int64]  # As in RankingBlock
-    lines: NDArray[np.int64]  # (n_rows,): the line, or row, of the source that each ranking begins with
     n_ordered: NDArray[np.int64] | None = None
     tied: NDArray[np.bool_] | None = None
+    # (n_rows,): the line, or row, of the source that each ranking begins with
+    lines: NDArray[np.int64] = field(kw_only=True)
     weights: NDArray[np.float64] | None = None
     ids: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
     groups: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
@@ -92,27 +94,19 @@ class RawRows:
         keep = np.ones(self.n_rows, np.bool_)
         keep[list(bad)] = False
         entries = np.repeat(keep, self.n_listed)
-        return RawRows(
+        by_row = {name: getattr(self, name) for name in _BY_ROW}
+        return replace(
+            self,
+            **{name: np.asarray(column)[keep] for name, column in by_row.items() if column is not None},
             labels=self.labels.filter(pa.array(entries)),
-            n_listed=self.n_listed[keep],
-            n_ordered=_kept(self.n_ordered, keep),
-            tied=_kept(self.tied, entries),
-            weights=_kept(self.weights, keep),
-            ids=_kept(self.ids, keep),
-            groups=_kept(self.groups, keep),
-            sides=_kept(self.sides, keep),
-            unranked=_kept(self.unranked, keep),
-            lines=self.lines[keep],
-            failures=[
-                *self.failures,
-                *(failure._replace(text=failure.text or self.text(row)) for row, failure in bad.items()),
-            ],
-            run_ids=self.run_ids,
+            tied=None if self.tied is None else self.tied[entries],
+            failures=self.failures
+            + [failure._replace(text=failure.text or self.text(row)) for row, failure in bad.items()],
         )
 
 
-def _kept(column: Any, keep: NDArray[np.bool_]) -> Any:
-    return None if column is None else np.asarray(column)[keep]
+# The columns of RawRows with an entry per row.
+_BY_ROW = ("n_listed", "lines", "n_ordered", "weights", "ids", "groups", "sides", "unranked")
 
 
 # The items of a row, which of them are tied with the item before, and its weight.
@@ -123,46 +117,40 @@ def collected(
     rows: Iterable[tuple[int, str | Sequence[str]]], read: Callable[[int, Any], _Row | Failure], divider: str = ","
 ) -> Iterator[RawRows]:
     """Rows that are read one by one, from line and text or cells. An IngestError rejects a row."""
+
+    def read_or_fail(line: int, row: str | Sequence[str]) -> _Row | Failure:
+        try:
+            return read(line, row)
+        except IngestError as error:
+            return Failure(line, "syntax", str(error), text=row if isinstance(row, str) else divider.join(row))
+
     rows = iter(rows)
-    while some := list(islice(rows, BATCH_ROWS)):
-        labels: list[str] = []
-        tied: list[bool] = []
-        kept: list[tuple[int, int, float]] = []
-        failures: list[Failure] = []
-        for line, row in some:
-            try:
-                found = read(line, row)
-            except IngestError as error:
-                text = row if isinstance(row, str) else divider.join(row)
-                found = Failure(line, "syntax", str(error), text=text)
-            if isinstance(found, Failure):
-                failures.append(found)
-                continue
-            names, ties, weight = found
-            labels.extend(names)
-            tied.extend(ties or [False] * len(names))
-            kept.append((line, len(names), weight))
-        lines, n_listed, weights = zip(*kept, strict=True) if kept else ((), (), ())
+    while some := [(line, read_or_fail(line, row)) for line, row in islice(rows, BATCH_ROWS)]:
+        kept = [(line, *found) for line, found in some if not isinstance(found, Failure)]
+        tied = np.array([tie for _, names, ties, _ in kept for tie in ties or [False] * len(names)], np.bool_)
         yield RawRows(
-            labels=pa.array(labels, pa.string()),
-            n_listed=np.array(n_listed, np.int64),
-            tied=np.array(tied, np.bool_) if any(tied) else None,
-            weights=np.array(weights, np.float64),
-            lines=np.array(lines, np.int64),
-            failures=failures,
+            labels=pa.array([name for _, names, _, _ in kept for name in names], pa.string()),
+            n_listed=np.array([len(names) for _, names, _, _ in kept], np.int64),
+            tied=tied if tied.any() else None,
+            weights=np.array([weight for *_, weight in kept], np.float64),
+            lines=np.array([line for line, *_ in kept], np.int64),
+            failures=[found for _, found in some if isinstance(found, Failure)],
         )
 
 
 def integers_if_all(labels: Sequence[str] | NDArray[Any]) -> NDArray[np.int64] | list[str]:
     """Labels as integers if each is written exactly as its integer is, otherwise as text."""
     column = pa.array(labels, pa.string())
-    if len(column) and not _WHOLE.fullmatch(column[0].as_py()):
-        return column.to_pylist()  # type: ignore[no-any-return]
-    try:
-        numbers = column.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return column.to_pylist()  # type: ignore[no-any-return]
-    # "007" and "+7" would be written back as "7".
-    if not numbers.cast(pa.string()).equals(column):
-        return column.to_pylist()  # type: ignore[no-any-return]
-    return np.asarray(numbers, np.int64)
+    if not len(column) or _WHOLE.fullmatch(column[0].as_py()):
+        with contextlib.suppress(pa.ArrowInvalid):
+            numbers = column.cast(pa.int64())
+            # "007" and "+7" would be written back as "7".
+            if numbers.cast(pa.string()).equals(column):
+                return np.asarray(numbers, np.int64)
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def whole_numbers_if_all(labels: Any) -> Any:
+    """Labels read as text as integers if all are written so; other labels, or none, unchanged."""
+    as_read = labels is None or labels.dtype != object or not len(labels)
+    return labels if as_read else np.asarray(integers_if_all(labels.tolist()))

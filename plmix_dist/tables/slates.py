@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.by_row import row_by_row
-from plmix_dist.tables.format import MISSING, Batch, Column, Format, ReadOptions, Table, missing_columns
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, by_names, missing_columns
 from plmix_dist.tables.long import Ranked, read_long
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.sniff import is_number, kind_of
 from plmix_dist.tables.sources import Condition, Header
-from plmix_dist.tables.words import names_in
+from plmix_dist.tables.words import MISSING, names_in
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True, "f": False, "t": True}
 _CASES = names_in(
@@ -60,9 +60,9 @@ def _recognise_choices(table: Table, options: ReadOptions, named: bool) -> Table
         return wide
     chosen = roles[flags[0]]
     cases = [roles["case"]] if "case" in options.columns else _places(table, _CASES)
-    case = next((place for place in cases if place != chosen and _one_of_each(table, place, chosen)), None)
-    if case is None:
-        case = next((place for place in cases if place != chosen and _is_slate(table, place)), None)
+    others = [place for place in cases if place != chosen]
+    fitting = [place for place in others if _one_of_each(table, place, chosen)]
+    case = next(iter(fitting or [place for place in others if _is_slate(table, place)]), None)
     if case is None:
         _refuse_scattered(table, cases, chosen)
         if named:
@@ -133,13 +133,10 @@ def _item_of(table: Table, options: ReadOptions, case: int, taken: Sequence[int]
     named = [place for place in _places(table, _ALTERNATIVES) if place not in (case, *taken)]
     if named:
         return named[0]
-    found = []
-    for place in range(len(table.columns)):
-        cells = table.cells(place)
-        if place in (case, *taken, *table.ignored, *table.lists) or kind_of(cells) != "text":
-            continue
-        if all(len({cells[row] for row in run}) == len(run) for run in _runs(table, case)):
-            found.append(place)
+    free = set(range(len(table.columns))) - {case, *taken, *table.ignored, *table.lists}
+    texts = {place: cells for place in sorted(free) if kind_of(cells := table.cells(place)) == "text"}
+    runs = _runs(table, case)
+    found = [at for at, cells in texts.items() if all(len({cells[row] for row in run}) == len(run) for run in runs)]
     if len(found) != 1:
         which = " or ".join(column_option("item", table.columns[place]) for place in found) or "--column item=NAME"
         raise IngestError(f"which column names the alternatives of a choice? Say {which}")
@@ -153,13 +150,9 @@ def _person(table: Table, options: ReadOptions, taken: set[int]) -> dict[str, in
     for place in _places(table, _PERSONS):
         runs, n_cases = _runs(table, place), len(_runs(table, next(iter(taken))))
         distinct = len({table.cells(place)[run[0]] for run in runs})
-        if place not in taken and distinct == len(runs) and distinct < min(n_cases, len(_case_runs(table, taken))):
+        if place not in taken and distinct == len(runs) and distinct < n_cases:
             return {"group": place}
     return {}
-
-
-def _case_runs(table: Table, taken: set[int]) -> list[list[int]]:
-    return max((_runs(table, place) for place in taken), key=len)
 
 
 def _with_availability(table: Table, roles: Mapping[str, int]) -> Table | None:
@@ -193,20 +186,15 @@ def _with_availability(table: Table, roles: Mapping[str, int]) -> Table | None:
 
 def _chosen(columns: Mapping[str, Column]) -> Ranked:
     """The ranks of alternatives: 1 if chosen, 2 if considered, and none if only on offer."""
-    flags = {}
+    ranks = np.full(len(columns["rank"].codes), np.nan)
     bad: dict[int, tuple[str, str]] = {}
-    for role in ("rank", "considered"):
+    for role, rank in (("considered", 2.0), ("rank", 1.0)):
         if role in columns:
-            found = columns[role].mapped(lambda text: _FLAGS.get(text.lower(), -1), np.int64)
-            flags[role] = found
-            for row in np.flatnonzero(found < 0).tolist():
-                bad[row] = (
-                    "bad-choice",
-                    f"{columns[role][row]!r} says neither that an item was chosen nor that it was not",
-                )
-    ranks = np.where(flags["rank"] > 0, 1.0, np.nan)
-    if "considered" in flags:
-        ranks = np.where(np.isnan(ranks) & (flags["considered"] > 0), 2.0, ranks)
+            flags = columns[role].mapped(lambda text: _FLAGS.get(text.lower(), -1), np.int64)
+            ranks[flags > 0] = rank
+            for row in np.flatnonzero(flags < 0).tolist():
+                said = f"{columns[role][row]!r} says neither that an item was chosen nor that it was not"
+                bad.setdefault(row, ("bad-choice", said))
     return ranks, bad
 
 
@@ -234,8 +222,7 @@ def _one_choice(cells: dict[str, str]) -> tuple[list[str], int, list[bool] | Non
         offered = _DIVIDERS.split(cells["offered"].strip("[](){} ").replace("'", "").replace('"', ""))
     else:
         said = {role.removeprefix("available "): cell for role, cell in cells.items() if role.startswith("available ")}
-        odd = next((cell for cell in said.values() if cell.lower() not in _FLAGS), None)
-        if odd is not None:
+        if (odd := next((cell for cell in said.values() if cell.lower() not in _FLAGS), None)) is not None:
             raise IngestError(f"{odd!r} says neither that an item was available nor that it was not")
         offered = [item for item, cell in said.items() if _FLAGS[cell.lower()]]
     if cells["chosen"] not in offered:
@@ -271,12 +258,7 @@ _NOT_STARTED = names_in("dns wd dnp scr withdrawn dnq ns")
 
 def _recognise_results(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """A table with columns for race, competitor and position, where positions are numbers or known marks."""
-    del options
-    needed = ("event", "competitor", "position")
-    missing = [role for role in needed if role not in table.roles]
-    if missing:
-        if named:
-            raise missing_columns(table, missing)
+    if by_names("event", "competitor", "position")(table, options, named) is None:
         return None
     roles = {"id": table.roles["event"], "item": table.roles["competitor"], "rank": table.roles["position"]}
     cells = [cell.lower() for cell in table.cells(roles["rank"])]

@@ -7,29 +7,24 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import COLUMN_NAMES, DELIMITERS, MISSING, Format, ReadOptions, Table, usual_names
+from plmix_dist.tables.format import DELIMITERS, Format, ReadOptions, Table, usual_names
 from plmix_dist.tables.sources import SourceFile, decode, read_line, reading
-from plmix_dist.tables.text import refuse_open_quote, split_fields
-from plmix_dist.tables.words import is_place_name, is_unnamed
+from plmix_dist.tables.text import fields_if_any, refuse_open_quote, split_fields
+from plmix_dist.tables.words import COLUMN_NAMES, MISSING, is_place_name, is_unnamed
 
 _SAMPLE_BYTES = 1 << 18
 _MOST_LINES = 1000
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-class _Lines(NamedTuple):
-    """The first lines of a file that are not blank, and where the first of them begins and ends: byte and line."""
+def _first_lines(file: SourceFile) -> tuple[list[str], tuple[int, int], tuple[int, int]]:
+    """The first lines of a text file that are not blank, without line ends; an error if it is empty or not text.
 
-    texts: list[str]  # without line ends
-    start: tuple[int, int]
-    second: tuple[int, int]
-
-
-def _first_lines(file: SourceFile) -> _Lines:
-    """The first lines of a text file; an error if it is empty or not text."""
+    With them comes where the first of them begins and ends: byte and line.
+    """
     texts: list[str] = []
     offset = number = 0
     start = second = (0, 0)
@@ -48,7 +43,7 @@ def _first_lines(file: SourceFile) -> _Lines:
             offset += len(raw)
     if not texts:
         raise IngestError(f"{file.url} is empty: its first line should name the columns")
-    return _Lines(texts, start, second)
+    return texts, start, second
 
 
 def _refuse_no_text(raw: bytes, url: str, number: int) -> None:
@@ -71,7 +66,7 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 def _sniff_delimiter(lines: Sequence[str], default: str, signs: Sequence[str], n_fields: Sequence[int]) -> str:
     """The delimiter of a table; `default` if its lines have one field only."""
-    counts = {sign: [len(_fields(line, sign)) or 1 for line in lines] for sign in signs}
+    counts = {sign: [len(fields_if_any(line, sign)) or 1 for line in lines] for sign in signs}
     steady = [sign for sign in signs if _share_of_commonest(counts[sign]) >= _STEADY]
     # A sign that the first line lacks is part of the text: the first line names the columns, or is like the others.
     steady = [sign for sign in steady if counts[sign][0] > 1] or steady
@@ -102,14 +97,6 @@ def _among(steady: list[str], lines: Sequence[str]) -> str:
 
 def _option(sign: str) -> str:
     return "$'\\t'" if sign == "\t" else f"'{sign}'"
-
-
-def _fields(line: str, sign: str) -> list[str]:
-    """The fields of a line; none if it cannot be divided, which is an error when the rows are read."""
-    try:
-        return split_fields(line, sign)
-    except IngestError:
-        return []
 
 
 def _share_of_commonest(counts: list[int]) -> float:
@@ -179,9 +166,7 @@ def _has_header(first: Sequence[str], body: Sequence[Sequence[str]], role_words:
     seen = {cell for row in body for cell in row} - MISSING
     # Where files were joined, the header comes again.
     elsewhere = {cell for row in body if list(row) != list(first) for cell in row}
-    words = [
-        cell for cell in cells if (cell.lower() in role_words or cell.lower() in RATING_WORDS) and cell not in elsewhere
-    ]
+    words = [cell for cell in cells if cell.lower() in {*role_words, *RATING_WORDS} and cell not in elsewhere]
     columns = list(zip(*(row for row in body if len(row) == len(first)), strict=True))
     orderings = [place for place, column in enumerate(columns) if are_orderings(column)]
     if orderings and not words:
@@ -198,13 +183,10 @@ def _has_header(first: Sequence[str], body: Sequence[Sequence[str]], role_words:
 def _of_numbers(cells: list[str], seen: set[str]) -> tuple[bool, bool]:
     """For a first line of numbers."""
     in_sequence = cells in ([str(n) for n in range(len(cells))], [str(n + 1) for n in range(len(cells))])
-    if not in_sequence:
-        if seen and not seen.intersection(cells):
-            raise _ambiguous(cells)
-        return False, False
-    if seen and not seen.intersection(cells):
-        return True, False
-    if seen and "0" in cells and "0" not in seen:
+    novel = bool(seen) and not seen.intersection(cells)
+    if in_sequence == novel:
+        return in_sequence, False
+    if in_sequence and seen and "0" in cells and "0" not in seen:
         return True, True
     raise _ambiguous(cells)
 
@@ -275,7 +257,7 @@ def sample_text(file: SourceFile, options: ReadOptions, forms: Sequence[Format])
     default = "\t" if file.name.lower().endswith(".tsv") else ","
     delimiter = options.delimiter or _sniff_delimiter(lines, default, signs, n_fields)
     try:
-        rows = [split_fields(lines[0], delimiter), *(_fields(line, delimiter) or [line] for line in lines[1:])]
+        rows = [split_fields(lines[0], delimiter), *(fields_if_any(line, delimiter) or [line] for line in lines[1:])]
     except IngestError as error:
         raise IngestError(f"{file.url}, line {start[1]}: {error}") from None
     if len(rows[0]) == 1 and len(rows) > 2 and min(map(len, rows[1:])) > 1:

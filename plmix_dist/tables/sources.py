@@ -51,8 +51,7 @@ class SourceFile:
     @property
     def name(self) -> str:
         """The file name without its folder and without `.gz`."""
-        name = self.url.rsplit("/", 1)[-1]
-        return name.removesuffix(self.compression)
+        return self.url.rsplit("/", 1)[-1].removesuffix(self.compression)
 
     @property
     def compression(self) -> str:
@@ -170,7 +169,9 @@ def source_digest(file: SourceFile) -> str:
 def open_bytes(url: str, *, decompress: bool = True) -> IO[bytes]:
     """A file or URL opened for reading; unpacked if it has the suffix of a compressed file."""
     if "://" not in url:
-        _refuse_others(Path(url))
+        # A pipe would wait for a writer forever.
+        if Path(url).exists() and not Path(url).is_file():
+            raise IngestError(f"{url} is not a plain file; copy its contents to a file first")
         if not (decompress and url.endswith(_COMPRESSED)):
             return open(url, "rb")
     import fsspec
@@ -184,25 +185,20 @@ def open_bytes(url: str, *, decompress: bool = True) -> IO[bytes]:
     return opened
 
 
-def _refuse_others(path: Path) -> None:
-    """An error for a folder, a pipe or a device. A pipe would wait for a writer forever."""
-    if path.exists() and not path.is_file():
-        raise IngestError(f"{path} is not a plain file; copy its contents to a file first")
-
-
 @contextlib.contextmanager
 def reading(url: str, *, decompress: bool = True) -> Iterator[IO[bytes]]:
     """A file or URL opened for reading, as `open_bytes` does. Errors of reading and unpacking name the file."""
-    with _reading_explained(url), open_bytes(url, decompress=decompress) as file:
-        yield file
-
-
-@contextlib.contextmanager
-def _reading_explained(url: str) -> Iterator[None]:
-    """Turn errors of reading and unpacking into an error that names the file."""
     try:
-        yield
-    except (EOFError, OSError, zlib.error, lzma.LZMAError, _zstd_error()) as error:
+        with open_bytes(url, decompress=decompress) as file:
+            yield file
+    # What unpacks .zst is imported only if such a file is read.
+    except (
+        EOFError,
+        OSError,
+        zlib.error,
+        lzma.LZMAError,
+        getattr(sys.modules.get("zstandard"), "ZstdError", EOFError),
+    ) as error:
         if isinstance(error, PlmixError):
             raise
         if isinstance(error, TimeoutError):
@@ -221,12 +217,6 @@ def naming(url: str) -> Iterator[None]:
         if str(error).startswith(url[: url.rfind("/") + 1] or url):
             raise
         raise IngestError(f"{url}: {error}") from None
-
-
-def _zstd_error() -> type[Exception]:
-    """The error of the library that unpacks .zst, which is imported only if such a file is read."""
-    found: type[Exception] = getattr(sys.modules.get("zstandard"), "ZstdError", EOFError)
-    return found
 
 
 def decode(raw: bytes, url: str, line: int) -> str:
@@ -253,9 +243,11 @@ def whole_file(file: SourceFile, header: Header, *_: Any) -> list[Slice]:
     return [Slice(file, header, header.body_offset, None, header.body_line)]
 
 
-def text_slices(file: SourceFile, header: Header, key: Callable[[str], object] | None = None) -> list[Slice]:
+def text_slices(
+    file: SourceFile, header: Header, whole: bool = False, key: Callable[[str], object] | None = None
+) -> list[Slice]:
     """Cut a text file at line ends into slices of about _SLICE_BYTES, never between lines of one `key`."""
-    if file.compression or file.size - header.body_offset <= _SLICE_BYTES:
+    if whole or file.compression or file.size - header.body_offset <= _SLICE_BYTES:
         return whole_file(file, header)
     slices = []
     start, first_line = header.body_offset, header.body_line

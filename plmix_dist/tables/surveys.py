@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,12 +13,12 @@ import numpy as np
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.by_row import items_and_labels, listed_ranks, row_by_row, rows_of
 from plmix_dist.tables.documents import unique_names
-from plmix_dist.tables.format import MISSING, NOT_RANKED, Batch, Column, Format, ReadOptions, Table, missing_columns
+from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.long import Ranked, read_long
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.sources import Header
-from plmix_dist.tables.words import names_in, rank_in
+from plmix_dist.tables.words import MISSING, NOT_RANKED, is_unnamed, names_in, rank_in
 
 _GRID = re.compile(r"(?P<question>.*\S)\s*\[(?P<item>[^\[\]]+)\]\s*")
 _PART = re.compile(r"(?P<question>.+?)_(?P<number>\d+)")
@@ -61,8 +62,7 @@ def _survey_monkey(table: Table) -> tuple[list[_Item], int]:
         return [], 0
     found, question = [], ""
     for place, (column, item) in enumerate(zip(table.columns, table.body[0], strict=False)):
-        named = column and not column.lower().startswith("unnamed:")
-        question = column if named else question
+        question = question if is_unnamed(column) else column
         if item and question and item.lower() not in ("response", "open-ended response"):
             found.append(_Item(place, question, question, item))
     return found, 1
@@ -92,14 +92,11 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
 def _are_ranked(table: Table, items: Sequence[_Item], n_extra: int) -> bool:
     """Whether the answers to a question are different ranks from 1 to the number of its items."""
     answers = [[row[one.place] for one in items] for row in table.body[n_extra:] if len(row) == len(table.columns)]
-    ranks = [[rank_in(cell) for cell in row if cell not in _NO_ANSWER] for row in answers]
+    found = [[rank_in(cell) for cell in row if cell not in _NO_ANSWER] for row in answers]
+    ranks = [[math.inf if rank is None else rank for rank in row] for row in found]
     given = [row for row in ranks if row]
-    good = [
-        row
-        for row in given
-        if len(set(row)) == len(row) and all(rank is not None and rank <= len(items) for rank in row)
-    ]
-    return len(items) > 1 and bool(given) and len(good) >= 0.9 * len(given)
+    good = [row for row in given if len(set(row)) == len(row) and max(row) <= len(items)]
+    return len(items) > 1 and bool(given) and len(good) >= MOST * len(given)
 
 
 def _chosen(ranked: dict[str, list[_Item]], options: ReadOptions) -> list[_Item]:
@@ -171,16 +168,15 @@ def _recognise_ends(table: Table, options: ReadOptions, named: bool) -> Table | 
     """A long table with 1, 0 and -1, or columns with the items shown, the best and the worst."""
     if not named:
         _refuse_positions(table)
-    found = _long_roles(table, options) or _wide_roles(table, options)
+    found = _long_roles(table) or _wide_roles(table, options)
     if found is None:
         if named:
             raise missing_columns(table, ["best", "worst"])
         return None
-    labels = {role: table.roles[role] for role in ("weight",) if role in options.columns}
+    if "weight" in options.columns and table.roles["weight"] not in found.values():
+        found["weight"] = table.roles["weight"]
     if "group" in table.roles and (table.columns[table.roles["group"]].lower() != "id" or "block" in found):
-        labels["group"] = table.roles["group"]
-    taken = {*found.values()}
-    found |= {role: place for role, place in labels.items() if place not in taken or role == "group"}
+        found["group"] = table.roles["group"]
     return replace(table, roles=found, unranked="absent")
 
 
@@ -195,7 +191,7 @@ def _refuse_positions(table: Table) -> None:
         )
 
 
-def _long_roles(table: Table, options: ReadOptions) -> dict[str, int] | None:
+def _long_roles(table: Table) -> dict[str, int] | None:
     """Person, block, item and a value 1, 0 or -1."""
     roles = table.roles
     if not all(role in roles for role in ("block", "item", "value")):
@@ -205,7 +201,7 @@ def _long_roles(table: Table, options: ReadOptions) -> dict[str, int] | None:
         return None
     person = roles.get("group", roles.get("id"))
     found = {"id": roles["block"], "item": roles["item"], "rank": roles["value"]}
-    return found | ({"block": roles["block"], "group": person} if person is not None else {}) if options else found
+    return found | ({"block": roles["block"], "group": person} if person is not None else {})
 
 
 def _wide_roles(table: Table, options: ReadOptions) -> dict[str, int] | None:

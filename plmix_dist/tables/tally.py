@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +14,10 @@ from numpy.typing import NDArray
 from plmix_dist.errors import IngestError
 from plmix_dist.rankings.columns import label_column
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import MISSING, NO_SCORE, Batch, Column, parse_weight, whole_numbers_if_all
-from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows
+from plmix_dist.tables.format import Batch, Column
+from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, whole_numbers_if_all
 from plmix_dist.tables.sources import Header
-from plmix_dist.tables.words import names_in
+from plmix_dist.tables.words import MISSING, NO_SCORE, names_in, parse_weight
 
 # Words of the first side, each with that of the second.
 SIDES = {"a": "b", "1": "2", "x": "y", "left": "right", "home": "away", "first": "second", "i": "j", "white": "black"}
@@ -202,7 +201,7 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
         counts = {role: columns[role].numbers(MISSING) for role in COUNTS if role in columns}
         for role, found in counts.items():
             odd = ~(found >= 0) & np.isfinite(weight)
-            refuse(odd, partial(_bad_count, columns[role]))
+            refuse(odd, lambda row, role=role: f"the count {columns[role][row]!r} is not a number")  # type: ignore[misc]
         codes = {"first_wins": FIRST_WON, "second_wins": SECOND_WON}
         results = [(np.full(batch.n_rows, codes.get(role, TIE)), found) for role, found in counts.items()]
     else:
@@ -223,10 +222,6 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
         tally.add(said, has_sides, (weight * times)[use], batch.lines[use])
 
 
-def _bad_count(column: Column, row: int) -> str:
-    return f"the count {column[row]!r} is not a number"
-
-
 def _results(columns: Mapping[str, Column], n_rows: int, header: Header) -> NDArray[np.int64]:
     """(n_rows,): which side won."""
     if "loser" in columns:
@@ -237,10 +232,8 @@ def _results(columns: Mapping[str, Column], n_rows: int, header: Header) -> NDAr
     if "winner_name" in columns:
         words = columns["winner_name"].mapped(vocabulary(""), np.int64)
         names = {name: code for code, name in enumerate(dict.fromkeys(columns["winner_name"].values))}
-        winner, first, second = (
-            columns[role].mapped(lambda text: names.get(text, -1), np.int64)
-            for role in ("winner_name", "first", "second")
-        )
+        roles = ("winner_name", "first", "second")
+        winner, first, second = (columns[role].mapped(lambda text: names.get(text, -1), np.int64) for role in roles)
         rest = np.where(words == TIE, TIE, np.where(words == _NONE, _NONE, _UNKNOWN))
         return np.where(winner == first, FIRST_WON, np.where(winner == second, SECOND_WON, rest))
     if "won" in columns:

@@ -7,7 +7,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -16,19 +16,9 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
-from plmix_dist.tables.format import Batch, Column
+from plmix_dist.tables.format import Batch, Column, batch_of_texts
 from plmix_dist.tables.notation import from_spreadsheet
-from plmix_dist.tables.sources import (
-    LONGEST_LINE,
-    Header,
-    Slice,
-    SourceFile,
-    decode,
-    read_line,
-    reading,
-    text_slices,
-    whole_file,
-)
+from plmix_dist.tables.sources import LONGEST_LINE, Header, Slice, SourceFile, decode, read_line, reading, text_slices
 
 SUFFIXES = (".csv", ".tsv", ".txt")
 # Bytes of text that are read at a time.
@@ -54,11 +44,6 @@ class _Chunk:
         """(n_lines,): the byte behind the last of each line, its line feed left out."""
         ends = np.flatnonzero(np.frombuffer(self.data, np.uint8) == _LINE_FEED)
         return ends if self.data.endswith(b"\n") else np.append(ends, len(self.data))
-
-    @property
-    def n_lines(self) -> int:
-        """The number of lines, blank ones included."""
-        return len(self.line_ends)
 
     def line(self, row: int) -> str:
         """One line by its place in the chunk."""
@@ -87,7 +72,7 @@ def chunks(part: Slice) -> Iterator[_Chunk]:
             chunk = _Chunk(part.file.url, number, data)
             yield chunk
             position += len(data)
-            number += chunk.n_lines
+            number += len(chunk.line_ends)
 
 
 def lines(part: Slice) -> Iterator[tuple[int, str]]:
@@ -124,20 +109,21 @@ def _quoted_fields(line: str, delimiter: str) -> list[str]:
 
 def cut_text(file: SourceFile, header: Header, together: int | None, whole: bool) -> list[Slice]:
     """Slices of a file, never cut between lines with the same cell in the column `together`."""
-    if whole:
-        return whole_file(file, header)
-    if together is None:
-        return text_slices(file, header)
-    return text_slices(file, header, key=lambda line: _field(line, header.delimiter, together))
+    key = None if together is None else partial(_field, header.delimiter, together)
+    return text_slices(file, header, whole, key)
 
 
-def _field(line: str, delimiter: str, place: int) -> str:
-    """One field of a line, or an empty string if the line does not have it."""
+def fields_if_any(line: str, delimiter: str) -> list[str]:
+    """The fields of a line; none if it cannot be divided, which is an error when the rows are read."""
     try:
-        row = split_fields(line.rstrip("\r\n"), delimiter)
+        return split_fields(line, delimiter)
     except IngestError:
-        return ""
-    return row[place] if place < len(row) else ""
+        return []
+
+
+def _field(delimiter: str, place: int, line: str) -> str:
+    """One field of a line, or an empty string if the line does not have it."""
+    return next(iter(fields_if_any(line.rstrip("\r\n"), delimiter)[place:]), "")
 
 
 def text_batches(part: Slice, wanted: Collection[int], raw: Collection[int], _: int | None) -> Iterator[Batch]:
@@ -164,11 +150,7 @@ def _read_lines(chunk: _Chunk, header: Header, wanted: Collection[int]) -> Batch
             bad[len(rows)] = "the line repeats the header"
         numbers.append(number)
         rows.append(row)
-    columns: Mapping[int, Column] = {
-        place: Column(pa.array([row[place] if place < len(row) else "" for row in rows], pa.string()))
-        for place in wanted
-    }
-    return Batch(columns, np.array(numbers, np.int64), rows.__getitem__, bad)
+    return batch_of_texts(rows, numbers, wanted, bad)
 
 
 def _read_columns(chunk: _Chunk, header: Header, wanted: Collection[int], raw: Collection[int]) -> Batch | None:
@@ -199,10 +181,12 @@ def _read_columns(chunk: _Chunk, header: Header, wanted: Collection[int], raw: C
         )
     except pa.ArrowInvalid:  # a line with too few or too many fields
         return None
-    if table.num_rows != chunk.n_lines:
-        return None
-    columns = {int(name): Column(_one_array(table.column(name)), clean=False) for name in kinds}
-    if _may_repeat_header(columns, header):
+    chunked = ((int(name), table.column(name)) for name in kinds)
+    columns = {
+        place: Column(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks(), clean=False)
+        for place, column in chunked
+    }
+    if table.num_rows != len(chunk.line_ends) or _may_repeat_header(columns, header):
         return None
     numbers = np.arange(chunk.first_line, chunk.first_line + table.num_rows)
     return Batch(columns, numbers, lambda row: split_fields(chunk.line(row), delimiter))
@@ -260,7 +244,3 @@ def _quotes_enclose_fields(chunk: _Chunk, delimiter: int) -> bool:
         and ((before == delimiter) | (before == _LINE_FEED)).all()
         and ((after == delimiter) | (after == _LINE_FEED) | (after == _RETURN)).all()
     )
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -46,7 +46,7 @@ class _Contest(NamedTuple):
 
 def _syntax(
     contests: Callable[[Sequence[str]], Mapping[str, _Contest]],
-    ballots: Callable[[str, str, Sequence[str]], Iterable[_Marked]],
+    ballots: Callable[[str, str], Iterable[_Marked]],
     begins: Callable[[str], bool],
 ) -> Syntax:
     """How the files of a voting system are read: its ranked `contests`, and the `ballots` of a file in one of them."""
@@ -69,7 +69,7 @@ def _syntax(
     def read(part: Slice) -> Iterator[RawRows]:
         known = part.header.metadata
         files = part.file.parts[part.start : part.stop]
-        marked = (one for url in files for one in ballots(url, known["contest"], part.file.parts))
+        marked = (one for url in files for one in ballots(url, known["contest"]))
         first = part.first_line
         while some := list(itertools.islice(marked, BATCH_ROWS)):
             yield _rows(some, known["rules"], first)
@@ -111,7 +111,7 @@ def _rows(ballots: Sequence[_Marked], rules: Mapping[str, str], first: int) -> R
                 cells[row, rank - 1] = code if there in (cvr.SKIPPED, code) else cvr.OVERVOTE
     listed = cvr.listed_ballots(cells, list(numbers), rules)
     lines = np.arange(first, first + len(ballots))
-    rows = RawRows(listed.labels, listed.n_listed, lines, ids=np.array([ballot.id for ballot in ballots], object))
+    rows = RawRows(*listed[:4], lines=lines, ids=np.array([ballot.id for ballot in ballots], object))
     rows = rows.without(failures | blank_rows(listed, lines, failures))
     rows.ids = np.asarray(integers_if_all([str(label) for label in rows.ids]))  # type: ignore[union-attr]
     return rows
@@ -161,19 +161,14 @@ def _dominion_sessions(url: str) -> Iterator[tuple[str, list[Any] | None]]:
 
 
 def _dominion_contests(parts: Sequence[str]) -> dict[str, _Contest]:
-    ranked = {
-        str(one["Id"]): str(one["Description"]).strip()
-        for one in _manifest(parts[0], "Contest")
-        if int(one.get("NumOfRanks") or 0) > 1
-    }
-    times = Counter(
-        str(contest.get("Id")) for part in parts for _, found in _dominion_sessions(part) for contest in found or ()
-    )
+    sessions = (contests for part in parts for _, contests in _dominion_sessions(part))
+    times = Counter(str(contest.get("Id")) for contests in sessions for contest in contests or ())
     candidates = _manifest(parts[0], "Candidate")
+    ranked = [one for one in _manifest(parts[0], "Contest") if int(one.get("NumOfRanks") or 0) > 1]
     return {
-        name: _Contest(key, list(_dominion_names(candidates, key).values()), times[key])
-        for key, name in ranked.items()
-        if times[key]
+        str(one["Description"]).strip(): _Contest(key, [*_dominion_names(candidates, key).values()], times[key])
+        for one in ranked
+        if times[key := str(one["Id"])]
     }
 
 
@@ -183,8 +178,8 @@ def _dominion_names(candidates: Sequence[Mapping[str, Any]], contest: str) -> di
     return {str(one["Id"]): name for one, name in zip(own, names, strict=True)}
 
 
-def _dominion_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[_Marked]:
-    names = _dominion_names(_manifest(parts[0], "Candidate"), contest)
+def _dominion_ballots(url: str, contest: str) -> Iterator[_Marked]:
+    names = _dominion_names(_manifest(url, "Candidate"), contest)
     for label, contests in _dominion_sessions(url):
         if contests is None:
             yield _Marked(label, reason="its contests are redacted")
@@ -234,23 +229,27 @@ def _words(value: Any) -> str:
     return " ".join(str(value).split())
 
 
+def _text(node: Any, key: str) -> str:
+    return _words(_first(node, key) or "")
+
+
 def _nist_marks(report: Any) -> Iterator[tuple[str, str, list[tuple[int, str, bool]]]]:
     """Ballot, contest and marks (rank, selection, whether it is a write-in) of every contest of every ballot."""
     for number, record in enumerate(_each(report, "CVR"), start=1):
         label = _words(_first(record, "BallotPrePrintedId") or _first(record, "UniqueId") or number)
         snapshots = _each(record, "CVRSnapshot")
-        current = _words(_first(record, "CurrentSnapshotId") or "")
+        current = _text(record, "CurrentSnapshotId")
         for contest in _each(next((one for one in snapshots if one.get("@id") == current), None), "CVRContest"):
             marks = []
             for selection in _each(contest, "CVRContestSelection"):
                 for position in _each(selection, "SelectionPosition"):
-                    if "no" in (_words(_first(position, name) or "") for name in ("HasIndication", "IsAllocable")):
+                    if "no" in (_text(position, "HasIndication"), _text(position, "IsAllocable")):
                         continue
                     rank = _first(position, "Rank") or _first(selection, "Rank")
                     written = _first(position, "CVRWriteIn") is not None
-                    key = _words(_first(selection, "ContestSelectionId") or "")
+                    key = _text(selection, "ContestSelectionId")
                     marks.append((0 if rank is None else _whole(rank), key, written))
-            yield label, _words(_first(contest, "ContestId") or ""), marks
+            yield label, _text(contest, "ContestId"), marks
 
 
 def _nist_names(report: Any, contest: str) -> dict[str, str]:
@@ -287,8 +286,7 @@ def _nist_contests(parts: Sequence[str]) -> dict[str, _Contest]:
     }
 
 
-def _nist_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[_Marked]:
-    del parts
+def _nist_ballots(url: str, contest: str) -> Iterator[_Marked]:
     report = _nist_report(url)
     names = _nist_names(report, contest)
     for label, found, marks in _nist_marks(report):
@@ -318,11 +316,8 @@ def _hart_contests_of(url: str) -> Iterator[tuple[str, str, list[tuple[str, str]
         options = _each(_first(contest, "Options"), "Option")
         yield (
             label,
-            _words(_first(contest, "Name") or ""),
-            [
-                (_words(_first(one, "Name") or "") or cvr.WRITE_IN, _words(_first(one, "Value") or ""))
-                for one in options
-            ],
+            _text(contest, "Name"),
+            [(_text(one, "Name") or cvr.WRITE_IN, _text(one, "Value")) for one in options],
         )
 
 
@@ -335,8 +330,7 @@ def _hart_contests(parts: Sequence[str]) -> dict[str, _Contest]:
     return {name: _Contest(name, None, times[name]) for name in sorted(ranked)}
 
 
-def _hart_ballots(url: str, contest: str, parts: Sequence[str]) -> Iterator[_Marked]:
-    del parts
+def _hart_ballots(url: str, contest: str) -> Iterator[_Marked]:
     for label, name, options in _hart_contests_of(url):
         if name == contest:
             marks = [(rank, option) for option, value in options for rank, d in enumerate(value, start=1) if d == "1"]

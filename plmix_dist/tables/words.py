@@ -1,4 +1,4 @@
-"""What words say: which place of a ranking a column is, which rank a cell holds, which words are not items."""
+"""What words say: the roles and places of columns, the numbers and ranks in cells, which words are not items."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any
+
+from plmix_dist.tables.notation import from_spreadsheet
 
 
 def names_in(text: str) -> tuple[str, ...]:
@@ -15,6 +18,27 @@ def names_in(text: str) -> tuple[str, ...]:
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
+
+
+# Column names that are recognised for each role of any table, in this order. Export writes the first.
+COLUMN_NAMES: dict[str, tuple[str, ...]] = {
+    "id": (*("ranking", "ranking_id", "id", "ballot", "ballot_id"), *("respondent", "respondent_id", "participant_id")),
+    "weight": ("count", "weight", "counts", "weights", "freq", "frequency", "votes", "n_votes", "voters", "wt"),
+    "group": ("group", "person", "voter", "user", "person_id", "voter_id", "user_id", "userid"),
+    "unranked": ("unranked",),
+    "item": ("item", "item_id", "itemid", "item_name", "alternative", "candidate", "movieid", "product_id"),
+    "rank": ("rank", "place", "position"),
+    "ordering": ("ordering", "ranking_order", "order"),
+    "items": ("items", "ranking_items"),
+}
+LABEL_ROLES = ("weight", "id", "group", "unranked")
+# Options that name several columns: the places of a ranking, best first, and those that are left out.
+LISTS_OF_COLUMNS = ("places", "ignore")
+
+
+def written_name(role: str) -> str:
+    """The column name of a role in exported files."""
+    return COLUMN_NAMES[role][0]
 
 
 # Names of columns that hold places of a ranking, and which place each is.
@@ -104,7 +128,12 @@ def _ascend(names: Sequence[str]) -> bool:
     return counted and all(before <= after for before, after in pairwise(keys))
 
 
-# Cells: ranks that are written as text, and words that stand for something else than an item.
+# Cells: numbers and ranks that are written as text, and words that stand for something else than an item.
+
+# What stands for no item in a table of places, and for no rank in a table of ranks.
+MISSING = frozenset({"", "NA", "NaN", "nan", "-1"})
+NOT_RANKED = MISSING | {"0"}
+NO_SCORE = MISSING - {"-1"}
 
 _RANK = re.compile(
     r"(?:#|rank|place|no\.|=)?\s*(?P<number>\d+(?:[.,]\d+)?)\s*(?:st|nd|rd|th|=|\.|\))?(?:\s+(?:place|choice|rank))?",
@@ -138,3 +167,33 @@ def words_not_items(labels: Iterable[str]) -> list[str]:
     marks = [label for label in found if label.strip().lower() in _MARKS or _PLACE_IN_CELL.fullmatch(label.strip())]
     roman = len(found) > 1 and "I" in found and all(label in _ROMAN for label in found)
     return sorted(found if roman else marks)
+
+
+def cell_text(value: Any, clean: bool = True) -> str:
+    """A cell as text: nothing for a missing one, whole numbers without a decimal point."""
+    if isinstance(value, str):
+        return value if clean else from_spreadsheet(value.strip())
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else number_text(value)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def parse_weight(text: str | float | None) -> float:
+    """A weight as a number, or NaN if it is not a number. Rows with NaN are rejected later."""
+    try:
+        # float() reads "1_000" as a thousand, which other tools do not.
+        return float("nan") if text is None or "_" in str(text) else float(text)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def decimal_hint(text: str) -> str:
+    """What to do about a number with a decimal comma; empty for other text."""
+    return "; write a decimal point" if "," in text and text.replace(",", "", 1).isdigit() else ""
+
+
+def number_text(weight: float) -> str:
+    """A weight as text: counts without a decimal point, other numbers with all their digits."""
+    return str(int(weight)) if float(weight).is_integer() else repr(float(weight))

@@ -19,9 +19,8 @@ from plmix_dist.rankings import Unranked
 from plmix_dist.store import RankingStore
 from plmix_dist.store.access import RemoteFiles, check_file, whole_file, within, writing_explained
 from plmix_dist.tables.encode import natural_order, shown
-from plmix_dist.tables.format import number_text, written_name
 from plmix_dist.tables.notation import spreadsheet_safe
-from plmix_dist.tables.words import words_not_items
+from plmix_dist.tables.words import number_text, words_not_items, written_name
 
 # The parts in which storage takes a file are at most this large.
 _PART_BYTES = 1 << 26
@@ -60,11 +59,10 @@ def survey(store: RankingStore) -> Survey:
     for block in store.iter_leaves(labels=False):
         seen[block.items] = True
         weights = weights or block.weights is not None
+        slate, short = block.n_ordered < block.n_listed, block.n_listed < block.n_items
         below = below or bool(block.below.any())
-        slates_below = slates_below or bool((block.below & (block.n_ordered < block.n_listed)).any())
-        absent = absent or bool(
-            (~block.below & (block.n_ordered == block.n_listed) & (block.n_listed < block.n_items)).any()
-        )
+        slates_below = slates_below or bool((block.below & slate).any())
+        absent = absent or bool((short & ~slate & ~block.below).any())
         longest = max(longest, int(block.n_listed.max()))
     return Survey(
         has_weights=weights,
@@ -147,15 +145,9 @@ def open_target(target: str) -> Iterator[IO[str]]:
             packed.close()
 
 
-@contextlib.contextmanager
-def open_binary_target(target: str) -> Iterator[IO[bytes]]:
+def open_binary_target(target: str) -> contextlib.AbstractContextManager[IO[bytes]]:
     """A binary file on local disk or behind a URL that appears complete or not at all."""
-    if "://" in target:
-        with _published_at_the_end(target) as file:
-            yield file
-        return
-    with whole_file(Path(target)) as file:
-        yield file
+    return _published_at_the_end(target) if "://" in target else whole_file(Path(target))
 
 
 @contextlib.contextmanager
@@ -201,9 +193,8 @@ def write_rows(
     labels += ["unranked"] if found.mixed_unranked else []
     weighted = found.has_weights or always_weights
     with open_target(target) as out:
-        table = csv.writer(
-            out, delimiter="\t" if target.removesuffix(".gz").endswith(".tsv") else ",", lineterminator="\n"
-        )
+        delimiter = "\t" if target.removesuffix(".gz").endswith(".tsv") else ","
+        table = csv.writer(out, delimiter=delimiter, lineterminator="\n")
         weight_name = [written_name("weight")] if weighted else []
         table.writerow([*weight_name, *names(found), *(written_name(role) for role in labels)])
         for row in labelled_rows(store, store.item_names):
@@ -220,11 +211,9 @@ def write_rows(
 
 def _refuse_names(store: RankingStore, target: str) -> None:
     """An error if a name begins or ends with spaces, because reading text removes them, or has a line break."""
-    surrounded = next((name for name in store.item_names if name != name.strip()), None)
-    if surrounded is not None:
+    if (surrounded := next((name for name in store.item_names if name != name.strip()), None)) is not None:
         refuse(target, f"there are spaces around the item name {shown(surrounded)}", "Parquet")
-    broken = next((name for name in store.item_names if "\r" in name), None)
-    if broken is not None:
+    if (broken := next((name for name in store.item_names if "\r" in name), None)) is not None:
         refuse(target, f"a carriage return is in the item name {shown(broken)}", "Parquet")
 
 

@@ -222,7 +222,7 @@ def test_output__a_file_where_a_folder_should_be(
         pytest.fail("it computed before it looked at its output")
 
     for place in (
-        "datasets.ingest.plan_files",
+        "datasets.plan.plan_files",
         "datasets.simulate.run_all",
         "datasets.split.run_all",
         "prediction.memberships.run_all",

@@ -78,7 +78,7 @@ def run(task: CompletionTask, ratings: NDArray[np.float64], threads: int = 1, **
 
 
 def all_users(task: CompletionTask, found: completion.Completion) -> NDArray[np.float64]:
-    return np.concatenate([load_users(task.scratch, leaf, found.sweep) for leaf in range(task.n_leaves)])
+    return np.concatenate([load_users(task.used.scratch, leaf, found.sweep) for leaf in range(task.n_leaves)])
 
 
 def reference(ratings: NDArray[np.float64], start: NDArray[np.float64]) -> float:
@@ -242,7 +242,9 @@ def test_rank_variance__streamed_equals_the_whole_matrix(tmp_path: Path, monkeyp
     task = prepared(tmp_path, ratings, 5)
     found = run(task, ratings, max_sweeps=5, tol=1e-12)
     sums = _sum_ranks(ThreadedExecutor(2), task, found)
-    whole = np.concatenate([load_users(task.scratch, leaf, found.sweep) @ found.item_factors.T for leaf in range(5)])
+    whole = np.concatenate(
+        [load_users(task.used.scratch, leaf, found.sweep) @ found.item_factors.T for leaf in range(5)]
+    )
     ranks = rankdata(-whole, axis=1, method="average")
     np.testing.assert_allclose(variances(sums) / 4, ranks.var(axis=0), rtol=1e-12)
 

@@ -164,11 +164,6 @@ class CompletionTask(NamedTuple):
     mean: float  # The mean rating, for the start
     seed: int
 
-    @property
-    def scratch(self) -> Scratch:
-        """Where the leaves are, and all factors."""
-        return self.used.scratch
-
 
 def complete(
     executor: Executor,
@@ -193,10 +188,9 @@ def complete(
     ridges = task.ridge * item_counts.astype(np.float64)
     history: list[_Sweep] = []
     for sweep in range(max_sweeps):
-        task.scratch.save(_items_name(sweep), factors=factors)
-        sums: _ItemSums = sum_over_leaves(
-            executor, partial(_sweep_leaf, task, sweep), task.n_leaves, "completion-sweep"
-        )
+        task.used.scratch.save(_items_name(sweep), factors=factors)
+        sweep_leaf = partial(_sweep_leaf, task, sweep)
+        sums: _ItemSums = sum_over_leaves(executor, sweep_leaf, task.n_leaves, "completion-sweep")
         with single_thread():
             found, improved = _items_step(sums, factors, ridges)
         history.append(found)
@@ -204,7 +198,7 @@ def complete(
             progress(sweep + 1, max_sweeps)
         if sweep:
             old = [_users_name(leaf, sweep - 1) for leaf in range(task.n_leaves)]
-            task.scratch.forget(*old, _items_name(sweep - 1))
+            task.used.scratch.forget(*old, _items_name(sweep - 1))
         if found.residual <= tol:
             break
         if sweep + 1 < max_sweeps:
@@ -246,15 +240,15 @@ def _write_used_leaf(used: UsedRatings, leaf: int) -> int:
 
 def _sweep_leaf(task: CompletionTask, sweep: int, leaf: int) -> _ItemSums:
     """The users' step in one leaf, and its part of the items' equations."""
-    arrays = task.scratch.load(_used_name(leaf))
+    arrays = task.used.scratch.load(_used_name(leaf))
     ratings = RatingLeaf(arrays["bounds"], arrays["items"], arrays["ratings"])
-    items = task.scratch.load(_items_name(sweep))["factors"]
+    items = task.used.scratch.load(_items_name(sweep))["factors"]
     if sweep:
-        users = load_users(task.scratch, leaf, sweep - 1)
+        users = load_users(task.used.scratch, leaf, sweep - 1)
     else:
         users = np.full((ratings.n_users, task.rank), np.sqrt(task.mean / task.rank))
     objective, gradient, right = _users_step(ratings, users, items, task.ridge)
-    task.scratch.save(_users_name(leaf, sweep), factors=users)
+    task.used.scratch.save(_users_name(leaf, sweep), factors=users)
     order = arrays["order"]
     by_item = RatingLeaf(arrays["item_bounds"], ratings.user_of_rating[order].astype(np.int32), ratings.ratings[order])
     equations = _item_equations(by_item, users)

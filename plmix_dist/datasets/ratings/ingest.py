@@ -13,7 +13,7 @@ from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.cluster.executor import Executor, executor_for, run_all
 from plmix_dist.datasets.ratings import shuffle
 from plmix_dist.datasets.ratings.leaf import LeafMaker, LeafSummary
-from plmix_dist.datasets.ratings.selection import Leaves, RankedLeaf, Selection, select
+from plmix_dist.datasets.ratings.selection import Leaves, RankedLeaf, select
 from plmix_dist.errors import IngestError, SettingsError, StoreExistsError
 from plmix_dist.rankings.groups import default_leaf_rows
 from plmix_dist.settings import RandomState, one_of, real_number, seed_of, shown, whole_number, yes_or_no
@@ -24,7 +24,7 @@ from plmix_dist.store.partition import PartitionTask, RejectedRows, WritePlan, w
 from plmix_dist.store.targets import HOW_TO_REPLACE
 from plmix_dist.store.writer import WriteSession, check_output
 from plmix_dist.tables.encode import OnError, checked_names, natural_order
-from plmix_dist.tables.format import ReadOptions
+from plmix_dist.tables.format import ReadOptions, check_columns
 from plmix_dist.tables.ratings import COLUMN_NAMES, RATINGS
 from plmix_dist.tables.registry import open_table, slices_of
 from plmix_dist.tables.sources import Slice, file_digest, find, find_sources
@@ -70,21 +70,13 @@ class RatingSettings:
         if self.duplicates is not None:
             one_of("duplicates", self.duplicates, ("last", "refuse"))
         one_of("on_error", self.on_error, ("raise", "drop", "quarantine"))
-        _check_columns(self.columns)
+        check_columns(self.columns, COLUMN_NAMES, " in ratings")
         if self.delimiter is not None and (not isinstance(self.delimiter, str) or not self.delimiter):
             raise SettingsError(f"the delimiter must be text, but is {shown(self.delimiter)}")
 
     def as_record(self) -> dict[str, Any]:
         """The settings as plain values, for the history of a store."""
         return {"format": "ratings", **asdict(self), "columns": dict(self.columns)}
-
-
-def _check_columns(columns: Mapping[str, str]) -> None:
-    if not isinstance(columns, Mapping) or not all(isinstance(text, str) for text in columns.values()):
-        raise SettingsError(f"columns must give a column name for each role, but is {shown(columns)}")
-    unknown = sorted(set(columns) - set(COLUMN_NAMES))
-    if unknown:
-        raise SettingsError(f"there is no column role {unknown[0]!r} in ratings; choose from {', '.join(COLUMN_NAMES)}")
 
 
 class RatingPart(NamedTuple):
@@ -211,11 +203,10 @@ def ingest_ratings(
     scratch = shuffle.Scratch.beside(location)
     try:
         leaves = _read(runner, scratch, urls, settings, progress)
-        selection = select(runner, leaves, settings, progress)
-        names = checked_names(selection.item_names, urls[0])
+        ranked, names, report, notes = select(runner, leaves, settings, progress)
         plan = WritePlan(
             "ingest",
-            list(names),
+            list(checked_names(names, urls[0])),
             leaf_rows or default_leaf_rows(len(names)),
             n_partitions=leaves.n_leaves,
             settings=settings.as_record(),
@@ -223,8 +214,8 @@ def ingest_ratings(
             chunk_bytes=chunk_bytes,
         )
         with WriteSession.begin(location, plan, overwrite=overwrite) as session:
-            run_all(runner, partial(_write_leaf, leaves, selection.ranked), session.pending(), "ingest", progress)
-            return session.finalise({"paths": urls, **_report(leaves, selection)})
+            run_all(runner, partial(_write_leaf, leaves, ranked), session.pending(), "ingest", progress)
+            return session.finalise({"paths": urls, **_report(leaves, report, notes)})
     finally:
         scratch.remove()
 
@@ -298,12 +289,12 @@ def _write_leaf(leaves: Leaves, ranked: RankedLeaf, task: PartitionTask) -> int:
     return write_partition(task, ranked.blocks(task.number), rejected).n_rankings
 
 
-def _report(leaves: Leaves, selection: Selection) -> dict[str, Any]:
+def _report(leaves: Leaves, report: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """What became of each row, for the history of the store."""
     n_bad = sum(leaves.rejected.values())
-    left_out = {"bad": n_bad, "duplicates": leaves.n_duplicates, **selection.report["left_out"]}
+    left_out = {"bad": n_bad, "duplicates": leaves.n_duplicates, **report["left_out"]}
     used = leaves.n_rows - sum(left_out.values())
     counts = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in left_out.items() if count)
-    notes = [f"{used:,} of {leaves.n_rows:,} ratings used{f'; left out: {counts}' if counts else ''}"]
-    ratings = selection.report | {"rows": leaves.n_rows, "used": used, "left_out": left_out}
-    return {"notes": notes + selection.notes, "ratings": ratings}
+    said = f"{used:,} of {leaves.n_rows:,} ratings used{f'; left out: {counts}' if counts else ''}"
+    ratings = report | {"rows": leaves.n_rows, "used": used, "left_out": left_out}
+    return {"notes": [said, *notes], "ratings": ratings}

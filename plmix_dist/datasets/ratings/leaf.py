@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -96,7 +97,7 @@ def _leaf_name(leaf: int) -> str:
     return f"leaf-{leaf:06d}.npz"
 
 
-def users_name(leaf: int) -> str:
+def _users_name(leaf: int) -> str:
     """The scratch file with the labels of the users of a leaf."""
     return f"users-{leaf:06d}.json"
 
@@ -138,7 +139,7 @@ class LeafMaker:
         ratings = table.column("rating").to_numpy()[order][last]
         bounds = np.searchsorted(users[last], np.arange(len(names) + 1))
         self.scratch.save(_leaf_name(leaf), bounds=bounds, items=items[last], ratings=ratings)
-        self.scratch.save_text(users_name(leaf), names)
+        self.scratch.save_text(_users_name(leaf), names)
         n_text = sum(not _is_integer(name) for name in names)
         return LeafSummary(len(users), len(ratings), n_text)
 
@@ -184,11 +185,10 @@ class LeftOut(NamedTuple):
     users_with_equal_ratings: int  # for all chosen items
 
 
-def user_labels(names: list[str], *, numbers: bool) -> NDArray[Any]:
-    """Labels of users as a column of ids: whole numbers, or text."""
-    if numbers:
-        return np.array([int(name) for name in names], np.int64)
-    return np.array(names, STRING)
+def user_ids(scratch: Scratch, leaf: int, keep: NDArray[np.bool_], *, numbers: bool) -> NDArray[Any]:
+    """Some users of a leaf as a column of ids: whole numbers, or text."""
+    names = itertools.compress(scratch.load_text(_users_name(leaf)), keep)
+    return np.array([*map(int, names)], np.int64) if numbers else np.array([*names], STRING)
 
 
 def rated_rankings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,19 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.cluster.executor import Executor
+from plmix_dist.datasets.ratings import leaf as rating_leaf
 from plmix_dist.datasets.ratings.completion import Completion, CompletionTask, complete, load_users
-from plmix_dist.datasets.ratings.leaf import (
-    LeftOut,
-    RatingLeaf,
-    UsedRatings,
-    completed_rankings,
-    completed_rows,
-    keep_enough,
-    load_leaf,
-    rated_rankings,
-    user_labels,
-    users_name,
-)
+from plmix_dist.datasets.ratings.leaf import LeftOut, RatingLeaf, UsedRatings
 from plmix_dist.datasets.ratings.shuffle import Scratch, sum_over_leaves
 from plmix_dist.errors import IngestError, NotConvergedWarning, give_warnings
 from plmix_dist.rankings import RankingBlock
@@ -46,9 +36,9 @@ class _Counts(NamedTuple):
 
 
 def _count(used: UsedRatings, leaf: int) -> _Counts:
-    ratings = load_leaf(used.scratch, leaf)
+    ratings = rating_leaf.load_leaf(used.scratch, leaf)
     n_kept = int(used.keep_items[ratings.items].sum())
-    kept, _ = keep_enough(ratings, used.keep_items, used.min_user_ratings)
+    kept, _ = rating_leaf.keep_enough(ratings, used.keep_items, used.min_user_ratings)
     with np.errstate(over="ignore"):
         total = float(kept.ratings.sum())
     return _Counts(
@@ -112,7 +102,7 @@ def _completed_rank_sums(users: Floats, items: Floats) -> _RankSums:
     """Sums of doubled ranks over completed rows, a few rows at a time."""
     n_items = len(items)
     sums, squares = np.zeros(n_items, np.int64), np.zeros(n_items, np.int64)
-    for _, values in completed_rows(users, items):
+    for _, values in rating_leaf.completed_rows(users, items):
         ranks = _doubled_ranks(values)
         sums += ranks.sum(axis=0)
         squares += np.einsum("ij,ij->j", ranks, ranks)
@@ -157,14 +147,16 @@ def _observed_leaf(task: CompletionTask, leaf: int) -> _RankSums:
 
 
 def _completed_leaf(task: CompletionTask, sweep: int, leaf: int) -> _RankSums:
-    return _completed_rank_sums(load_users(task.scratch, leaf, sweep), task.scratch.load(_COMPLETED)["factors"])
+    return _completed_rank_sums(
+        load_users(task.used.scratch, leaf, sweep), task.used.scratch.load(_COMPLETED)["factors"]
+    )
 
 
 def _sum_ranks(executor: Executor, task: CompletionTask, completion: Completion | None) -> _RankSums:
     """Sums of ranks over all users: in completed rows or, without completion, among the items that each rated."""
     of_leaf = partial(_observed_leaf, task)
     if completion is not None:
-        task.scratch.save(_COMPLETED, factors=completion.item_factors)
+        task.used.scratch.save(_COMPLETED, factors=completion.item_factors)
         of_leaf = partial(_completed_leaf, task, completion.sweep)
     found: _RankSums = sum_over_leaves(executor, of_leaf, task.n_leaves, "rank-variance")
     return found
@@ -192,9 +184,12 @@ class RankedLeaf:
             yield self._rated(leaf)[0]
             return
         scratch, (_, users) = self.used.scratch, self.used.of_leaf(leaf)
-        factors = scratch.load(_FACTORS)["factors"]
+        factors, ids = (
+            scratch.load(_FACTORS)["factors"],
+            rating_leaf.user_ids(scratch, leaf, users, numbers=self.numbers),
+        )
         with single_thread():
-            yield from completed_rankings(load_users(scratch, leaf, self.sweep), factors, self._ids(leaf, users))
+            yield from rating_leaf.completed_rankings(load_users(scratch, leaf, self.sweep), factors, ids)
 
     def left_out(self, leaf: int) -> LeftOut:
         """The ratings of a leaf that have no place in a ranking."""
@@ -202,21 +197,8 @@ class RankedLeaf:
 
     def _rated(self, leaf: int) -> tuple[RankingBlock, LeftOut]:
         kept, users = self.used.of_leaf(leaf)
-        return rated_rankings(kept, self._ids(leaf, users), self.chosen, self.used.n_items)
-
-    def _ids(self, leaf: int, users: NDArray[np.bool_]) -> NDArray[Any]:
-        names = self.used.scratch.load_text(users_name(leaf))
-        return user_labels([name for name, kept in zip(names, users, strict=True) if kept], numbers=self.numbers)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What is ranked, and what became of the ratings."""
-
-    ranked: RankedLeaf  # Makes the rankings of a leaf
-    item_names: tuple[str, ...]  # The names of the ranked items
-    report: dict[str, Any]  # Counts of ratings and users, and the course of the completion
-    notes: list[str] = field(default_factory=list)  # Sentences for the user
+        ids = rating_leaf.user_ids(self.used.scratch, leaf, users, numbers=self.numbers)
+        return rating_leaf.rated_rankings(kept, ids, self.chosen, self.used.n_items)
 
 
 @dataclass(frozen=True)
@@ -235,8 +217,12 @@ class Leaves:
 
 def select(
     executor: Executor, leaves: Leaves, settings: RatingSettings, progress: Callable[[int, int], None] | None = None
-) -> Selection:
-    """Filter the ratings, complete them where asked, and choose the items."""
+) -> tuple[RankedLeaf, tuple[str, ...], dict[str, Any], list[str]]:
+    """Filter the ratings, complete them where asked, and choose the items.
+
+    Gives what makes the rankings of a leaf, the names of the ranked items, counts of ratings and users with the course
+    of the completion, and sentences for the user.
+    """
     used, counts = _enough_ratings(executor, leaves, settings)
     _check_left(used.n_items, settings)
     per_item = counts.per_item[used.keep_items]
@@ -246,9 +232,14 @@ def select(
         completion = complete(
             executor, task, per_item, tol=settings.tol, max_sweeps=settings.max_sweeps, progress=progress
         )
-    chosen = _choose(executor, task, settings, per_item, completion)
-    sweep = None if completion is None else completion.sweep
-    ranked = RankedLeaf(used, chosen, leaves.numbers, sweep)
+    if settings.n_items is None:
+        chosen = np.arange(len(per_item))
+    # By default as the paper does after completion, else by their ratings.
+    elif (settings.choose or ("most-rated" if completion is None else "rank-variance")) == "most-rated":
+        chosen = _highest(per_item, settings.n_items)
+    else:
+        chosen = _highest(variances(_sum_ranks(executor, task, completion)), settings.n_items)
+    ranked = RankedLeaf(used, chosen, leaves.numbers, None if completion is None else completion.sweep)
     report = {"items_with_few_ratings": counts.n_of_dropped_items, "users_with_few_ratings": counts.n_of_dropped_users}
     names = tuple(np.array(leaves.item_names, object)[used.keep_items][chosen].tolist())
     found: dict[str, Any] = {"left_out": report}
@@ -266,7 +257,7 @@ def select(
             "residual": last.residual,
             "objectives": [one.objective for one in completion.history],
         }
-    return Selection(ranked, names, found, notes)
+    return ranked, names, found, notes
 
 
 def _completion_task(
@@ -287,27 +278,11 @@ def _completion_task(
 
 
 def _check_left(n_left: int, settings: RatingSettings) -> None:
-    if n_left < max(2, settings.n_items or 2):
+    if n_left < (settings.n_items or 2):
         raise IngestError(
             f"{n_left} items are left after the filters (at least {settings.min_user_ratings} ratings per user and "
             f"{settings.min_item_ratings} per item), but {settings.n_items or 2} are needed; lower these numbers"
         )
-
-
-def _choose(
-    executor: Executor,
-    task: CompletionTask,
-    settings: RatingSettings,
-    per_item: NDArray[np.int64],
-    completion: Completion | None,
-) -> NDArray[np.int64]:
-    """The ranked items, by their numbers among those that pass the filters."""
-    if settings.n_items is None:
-        return np.arange(len(per_item))
-    # By default as the paper does after completion, else by their ratings.
-    if (settings.choose or ("most-rated" if completion is None else "rank-variance")) == "most-rated":
-        return _highest(per_item, settings.n_items)
-    return _highest(variances(_sum_ranks(executor, task, completion)), settings.n_items)
 
 
 def _tell_about(completion: Completion, settings: RatingSettings) -> list[str]:

@@ -26,7 +26,7 @@ from plmix_dist.passes.tree import TreeSum
 from plmix_dist.store import Location, RejectedRows
 from plmix_dist.store.access import write_whole
 from plmix_dist.tables.encode import OnError, dispose
-from plmix_dist.tables.ratings import RATINGS, RatingRows
+from plmix_dist.tables.ratings import RATINGS
 from plmix_dist.tables.registry import read_slice
 from plmix_dist.tables.sources import Slice
 from plmix_dist.threads import single_thread
@@ -63,8 +63,8 @@ def shuffle_part(scratch: Scratch, on_error: OnError, part: RatingPart) -> Shuff
         name = f"part-{part.number:06d}-{len(files)}.arrow"
         scratch.write(name, _sorted_file(rows, part.file_number))
         files.append(name)
-        items.update(rows.items.unique().to_pylist())
-        n_rows += len(rows.ratings)
+        items.update(rows.column("item").unique().to_pylist())
+        n_rows += rows.num_rows
     if rejected.lines:
         scratch.write(_rejected_name(part.number), "".join(rejected.lines).encode())
     return Shuffled(n_rows, len(rejected.lines), files, sorted(items), rejected.counts)
@@ -72,14 +72,13 @@ def shuffle_part(scratch: Scratch, on_error: OnError, part: RatingPart) -> Shuff
 
 def rejected_lines(scratch: Scratch, numbers: list[int]) -> list[str]:
     """The records of the bad rows of some parts, one line of JSON each."""
-    return [
-        line for number in numbers for line in scratch.read(_rejected_name(number)).decode().splitlines(keepends=True)
-    ]
+    files = (scratch.read(_rejected_name(number)).decode() for number in numbers)
+    return [line for text in files for line in text.splitlines(keepends=True)]
 
 
-def _hashes_of(users: pa.Array) -> NDArray[np.uint16]:
+def _hashes_of(users: pa.ChunkedArray) -> NDArray[np.uint16]:
     """(n_rows,): the hash of each row's user. It depends on the label alone."""
-    encoded = users.dictionary_encode()
+    encoded = users.combine_chunks().dictionary_encode()
     labels = encoded.dictionary.to_pylist()
     hashed = np.array([zlib.crc32(label.encode()) % _N_HASHES for label in labels], np.uint16)
     found: NDArray[np.uint16] = hashed[encoded.indices.to_numpy()]
@@ -88,10 +87,7 @@ def _hashes_of(users: pa.Array) -> NDArray[np.uint16]:
 
 def n_leaves_for(n_rows: int) -> int:
     """The number of leaves for this many ratings: a power of two, so that each has the same number of hashes."""
-    n_leaves = 1
-    while n_leaves < _N_HASHES and n_rows > n_leaves * _LEAF_RATINGS:
-        n_leaves *= 2
-    return n_leaves
+    return min(_N_HASHES, 1 << (-(-n_rows // _LEAF_RATINGS) - 1).bit_length())
 
 
 def rows_of_leaf(scratch: Scratch, files: list[str], leaf: int, n_leaves: int) -> pa.Table:
@@ -105,48 +101,32 @@ def rows_of_leaf(scratch: Scratch, files: list[str], leaf: int, n_leaves: int) -
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _gathered(part: Slice, on_error: OnError, rejected: RejectedRows) -> Iterator[RatingRows]:
+def _gathered(part: Slice, on_error: OnError, rejected: RejectedRows) -> Iterator[pa.Table]:
     """Batches joined to about a million rows. Bad rows are added to `rejected`, or raise an error."""
-    waiting: list[RatingRows] = []
+    waiting: list[pa.Table] = []
     n_waiting = 0
-    for rows in read_slice(RATINGS, part):
-        n_rows = len(rows.lines) + len(rows.bad)
-        dispose(rows.bad, rejected, on_error, part.file.url, part.header.unit, n_rows)
-        waiting.append(rows)
-        n_waiting += len(rows.ratings) + len(rows.bad)
+    for table, bad in read_slice(RATINGS, part):
+        n_rows = table.num_rows + len(bad)
+        dispose(bad, rejected, on_error, part.file.url, part.header.unit, n_rows)
+        waiting.append(table)
+        n_waiting += n_rows
         if n_waiting >= _FILE_ROWS:
-            yield _joined(waiting)
+            yield pa.concat_tables(waiting)
             waiting, n_waiting = [], 0
     if waiting:
-        yield _joined(waiting)
+        yield pa.concat_tables(waiting)
 
 
 def _rejected_name(number: int) -> str:
     return f"rejected-{number:06d}.jsonl"
 
 
-def _joined(rows: list[RatingRows]) -> RatingRows:
-    if len(rows) == 1:
-        return rows[0]
-    first = rows[0]
-    return first._replace(
-        users=pa.concat_arrays([one.users for one in rows]),
-        items=pa.concat_arrays([one.items for one in rows]),
-        ratings=np.concatenate([one.ratings for one in rows]),
-        times=None if first.times is None else np.concatenate([one.times for one in rows if one.times is not None]),
-        lines=np.concatenate([one.lines for one in rows]),
-    )
-
-
-def _sorted_file(rows: RatingRows, file_number: int) -> bytes:
+def _sorted_file(rows: pa.Table, file_number: int) -> bytes:
     """An Arrow file with one batch per hash of users."""
-    hashes = _hashes_of(rows.users)
+    hashes = _hashes_of(rows.column("user"))
     order = np.argsort(hashes, kind="stable")
-    columns: dict[str, Any] = {"user": rows.users, "item": rows.items, "rating": rows.ratings}
-    if rows.times is not None:
-        columns["time"] = rows.times
-    columns |= {"file": np.full(len(hashes), file_number, np.int32), "line": rows.lines}
-    table = pa.table(columns).take(pa.array(order)).combine_chunks()
+    table = rows.append_column("file", pa.array(np.full(len(hashes), file_number, np.int32)))
+    table = table.take(pa.array(order)).combine_chunks()
     cuts = np.searchsorted(hashes[order], np.arange(_N_HASHES + 1)).tolist()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as file:
@@ -217,8 +197,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Delete everything."""
-        for name in self.location.listing():
-            self.location.remove(name)
+        self.forget(*self.location.listing())
         if self.location.is_local:
             shutil.rmtree(self.location.url, ignore_errors=True)
 
