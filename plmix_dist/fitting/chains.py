@@ -265,8 +265,7 @@ class _Weights(NamedTuple):
     copied: float
 
 
-def _weights_of_leaf(number: int, block: RankingBlock, params: None) -> _Weights:
-    del number, params
+def _weights_of_leaf(_number: int, block: RankingBlock, _params: None) -> _Weights:
     weights = block.row_weights
     broken = weights[weights != np.floor(weights)]
     first, largest = float(broken[0]) if len(broken) else 0.0, float(weights.max(initial=0.0))

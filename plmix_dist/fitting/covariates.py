@@ -177,8 +177,7 @@ class Moments(NamedTuple):
     second: Floats
 
 
-def _leaf_moments(number: int, block: RankingBlock, rough: Units) -> Moments:
-    del number
+def _leaf_moments(_number: int, block: RankingBlock, rough: Units) -> Moments:
     columns = rough.of_block(block).covariates
     assert columns is not None
     starts = block.group_starts

@@ -67,9 +67,8 @@ def check_identified(passes: Passes, item_names: Sequence[str], *, ties_compare:
     )
 
 
-def _leaf_beaten(number: int, block: RankingBlock, params: Prepared) -> Floats:
+def _leaf_beaten(_number: int, block: RankingBlock, params: Prepared) -> Floats:
     """(n_components, n_items, n_items): entry [k, i, j] is the weight of rankings of component k with i before j."""
-    del number
     extended = extend_ties(block)
     posteriors = row_posteriors(block, params)[1]
     wins = pairwise_wins(extended.block, posteriors[extended.row])
@@ -96,8 +95,7 @@ def _within_ties(block: RankingBlock, posteriors: Floats) -> Floats:
     return wins
 
 
-def _leaf_score(number: int, block: RankingBlock, params: Prepared) -> float:
-    del number
+def _leaf_score(_number: int, block: RankingBlock, params: Prepared) -> float:
     return float(block.row_weights @ row_posteriors(block, params)[0])
 
 

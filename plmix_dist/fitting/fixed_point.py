@@ -71,8 +71,7 @@ class Stopping(NamedTuple):
     inner_share: float
 
 
-def _of_gradient(point: Point, evaluation: Evaluation) -> float:
-    del point
+def _of_gradient(_point: Point, evaluation: Evaluation) -> float:
     return evaluation.residual
 
 

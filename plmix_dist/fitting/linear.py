@@ -147,13 +147,11 @@ class Layout:
         return found / np.bincount(self.place[free], minlength=self.n_free)
 
 
-def _leaf_sums(number: int, block: RankingBlock, point: LinearPoint) -> LinearSums:
-    del number
+def _leaf_sums(_number: int, block: RankingBlock, point: LinearPoint) -> LinearSums:
     return linear_sums(block, point)
 
 
-def _leaf_information(number: int, block: RankingBlock, point: LinearPoint) -> LinearInformation:
-    del number
+def _leaf_information(_number: int, block: RankingBlock, point: LinearPoint) -> LinearInformation:
     return linear_information(block, point)
 
 

@@ -108,8 +108,7 @@ def _combine(left: _Gram, right: _Gram) -> _Gram:
     return _Gram(left.products + right.products, left.n_choices + right.n_choices, largest)
 
 
-def _leaf_gram(number: int, block: RankingBlock, point: LinearPoint) -> _Gram:
-    del number
+def _leaf_gram(_number: int, block: RankingBlock, point: LinearPoint) -> _Gram:
     if block.features is not None and not np.isfinite(block.features).all():
         raise SettingsError(_not_finite(block))
     found = linear_information(block.replace(covariates=None), point)

@@ -47,8 +47,7 @@ def for_search(overview: Overview) -> Overview:
     )
 
 
-def _leaf_counts(order: int, number: int, block: RankingBlock, params: None) -> Floats:
-    del number, params
+def _leaf_counts(order: int, _number: int, block: RankingBlock, _params: None) -> Floats:
     first, sizes = place_sizes(block)
     weights = block.row_weights[block.row_of_item()[first]]
     return np.bincount(np.minimum(sizes, order + 1), weights, minlength=order + 2)[1:].astype(np.float64)

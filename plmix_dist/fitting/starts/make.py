@@ -142,15 +142,13 @@ class Mixture(NamedTuple):
     shares: Floats
 
 
-def random_worths(proposer: Proposer, best: Mixture | None, number: int) -> Start:
+def random_worths(proposer: Proposer, _best: Mixture | None, number: int) -> Start:
     """Standard normal log-worths, and equal shares."""
-    del best
     return _random_start(proposer.settings, proposer.rows.n_items, number)
 
 
-def handfuls(proposer: Proposer, best: Mixture | None, number: int) -> Start:
+def handfuls(proposer: Proposer, _best: Mixture | None, number: int) -> Start:
     """The log-worths of a handful of rankings for each component, drawn at random, and equal shares."""
-    del best
     rows, settings = proposer
     rng = generator(settings.seed, "handfuls", number)
     n_rows = max(1, round(_TIMES_LISTED * rows.n_items * rows.n_rankings / max(1, len(rows.items))))

@@ -118,8 +118,7 @@ def _refuse_many_pairs(n_values: int, n_items: int) -> None:
 # Pairs.
 
 
-def _pairs_of_leaf(number: int, block: RankingBlock, params: None) -> _Pairs:
-    del number, params
+def _pairs_of_leaf(_number: int, block: RankingBlock, _params: None) -> _Pairs:
     wins = pairwise_wins(block, np.ones((block.n_rankings, 1)))[0]
     return _Pairs(wins, float(block.row_weights.sum()), [np.array([block.n_rankings])])
 
@@ -156,8 +155,7 @@ def _directions(
     return Svd(found.singular_values[:n_values], found.vectors[:, :n_values])
 
 
-def _gram_of_leaf(number: int, block: RankingBlock, frequencies: Floats) -> Floats:
-    del number
+def _gram_of_leaf(_number: int, block: RankingBlock, frequencies: Floats) -> Floats:
     rows = _scaled_rows(frequencies, block)
     return rows.T @ rows
 
@@ -168,8 +166,7 @@ _GRAM = Aggregation("gram", leaf=_gram_of_leaf)
 # Projection.
 
 
-def _project_leaf(number: int, block: RankingBlock, params: tuple[Floats, Floats]) -> _Points:
-    del number
+def _project_leaf(_number: int, block: RankingBlock, params: tuple[Floats, Floats]) -> _Points:
     frequencies, vectors = params
     if not block.n_rankings:
         return _Points([np.zeros((0, vectors.shape[1]))], [np.zeros(0)])
@@ -194,9 +191,8 @@ def _wins_of_leaf(number: int, block: RankingBlock, clusters: _Labels) -> Floats
 _CLUSTER_WINS = Aggregation("cluster-wins", leaf=_wins_of_leaf)
 
 
-def _by_least_squares(passes: Passes, clusters: _Labels, n_items: int, settings: FitSettings) -> Floats:
+def _by_least_squares(passes: Passes, clusters: _Labels, _n_items: int, settings: FitSettings) -> Floats:
     """Log-worths of each cluster from its pairwise wins: one pass, then one task per cluster."""
-    del n_items
     finish = tuple(
         Finish(f"least-squares-{k}", partial(_least_squares_of, k, settings.link)) for k in range(clusters.n_clusters)
     )
@@ -216,9 +212,8 @@ def _rates_of_leaf(number: int, block: RankingBlock, params: tuple[_Labels, Sequ
 _CLUSTER_RATES = Aggregation("cluster-rates", leaf=_rates_of_leaf)
 
 
-def _by_lsr(passes: Passes, clusters: _Labels, n_items: int, settings: FitSettings) -> Floats:
+def _by_lsr(passes: Passes, clusters: _Labels, n_items: int, _settings: FitSettings) -> Floats:
     """Log-worths of each cluster by LSR: in every pass one step, which is one task per cluster."""
-    del settings
     return lsr_in_clusters(partial(_lsr_pass, passes, clusters), clusters.n_clusters, n_items)
 
 
