@@ -12,16 +12,7 @@ import numpy as np
 from plmix_dist.errors import FitError, NotIdentifiedError
 from plmix_dist.fitting.algorithm import Algorithm, State, Together, TogetherState, savable
 from plmix_dist.fitting.e_step import ComponentStep, Summary, em_request, held_step, timing_of
-from plmix_dist.fitting.fixed_point import (
-    GRADIENT,
-    Evaluation,
-    Good,
-    Iteration,
-    Rules,
-    Stopping,
-    advance,
-    posterior_shares,
-)
+from plmix_dist.fitting.fixed_point import GRADIENT, Evaluation, Good, Iteration, Rules, Stopping, advance
 from plmix_dist.fitting.hessian import information_of
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.newton import Hessian, Newton
@@ -216,7 +207,7 @@ class Em:
             score=self._score_of(end),
             events=list(state.events),
             hessian=None if newton is None else newton.hessian,
-            posterior_shares=posterior_shares(end.evaluation),
+            posterior_shares=end.evaluation.posterior_shares,
         )
 
     @property

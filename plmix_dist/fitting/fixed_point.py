@@ -92,12 +92,6 @@ _LOG_WORTHS = Stopping(
 STOPPINGS = {rule.name: rule for rule in (GRADIENT, _LOG_WORTHS)}
 
 
-def posterior_shares(evaluation: Evaluation) -> Floats:
-    """(n_components,): the mean posterior of all rows at a point that was evaluated."""
-    held = evaluation.details.get("posterior_shares")
-    return np.exp(evaluation.next.log_shares) if held is None else np.array(held)
-
-
 Step = Literal["start", "plain", "accelerated", "newton", "safe"]
 _PLAIN: Step = "plain"
 _ACCELERATED: Step = "accelerated"
@@ -126,6 +120,12 @@ class Evaluation(NamedTuple):
     details: dict[str, Any]
     # That of all rows at this point, where a careful Newton step has asked for it.
     hessian: Hessian | None = None
+
+    @property
+    def posterior_shares(self) -> Floats:
+        """(n_components,): the mean posterior of all rows at the point."""
+        held = self.details.get("posterior_shares")
+        return np.exp(self.next.log_shares) if held is None else np.array(held)
 
 
 @savable

@@ -28,16 +28,8 @@ from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.newton import Newton
 from plmix_dist.fitting.point import Point
-from plmix_dist.fitting.starts.make import (
-    BATCH,
-    Mixture,
-    Proposer,
-    Start,
-    handfuls,
-    random_worths,
-    split_component,
-    worst_explained,
-)
+from plmix_dist.fitting.starts import make
+from plmix_dist.fitting.starts.make import Mixture, Proposer, Start
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import membership_weight, merge_if_short
@@ -166,14 +158,14 @@ def search(
                 progress({"iteration": n_passes, "objective": max(end.score for end in ends) * em.weight})
             n_more = _n_payable(n_starts, spent, budget * settings.n_init)
             if n_starts < settings.n_init:
-                n_more = len(BATCH)
+                n_more = len(make.BATCH)
             elif not n_more or _is_settled(ends, n_batches, n_quiet, settings.n_init):
                 break
             leaders = _distinct(ends, 2)
             # Variations of the runner-up too: what lies between the two may be better than both.
             varied = leaders[n_batches % len(leaders)].candidate.point
             mixture = Mixture(varied.log_worths, np.exp(varied.log_shares))
-            starts = [make(proposer, mixture, n_starts + place) for place, make in enumerate(BATCH[:n_more])]
+            starts = [kind(proposer, mixture, n_starts + place) for place, kind in enumerate(make.BATCH[:n_more])]
             n_batches += 1
     rivals = _rivals(ends, settings.n_init, _DEVIATION_PER_ROW / math.sqrt(em.weight) if is_part else 0.0)
     return _Found(rivals, _about(ends, n_starts), n_passes, failed)
@@ -196,13 +188,13 @@ def _threads_for(rows: RankingBlock, n_components: int) -> Iterator[StoppableThr
 def _n_payable(n_starts: int, spent: float, budget: float) -> int:
     """How many more starts can be paid, if they cost as much as those before; at most a batch."""
     affordable = int((budget - spent) / max(1.0, spent / n_starts))
-    return max(0, min(len(BATCH), _MOST_STARTS - n_starts, affordable))
+    return max(0, min(len(make.BATCH), _MOST_STARTS - n_starts, affordable))
 
 
 def _first_batch(proposer: Proposer, spectral: Sequence[Start]) -> list[Start]:
     """The spectral starts, and as many others, or more."""
     n_others = max(len(spectral), _FIRST_BATCH - len(spectral))
-    kinds = (random_worths, handfuls)
+    kinds = (make.random_worths, make.handfuls)
     return [*spectral, *(kinds[number % 2](proposer, None, number) for number in range(n_others))]
 
 
@@ -212,8 +204,8 @@ def _grown(proposer: Proposer, smaller: Mixture | None) -> list[Start]:
         return []
     n_splits = min(_SPLITS, len(smaller.shares))
     return [
-        *(split_component(proposer, smaller, number) for number in range(n_splits)),
-        *(worst_explained(proposer, smaller, number) for number in range(_ADDITIONS)),
+        *(make.split_component(proposer, smaller, number) for number in range(n_splits)),
+        *(make.worst_explained(proposer, smaller, number) for number in range(_ADDITIONS)),
     ]
 
 

@@ -68,15 +68,17 @@ def comparisons(block: RankingBlock, *, ties_compare: bool = True) -> Comparison
     loses = ~ordered & has_order[row]
     pairs.append(last[row[loses]] * n_items + items[loses])
     topk = block.below & has_order
-    listed, listed_rows = np.unique(last[row[topk[row]]] * n_items + items[topk[row]], return_counts=True)
-    return Comparisons(
-        n_items=n_items,
-        pairs=np.unique(np.concatenate(pairs)),
-        rows_ending=np.bincount(last[topk], minlength=n_items),
-        listed=listed,
-        listed_rows=listed_rows,
-        offered=(np.bincount(items, minlength=n_items) > 0) | bool(block.below.any()),
-    )
+    return _found(block, np.concatenate(pairs), last[topk], last[row[topk[row]]] * n_items + items[topk[row]])
+
+
+def _found(
+    block: RankingBlock, pairs: NDArray[np.int64], ending: NDArray[np.int64], listed: NDArray[np.int64]
+) -> Comparisons:
+    """Comparisons by pairs, the last items of top-k rows, and pairs `last * n_items + item` of what these list."""
+    n_items = block.n_items
+    offered = (np.bincount(block.items, minlength=n_items) > 0) | bool(block.below.any())
+    rows_ending = np.bincount(ending, minlength=n_items)
+    return Comparisons(n_items, np.unique(pairs), rows_ending, *np.unique(listed, return_counts=True), offered)
 
 
 def _of_places(block: RankingBlock) -> Comparisons:
@@ -98,15 +100,8 @@ def _of_places(block: RankingBlock) -> Comparisons:
     n_listed = block.n_listed[row[ends]].astype(np.int64)
     whole_row = np.arange(n_listed.sum()) - np.repeat(np.cumsum(n_listed) - n_listed, n_listed)
     of_row = items[whole_row + np.repeat(block.offsets[row[ends]], n_listed)]
-    listed, listed_rows = np.unique(np.repeat(items[ends], n_listed) * n_items + of_row, return_counts=True)
-    return Comparisons(
-        n_items=n_items,
-        pairs=np.unique(winners.astype(np.int64) * n_items + losers),
-        rows_ending=np.bincount(items[ends], minlength=n_items),
-        listed=listed,
-        listed_rows=listed_rows,
-        offered=(np.bincount(items, minlength=n_items) > 0) | bool(block.below.any()),
-    )
+    listed = np.repeat(items[ends], n_listed) * n_items + of_row
+    return _found(block, winners.astype(np.int64) * n_items + losers, items[ends], listed)
 
 
 def add_comparisons(parts: Iterable[Comparisons]) -> Comparisons:
@@ -122,14 +117,10 @@ def add_comparisons(parts: Iterable[Comparisons]) -> Comparisons:
     all_parts = list(parts)
     listed, slot = np.unique(np.concatenate([part.listed for part in all_parts]), return_inverse=True)
     counts = np.bincount(slot, np.concatenate([part.listed_rows for part in all_parts]), minlength=len(listed))
-    return Comparisons(
-        n_items=all_parts[0].n_items,
-        pairs=np.unique(np.concatenate([part.pairs for part in all_parts])),
-        rows_ending=np.sum([part.rows_ending for part in all_parts], axis=0),
-        listed=listed,
-        listed_rows=counts.astype(np.int64),
-        offered=np.any([part.offered for part in all_parts], axis=0),
-    )
+    pairs = np.unique(np.concatenate([part.pairs for part in all_parts]))
+    rows_ending = np.sum([part.rows_ending for part in all_parts], axis=0)
+    offered = np.any([part.offered for part in all_parts], axis=0)
+    return Comparisons(all_parts[0].n_items, pairs, rows_ending, listed, counts.astype(np.int64), offered)
 
 
 @dataclass(frozen=True)

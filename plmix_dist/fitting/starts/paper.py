@@ -17,14 +17,7 @@ from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.algorithm import counted_stage
 from plmix_dist.fitting.methods import FitSettings
-from plmix_dist.fitting.starts.clusters import (
-    cluster_rows,
-    cluster_step,
-    cluster_sums,
-    least_squares,
-    lsr_in_clusters,
-    one_hot,
-)
+from plmix_dist.fitting.starts import clusters as clustering
 from plmix_dist.fitting.starts.embeddings import PairRows, pair_frequencies
 from plmix_dist.fitting.starts.spectral import SpectralStart, choose_rank, from_gram, n_sought, projected, without_empty
 from plmix_dist.kernels import EmStatistics, pairwise_wins
@@ -68,7 +61,7 @@ class _Labels(NamedTuple):
     def memberships(self, leaf: int, n_rows: int) -> Floats:
         """(n_rows, n_clusters): 0 and 1 for the rows of a leaf."""
         first = int(self.first_rows[leaf])
-        return one_hot(self.labels[first : first + n_rows], self.n_clusters)
+        return clustering.one_hot(self.labels[first : first + n_rows], self.n_clusters)
 
 
 def whole_start(
@@ -93,7 +86,7 @@ def whole_start(
         found: _Points = ask(passes, Request(_PROJECT, what, (Finish("points", _joined_points),)))
     with stages.stage("k-means", share=1):
         rng = generator(settings.seed, "k-means", 0)
-        labels = cluster_rows(found.points[0], found.weights[0], settings.n_components, rng)
+        labels = clustering.cluster_rows(found.points[0], found.weights[0], settings.n_components, rng)
         shares = np.bincount(labels, found.weights[0], settings.n_components) / pairs.weight
     first_rows = np.concatenate([[0], np.cumsum(leaf_rows)[:-1]])
     narrow = np.min_scalar_type(settings.n_components)
@@ -201,12 +194,12 @@ def _by_least_squares(passes: Passes, clusters: _Labels, _n_items: int, settings
 
 
 def _least_squares_of(cluster: int, link: str, wins: Floats) -> Floats:
-    return least_squares(wins[cluster], link)
+    return clustering.least_squares(wins[cluster], link)
 
 
 def _rates_of_leaf(number: int, block: RankingBlock, params: tuple[_Labels, Sequence[Worths]]) -> EmStatistics:
     clusters, worths = params
-    return cluster_sums(block, clusters.memberships(number, block.n_rankings), worths)
+    return clustering.cluster_sums(block, clusters.memberships(number, block.n_rankings), worths)
 
 
 _CLUSTER_RATES = Aggregation("cluster-rates", leaf=_rates_of_leaf)
@@ -214,12 +207,13 @@ _CLUSTER_RATES = Aggregation("cluster-rates", leaf=_rates_of_leaf)
 
 def _by_lsr(passes: Passes, clusters: _Labels, n_items: int, _settings: FitSettings) -> Floats:
     """Log-worths of each cluster by LSR: in every pass one step, which is one task per cluster."""
-    return lsr_in_clusters(partial(_lsr_pass, passes, clusters), clusters.n_clusters, n_items)
+    return clustering.lsr_in_clusters(partial(_lsr_pass, passes, clusters), clusters.n_clusters, n_items)
 
 
 def _lsr_pass(passes: Passes, clusters: _Labels, worths: Sequence[Worths]) -> Sequence[Worths]:
     finish = tuple(
-        Finish(f"cluster-lsr-{k}", partial(cluster_step, cluster=k, worths=own)) for k, own in enumerate(worths)
+        Finish(f"cluster-lsr-{k}", partial(clustering.cluster_step, cluster=k, worths=own))
+        for k, own in enumerate(worths)
     )
     (answer,) = passes.run([Request(_CLUSTER_RATES, (clusters, worths), finish)])
     return answer.get()
