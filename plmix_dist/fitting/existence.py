@@ -37,13 +37,9 @@ def _leaf_comparisons(part: RowPart | None, number: int, block: RankingBlock, ti
     return comparisons(rows_of_part(part, number, block), ties_compare=ties_compare)
 
 
-def _combine(left: Comparisons, right: Comparisons) -> Comparisons:
-    return add_comparisons([left, right])
-
-
 def comparisons_request(part: RowPart | None = None, *, ties_compare: bool = False) -> Request:
     """A pass for the graph of all comparisons, in all rows or a part of them."""
-    compared = Aggregation("comparisons", leaf=partial(_leaf_comparisons, part), combine=_combine)
+    compared = Aggregation("comparisons", leaf=partial(_leaf_comparisons, part), combine=add_comparisons)
     return Request(compared, ties_compare, (Finish("graph", comparison_graph),))
 
 

@@ -93,9 +93,6 @@ STOPPINGS = {rule.name: rule for rule in (GRADIENT, _LOG_WORTHS)}
 
 
 Step = Literal["start", "plain", "accelerated", "newton", "safe"]
-_PLAIN: Step = "plain"
-_ACCELERATED: Step = "accelerated"
-_NEWTON: Step = "newton"
 _Ended = Literal["converged", "flat", "stalled", "interrupted", "exhausted"]
 
 
@@ -241,7 +238,9 @@ def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple
     change = _change(evaluation, good)
     taken = _is_taken(evaluation, good)
     here = Good(iteration.point, evaluation._replace(hessian=None))
-    record = _record(iteration.step, taken, evaluation, change)
+    named = "gradient" if evaluation.objective is not None else "largest_change"
+    record = {"step": iteration.step, "taken": taken, "objective": evaluation.objective, "change": change}
+    record |= {named: evaluation.residual} | evaluation.details
     if rules.stopping.recorded_as is not None:
         record[rules.stopping.recorded_as] = rules.stopping.residual(*here)
     iteration = iteration._replace(n_evaluations=number)
@@ -303,12 +302,6 @@ def _is_taken(evaluation: Evaluation, good: Good | None) -> bool:
     return bool(evaluation.objective >= good.evaluation.objective - slack)
 
 
-def _record(step: Step, taken: bool, evaluation: Evaluation, change: float | None) -> dict[str, Any]:
-    named = "gradient" if evaluation.objective is not None else "largest_change"
-    record = {"step": step, "taken": taken, "objective": evaluation.objective, "change": change}
-    return record | {named: evaluation.residual} | evaluation.details
-
-
 def _refused(iteration: Iteration, evaluation: Evaluation, good: Good, rules: Rules) -> Iteration:
     """Back to the last good point, and on by a shorter Newton step or its safe step."""
     if iteration.n_evaluations >= rules.max_iter:
@@ -320,7 +313,7 @@ def _refused(iteration: Iteration, evaluation: Evaluation, good: Good, rules: Ru
         newton, shorter = rules.newton.refuse(newton, *good, iteration.point, evaluation)
     iteration = iteration._replace(anderson=_AndersonMemory.empty(good.point.n_parameters), newton=newton)
     if shorter is not None:
-        return iteration._replace(point=shorter, step=_NEWTON)
+        return iteration._replace(point=shorter, step="newton")
     return iteration._replace(point=good.evaluation.safe, step="safe")
 
 
@@ -330,8 +323,8 @@ def _proposed(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> Ite
     leap = None
     if newton is not None and rules.newton is not None:
         newton, leap = rules.newton.propose(newton, here, evaluation)
-    plain = evaluation.next if leap is None else leap
-    proposal, step = plain, _PLAIN if leap is None else _NEWTON
+    plain = proposal = evaluation.next if leap is None else leap
+    step: Step = "plain" if leap is None else "newton"
     careful = newton is not None and newton.careful and leap is not None
     if rules.accelerate and evaluation.objective is not None and not careful:
         if newton is not None and newton.is_new:
@@ -339,5 +332,5 @@ def _proposed(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> Ite
         memory, mixed = propose(memory, here.flat(), plain.flat())
         accelerated = here.like(mixed)
         if accelerated.log_range() <= WIDEST_POINT and np.isfinite(accelerated.ghosts).all():
-            proposal, step = accelerated, _ACCELERATED if leap is None else _NEWTON
+            proposal, step = accelerated, step if leap is not None else "accelerated"
     return iteration._replace(point=proposal, step=step, anderson=memory, newton=newton)

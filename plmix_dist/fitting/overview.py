@@ -98,11 +98,7 @@ def overviews_of_parts(
 ) -> list[tuple[Extent, RankingBlock]]:
     """How much there is in each part of the rows, and a sample of this share of it, in one pass."""
     requests = [_overview_of(part, share, seed, f"sample-{number}") for number, part in enumerate(parts)]
-    found = []
-    for answer in passes.run(requests):
-        ((extent, (sample,)),) = answer.get()
-        found.append((extent, sample))
-    return found
+    return [(extent, sample) for answer in passes.run(requests) for extent, (sample,) in answer.get()]
 
 
 def _overview_of(part: RowPart | None, share: float, seed: int, name: str) -> Request:
@@ -113,17 +109,11 @@ def _overview_of(part: RowPart | None, share: float, seed: int, name: str) -> Re
 def _leaf(part: RowPart | None, number: int, block: RankingBlock, draw: tuple[float, int]) -> _Part:
     share, seed = draw
     block = rows_of_part(part, number, block)
-    extent = Extent(
-        membership_weight(block),
-        block.n_rankings,
-        len(block.items),
-        int(block.below.sum()),
-        0 if block.tied is None else int(block.tied.sum()),
-        n_without_information(block),
-        block.n_half,
-    )
-    if not math.isfinite(extent.weight):
+    weight, n_tied = membership_weight(block), 0 if block.tied is None else int(block.tied.sum())
+    if not math.isfinite(weight):
         raise NonFiniteError("the weights are not finite")
+    n_below, silent = int(block.below.sum()), n_without_information(block)
+    extent = Extent(weight, block.n_rankings, len(block.items), n_below, n_tied, silent, block.n_half)
     sampled = sample_rows(block.replace(ids=None), share, generator(seed, "sample", number))
     return _Part(extent, (sampled,))
 

@@ -179,17 +179,13 @@ def run_resampled(
     journal: Journal = NO_JOURNAL,
 ) -> Ends:
     """Run all candidates to their ends, one after the other."""
-    runs: dict[int, Run] = {}
-    failed: dict[int, FitError] = {}
+    ended = {}
     for number, candidate in enumerate(candidates):
         algorithm = _ResampledEm(replace(em, number=number))
         begin = algorithm.start(candidate.point)
-        ended = run_reported(passes, algorithm, begin, f"start-{number}", progress, journal)
-        if ended.run is not None:
-            runs[number] = ended.run
-        else:
-            assert ended.error is not None
-            failed[number] = ended.error
+        ended[number] = run_reported(passes, algorithm, begin, f"start-{number}", progress, journal)
+    runs = {number: state.run for number, state in ended.items() if state.run is not None}
+    failed = {number: state.error for number, state in ended.items() if state.error is not None}
     if not runs:
         raise next(iter(failed.values()))
     return Ends(runs, failed)

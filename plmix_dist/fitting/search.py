@@ -329,15 +329,6 @@ _SMALL_SAMPLE_STEPS = 20
 _NEWTON_AFTER_SMALL_SAMPLE = 2
 
 
-@savable
-class _PartEnds(NamedTuple):
-    """Where fits to a part of the rows ended, records of those that failed, and what it cost."""
-
-    candidates: list[Candidate]
-    failed: list[dict[str, Any]]
-    cost: dict[str, Any]
-
-
 class SampleFits(NamedTuple):
     """How fits to parts of the rows are run."""
 
@@ -404,22 +395,18 @@ class SampleFits(NamedTuple):
     ) -> list[Candidate]:
         """Fits to a part of the rows, with a prior in proportion: a race up to `max_iter`, or to the optima."""
 
-        def fitted() -> _PartEnds:
+        def fitted() -> tuple[list[Candidate], list[dict[str, Any]], dict[str, Any]]:
             em, rows = self.em, merge_if_short(part)
+            cuts = () if max_iter is None else halving(len(candidates), self.n_init)
             # Steps that are drawn gain nothing on a sample: they do not come nearer to an end.
             part_em = replace(em, m_step=MM) if em.m_step.draws else em
             part_em = _part_of(part_em, rows, _SAMPLE_TOLERANCE, max_iter or em.max_iter)
             if max_iter is None:
                 part_em = with_newton(part_em, rows, _NEWTON_AFTER_SMALL_SAMPLE)
             with passes_over(rankings_of_block(rows)) as passes:
+                progress = self.stages.iteration
                 runs, failed = run_to_ends(
-                    passes,
-                    part_em,
-                    candidates,
-                    cuts=() if max_iter is None else halving(len(candidates), self.n_init),
-                    n_kept=self.n_init,
-                    progress=self.stages.iteration,
-                    journal=self.journal,
+                    passes, part_em, candidates, cuts=cuts, n_kept=self.n_init, progress=progress, journal=self.journal
                 )
             ends = [Candidate(run.point, candidates[number].about, run.hessian) for number, run in sorted(runs.items())]
             cost = {
@@ -427,13 +414,13 @@ class SampleFits(NamedTuple):
                 "iterations": max(run.n_iterations for run in runs.values()),
                 "passes": passes.n_passes * part.n_rankings / em.n_rankings,
             }
-            return _PartEnds(ends, failures_of(stage, failed), cost)
+            return ends, failures_of(stage, failed), cost
 
         with self.stages.stage(stage) as record:
-            found = self.journal.stage(stage, fitted)
-            record |= found.cost
-        self.failed.extend(found.failed)
-        return found.candidates
+            ends, failed, cost = self.journal.stage(stage, fitted)
+            record |= cost
+        self.failed.extend(failed)
+        return ends
 
 
 def _n_searched(merged: RankingBlock, n_rankings: int, n_listed: float, n_components: int, budget: float) -> float:

@@ -2,7 +2,7 @@
 
 A choice model turns every row into choices between alternatives, which share the membership of the row, and says of
 which columns the utilities of alternatives are made. All else follows from conditional logits (kernels/utilities.py).
-To add one, write its value here, and name it in `CHOICES` if a word is enough for it.
+To add one, write its class here, and name its value in `CHOICES` if a word is enough for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,25 +26,10 @@ _MOST_SLATES = 62
 _LARGEST_SET = 60
 
 
-class ChoiceModel(Protocol):
-    """What the choices of a row are."""
-
-    @property
-    def name(self) -> str:
-        """What users type as `choices`."""
-        ...
-
-    def n_alternatives(self, n_items: int) -> int:
-        """How many alternatives there are."""
-        ...
-
-    def design(self, n_items: int) -> Floats:
-        """(n_alternatives, n_columns): the columns whose combinations are utilities."""
-        ...
-
-    def rows(self, block: RankingBlock) -> RankingBlock:
-        """The choices of all rows, a row each; those of one row stand together and share its membership."""
-        ...
+# What all of these know: `name`, which users type as `choices`; `n_alternatives` of so many items; `design`
+# (n_alternatives, n_columns), the columns whose combinations are utilities; and `rows`, the choices of all rows of a
+# block, a row each: those of one row stand together and share its membership.
+ChoiceModel: TypeAlias = "SlateChoices | _BestWorst | _MaxDiff"
 
 
 def contrasts(n: int) -> Floats:
@@ -66,11 +51,9 @@ def listing_all(block: RankingBlock) -> RankingBlock:
     is_listed[place] = True
     items[place] = block.items
     rows = np.flatnonzero(n_more)
+    longer = block.take(rows)
     missing = np.ones((len(rows), block.n_items), np.bool_)
-    number = np.full(block.n_rankings, -1)
-    number[rows] = np.arange(len(rows))
-    owner = number[block.row_of_item()]
-    missing[owner[owner >= 0], block.items[owner >= 0]] = False
+    missing[longer.row_of_item(), longer.items] = False
     items[~is_listed] = np.nonzero(missing)[1]
     tied = None
     if block.tied is not None:

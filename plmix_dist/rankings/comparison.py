@@ -7,7 +7,6 @@ A top-k row places its last item above all unlisted items. Such edges are stored
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +52,7 @@ def comparisons(block: RankingBlock, *, ties_compare: bool = True) -> Comparison
     if not ties_compare and block.tied is not None and block.n_rankings:
         tied_rows = np.logical_or.reduceat(block.tied, block.offsets[:-1])
         others = comparisons(block.take(np.flatnonzero(~tied_rows)).replace(tied=None))
-        return add_comparisons([others, _of_places(block.take(np.flatnonzero(tied_rows)))])
+        return add_comparisons(others, _of_places(block.take(np.flatnonzero(tied_rows))))
     n_items = block.n_items
     row, place = block.row_of_item(), block.place_of_item()
     items = block.items.astype(np.int64)
@@ -104,23 +103,22 @@ def _of_places(block: RankingBlock) -> Comparisons:
     return _found(block, winners.astype(np.int64) * n_items + losers, items[ends], listed)
 
 
-def add_comparisons(parts: Iterable[Comparisons]) -> Comparisons:
+def add_comparisons(*parts: Comparisons) -> Comparisons:
     """The comparisons of several blocks together.
 
     Examples
     --------
     >>> from plmix_dist.rankings.block import RankingBlock
     >>> blocks = [RankingBlock.from_array([[0, 1]]), RankingBlock.from_array([[1, 0]])]
-    >>> add_comparisons(map(comparisons, blocks)).pairs.tolist()
+    >>> add_comparisons(*map(comparisons, blocks)).pairs.tolist()
     [1, 2]
     """
-    all_parts = list(parts)
-    listed, slot = np.unique(np.concatenate([part.listed for part in all_parts]), return_inverse=True)
-    counts = np.bincount(slot, np.concatenate([part.listed_rows for part in all_parts]), minlength=len(listed))
-    pairs = np.unique(np.concatenate([part.pairs for part in all_parts]))
-    rows_ending = np.sum([part.rows_ending for part in all_parts], axis=0)
-    offered = np.any([part.offered for part in all_parts], axis=0)
-    return Comparisons(all_parts[0].n_items, pairs, rows_ending, listed, counts.astype(np.int64), offered)
+    listed, slot = np.unique(np.concatenate([part.listed for part in parts]), return_inverse=True)
+    counts = np.bincount(slot, np.concatenate([part.listed_rows for part in parts]), minlength=len(listed))
+    pairs = np.unique(np.concatenate([part.pairs for part in parts]))
+    rows_ending = np.sum([part.rows_ending for part in parts], axis=0)
+    offered = np.any([part.offered for part in parts], axis=0)
+    return Comparisons(parts[0].n_items, pairs, rows_ending, listed, counts.astype(np.int64), offered)
 
 
 @dataclass(frozen=True)
