@@ -27,7 +27,7 @@ from plmix_dist.fitting.resampled import run_resampled
 from plmix_dist.fitting.search import NEWTON_AFTER, SampleFits, halving, with_newton
 from plmix_dist.fitting.starts.make import Mixture, Start, Starts, make_starts, starts_of_all_rows
 from plmix_dist.fitting.starts.spectral import gap_warnings
-from plmix_dist.fitting.tied_outcomes import check_davidson, count_ties, for_search, with_tie_weights
+from plmix_dist.fitting.tied_outcomes import check_davidson, count_ties, with_tie_weights
 from plmix_dist.kernels.loading import FIRST_FIT_SECONDS, compile_kernels, kernels_are_compiled, kernels_of_fit
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes
@@ -103,7 +103,7 @@ def fit_mixture(
         if treatment.order:
             with counted_stage(stages, "ties", passes):
                 ties = journal.stage("ties", lambda: count_ties(passes, rankings, treatment.order))
-            overview = for_search(overview)
+            overview = overview.extended("half-last", tied=0, silent=0)  # a search has ties that count half
         extent = overview.extent
         warnings = [*journal.warnings, *data_warnings(overview, rankings)]
         n_components = settings.n_components + settings.noise
@@ -143,11 +143,10 @@ def fit_mixture(
         if settings.noise:
             with counted_stage(stages, "noise", passes):
                 run = run_with_noise(passes, em, run, settings.ties, progress, journal)
-        began = {"stages": stages.records, "failed_starts": failed}
         warnings += found_once(about.get("search"))
         warnings += not_converged(run, settings.tol, draws=em.m_step.draws)
         record = {"data": data_record(rankings, overview), **made_with(settings.seed)}
-        init = about | candidates[best].about | began
+        init = about | candidates[best].about | {"stages": stages.records, "failed_starts": failed}
         return Fit(run, em.m_step.name, init, coefficients, record, tuple(warnings))
 
 
@@ -233,7 +232,7 @@ def starts_for(
 ) -> Starts:
     """Starts from a sample, or from all rows."""
     if settings.from_all_rows:
-        return starts_of_all_rows(passes, rankings, rankings.n_items, settings, stages, client)
+        return starts_of_all_rows(passes, rankings, settings, stages, client)
     return make_starts(extend_ties(overview.small_sample).block, settings, stages, client)
 
 

@@ -235,7 +235,8 @@ class Rules:
 def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple[Iteration, dict[str, Any]]:
     """The iteration after its point was evaluated, and a record of what happened."""
     number, good = iteration.n_evaluations + 1, iteration.good
-    change = _change(evaluation, good)
+    before = None if good is None else good.evaluation.objective
+    change = None if before is None or evaluation.objective is None else evaluation.objective - before
     taken = _is_taken(evaluation, good)
     here = Good(iteration.point, evaluation._replace(hessian=None))
     named = "gradient" if evaluation.objective is not None else "largest_change"
@@ -279,12 +280,6 @@ def _looked_back(iteration: Iteration, best: Good, rules: Rules) -> tuple[Iterat
     if newton.careful and lookback.is_flat(best, rules) and not rules.is_near(best):
         return iteration._replace(lookback=lookback, good=best, ended="flat"), True
     return iteration._replace(lookback=lookback), False
-
-
-def _change(evaluation: Evaluation, good: Good | None) -> float | None:
-    if good is None or evaluation.objective is None or good.evaluation.objective is None:
-        return None
-    return evaluation.objective - good.evaluation.objective
 
 
 def _is_taken(evaluation: Evaluation, good: Good | None) -> bool:

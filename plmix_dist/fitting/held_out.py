@@ -24,6 +24,7 @@ from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.search import NEWTON_AFTER, with_newton
 from plmix_dist.kernels import Prepared, memberships_at
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
+from plmix_dist.passes.tree import add_statistics
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import Division, RowPart, rows_of_part
@@ -96,11 +97,8 @@ def _held_out_leaf(
         logs = np.array([at.log_likelihoods for at in found])
         weights = found[0].weights
         products = np.einsum("ap,bp,p->ab", logs, logs, weights)
-        sums = _HeldOut(
-            sums.log_likelihoods + (logs * weights).sum(axis=1),  # BLAS may change the last bits
-            sums.products + products,
-            sums.weight + weights.sum(),
-        )
+        # BLAS may change the last bits of the first.
+        sums = add_statistics(sums, _HeldOut((logs * weights).sum(axis=1), products, weights.sum()))
     return sums
 
 

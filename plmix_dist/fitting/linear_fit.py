@@ -23,6 +23,7 @@ from plmix_dist.fitting.covariates import Units, take_units
 from plmix_dist.fitting.em import Progress, Run, run_reported
 from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
 from plmix_dist.fitting.fit import Fit, data_warnings, found_once, not_converged
+from plmix_dist.fitting.fixed_point import Evaluation, Good
 from plmix_dist.fitting.journal import Journal, begun
 from plmix_dist.fitting.linear import Columns, Layout, LinearFit, LinearState, damped_step
 from plmix_dist.fitting.methods import FitSettings
@@ -217,17 +218,11 @@ class _Driver:
         point, good = layout.point(ended.best.vector), ended.best
         own = np.exp(point.share_coefficients[:, 0] - np.logaddexp.reduce(point.share_coefficients[:, 0]))
         shares = good.shares if layout.n_covariates else own
-        end = Run(
-            point=Point.start(point.log_worths, shares),
-            converged=ended.ended == "converged",
-            n_iterations=len(ended.history),
-            log_likelihood=good.log_likelihood,
-            objective=good.objective,
-            score=good.objective,
-            gradient=float(np.abs(good.gradient).max(initial=0.0)) / overview.extent.weight,
-            history=list(ended.history),
-            posterior_shares=good.shares,
-        )
+        here, residual = Point.start(point.log_worths, shares), np.abs(good.gradient).max(initial=0.0)
+        details = {"log_likelihood": good.log_likelihood}
+        found = Evaluation(good.objective, float(residual) / overview.extent.weight, None, None, here, None, details)
+        converged, history = ended.ended == "converged", ended.history
+        end = Run.at(Good(here, found), converged=converged, history=history, posterior_shares=good.shares)
         warnings = [*journal.warnings, *data_warnings(overview, rankings), *not_converged(end, settings.tol)]
         empty = int(np.count_nonzero(np.exp(end.point.log_shares) < SMALLEST_SHARE))
         if empty:

@@ -17,6 +17,7 @@ from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import n_without_information
 from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part, sample_rows
+from plmix_dist.rankings.ties import TIES
 
 # Starts are made from at least 20,000 rows, 200 per item, and at most 100,000.
 _FEWEST_ROWS = 20_000
@@ -55,6 +56,11 @@ class Overview(NamedTuple):
     small_sample: RankingBlock
     # Which share of the rows the sample is.
     share: float
+
+    def extended(self, ties: str, **counts: int) -> Overview:
+        """The same with linear extensions in the samples, by a treatment of ties, and other counts in the extent."""
+        small, large = (TIES[ties].extended(rows).block for rows in (self.small_sample, self.sample))
+        return Overview(self.extent._replace(**counts), large, small, self.share)
 
 
 class _Part(NamedTuple):

@@ -438,16 +438,9 @@ def _part_of(em: Em, rows: RankingBlock, tol: float, max_iter: int) -> Em:
     """The same fit to a part of the rows: a prior in proportion, a tolerance of at least `tol`, no Newton steps."""
     # A part of the rows may have no estimate of its own without a prior, even where all of them have one.
     weight = membership_weight(rows)
-    alpha = (em.alpha or _ALPHA_OF_PARTS) * weight / em.weight
+    alpha, tol = (em.alpha or _ALPHA_OF_PARTS) * weight / em.weight, max(tol, em.tol)
     return replace(
-        em,
-        weight=weight,
-        n_rankings=rows.n_rankings,
-        alpha=alpha,
-        tol=max(tol, em.tol),
-        max_iter=max_iter,
-        newton=None,
-        part=None,
+        em, weight=weight, n_rankings=rows.n_rankings, alpha=alpha, tol=tol, max_iter=max_iter, newton=None, part=None
     )
 
 

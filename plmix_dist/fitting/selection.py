@@ -143,13 +143,7 @@ def select_mixture(
         data = data_record(rankings, overview)
         task = Task(passes, rankings, settings, overview, data, client, stages, after, journal)
         if task.extended_by and overview.extent.tied:
-            extended = TIES[task.extended_by].extended
-            overview = overview._replace(
-                extent=overview.extent._replace(tied=0),
-                sample=extended(overview.sample).block,
-                small_sample=extended(overview.small_sample).block,
-            )
-            task = replace(task, overview=overview)
+            task = replace(task, overview=overview.extended(task.extended_by, tied=0))
         if settings.alpha == 0:
             journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
         return _selected(task, numbers, criteria, n_folds)

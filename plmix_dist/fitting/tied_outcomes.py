@@ -10,7 +10,6 @@ import numpy as np
 
 from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.fitting.methods import FitSettings
-from plmix_dist.fitting.overview import Overview
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels.prepared import NO_TIES
 from plmix_dist.kernels.tied_choices import place_sizes
@@ -36,15 +35,6 @@ def check_davidson(settings: FitSettings, *, covariates: bool) -> None:
     else:
         return
     raise SettingsError(f"ties={settings.ties!r} {words}")
-
-
-def for_search(overview: Overview) -> Overview:
-    """What a search begins with: samples in which ties count half, in last place too."""
-    half = TIES["half-last"].extended
-    extent = overview.extent._replace(tied=0, silent=0)
-    return overview._replace(
-        extent=extent, sample=half(overview.sample).block, small_sample=half(overview.small_sample).block
-    )
 
 
 def _leaf_counts(order: int, _number: int, block: RankingBlock, _params: None) -> Floats:

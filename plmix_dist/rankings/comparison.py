@@ -151,7 +151,9 @@ def comparison_graph(found: Comparisons) -> ComparisonGraph:
     n_items = found.n_items
     winners, losers = np.divmod(found.pairs, n_items)
     ending = np.flatnonzero(found.rows_ending)
-    spared_by, spared = _always_listed(found)
+    last, item = np.divmod(found.listed, n_items)
+    always = found.listed_rows == found.rows_ending[last]  # every top-k row with this last item lists the other one
+    spared_by, spared = last[always], item[always]
     # The last item of top-k rows is above all items but those that every one of its rows lists.
     n_sparing = np.bincount(spared, minlength=n_items)
     is_below = (np.bincount(losers, minlength=n_items) > 0) | (n_sparing < len(ending))
@@ -168,13 +170,6 @@ def comparison_graph(found: Comparisons) -> ComparisonGraph:
         never_above=np.flatnonzero(found.offered & ~is_above),
         never_below=np.flatnonzero(found.offered & ~is_below),
     )
-
-
-def _always_listed(found: Comparisons) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs (last item, item that every top-k row with this last item lists)."""
-    last, item = np.divmod(found.listed, found.n_items)
-    always = found.listed_rows == found.rows_ending[last]
-    return last[always], item[always]
 
 
 def _edges_to_all_but(
