@@ -100,7 +100,7 @@ def info(
         parts = run_all(executor or client, partial(_survey_partition, opened), numbers, "survey", progress)
         report["n_without_information"] = sum(part[3] for part in parts)
         report["kinds"] = {kind: sum(part[0][kind] for part in parts) for kind in parts[0][0]}
-        found = comparison_graph(add_comparisons(part[1] for part in parts))
+        found = comparison_graph(add_comparisons(*(part[1] for part in parts)))
         report["comparison_graph"] = _described(found, opened.item_names)
         report["identifiability"] = _identified(reduce(add_statistics, (part[2] for part in parts)), opened)
     return report
@@ -140,7 +140,7 @@ def _survey_partition(store: RankingStore, number: int) -> tuple[dict[str, int],
         n_silent += n_without_information(block)
         found.append(comparisons(block))
         lengths.append(ordered_lengths(block))
-    return kinds, add_comparisons(found), reduce(add_statistics, lengths), n_silent
+    return kinds, add_comparisons(*found), reduce(add_statistics, lengths), n_silent
 
 
 def _described(graph: ComparisonGraph, names: tuple[str, ...]) -> dict[str, Any]:

@@ -70,26 +70,14 @@ class Batch(NamedTuple):
     @classmethod
     def start(cls, points: Sequence[Point], first_number: int) -> Batch:
         """Starts at points."""
-        vectors = np.array([point.flat() for point in points])
-        n_starts, size = vectors.shape
-        zeros, counts = np.zeros((n_starts, _MEMORY, size)), np.zeros(n_starts, np.int64)
-        return cls(
-            np.arange(first_number, first_number + n_starts),
-            counts,
-            counts,
-            counts,
-            vectors,
-            np.zeros(n_starts, np.bool_),
-            vectors,
-            vectors,
-            np.full(n_starts, -np.inf),
-            np.full(n_starts, np.inf),
-            vectors,
-            np.zeros_like(vectors),
-            zeros,
-            zeros,
-            np.full(n_starts, -1),
-        )
+        vectors, n_starts = np.array([point.flat() for point in points]), len(points)
+        counts, unknown = np.zeros(n_starts, np.int64), np.full(n_starts, np.inf)
+        standing = (np.arange(first_number, first_number + n_starts), counts, counts, counts)
+        evaluated = (vectors, np.zeros(n_starts, np.bool_), vectors, vectors, -unknown, unknown)
+        nothing = np.zeros((n_starts, _MEMORY, vectors.shape[1]))
+        remembered = (vectors, np.zeros_like(vectors), nothing, nothing, np.full(n_starts, -1))
+        parts: list[Any] = [*standing, *evaluated, *remembered]
+        return cls(*parts)
 
     def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
         """Some of the starts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,12 +18,11 @@ from plmix_dist.fitting.em import Progress
 from plmix_dist.fitting.fingerprint import data_fingerprint, data_record, digest_of, made_with
 from plmix_dist.fitting.fit import Fit, fit_mixture
 from plmix_dist.fitting.gibbs import Draws, Gibbs, GibbsState, MapEm, Mode
-from plmix_dist.fitting.journal import Journal, open_journal
+from plmix_dist.fitting.journal import Journal, begun
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.overview import take_overview
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels.tied_rows import TiedRows
-from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.memory import Residency
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
@@ -45,28 +45,26 @@ _SPREAD = 0.5
 _EQUAL_PART = 0.05
 
 
-def _around(point: Point, n_components: int, prior: GammaPrior, n_chains: int, seed: int) -> list[Parameters]:
-    """Starts around a point: normal numbers of standard deviation 0.5 are added to its log-worths and log-shares.
+def _starts(
+    point: Point | None, n_components: int, prior: GammaPrior, n_chains: int, seed: int
+) -> Iterator[Parameters]:
+    """Starts drawn from the prior, or around a point: normal numbers of standard deviation 0.5 are added to its logs.
 
     Components that the point lacks, because they collapsed, are drawn from the prior.
     """
-    starts = []
     for chain in range(n_chains):
         rng = generator(seed, "gibbs-start", chain)
-        log_worths = prior.draw(n_components, rng).log_worths
-        known = min(point.n_components, n_components)
+        drawn = prior.draw(n_components, rng)
+        if point is None:
+            yield drawn
+            continue
+        log_worths, known = drawn.log_worths, min(point.n_components, n_components)
         log_worths[:known] = point.log_worths[:known] + _SPREAD * rng.standard_normal((known, log_worths.shape[1]))
         shares = np.zeros(n_components)
         shares[:known] = np.exp(point.log_shares[:known])
         shares = (1 - _EQUAL_PART) * shares / shares.sum() + _EQUAL_PART / n_components
         log_shares = np.log(shares) + _SPREAD * rng.standard_normal(n_components)
-        starts.append(Parameters(log_worths, log_shares - np.logaddexp.reduce(log_shares)))
-    return starts
-
-
-def _from_prior(n_components: int, prior: GammaPrior, n_chains: int, seed: int) -> list[Parameters]:
-    """Starts drawn from the prior."""
-    return [prior.draw(n_components, generator(seed, "gibbs-start", chain)) for chain in range(n_chains)]
+        yield Parameters(log_worths, log_shares - np.logaddexp.reduce(log_shares))
 
 
 # Label switching: components of every draw put into the order of a pivot.
@@ -162,35 +160,33 @@ def sample_mixture(
 
     With `any_seed` the seed of the checkpoint is taken.
     """
-    with passes_over(rankings, client, settings.residency) as passes:
-        fingerprint = partial(_made_from, passes, rankings, settings, given, init)
-        with open_journal(checkpoint, fingerprint, free=("seed",) if any_seed else ()) as journal:
-            settings = replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
-            gibbs = settings.gibbs(rankings.n_items)
-            stages = Stages(stage_listener(progress))
-            with stages.stage("survey", passes=2):
-                weight = journal.stage("survey", lambda: _weight_of_whole_rows(passes))
-                overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
-            warnings = [*journal.warnings]
-            with stages.stage("start"):
+    made_here = partial(_made_from, rankings=rankings, settings=settings, given=given, init=init)
+    with begun(rankings, settings, client, checkpoint, made_here, any_seed=any_seed) as (passes, journal, settings):
+        gibbs = settings.gibbs(rankings.n_items)
+        stages = Stages(stage_listener(progress))
+        with stages.stage("survey", passes=2):
+            weight = journal.stage("survey", lambda: _weight_of_whole_rows(passes))
+            overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
+        warnings = [*journal.warnings]
+        with stages.stage("start"):
 
-                def started() -> GibbsState:
-                    point = given
-                    if point is None and init == "fit":
-                        fitted = _fitted(rankings, settings, client, progress)
-                        warnings.extend(each for each in fitted.warnings if not isinstance(each, _SEEN_IN_CHAINS))
-                        point = fitted.run.point
-                    return gibbs.start(_starts(point, settings, gibbs.prior))
+            def started() -> GibbsState:
+                point = given
+                if point is None and init == "fit":
+                    fitted = _fitted(rankings, settings, client, progress)
+                    warnings.extend(each for each in fitted.warnings if not isinstance(each, _SEEN_IN_CHAINS))
+                    point = fitted.run.point
+                return gibbs.start(_starts(point, settings.n_components, gibbs.prior, settings.n_chains, settings.seed))
 
-                begin = journal.stage("start", started)
-            begin = journal.begin("sweeps", begin)
-            report = progress if stage_listener(progress) is None else stages.iteration
-            with stages.stage("sweeps", passes=gibbs.n_sweeps + 1 - begin.sweep):
-                state = journal.run("sweeps", passes, gibbs, begin, partial(_report_sweep, gibbs, report))
-                if state.error is not None:
-                    raise state.error
-            with counted_stage(stages, "map", passes):
-                sampled = _with_mode(passes, gibbs, gibbs.draws(state), weight, stages, journal)
+            begin = journal.stage("start", started)
+        begin = journal.begin("sweeps", begin)
+        report = progress if stage_listener(progress) is None else stages.iteration
+        with stages.stage("sweeps", passes=gibbs.n_sweeps + 1 - begin.sweep):
+            state = journal.run("sweeps", passes, gibbs, begin, partial(_report_sweep, gibbs, report))
+            if state.error is not None:
+                raise state.error
+        with counted_stage(stages, "map", passes):
+            sampled = _with_mode(passes, gibbs, gibbs.draws(state), weight, stages, journal)
     about = {"data": data_record(rankings, overview), **made_with(settings.seed)}
     return replace(sampled, about=about, warnings=tuple(warnings))
 
@@ -211,14 +207,6 @@ def _fitted(rankings: Rankings, settings: BayesSettings, client: Client | None, 
         settings.n_components, ties="marginal", tol=_START_TOLERANCE, residency=settings.residency, seed=settings.seed
     )
     return fit_mixture(rankings, fit, None, client, progress if stage_listener(progress) is not None else None)
-
-
-def _starts(point: Point | None, settings: BayesSettings, prior: GammaPrior) -> list[Parameters]:
-    """Where chains begin: around a point, or at draws from the prior."""
-    n_components, n_chains, seed = settings.n_components, settings.n_chains, settings.seed
-    if point is None:
-        return _from_prior(n_components, prior, n_chains, seed)
-    return _around(point, n_components, prior, n_chains, seed)
 
 
 def _report_sweep(gibbs: Gibbs, report: Progress | None, state: GibbsState) -> None:
@@ -265,8 +253,7 @@ class _Weights(NamedTuple):
     copied: float
 
 
-def _weights_of_leaf(number: int, block: RankingBlock, params: None) -> _Weights:
-    del number, params
+def _weights_of_leaf(_number: int, block: RankingBlock, _params: None) -> _Weights:
     weights = block.row_weights
     broken = weights[weights != np.floor(weights)]
     first, largest = float(broken[0]) if len(broken) else 0.0, float(weights.max(initial=0.0))

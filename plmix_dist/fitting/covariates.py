@@ -31,6 +31,7 @@ from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.kernels.em_pass import memberships_at
+from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.passes.request import Aggregation, Answer, Finish, Passes, Request, ask
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import Floats
@@ -80,23 +81,21 @@ def _leaf_sums(m_step: MStep, number: int, block: RankingBlock, params: tuple[Pr
     columns = block.covariates[first]
     design = np.column_stack([np.ones(len(columns)), columns])
     with single_thread():
-        return _ShareSums(sums, *_share_sums(design, at.weights, at.posteriors, np.exp(block.log_shares[first])))
+        return _share_sums(sums, design, at, np.exp(block.log_shares[first]))
 
 
-def _share_sums(
-    design: Floats, weights: Floats, posteriors: Floats, shares: Floats
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Members, expected, information and moments of some persons."""
+def _share_sums(sums: Sums, design: Floats, at: Memberships, shares: Floats) -> _ShareSums:
+    """All sums of some persons."""
     n_components, n_columns = shares.shape[1], design.shape[1]
-    weighted = weights[:, None] * shares
+    weighted = at.weights[:, None] * shares
     information = np.zeros((n_components, n_components, n_columns, n_columns))
     for one in range(n_components):
         for other in range(one, n_components):
             curvature = weighted[:, one] * ((one == other) - shares[:, other])
             product = design.T @ (curvature[:, None] * design)
             information[one, other] = information[other, one] = product
-    moments = design.T @ (weights[:, None] * design)
-    return (weights[:, None] * posteriors).T @ design, weighted.T @ design, information, moments
+    members = (at.weights[:, None] * at.posteriors).T @ design
+    return _ShareSums(sums, members, weighted.T @ design, information, design.T @ (at.weights[:, None] * design))
 
 
 class _ShareStep(NamedTuple):
@@ -177,8 +176,7 @@ class Moments(NamedTuple):
     second: Floats
 
 
-def _leaf_moments(number: int, block: RankingBlock, rough: Units) -> Moments:
-    del number
+def _leaf_moments(_number: int, block: RankingBlock, rough: Units) -> Moments:
     columns = rough.of_block(block).covariates
     assert columns is not None
     starts = block.group_starts

@@ -115,8 +115,8 @@ def component_step(
     objective = m_step.held_objective if held else m_step.objective
     own = m_step.component(sums, component)
     if alpha == 0 and sums.shares[component] <= SMALLEST_SHARE * sums.shares.sum():
-        nothing = np.zeros(len(worths.log_worths) + 1)  # no ranking is left to learn from
-        return ComponentStep(worths, worths, None if objective is None else Gradient(nothing, nothing), 0.0, 0.0)
+        nothing = held_step(worths, 0.0)  # no ranking is left to learn from
+        return nothing if objective is not None else nothing._replace(gradient=None)
     gradient = safe = None
     if objective is not None:
         gradient = objective.gradient(own, worths, alpha)
@@ -127,10 +127,10 @@ def component_step(
     return ComponentStep(step, safe, gradient, prior, time.perf_counter() - begun)
 
 
-def held_step(step: ComponentStep, worths: Worths) -> ComponentStep:
+def held_step(worths: Worths, seconds: float) -> ComponentStep:
     """The step of a component whose worths are held: it stays where it is, and the prior says nothing of it."""
     nothing = np.zeros(len(worths.log_worths) + 1)
-    return ComponentStep(worths, worths, Gradient(nothing, nothing), 0.0, step.seconds)
+    return ComponentStep(worths, worths, Gradient(nothing, nothing), 0.0, seconds)
 
 
 def _shortened(worths: Worths, step: Worths, alpha: float) -> Worths:

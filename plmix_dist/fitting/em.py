@@ -12,16 +12,7 @@ import numpy as np
 from plmix_dist.errors import FitError, NotIdentifiedError
 from plmix_dist.fitting.algorithm import Algorithm, State, Together, TogetherState, savable
 from plmix_dist.fitting.e_step import ComponentStep, Summary, em_request, held_step, timing_of
-from plmix_dist.fitting.fixed_point import (
-    GRADIENT,
-    Evaluation,
-    Good,
-    Iteration,
-    Rules,
-    Stopping,
-    advance,
-    posterior_shares,
-)
+from plmix_dist.fitting.fixed_point import GRADIENT, Evaluation, Good, Iteration, Rules, Stopping, advance
 from plmix_dist.fitting.hessian import information_of
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.newton import Hessian, Newton
@@ -168,7 +159,7 @@ class Em:
     def _step(self, state: _EmState, answer: Answer, information: Answer | None = None) -> _EmState:
         summary, *steps = answer.get()
         if self.noise:
-            steps[-1] = held_step(steps[-1], state.iteration.point.components()[-1])
+            steps[-1] = held_step(state.iteration.point.components()[-1], steps[-1].seconds)
         if state.inner is not None:
             return self._inner_step(state, state.inner, summary, steps)
         timing = timing_of(answer, steps)
@@ -179,7 +170,9 @@ class Em:
             evaluation = evaluation._replace(hessian=hessian)
         # A gradient is known before the M-step is solved; the change of an iteration only when it is.
         known = self.stopping is GRADIENT and not self.m_step.draws
-        if self._solves_m_steps and not (known and evaluation.residual <= self.tol):
+        # An M-step without an objective is solved by its own step.
+        in_steps = self.kind == "exact" and self.m_step.held_objective is not None
+        if in_steps and not (known and evaluation.residual <= self.tol):
             return state._replace(inner=_Inner(Iteration.start(state.iteration.point), evaluation))
         return self._advanced(state, evaluation)
 
@@ -216,18 +209,15 @@ class Em:
             score=self._score_of(end),
             events=list(state.events),
             hessian=None if newton is None else newton.hessian,
-            posterior_shares=posterior_shares(end.evaluation),
+            posterior_shares=end.evaluation.posterior_shares,
         )
-
-    @property
-    def _solves_m_steps(self) -> bool:
-        """Whether M-steps take several passes. One without an objective is solved by its own step."""
-        return self.kind == "exact" and self.m_step.held_objective is not None
 
     def _inner_step(self, state: _EmState, inner: _Inner, summary: Summary, steps: Sequence[ComponentStep]) -> _EmState:
         """One pass nearer to the maximum of the expected log-likelihood; the shares stay as they are."""
         found = self.evaluation(inner.iteration.point, summary, steps, {}, share_gradient=False)
-        iteration, record = advance(inner.iteration, found, self.inner_rules)
+        tolerance = self.stopping.inner_share * self.tol
+        rules = Rules(tolerance, _INNER_STEPS, self.weight, self.accelerate, stopping=self.stopping)
+        iteration, record = advance(inner.iteration, found, rules)
         if record["taken"]:
             self.refuse_divergence(inner.iteration.point, found.next)
         if iteration.ended is None:
@@ -237,12 +227,6 @@ class Em:
         details = inner.outer.details | {"inner_passes": iteration.n_evaluations}
         evaluation = inner.outer._replace(next=best, safe=best, details=details)
         return self._advanced(state._replace(inner=None), evaluation)
-
-    @property
-    def inner_rules(self) -> Rules:
-        """How an exact M-step is solved."""
-        tolerance = self.stopping.inner_share * self.tol
-        return Rules(tolerance, _INNER_STEPS, self.weight, self.accelerate, stopping=self.stopping)
 
     def _advanced(self, state: _EmState, evaluation: Evaluation) -> _EmState:
         """The iteration one step on. Where a component has collapsed, it is mended and the iteration begins again."""

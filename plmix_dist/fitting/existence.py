@@ -37,13 +37,9 @@ def _leaf_comparisons(part: RowPart | None, number: int, block: RankingBlock, ti
     return comparisons(rows_of_part(part, number, block), ties_compare=ties_compare)
 
 
-def _combine(left: Comparisons, right: Comparisons) -> Comparisons:
-    return add_comparisons([left, right])
-
-
 def comparisons_request(part: RowPart | None = None, *, ties_compare: bool = False) -> Request:
     """A pass for the graph of all comparisons, in all rows or a part of them."""
-    compared = Aggregation("comparisons", leaf=partial(_leaf_comparisons, part), combine=_combine)
+    compared = Aggregation("comparisons", leaf=partial(_leaf_comparisons, part), combine=add_comparisons)
     return Request(compared, ties_compare, (Finish("graph", comparison_graph),))
 
 
@@ -67,9 +63,8 @@ def check_identified(passes: Passes, item_names: Sequence[str], *, ties_compare:
     )
 
 
-def _leaf_beaten(number: int, block: RankingBlock, params: Prepared) -> Floats:
+def _leaf_beaten(_number: int, block: RankingBlock, params: Prepared) -> Floats:
     """(n_components, n_items, n_items): entry [k, i, j] is the weight of rankings of component k with i before j."""
-    del number
     extended = extend_ties(block)
     posteriors = row_posteriors(block, params)[1]
     wins = pairwise_wins(extended.block, posteriors[extended.row])
@@ -96,8 +91,7 @@ def _within_ties(block: RankingBlock, posteriors: Floats) -> Floats:
     return wins
 
 
-def _leaf_score(number: int, block: RankingBlock, params: Prepared) -> float:
-    del number
+def _leaf_score(_number: int, block: RankingBlock, params: Prepared) -> float:
     return float(block.row_weights @ row_posteriors(block, params)[0])
 
 

@@ -66,8 +66,7 @@ def digest_of(*arrays: Any) -> str:
     return sha256(b"".join(npy_bytes(np.asarray(array)) for array in arrays))[:_DIGITS]
 
 
-def _leaf_digest(number: int, block: RankingBlock, params: None) -> bytes:
-    del number, params
+def _leaf_digest(_number: int, block: RankingBlock, _params: None) -> bytes:
     state = hashlib.sha256()
     for field in fields(block):
         value = getattr(block, field.name)

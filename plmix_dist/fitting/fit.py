@@ -18,7 +18,7 @@ from plmix_dist.fitting.em import MOST_NUMBERS, Candidate, Em, Ends, Run, failur
 from plmix_dist.fitting.existence import check_identified, check_supported, why_no_maximum
 from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
 from plmix_dist.fitting.fixed_point import STOPPINGS
-from plmix_dist.fitting.journal import NO_JOURNAL, Journal, open_journal
+from plmix_dist.fitting.journal import NO_JOURNAL, Journal, begun
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.noise import check_noise, run_with_noise
 from plmix_dist.fitting.overview import Extent, Overview, take_overview, weight_warnings
@@ -27,9 +27,8 @@ from plmix_dist.fitting.resampled import run_resampled
 from plmix_dist.fitting.search import NEWTON_AFTER, SampleFits, halving, with_newton
 from plmix_dist.fitting.starts.make import Mixture, Start, Starts, make_starts, starts_of_all_rows
 from plmix_dist.fitting.starts.spectral import gap_warnings
-from plmix_dist.fitting.tied_outcomes import check_davidson, count_ties, for_search, with_tie_weights
+from plmix_dist.fitting.tied_outcomes import check_davidson, count_ties, with_tie_weights
 from plmix_dist.kernels.loading import FIRST_FIT_SECONDS, compile_kernels, kernels_are_compiled, kernels_of_fit
-from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes
 from plmix_dist.rankings.checks import without_information
@@ -90,95 +89,72 @@ def fit_mixture(
     With a checkpoint, the fit goes on from what is saved there, and ends with the same bits as if it had not stopped.
     With `any_seed` the seed of the checkpoint is taken.
     """
-    with passes_over(rankings, client, settings.residency) as passes:
-        fingerprint = partial(made_from, passes, rankings, settings, given)
-        with open_journal(checkpoint, fingerprint, free=("seed",) if any_seed else ()) as journal:
-            settings = replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
-            return _fit(passes, rankings, settings, given, client, progress, journal)
-
-
-def _fit(
-    passes: Passes,
-    rankings: Rankings,
-    settings: FitSettings,
-    given: Point | None,
-    client: Client | None,
-    progress: Callable[[dict[str, Any]], None] | None,
-    journal: Journal,
-) -> Fit:
-    check_noise(settings, covariates=rankings.covariates is not None)
-    check_davidson(settings, covariates=rankings.covariates is not None)
-    stages = Stages(stage_listener(progress))
-    if journal.resumed_from is not None:
-        with stages.stage("resume", checkpoint=journal.resumed_from):
-            pass
-    with stages.stage("look", passes=1):
-        overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
-    treatment = TIES[settings.ties]
-    if treatment.order:
-        with counted_stage(stages, "ties", passes):
-            ties = journal.stage("ties", lambda: count_ties(passes, rankings, treatment.order))
-        overview = for_search(overview)
-    extent = overview.extent
-    warnings = [*journal.warnings, *_of_data(overview, rankings, settings.n_components + settings.noise)]
-    if settings.alpha == 0:
-        tied = bool(treatment.order)
-        journal.stage("identified", lambda: check_identified(passes, rankings.item_names, ties_compare=tied))
-    em = em_for(settings, extent, rankings)
-    compile_first(em.m_step, stages)
-    failed: list[dict[str, Any]] = []
-    if given is None:
-        sample_fits = SampleFits(em, settings.n_init, stages, failed, journal)
-        made = journal.stage("starts", lambda: starts_for(passes, rankings, overview, settings, stages, client))
-        candidates, about = candidates_for(overview, settings, sample_fits, made)
-    else:
-        shares = given.log_shares if settings.shares is None else np.log(settings.shares)
-        candidates, about = [Candidate(given._replace(log_shares=shares), {"method": "given"})], {}
-    if treatment.order:
-        em, candidates = replace(em, m_step=DAVIDSON), with_tie_weights(candidates, ties, settings.ties)
-    with counted_stage(stages, "fit", passes):
-        if treatment.redraws and extent.tied:
-            ends = run_resampled(passes, em, candidates[: settings.n_init], progress, journal)
+    made_here = partial(made_from, rankings=rankings, settings=settings, given=given)
+    with begun(rankings, settings, client, checkpoint, made_here, any_seed=any_seed) as (passes, journal, settings):
+        check_noise(settings, covariates=rankings.covariates is not None)
+        check_davidson(settings, covariates=rankings.covariates is not None)
+        stages = Stages(stage_listener(progress))
+        if journal.resumed_from is not None:
+            with stages.stage("resume", checkpoint=journal.resumed_from):
+                pass
+        with stages.stage("look", passes=1):
+            overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
+        treatment = TIES[settings.ties]
+        if treatment.order:
+            with counted_stage(stages, "ties", passes):
+                ties = journal.stage("ties", lambda: count_ties(passes, rankings, treatment.order))
+            overview = overview.extended("half-last", tied=0, silent=0)  # a search has ties that count half
+        extent = overview.extent
+        warnings = [*journal.warnings, *data_warnings(overview, rankings)]
+        n_components = settings.n_components + settings.noise
+        warnings += check_supported(overview.sample, n_components, all_rows=overview.share == 1)
+        if settings.alpha == 0:
+            tied = bool(treatment.order)
+            journal.stage("identified", lambda: check_identified(passes, rankings.item_names, ties_compare=tied))
+        em = em_for(settings, extent, rankings)
+        compile_first(em.m_step, stages)
+        failed: list[dict[str, Any]] = []
+        if given is None:
+            sample_fits = SampleFits(em, settings.n_init, stages, failed, journal)
+            made = journal.stage("starts", lambda: starts_for(passes, rankings, overview, settings, stages, client))
+            candidates, about = candidates_for(overview, settings, sample_fits, made)
         else:
-            ends = run_to_ends(
-                passes,
-                with_newton(em, overview.sample, NEWTON_AFTER),
-                candidates,
-                cuts=halving(len(candidates), settings.n_init),
-                progress=progress,
-                journal=journal,
-            )
-    if settings.alpha == 0:
-        ends = with_maximum(passes, ends, rankings.item_names, journal)
-    best = best_of(ends)
-    run = ends.runs[best]
-    warnings += gap_warnings(about, settings.n_components)
-    warnings += collapse_warnings(run.events, run.point.n_components, settings.n_components)
-    failed += failures_of("fit", ends.failed)
-    coefficients = None
-    if rankings.covariates is not None:
-        with counted_stage(stages, "covariates", passes):
-            run, coefficients = run_with_covariates(passes, em, run, rankings.covariates, progress, journal)
-    if settings.noise:
-        with counted_stage(stages, "noise", passes):
-            run = run_with_noise(passes, em, run, settings.ties, progress, journal)
-    began = {"stages": stages.records, "failed_starts": failed}
-    warnings += found_once(about.get("search"))
-    warnings += _not_converged(run, em.m_step, settings.tol)
-    record = {"data": data_record(rankings, overview), **made_with(settings.seed)}
-    init = about | candidates[best].about | began
-    return Fit(run, em.m_step.name, init, coefficients, record, tuple(warnings))
+            shares = given.log_shares if settings.shares is None else np.log(settings.shares)
+            candidates, about = [Candidate(given._replace(log_shares=shares), {"method": "given"})], {}
+        if treatment.order:
+            em, candidates = replace(em, m_step=DAVIDSON), with_tie_weights(candidates, ties, settings.ties)
+        with counted_stage(stages, "fit", passes):
+            if treatment.redraws and extent.tied:
+                ends = run_resampled(passes, em, candidates[: settings.n_init], progress, journal)
+            else:
+                cuts, newton = halving(len(candidates), settings.n_init), with_newton(em, overview.sample, NEWTON_AFTER)
+                ends = run_to_ends(passes, newton, candidates, cuts=cuts, progress=progress, journal=journal)
+        if settings.alpha == 0:
+            ends = with_maximum(passes, ends, rankings.item_names, journal)
+        best = best_of(ends)
+        run = ends.runs[best]
+        warnings += gap_warnings(about, settings.n_components)
+        warnings += collapse_warnings(run.events, run.point.n_components, settings.n_components)
+        failed += failures_of("fit", ends.failed)
+        coefficients = None
+        if rankings.covariates is not None:
+            with counted_stage(stages, "covariates", passes):
+                run, coefficients = run_with_covariates(passes, em, run, rankings.covariates, progress, journal)
+        if settings.noise:
+            with counted_stage(stages, "noise", passes):
+                run = run_with_noise(passes, em, run, settings.ties, progress, journal)
+        warnings += found_once(about.get("search"))
+        warnings += not_converged(run, settings.tol, draws=em.m_step.draws)
+        record = {"data": data_record(rankings, overview), **made_with(settings.seed)}
+        init = about | candidates[best].about | {"stages": stages.records, "failed_starts": failed}
+        return Fit(run, em.m_step.name, init, coefficients, record, tuple(warnings))
 
 
-def silent_rows(extent: Extent) -> list[Warning]:
-    """A warning of rankings that count for nothing."""
-    return [errors.NoInformationWarning(without_information(extent.silent, extent.rows))] if extent.silent else []
-
-
-def _of_data(overview: Overview, rankings: Rankings, n_components: int) -> list[Warning]:
-    """Warnings of rankings that count for nothing, of weights that are not counts, of too many components."""
-    supported = check_supported(overview.sample, n_components, all_rows=overview.share == 1)
-    return [*silent_rows(overview.extent), *weight_warnings(overview, rankings.n_rankings), *supported]
+def data_warnings(overview: Overview, rankings: Rankings) -> list[Warning]:
+    """Warnings of rankings that count for nothing, and of weights that are not counts."""
+    silent, rows = overview.extent.silent, overview.extent.rows
+    of_silent = [errors.NoInformationWarning(without_information(silent, rows))] if silent else []
+    return [*of_silent, *weight_warnings(overview, rankings.n_rankings)]
 
 
 def found_once(search: dict[str, int] | None) -> list[Warning]:
@@ -193,7 +169,7 @@ def found_once(search: dict[str, int] | None) -> list[Warning]:
     return [errors.OptimumFoundOnceWarning(words)]
 
 
-def _not_converged(run: Run, m_step: MStep, tol: float) -> list[Warning]:
+def not_converged(run: Run, tol: float, *, draws: bool = False) -> list[Warning]:
     """A warning if the fit is flat at its end or reached the most iterations; drawn M-steps never settle."""
     if run.history[-1].get("flat"):
         words = (
@@ -202,7 +178,7 @@ def _not_converged(run: Run, m_step: MStep, tol: float) -> list[Warning]:
             "fewer components"
         )
         return [errors.NotIdentifiableWarning(words)]
-    if run.converged or m_step.draws:
+    if run.converged or draws:
         return []
     last = run.history[-1]
     residual = next(f"{words} {last[name]:.2g}" for name, words in _RESIDUALS.items() if name in last)
@@ -256,7 +232,7 @@ def starts_for(
 ) -> Starts:
     """Starts from a sample, or from all rows."""
     if settings.from_all_rows:
-        return starts_of_all_rows(passes, rankings, rankings.n_items, settings, stages, client)
+        return starts_of_all_rows(passes, rankings, settings, stages, client)
     return make_starts(extend_ties(overview.small_sample).block, settings, stages, client)
 
 

@@ -71,8 +71,7 @@ class Stopping(NamedTuple):
     inner_share: float
 
 
-def _of_gradient(point: Point, evaluation: Evaluation) -> float:
-    del point
+def _of_gradient(_point: Point, evaluation: Evaluation) -> float:
     return evaluation.residual
 
 
@@ -93,16 +92,7 @@ _LOG_WORTHS = Stopping(
 STOPPINGS = {rule.name: rule for rule in (GRADIENT, _LOG_WORTHS)}
 
 
-def posterior_shares(evaluation: Evaluation) -> Floats:
-    """(n_components,): the mean posterior of all rows at a point that was evaluated."""
-    held = evaluation.details.get("posterior_shares")
-    return np.exp(evaluation.next.log_shares) if held is None else np.array(held)
-
-
 Step = Literal["start", "plain", "accelerated", "newton", "safe"]
-_PLAIN: Step = "plain"
-_ACCELERATED: Step = "accelerated"
-_NEWTON: Step = "newton"
 _Ended = Literal["converged", "flat", "stalled", "interrupted", "exhausted"]
 
 
@@ -127,6 +117,12 @@ class Evaluation(NamedTuple):
     details: dict[str, Any]
     # That of all rows at this point, where a careful Newton step has asked for it.
     hessian: Hessian | None = None
+
+    @property
+    def posterior_shares(self) -> Floats:
+        """(n_components,): the mean posterior of all rows at the point."""
+        held = self.details.get("posterior_shares")
+        return np.exp(self.next.log_shares) if held is None else np.array(held)
 
 
 @savable
@@ -239,10 +235,13 @@ class Rules:
 def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple[Iteration, dict[str, Any]]:
     """The iteration after its point was evaluated, and a record of what happened."""
     number, good = iteration.n_evaluations + 1, iteration.good
-    change = _change(evaluation, good)
+    before = None if good is None else good.evaluation.objective
+    change = None if before is None or evaluation.objective is None else evaluation.objective - before
     taken = _is_taken(evaluation, good)
     here = Good(iteration.point, evaluation._replace(hessian=None))
-    record = _record(iteration.step, taken, evaluation, change)
+    named = "gradient" if evaluation.objective is not None else "largest_change"
+    record = {"step": iteration.step, "taken": taken, "objective": evaluation.objective, "change": change}
+    record |= {named: evaluation.residual} | evaluation.details
     if rules.stopping.recorded_as is not None:
         record[rules.stopping.recorded_as] = rules.stopping.residual(*here)
     iteration = iteration._replace(n_evaluations=number)
@@ -283,12 +282,6 @@ def _looked_back(iteration: Iteration, best: Good, rules: Rules) -> tuple[Iterat
     return iteration._replace(lookback=lookback), False
 
 
-def _change(evaluation: Evaluation, good: Good | None) -> float | None:
-    if good is None or evaluation.objective is None or good.evaluation.objective is None:
-        return None
-    return evaluation.objective - good.evaluation.objective
-
-
 def _is_taken(evaluation: Evaluation, good: Good | None) -> bool:
     """Whether the objective is no lower than at the last good point."""
     if evaluation.objective is None:
@@ -304,12 +297,6 @@ def _is_taken(evaluation: Evaluation, good: Good | None) -> bool:
     return bool(evaluation.objective >= good.evaluation.objective - slack)
 
 
-def _record(step: Step, taken: bool, evaluation: Evaluation, change: float | None) -> dict[str, Any]:
-    named = "gradient" if evaluation.objective is not None else "largest_change"
-    record = {"step": step, "taken": taken, "objective": evaluation.objective, "change": change}
-    return record | {named: evaluation.residual} | evaluation.details
-
-
 def _refused(iteration: Iteration, evaluation: Evaluation, good: Good, rules: Rules) -> Iteration:
     """Back to the last good point, and on by a shorter Newton step or its safe step."""
     if iteration.n_evaluations >= rules.max_iter:
@@ -321,7 +308,7 @@ def _refused(iteration: Iteration, evaluation: Evaluation, good: Good, rules: Ru
         newton, shorter = rules.newton.refuse(newton, *good, iteration.point, evaluation)
     iteration = iteration._replace(anderson=_AndersonMemory.empty(good.point.n_parameters), newton=newton)
     if shorter is not None:
-        return iteration._replace(point=shorter, step=_NEWTON)
+        return iteration._replace(point=shorter, step="newton")
     return iteration._replace(point=good.evaluation.safe, step="safe")
 
 
@@ -331,8 +318,8 @@ def _proposed(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> Ite
     leap = None
     if newton is not None and rules.newton is not None:
         newton, leap = rules.newton.propose(newton, here, evaluation)
-    plain = evaluation.next if leap is None else leap
-    proposal, step = plain, _PLAIN if leap is None else _NEWTON
+    plain = proposal = evaluation.next if leap is None else leap
+    step: Step = "plain" if leap is None else "newton"
     careful = newton is not None and newton.careful and leap is not None
     if rules.accelerate and evaluation.objective is not None and not careful:
         if newton is not None and newton.is_new:
@@ -340,5 +327,5 @@ def _proposed(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> Ite
         memory, mixed = propose(memory, here.flat(), plain.flat())
         accelerated = here.like(mixed)
         if accelerated.log_range() <= WIDEST_POINT and np.isfinite(accelerated.ghosts).all():
-            proposal, step = accelerated, _ACCELERATED if leap is None else _NEWTON
+            proposal, step = accelerated, step if leap is not None else "accelerated"
     return iteration._replace(point=proposal, step=step, anderson=memory, newton=newton)

@@ -8,7 +8,7 @@ the log-likelihood of the parameters it was asked at, so a draw is kept one pass
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -104,11 +104,11 @@ class Gibbs:
         """Sweeps from the start to the last draw."""
         return self.n_warmup + self.n_draws * self.thin
 
-    def start(self, chains: Sequence[Parameters]) -> GibbsState:
+    def start(self, chains: Iterable[Parameters]) -> GibbsState:
         """The state of chains that begin at given parameters."""
         log_worths, log_shares = map(np.stack, zip(*chains, strict=True))
         log_worths = log_worths - log_worths.mean(axis=2, keepdims=True)
-        return GibbsState(log_worths, log_shares, 0, np.full(len(chains), -np.inf))
+        return GibbsState(log_worths, log_shares, 0, np.full(len(log_worths), -np.inf))
 
     def ask(self, state: GibbsState) -> Sequence[Request]:
         """A pass at the parameters of all chains."""

@@ -7,7 +7,7 @@ decides where it begins, and so near which optimum it ends, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,12 +24,14 @@ from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.search import NEWTON_AFTER, with_newton
 from plmix_dist.kernels import Prepared, memberships_at
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
+from plmix_dist.passes.tree import add_statistics
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import Division, RowPart, rows_of_part
 
 if TYPE_CHECKING:
-    from plmix_dist.fitting.selection import NumberFit, Task
+    from plmix_dist.fitting.fit import Fit
+    from plmix_dist.fitting.selection import Task
 
 
 # Passes over the rows at fitted points: log-likelihood, entropy of memberships, and held-out rows of folds.
@@ -95,11 +97,8 @@ def _held_out_leaf(
         logs = np.array([at.log_likelihoods for at in found])
         weights = found[0].weights
         products = np.einsum("ap,bp,p->ab", logs, logs, weights)
-        sums = _HeldOut(
-            sums.log_likelihoods + (logs * weights).sum(axis=1),  # BLAS may change the last bits
-            sums.products + products,
-            sums.weight + weights.sum(),
-        )
+        # BLAS may change the last bits of the first.
+        sums = add_statistics(sums, _HeldOut((logs * weights).sum(axis=1), products, weights.sum()))
     return sums
 
 
@@ -124,7 +123,7 @@ class _PartFits(NamedTuple):
     warnings: list[Warning]
 
 
-def cross_validate(task: Task, fits: Sequence[NumberFit], n_folds: int) -> HeldOutScores:
+def cross_validate(task: Task, fits: Mapping[int, Fit], n_folds: int) -> HeldOutScores:
     """Cross-validated log-likelihoods per unit of weight, and how sure their differences from the best are."""
     division = Division("folds", (1 / n_folds,) * n_folds, task.settings.seed)
     folds = [RowPart(division, (fold,), task.extended_by) for fold in range(n_folds)]
@@ -149,7 +148,7 @@ def cross_validate(task: Task, fits: Sequence[NumberFit], n_folds: int) -> HeldO
     return HeldOutScores(names, columns, found.failed, found.warnings)
 
 
-def paper_protocol(task: Task, fits: Sequence[NumberFit]) -> HeldOutScores:
+def paper_protocol(task: Task, fits: Mapping[int, Fit]) -> HeldOutScores:
     """BIC on validation rows and log-likelihood per test ranking: the protocol of Nguyen and Zhang (2023).
 
     Its parts are those that `split` writes with the same seed.
@@ -175,17 +174,14 @@ def paper_protocol(task: Task, fits: Sequence[NumberFit]) -> HeldOutScores:
     return HeldOutScores(("validation_bic", "test_score"), columns, found.failed, found.warnings)
 
 
-def _fit_parts(task: Task, fits: Sequence[NumberFit], parts: Sequence[RowPart], stage: str, words: str) -> _PartFits:
+def _fit_parts(task: Task, fits: Mapping[int, Fit], parts: Sequence[RowPart], stage: str, words: str) -> _PartFits:
     """Fit every number of components to every part of the rows, in the same passes."""
-    begun = {one.n_components: one.fit for one in fits if one.fit is not None}
-    if not begun:
-        return _PartFits({}, {}, [])
     with counted_stage(task.stages, stage, task.passes):
-        ems = _ems_of_parts(task, list(begun), parts, words)
-        candidates = [Candidate(fit.run.point, {}, fit.run.hessian) for fit in begun.values() for _ in parts]
+        ems = _ems_of_parts(task, list(fits), parts, words)
+        candidates = [Candidate(fit.run.point, {}, fit.run.hessian) for fit in fits.values() for _ in parts]
         together, begin = side_by_side(ems, candidates)
         ended = task.journal.run(stage, task.passes, together, begin, task.after_pass(stage))
-    return _gathered(list(begun), ends_of(together, ended), len(parts), words)
+    return _gathered(list(fits), ends_of(together, ended), len(parts), words)
 
 
 def _gathered(numbers: Sequence[int], ends: Ends, n_parts: int, words: str) -> _PartFits:

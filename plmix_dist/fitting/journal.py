@@ -12,11 +12,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from plmix_dist import __version__, errors
 from plmix_dist.fitting import algorithm as loops
 from plmix_dist.fitting.algorithm import Algorithm, from_plain, to_plain
+from plmix_dist.passes.dask import passes_over
+from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes
 from plmix_dist.store.checkpoints import Checkpoint, CheckpointFolder, Loaded, Record
 from plmix_dist.store.location import Location
@@ -25,8 +28,12 @@ from plmix_dist.store.sealed import plain_json
 from plmix_dist.store.targets import differences
 from plmix_dist.threads import called_before_the_end
 
+if TYPE_CHECKING:
+    from plmix_dist.cluster.clients import Client
+
 State = TypeVar("State")
 Result = TypeVar("Result")
+Settings = TypeVar("Settings", bound=Any)
 
 logger = logging.getLogger("plmix_dist")
 
@@ -216,6 +223,23 @@ def open_journal(
                     logger.warning("the last checkpoint could not be saved: %s", error)
                 raise
             journal.save()
+
+
+@contextlib.contextmanager
+def begun(
+    rankings: Rankings,
+    settings: Settings,
+    client: Client | None,
+    checkpoint: Checkpoint | None,
+    made_from: Callable[[Passes], Mapping[str, Any]],
+    *,
+    any_seed: bool,
+) -> Iterator[tuple[Passes, Journal, Settings]]:
+    """Passes over the rows of a fit, its journal, and its settings: with `any_seed`, with the checkpoint's seed."""
+    with passes_over(rankings, client, settings.residency) as passes:
+        free = ("seed",) if any_seed else ()
+        with open_journal(checkpoint, lambda: made_from(passes), free=free) as journal:
+            yield passes, journal, replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
 
 
 def _of_the_state(error: BaseException) -> bool:

@@ -147,13 +147,11 @@ class Layout:
         return found / np.bincount(self.place[free], minlength=self.n_free)
 
 
-def _leaf_sums(number: int, block: RankingBlock, point: LinearPoint) -> LinearSums:
-    del number
+def _leaf_sums(_number: int, block: RankingBlock, point: LinearPoint) -> LinearSums:
     return linear_sums(block, point)
 
 
-def _leaf_information(number: int, block: RankingBlock, point: LinearPoint) -> LinearInformation:
-    del number
+def _leaf_information(_number: int, block: RankingBlock, point: LinearPoint) -> LinearInformation:
     return linear_information(block, point)
 
 
@@ -192,6 +190,12 @@ class LinearState(NamedTuple):
     history: tuple[dict[str, Any], ...] = ()
     ended: str | None = None
     error: FitError | None = None
+
+    @property
+    def best(self) -> _LinearGood:
+        """The last good point."""
+        assert self.good is not None, "nothing was evaluated"
+        return self.good
 
 
 @dataclass(frozen=True)
@@ -291,8 +295,7 @@ class LinearFit:
 
     def _shortened(self, state: LinearState) -> LinearState:
         """Another step from the last good point, shorter and nearer to the gradient."""
-        good = state.good
-        assert good is not None
+        good = state.best
         if len(state.history) >= self.max_iter:
             return state._replace(ended="exhausted")
         if state.damping >= _MOST_DAMPING:
@@ -301,11 +304,10 @@ class LinearFit:
         return self._stepped(state._replace(damping=max(0.01, state.damping * 10), n_refused=state.n_refused + 1))
 
     def _stepped(self, state: LinearState) -> LinearState:
-        assert state.good is not None
         assert state.curvature is not None
         assert state.known is not None
-        move = damped_step(state.curvature, state.known, state.good.gradient, state.damping)
-        return state._replace(vector=state.good.vector + move)
+        move = damped_step(state.curvature, state.known, state.best.gradient, state.damping)
+        return state._replace(vector=state.best.vector + move)
 
     def _refuse_divergence(self, vector: Floats, known: Floats | None = None) -> None:
         """An error if a coefficient that nothing holds back is far out, or where it has hardly an effect any more.

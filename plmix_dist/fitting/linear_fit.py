@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,16 +17,17 @@ from numpy.typing import NDArray
 
 from plmix_dist.datasets.given import rankings_of_block
 from plmix_dist.display.progress import Stages, stage_listener
-from plmix_dist.errors import CollapsedComponentWarning, FitError, NotConvergedWarning, SettingsError
+from plmix_dist.errors import CollapsedComponentWarning, FitError, SettingsError
 from plmix_dist.fitting.algorithm import Together, counted_stage, run, savable
 from plmix_dist.fitting.covariates import Units, take_units
 from plmix_dist.fitting.em import Progress, Run, run_reported
 from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
-from plmix_dist.fitting.fit import Fit, found_once, silent_rows
-from plmix_dist.fitting.journal import Journal, open_journal
+from plmix_dist.fitting.fit import Fit, data_warnings, found_once, not_converged
+from plmix_dist.fitting.fixed_point import Evaluation, Good
+from plmix_dist.fitting.journal import Journal, begun
 from plmix_dist.fitting.linear import Columns, Layout, LinearFit, LinearState, damped_step
 from plmix_dist.fitting.methods import FitSettings
-from plmix_dist.fitting.overview import Overview, take_overview, weight_warnings
+from plmix_dist.fitting.overview import Overview, take_overview
 from plmix_dist.fitting.point import SMALLEST_SHARE, Point
 from plmix_dist.fitting.starts.clusters import cluster_rows
 from plmix_dist.kernels.utilities import LinearPoint, linear_information, person_scores
@@ -108,8 +109,7 @@ def _combine(left: _Gram, right: _Gram) -> _Gram:
     return _Gram(left.products + right.products, left.n_choices + right.n_choices, largest)
 
 
-def _leaf_gram(number: int, block: RankingBlock, point: LinearPoint) -> _Gram:
-    del number
+def _leaf_gram(_number: int, block: RankingBlock, point: LinearPoint) -> _Gram:
     if block.features is not None and not np.isfinite(block.features).all():
         raise SettingsError(_not_finite(block))
     found = linear_information(block.replace(covariates=None), point)
@@ -172,17 +172,18 @@ def fit_linear(
     any_seed: bool = False,
 ) -> Fit:
     """Fit from a given point, or from the best ends of a search on a sample. As `fit_mixture`."""
-    with passes_over(rankings, client, settings.residency) as passes:
-        fingerprint = partial(made_from, passes, rankings, settings, None, model, given)
-        with open_journal(checkpoint, fingerprint, free=("seed",) if any_seed else ()) as journal:
-            settings = replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
-            found = _Driver(passes, rankings, settings, model, progress, journal).fit(given)
-            if rankings.choices is None:
-                return found
-            with passes_over(replace(rankings, choices=None, n_items=model.n_items), client, "store") as as_given:
-                overview = journal.stage("look at rows", lambda: take_overview(as_given, rankings, settings.seed))
-            data = data_record(rankings, overview) | {"n_items": model.n_items}
-            return replace(found, about=found.about | {"data": data})
+
+    def made_here(passes: Passes) -> dict[str, Any]:
+        return made_from(passes, rankings, settings, None, model, given)
+
+    with begun(rankings, settings, client, checkpoint, made_here, any_seed=any_seed) as (passes, journal, chosen):
+        found = _Driver(passes, rankings, chosen, model, progress, journal).fit(given)
+        if rankings.choices is None:
+            return found
+        with passes_over(replace(rankings, choices=None, n_items=model.n_items), client, "store") as as_given:
+            overview = journal.stage("look at rows", lambda: take_overview(as_given, rankings, chosen.seed))
+        data = data_record(rankings, overview) | {"n_items": model.n_items}
+        return replace(found, about=found.about | {"data": data})
 
 
 @dataclass
@@ -211,99 +212,83 @@ class _Driver:
                 "choose fewer components or columns"
             )
         with counted_stage(stages, "search", passes):
-            found = journal.stage("search", lambda: self._search(overview, layout, given))
+            vectors, searched = journal.stage("search", lambda: self._search(overview, layout, given))
         with counted_stage(stages, "fit", passes):
-            best = self._to_ends(overview, layout, found.vectors)
-        point, good, last = layout.point(best.vector), best.good, best.history[-1]
-        assert good is not None
+            ended = self._to_ends(overview, layout, vectors)
+        point, good = layout.point(ended.best.vector), ended.best
         own = np.exp(point.share_coefficients[:, 0] - np.logaddexp.reduce(point.share_coefficients[:, 0]))
         shares = good.shares if layout.n_covariates else own
-        end = Run(
-            point=Point.start(point.log_worths, shares),
-            converged=best.ended == "converged",
-            n_iterations=len(best.history),
-            log_likelihood=good.log_likelihood,
-            objective=good.objective,
-            score=good.objective,
-            gradient=float(np.abs(good.gradient).max(initial=0.0)) / overview.extent.weight,
-            history=list(best.history),
-            events=[],
-            hessian=None,
-            posterior_shares=good.shares,
-        )
-        warnings = [*journal.warnings, *silent_rows(overview.extent), *weight_warnings(overview, rankings.n_rankings)]
-        warnings += _ended_badly(end, last["gradient"], settings.tol) + found_once(found.about.get("search"))
+        here, residual = Point.start(point.log_worths, shares), np.abs(good.gradient).max(initial=0.0)
+        details = {"log_likelihood": good.log_likelihood}
+        found = Evaluation(good.objective, float(residual) / overview.extent.weight, None, None, here, None, details)
+        converged, history = ended.ended == "converged", ended.history
+        end = Run.at(Good(here, found), converged=converged, history=history, posterior_shares=good.shares)
+        warnings = [*journal.warnings, *data_warnings(overview, rankings), *not_converged(end, settings.tol)]
+        empty = int(np.count_nonzero(np.exp(end.point.log_shares) < SMALLEST_SHARE))
+        if empty:
+            words = f"{empty} components have lost all their rankings; choose fewer components"
+            warnings.append(CollapsedComponentWarning(words))
+        warnings += found_once(searched.get("search"))
         record = {"data": data_record(rankings, overview), **made_with(settings.seed)}
-        about = {"method": "scores" if given is None else "given", **found.about, "stages": stages.records}
+        began = {"method": "scores" if given is None else "given", **searched}
+        began |= {"stages": stages.records, "failed_starts": []}
         coefficients = point.share_coefficients if layout.n_covariates else None
-        began = {**about, "failed_starts": []}
         return Fit(end, "newton", began, coefficients, record, tuple(warnings), LinearEnd(point, layout))
 
     def _layout(self, columns: Columns) -> Layout:
-        shares, covariates = self.settings.shares, self.rankings.covariates
-        units = (
-            Units.none()
-            if covariates is None
-            else self.journal.stage("units", lambda: take_units(self.passes, covariates))
-        )
-        return Layout(
-            columns,
-            self.settings.n_components,
-            units,
-            None if shares is None else np.log(shares),
-            share_ridge=0.01 * min(self.settings.alpha, 1.0),
-        )
+        shares, covariates, units = self.settings.shares, self.rankings.covariates, Units.none()
+        if covariates is not None:
+            units = self.journal.stage("units", lambda: take_units(self.passes, covariates))
+        fixed = None if shares is None else np.log(shares)
+        return Layout(columns, self.settings.n_components, units, fixed, 0.01 * min(self.settings.alpha, 1.0))
 
     def _fit_of(self, layout: Layout, weight: float, n_rankings: int, **options: Any) -> LinearFit:
         return LinearFit(layout, weight, n_rankings, self.settings.tol, remedy=self.model.remedy, **options)
 
     # The search.
 
-    def _search(self, overview: Overview, layout: Layout, given: LinearPoint | None) -> _StartsFound:
-        """At most n_init distinct ends of starts on a sample, best first."""
+    def _search(
+        self, overview: Overview, layout: Layout, given: LinearPoint | None
+    ) -> tuple[list[Floats], dict[str, Any]]:
+        """At most n_init distinct ends of starts on a sample, best first; and what is known about the search."""
         if given is not None:
-            return _StartsFound((layout.vector(given),), {})
+            return [layout.vector(given)], {}
         rows, seed = overview.small_sample, self.settings.seed
         most = max(_FEWEST_PERSONS, _PERSONS_PER_PARAMETER * layout.n_free)
         sample = sample_rows(rows, min(1.0, most / n_memberships(rows)), generator(seed, "linear-sample"))
-        one = self._end_on(sample, replace(layout, n_components=1, fixed_log_shares=None), None)
-        if isinstance(one, FitError):
-            raise one
+        _, one = self._end_on(sample, replace(layout, n_components=1, fixed_log_shares=None), None)
         if layout.n_components == 1:
-            return _StartsFound((one.vector,), {})
-        starts = _starts(sample, layout, one.vector, seed)
-        ends: list[LinearState] = []
-        failed: list[FitError] = []
-        weight, n_wanted = membership_weight(sample), self.settings.n_init
+            return [one], {}
+        starts, ends, failed = _starts(sample, layout, one, seed), list[_End](), list[FitError]()
+        same, n_wanted = _SAME_END * membership_weight(sample), self.settings.n_init
+        n_best = 0
         for _ in range(_MOST_ROUNDS * n_wanted):
             for _ in range(_STARTS_PER_ROUND):
-                end = self._end_on(sample, layout, next(starts))
-                (failed if isinstance(end, FitError) else ends).append(end)  # type: ignore[arg-type]
-            ends.sort(key=lambda end: -_objective(end))
-            if sum(_objective(ends[0]) - _objective(end) <= _SAME_END * weight for end in ends) >= 1 + n_wanted:
+                try:
+                    ends.append(self._end_on(sample, layout, next(starts)))
+                except FitError as error:
+                    failed.append(error)
+            ends.sort(key=lambda end: -end.objective)
+            n_best = sum(ends[0].objective - end.objective <= same for end in ends)
+            if n_best >= 1 + n_wanted:
                 break
         if not ends:
             raise failed[0]
-        distinct = [
-            end
-            for place, end in enumerate(ends)
-            if not place or _objective(ends[place - 1]) - _objective(end) > _SAME_END * weight
-        ]
-        n_best = sum(_objective(ends[0]) - _objective(end) <= _SAME_END * weight for end in ends)
+        distinct = ends[:1] + [end for before, end in pairwise(ends) if before.objective - end.objective > same]
         n_starts = len(ends) + len(failed)
         told = {"n_starts": n_starts, "n_best": n_best, "n_varied": 0, "n_ends": len(distinct)}
-        return _StartsFound(tuple(end.vector for end in distinct[:n_wanted]), {"search": told})
+        return [end.vector for end in distinct[:n_wanted]], {"search": told}
 
-    def _end_on(self, sample: RankingBlock, layout: Layout, vector: Floats | None) -> LinearState | FitError:
-        """Where a start ends on a sample."""
+    def _end_on(self, sample: RankingBlock, layout: Layout, vector: Floats | None) -> _End:
+        """Where a start ends on a sample; its error if it has no good point."""
         begin = np.zeros(layout.n_free) if vector is None else vector
         fit = self._fit_of(layout, membership_weight(sample), sample.n_rankings, max_iter=_ITERATIONS_OF_A_SEARCH)
         with passes_over(rankings_of_block(sample), residency="memory") as passes:
             end: LinearState = run(passes, fit, fit.start(begin))
         if end.good is None or (end.error is not None and layout.n_components == 1):
             assert end.error is not None
-            return end.error
-        return end._replace(vector=end.good.vector)
+            raise end.error
+        return _End(end.good.objective, end.good.vector)
 
     # The fit to all rows.
 
@@ -314,35 +299,28 @@ class _Driver:
         cheap = extent.listed * per_row <= _MOST_WORK
         fit = self._fit_of(layout, extent.weight, extent.rows, max_iter=self.settings.max_iter, always_renews=cheap)
         fits = [replace(fit, number=number) for number in range(len(vectors))]
-        begun = []
+        states = []
         for one, vector in zip(fits, vectors, strict=True):
             known = None
             if not cheap:
                 with single_thread():
                     found = linear_information(sample, layout.point(vector))
                 known = one.curvature_of(found, extent.weight / membership_weight(sample))
-            begun.append(one.start(vector, known))
+            states.append(one.start(vector, known))
         together = Together(tuple(fits))
-        ended = run_reported(self.passes, together, together.start(begun), "fit", self.progress, self.journal)
-        good = [state for state in ended.states if state is not None and state.error is None]
-        if not good:
-            raise next(state.error for state in ended.states if state is not None and state.error is not None)
-        best: LinearState = max(good, key=_objective)
-        assert best.good is not None
-        return best._replace(vector=best.good.vector)
+        ended = run_reported(self.passes, together, together.start(states), "fit", self.progress, self.journal)
+        leaders = together.leading(ended, 1)
+        if not leaders:
+            raise next(state.error for state in ended.states)
+        best: LinearState = ended.states[leaders[0]]
+        return best
 
 
-@savable
-class _StartsFound(NamedTuple):
-    """What a search gives: vectors to begin with, and what is known about it."""
+class _End(NamedTuple):
+    """Where a start ended on a sample."""
 
-    vectors: tuple[Floats, ...]
-    about: dict[str, Any]
-
-
-def _objective(state: LinearState) -> float:
-    assert state.good is not None
-    return state.good.objective
+    objective: float
+    vector: Floats
 
 
 def _starts(sample: RankingBlock, layout: Layout, vector: Floats, seed: int) -> Iterator[Floats]:
@@ -376,19 +354,3 @@ def _starts(sample: RankingBlock, layout: Layout, vector: Floats, seed: int) -> 
         of_shares = np.zeros((n_components, 1 + layout.n_covariates))
         of_shares[:, 0] = np.log(shares)
         yield layout.vector(LinearPoint(layout.columns.design, (vector + moves) / scale, of_shares))
-
-
-def _ended_badly(end: Run, gradient: float, tol: float) -> list[Warning]:
-    found: list[Warning] = []
-    if not end.converged:
-        found.append(
-            NotConvergedWarning(
-                f"the fit did not converge in {end.n_iterations} iterations (gradient {gradient:.2g} where {tol:.2g} "
-                "was asked for); raise max_iter, or tol"
-            )
-        )
-    empty = int(np.count_nonzero(np.exp(end.point.log_shares) < SMALLEST_SHARE))
-    if empty:
-        words = f"{empty} components have lost all their rankings; choose fewer components"
-        found.append(CollapsedComponentWarning(words))
-    return found

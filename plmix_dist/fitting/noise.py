@@ -110,8 +110,7 @@ def _prepare(mixture: MixtureParams) -> _Pair:
     return prepare(mixture.log_worths[-1:], np.zeros(1), of_noise), others
 
 
-def _leaf_evidence(ties: str, number: int, block: RankingBlock, params: _Pair) -> Evidence:
-    del number
+def _leaf_evidence(ties: str, _number: int, block: RankingBlock, params: _Pair) -> Evidence:
     sides = np.zeros(block.n_rankings) if block.sides is None else np.where(block.n_ordered > 0, block.sides, 0)
     if block.tied is not None and sides.any():
         sides = np.where(block.tied[np.minimum(block.offsets[:-1] + 1, len(block.items) - 1)], 0, sides)

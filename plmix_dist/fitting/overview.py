@@ -17,6 +17,7 @@ from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import n_without_information
 from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part, sample_rows
+from plmix_dist.rankings.ties import TIES
 
 # Starts are made from at least 20,000 rows, 200 per item, and at most 100,000.
 _FEWEST_ROWS = 20_000
@@ -55,6 +56,11 @@ class Overview(NamedTuple):
     small_sample: RankingBlock
     # Which share of the rows the sample is.
     share: float
+
+    def extended(self, ties: str, **counts: int) -> Overview:
+        """The same with linear extensions in the samples, by a treatment of ties, and other counts in the extent."""
+        small, large = (TIES[ties].extended(rows).block for rows in (self.small_sample, self.sample))
+        return Overview(self.extent._replace(**counts), large, small, self.share)
 
 
 class _Part(NamedTuple):
@@ -98,11 +104,7 @@ def overviews_of_parts(
 ) -> list[tuple[Extent, RankingBlock]]:
     """How much there is in each part of the rows, and a sample of this share of it, in one pass."""
     requests = [_overview_of(part, share, seed, f"sample-{number}") for number, part in enumerate(parts)]
-    found = []
-    for answer in passes.run(requests):
-        ((extent, (sample,)),) = answer.get()
-        found.append((extent, sample))
-    return found
+    return [(extent, sample) for answer in passes.run(requests) for extent, (sample,) in answer.get()]
 
 
 def _overview_of(part: RowPart | None, share: float, seed: int, name: str) -> Request:
@@ -113,17 +115,11 @@ def _overview_of(part: RowPart | None, share: float, seed: int, name: str) -> Re
 def _leaf(part: RowPart | None, number: int, block: RankingBlock, draw: tuple[float, int]) -> _Part:
     share, seed = draw
     block = rows_of_part(part, number, block)
-    extent = Extent(
-        membership_weight(block),
-        block.n_rankings,
-        len(block.items),
-        int(block.below.sum()),
-        0 if block.tied is None else int(block.tied.sum()),
-        n_without_information(block),
-        block.n_half,
-    )
-    if not math.isfinite(extent.weight):
+    weight, n_tied = membership_weight(block), 0 if block.tied is None else int(block.tied.sum())
+    if not math.isfinite(weight):
         raise NonFiniteError("the weights are not finite")
+    n_below, silent = int(block.below.sum()), n_without_information(block)
+    extent = Extent(weight, block.n_rankings, len(block.items), n_below, n_tied, silent, block.n_half)
     sampled = sample_rows(block.replace(ids=None), share, generator(seed, "sample", number))
     return _Part(extent, (sampled,))
 

@@ -27,7 +27,7 @@ from plmix_dist.errors import FitError, NonFiniteError, NotIdentifiedError
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.fitting.e_step import em_request, timing_of
 from plmix_dist.fitting.em import Candidate, Em, Ends, Progress, Run, run_reported
-from plmix_dist.fitting.fixed_point import Good, posterior_shares
+from plmix_dist.fitting.fixed_point import Good
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import Prepared
@@ -111,7 +111,7 @@ class _ResampledEm:
         timing = timing_of(answer, steps)
         evaluation = self.em.evaluation(state.point, summary, steps, timing)
         if state.ended is not None:
-            end, shares = Good(state.point, evaluation), posterior_shares(evaluation)
+            end, shares = Good(state.point, evaluation), evaluation.posterior_shares
             settled = state.ended == "settled"
             return state._replace(run=Run.at(end, converged=settled, history=state.history, posterior_shares=shares))
         record = {
@@ -179,17 +179,13 @@ def run_resampled(
     journal: Journal = NO_JOURNAL,
 ) -> Ends:
     """Run all candidates to their ends, one after the other."""
-    runs: dict[int, Run] = {}
-    failed: dict[int, FitError] = {}
+    ended = {}
     for number, candidate in enumerate(candidates):
         algorithm = _ResampledEm(replace(em, number=number))
         begin = algorithm.start(candidate.point)
-        ended = run_reported(passes, algorithm, begin, f"start-{number}", progress, journal)
-        if ended.run is not None:
-            runs[number] = ended.run
-        else:
-            assert ended.error is not None
-            failed[number] = ended.error
+        ended[number] = run_reported(passes, algorithm, begin, f"start-{number}", progress, journal)
+    runs = {number: state.run for number, state in ended.items() if state.run is not None}
+    failed = {number: state.error for number, state in ended.items() if state.error is not None}
     if not runs:
         raise next(iter(failed.values()))
     return Ends(runs, failed)

@@ -28,16 +28,8 @@ from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.newton import Newton
 from plmix_dist.fitting.point import Point
-from plmix_dist.fitting.starts.make import (
-    BATCH,
-    Mixture,
-    Proposer,
-    Start,
-    handfuls,
-    random_worths,
-    split_component,
-    worst_explained,
-)
+from plmix_dist.fitting.starts import make
+from plmix_dist.fitting.starts.make import Mixture, Proposer, Start
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import membership_weight, merge_if_short
@@ -166,14 +158,14 @@ def search(
                 progress({"iteration": n_passes, "objective": max(end.score for end in ends) * em.weight})
             n_more = _n_payable(n_starts, spent, budget * settings.n_init)
             if n_starts < settings.n_init:
-                n_more = len(BATCH)
+                n_more = len(make.BATCH)
             elif not n_more or _is_settled(ends, n_batches, n_quiet, settings.n_init):
                 break
             leaders = _distinct(ends, 2)
             # Variations of the runner-up too: what lies between the two may be better than both.
             varied = leaders[n_batches % len(leaders)].candidate.point
             mixture = Mixture(varied.log_worths, np.exp(varied.log_shares))
-            starts = [make(proposer, mixture, n_starts + place) for place, make in enumerate(BATCH[:n_more])]
+            starts = [kind(proposer, mixture, n_starts + place) for place, kind in enumerate(make.BATCH[:n_more])]
             n_batches += 1
     rivals = _rivals(ends, settings.n_init, _DEVIATION_PER_ROW / math.sqrt(em.weight) if is_part else 0.0)
     return _Found(rivals, _about(ends, n_starts), n_passes, failed)
@@ -196,13 +188,13 @@ def _threads_for(rows: RankingBlock, n_components: int) -> Iterator[StoppableThr
 def _n_payable(n_starts: int, spent: float, budget: float) -> int:
     """How many more starts can be paid, if they cost as much as those before; at most a batch."""
     affordable = int((budget - spent) / max(1.0, spent / n_starts))
-    return max(0, min(len(BATCH), _MOST_STARTS - n_starts, affordable))
+    return max(0, min(len(make.BATCH), _MOST_STARTS - n_starts, affordable))
 
 
 def _first_batch(proposer: Proposer, spectral: Sequence[Start]) -> list[Start]:
     """The spectral starts, and as many others, or more."""
     n_others = max(len(spectral), _FIRST_BATCH - len(spectral))
-    kinds = (random_worths, handfuls)
+    kinds = (make.random_worths, make.handfuls)
     return [*spectral, *(kinds[number % 2](proposer, None, number) for number in range(n_others))]
 
 
@@ -212,8 +204,8 @@ def _grown(proposer: Proposer, smaller: Mixture | None) -> list[Start]:
         return []
     n_splits = min(_SPLITS, len(smaller.shares))
     return [
-        *(split_component(proposer, smaller, number) for number in range(n_splits)),
-        *(worst_explained(proposer, smaller, number) for number in range(_ADDITIONS)),
+        *(make.split_component(proposer, smaller, number) for number in range(n_splits)),
+        *(make.worst_explained(proposer, smaller, number) for number in range(_ADDITIONS)),
     ]
 
 
@@ -337,15 +329,6 @@ _SMALL_SAMPLE_STEPS = 20
 _NEWTON_AFTER_SMALL_SAMPLE = 2
 
 
-@savable
-class _PartEnds(NamedTuple):
-    """Where fits to a part of the rows ended, records of those that failed, and what it cost."""
-
-    candidates: list[Candidate]
-    failed: list[dict[str, Any]]
-    cost: dict[str, Any]
-
-
 class SampleFits(NamedTuple):
     """How fits to parts of the rows are run."""
 
@@ -412,22 +395,18 @@ class SampleFits(NamedTuple):
     ) -> list[Candidate]:
         """Fits to a part of the rows, with a prior in proportion: a race up to `max_iter`, or to the optima."""
 
-        def fitted() -> _PartEnds:
+        def fitted() -> tuple[list[Candidate], list[dict[str, Any]], dict[str, Any]]:
             em, rows = self.em, merge_if_short(part)
+            cuts = () if max_iter is None else halving(len(candidates), self.n_init)
             # Steps that are drawn gain nothing on a sample: they do not come nearer to an end.
             part_em = replace(em, m_step=MM) if em.m_step.draws else em
             part_em = _part_of(part_em, rows, _SAMPLE_TOLERANCE, max_iter or em.max_iter)
             if max_iter is None:
                 part_em = with_newton(part_em, rows, _NEWTON_AFTER_SMALL_SAMPLE)
             with passes_over(rankings_of_block(rows)) as passes:
+                progress = self.stages.iteration
                 runs, failed = run_to_ends(
-                    passes,
-                    part_em,
-                    candidates,
-                    cuts=() if max_iter is None else halving(len(candidates), self.n_init),
-                    n_kept=self.n_init,
-                    progress=self.stages.iteration,
-                    journal=self.journal,
+                    passes, part_em, candidates, cuts=cuts, n_kept=self.n_init, progress=progress, journal=self.journal
                 )
             ends = [Candidate(run.point, candidates[number].about, run.hessian) for number, run in sorted(runs.items())]
             cost = {
@@ -435,13 +414,13 @@ class SampleFits(NamedTuple):
                 "iterations": max(run.n_iterations for run in runs.values()),
                 "passes": passes.n_passes * part.n_rankings / em.n_rankings,
             }
-            return _PartEnds(ends, failures_of(stage, failed), cost)
+            return ends, failures_of(stage, failed), cost
 
         with self.stages.stage(stage) as record:
-            found = self.journal.stage(stage, fitted)
-            record |= found.cost
-        self.failed.extend(found.failed)
-        return found.candidates
+            ends, failed, cost = self.journal.stage(stage, fitted)
+            record |= cost
+        self.failed.extend(failed)
+        return ends
 
 
 def _n_searched(merged: RankingBlock, n_rankings: int, n_listed: float, n_components: int, budget: float) -> float:
@@ -459,16 +438,9 @@ def _part_of(em: Em, rows: RankingBlock, tol: float, max_iter: int) -> Em:
     """The same fit to a part of the rows: a prior in proportion, a tolerance of at least `tol`, no Newton steps."""
     # A part of the rows may have no estimate of its own without a prior, even where all of them have one.
     weight = membership_weight(rows)
-    alpha = (em.alpha or _ALPHA_OF_PARTS) * weight / em.weight
+    alpha, tol = (em.alpha or _ALPHA_OF_PARTS) * weight / em.weight, max(tol, em.tol)
     return replace(
-        em,
-        weight=weight,
-        n_rankings=rows.n_rankings,
-        alpha=alpha,
-        tol=max(tol, em.tol),
-        max_iter=max_iter,
-        newton=None,
-        part=None,
+        em, weight=weight, n_rankings=rows.n_rankings, alpha=alpha, tol=tol, max_iter=max_iter, newton=None, part=None
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,21 +11,20 @@ import numpy as np
 
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import FitError, SettingsError
-from plmix_dist.fitting.algorithm import Together, counted_stage, savable
+from plmix_dist.fitting.algorithm import Together, counted_stage
 from plmix_dist.fitting.criteria import WITHOUT_PRIOR, aic, bic, icl, n_parameters
 from plmix_dist.fitting.em import Candidate, Em, ends_of, failures_of, side_by_side
 from plmix_dist.fitting.existence import check_identified, refuse_too_many
 from plmix_dist.fitting.fingerprint import data_record, made_from, made_with
 from plmix_dist.fitting.fit import Fit, best_of, candidates_for, compile_first, em_for, starts_for, with_maximum
 from plmix_dist.fitting.held_out import HeldOutScores, Totals, cross_validate, paper_protocol, totals
-from plmix_dist.fitting.journal import NO_JOURNAL, Journal, open_journal
+from plmix_dist.fitting.journal import NO_JOURNAL, Journal, begun
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.overview import Overview, take_overview, weight_warnings
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.search import NEWTON_AFTER, SampleFits, halving, with_newton
 from plmix_dist.fitting.starts.make import Mixture
 from plmix_dist.fitting.starts.spectral import gap_warnings
-from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes
 from plmix_dist.rankings.identifiability import identifiability, ordered_lengths
@@ -105,14 +104,6 @@ class Selected(NamedTuple):
     warnings: list[Warning]
 
 
-@savable
-class _Searched(NamedTuple):
-    """Where the search for one number of components ended."""
-
-    candidates: list[Candidate]
-    about: dict[str, Any]
-
-
 class _Prepared(NamedTuple):
     """A number of components before the fit to all rows."""
 
@@ -140,29 +131,22 @@ def select_mixture(
     With `any_seed` the seed of the checkpoint is taken. `after` is called after every pass over all rows with the name
     of the stage and the state of its fits.
     """
-    with passes_over(rankings, client, settings.residency) as passes:
+    chosen = {"n_components": list(numbers), "criteria": list(criteria), "n_folds": n_folds}
+    asked = settings
 
-        def fingerprint() -> dict[str, Any]:
-            chosen = {"n_components": list(numbers), "criteria": list(criteria), "n_folds": n_folds}
-            return made_from(passes, rankings, settings, None) | chosen
+    def made_here(passes: Passes) -> dict[str, Any]:
+        return made_from(passes, rankings, asked, None) | chosen
 
-        with open_journal(checkpoint, fingerprint, free=("seed",) if any_seed else ()) as journal:
-            settings = replace(settings, seed=journal.fingerprint.get("seed", settings.seed))
-            with stages.stage("look", passes=1):
-                overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
-            data = data_record(rankings, overview)
-            task = Task(passes, rankings, settings, overview, data, client, stages, after, journal)
-            if task.extended_by and overview.extent.tied:
-                extended = TIES[task.extended_by].extended
-                overview = overview._replace(
-                    extent=overview.extent._replace(tied=0),
-                    sample=extended(overview.sample).block,
-                    small_sample=extended(overview.small_sample).block,
-                )
-                task = replace(task, overview=overview)
-            if settings.alpha == 0:
-                journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
-            return _selected(task, numbers, criteria, n_folds)
+    with begun(rankings, settings, client, checkpoint, made_here, any_seed=any_seed) as (passes, journal, settings):
+        with stages.stage("look", passes=1):
+            overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
+        data = data_record(rankings, overview)
+        task = Task(passes, rankings, settings, overview, data, client, stages, after, journal)
+        if task.extended_by and overview.extent.tied:
+            task = replace(task, overview=overview.extended(task.extended_by, tied=0))
+        if settings.alpha == 0:
+            journal.stage("identified", lambda: check_identified(passes, rankings.item_names))
+        return _selected(task, numbers, criteria, n_folds)
 
 
 def _fit_numbers(task: Task, numbers: Sequence[int]) -> list[NumberFit]:
@@ -194,13 +178,13 @@ def _prepare(task: Task, n_components: int, smaller: Mixture | None) -> _Prepare
     em = task.em(n_components)
     compile_first(em.m_step, task.stages)
 
-    def searched() -> _Searched:
+    def searched() -> tuple[list[Candidate], dict[str, Any]]:
         failed: list[dict[str, Any]] = []
         sample_fits = SampleFits(em, settings.n_init, task.stages, failed, task.journal)
         share = 1.0 if smaller is None else _SHARE_OF_BUDGET
         made = starts_for(task.passes, task.rankings, overview, settings, task.stages, task.client)
         candidates, about = candidates_for(overview, settings, sample_fits, made, smaller, share)
-        return _Searched(candidates, about | {"failed_starts": failed})
+        return candidates, about | {"failed_starts": failed}
 
     return _Prepared(n_components, em, *task.journal.stage(f"components-{n_components}", searched))
 
@@ -247,15 +231,15 @@ def _result(task: Task, one: _Prepared, race: Together, state: Any) -> NumberFit
 
 def _selected(task: Task, numbers: Sequence[int], criteria: Sequence[str], n_folds: int) -> Selected:
     fits = _fit_numbers(task, numbers)
-    fitted = [one for one in fits if one.fit is not None]
+    fitted = {one.n_components: one.fit for one in fits if one.fit is not None}
     if not fitted:
         raise SettingsError(f"no number of components could be fitted; {numbers[0]} components: {fits[0].reason}")
     warnings = [*task.journal.warnings, *weight_warnings(task.overview, task.rankings.n_rankings)]
-    for one in fitted:
-        warnings += one.fit.warnings if one.fit is not None else ()
+    for fit in fitted.values():
+        warnings += fit.warnings
     rows = {one.n_components: _blank_row(task, one) for one in fits}
     _add_criteria(task, fitted, rows)
-    on_held_out: dict[str, Callable[[Task, Sequence[NumberFit]], HeldOutScores]] = {
+    on_held_out: dict[str, Callable[[Task, Mapping[int, Fit]], HeldOutScores]] = {
         "held-out": partial(cross_validate, n_folds=n_folds),
         "paper": paper_protocol,
     }
@@ -272,41 +256,30 @@ def _blank_row(task: Task, one: NumberFit) -> Row:
     """The row of a number of components before criteria are known."""
     fit, sample = one.fit, task.overview.sample
     status = identifiability(ordered_lengths(sample), sample.n_items).status(one.n_components)
-    search = {} if fit is None else fit.init.get("search", {})
-    return {
-        "n_components": one.n_components,
-        "n_left": None if fit is None else fit.run.point.n_components,
-        "n_parameters": None,
-        "log_likelihood": None,
-        "score": None,
-        "bic": None,
-        "aic": None,
-        "icl": None,
-        "identifiable": status,
-        "converged": None if fit is None else fit.run.converged,
-        "n_iter": None if fit is None else fit.run.n_iterations,
-        "n_starts": search.get("n_starts", None if fit is None else 1),
-        "n_best": search.get("n_best", None if fit is None else 1),
-        "reason": one.reason,
-    }
+    names = ("n_components", "n_left", "n_parameters", "log_likelihood", "score", "bic", "aic", "icl", "identifiable")
+    row: Row = dict.fromkeys((*names, "converged", "n_iter", "n_starts", "n_best"))
+    if fit is not None:
+        search = fit.init.get("search", {})
+        row |= {"n_left": fit.run.point.n_components, "converged": fit.run.converged, "n_iter": fit.run.n_iterations}
+        row |= {name: search.get(name, 1) for name in ("n_starts", "n_best")}
+    return row | {"n_components": one.n_components, "identifiable": status, "reason": one.reason}
 
 
-def _add_criteria(task: Task, fitted: Sequence[NumberFit], rows: dict[int, Row]) -> None:
+def _add_criteria(task: Task, fitted: Mapping[int, Fit], rows: dict[int, Row]) -> None:
     """BIC, AIC and ICL on all rows, in one pass for all numbers of components."""
-    points = [one.fit.run.point for one in fitted if one.fit is not None]
+    points = [fit.run.point for fit in fitted.values()]
     without = _without_prior(task, fitted)
     with task.stages.stage("criteria", passes=1):
         part = RowPart(extended_by=task.extended_by)
         sums = totals(task.passes, [(point, part) for point in (*points, *without)])
-    for place, (one, point) in enumerate(zip(fitted, points, strict=True)):
-        row, total = rows[one.n_components], float(sums[place].weight)
+    for place, (number, point) in enumerate(zip(fitted, points, strict=True)):
+        row, total = rows[number], float(sums[place].weight)
         row |= _criteria_at(point, sums[place])
         row["n_parameters"], row["score"] = n_parameters(*point.log_worths.shape), row["log_likelihood"] / total
     for row in rows.values() if without else ():  # also of numbers that could not be fitted
         row |= {f"{name}{WITHOUT_PRIOR}": None for name in ("log_likelihood", "bic", "aic", "icl")}
-    for one, at, found in zip(fitted, without, sums[len(points) :], strict=bool(without)):
-        criteria = _criteria_at(at, found)
-        rows[one.n_components] |= {f"{name}{WITHOUT_PRIOR}": value for name, value in criteria.items()}
+    for number, at, found in zip(fitted, without, sums[len(points) :], strict=bool(without)):
+        rows[number] |= {f"{name}{WITHOUT_PRIOR}": value for name, value in _criteria_at(at, found).items()}
 
 
 def _criteria_at(point: Point, sums: Totals) -> Row:
@@ -319,13 +292,13 @@ def _criteria_at(point: Point, sums: Totals) -> Row:
     }
 
 
-def _without_prior(task: Task, fitted: Sequence[NumberFit]) -> list[Point]:
+def _without_prior(task: Task, fitted: Mapping[int, Fit]) -> list[Point]:
     """Where fits end that go on from the modes nearly without a prior; none if they had none.
 
     Criteria are made for the maximum of the likelihood. A maximum may not exist without a prior, but the likelihood
     there is reached closely after few iterations with very little of it.
     """
-    runs = [one.fit.run for one in fitted if one.fit is not None]
+    runs = [fit.run for fit in fitted.values()]
     ems = [task.em(run.point.n_components) for run in runs]
     if task.settings.alpha <= _HARDLY_A_PRIOR or any(em.m_step.objective is not LOG_LIKELIHOOD for em in ems):
         return []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.fitting.methods import FitSettings
-from plmix_dist.fitting.overview import Overview
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels.prepared import NO_TIES
 from plmix_dist.kernels.tied_choices import place_sizes
@@ -38,31 +37,16 @@ def check_davidson(settings: FitSettings, *, covariates: bool) -> None:
     raise SettingsError(f"ties={settings.ties!r} {words}")
 
 
-def for_search(overview: Overview) -> Overview:
-    """What a search begins with: samples in which ties count half, in last place too."""
-    half = TIES["half-last"].extended
-    extent = overview.extent._replace(tied=0, silent=0)
-    return overview._replace(
-        extent=extent, sample=half(overview.sample).block, small_sample=half(overview.small_sample).block
-    )
-
-
-def _leaf_counts(order: int, number: int, block: RankingBlock, params: None) -> Floats:
-    del number, params
+def _leaf_counts(order: int, _number: int, block: RankingBlock, _params: None) -> Floats:
+    """The weight of places by how many items they have: 1 to `order`, and more."""
     first, sizes = place_sizes(block)
     weights = block.row_weights[block.row_of_item()[first]]
     return np.bincount(np.minimum(sizes, order + 1), weights, minlength=order + 2)[1:].astype(np.float64)
 
 
-@cache
-def _counts(order: int) -> Aggregation:
-    """The aggregation of the weight of places by how many items they have: 1 to `order`, and more."""
-    return Aggregation("ties", leaf=partial(_leaf_counts, order))
-
-
 def count_ties(passes: Passes, rankings: Rankings, order: int) -> Floats:
     """(order,): the weight of places by how many items they have; an error that names the first row with more."""
-    found: Floats = ask(passes, Request(_counts(order)))
+    found: Floats = ask(passes, Request(Aggregation("ties", leaf=partial(_leaf_counts, order))))
     if not found[order]:
         return found[:order]
     for begin, block in zip(rankings.leaf_bounds, rankings.iter_leaves(labels=False), strict=False):

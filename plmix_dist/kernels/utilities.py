@@ -212,8 +212,8 @@ def _run_sums(block: RankingBlock, point: LinearPoint) -> LinearSums:
 
 def _runs(block: RankingBlock, point: LinearPoint) -> Iterator[RankingBlock]:
     """Runs of rows whose tables of columns fit into a little memory."""
-    width = point.coefficients.shape[1] * max(1, block.n_items if block.below.any() else int(block.n_listed.mean()))
-    return row_runs(block, max(1, _MOST_NUMBERS // width))
+    longest = block.n_items if block.below.any() else int(block.n_listed.max(initial=1))
+    return row_runs(block, max(1, _MOST_NUMBERS // (longest * max(1, point.coefficients.shape[1]))))
 
 
 def _share_columns(block: RankingBlock, at: Memberships) -> tuple[Floats, Floats]:
@@ -278,8 +278,8 @@ def _run_information(block: RankingBlock, point: LinearPoint) -> LinearInformati
     n_worths, weights, n_shares = n_components * n_columns, at.weights, n_components * of_persons.shape[1]
     mean = np.concatenate(
         [
-            (at.posteriors[:, :, None] * scores).reshape(len(weights), -1),
-            ((at.posteriors - shares)[:, :, None] * of_persons[:, None]).reshape(len(weights), -1),
+            (at.posteriors[:, :, None] * scores).reshape(len(weights), n_worths),
+            ((at.posteriors - shares)[:, :, None] * of_persons[:, None]).reshape(len(weights), n_shares),
         ],
         axis=1,
     )

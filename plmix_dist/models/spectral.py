@@ -106,7 +106,7 @@ class SpectralPlackettLuce(MixtureEstimator):
             check_memory(rankings.n_items, settings.n_components)
             with passes_over(rankings, chosen, self.residency) as passes:
                 if settings.from_all_rows:
-                    start, about_rank = whole_start(passes, rankings, rankings.n_items, settings, stages, chosen)
+                    start, about_rank = whole_start(passes, rankings, settings, stages, chosen)
                 else:
                     with stages.stage("look", passes=1):
                         look = take_overview(passes, rankings, settings.seed)

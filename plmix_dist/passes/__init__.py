@@ -11,13 +11,9 @@ memory       whether rows stay in memory from pass to pass
 svd          randomised singular value decomposition of rows that are made when they are needed
 """
 
-from plmix_dist.passes.dask import DistributedPasses as DistributedPasses
-from plmix_dist.passes.dask import make_passes as make_passes
-from plmix_dist.passes.dask import passes_over as passes_over
-from plmix_dist.passes.request import Aggregation as Aggregation
-from plmix_dist.passes.request import Answer as Answer
-from plmix_dist.passes.request import Finish as Finish
-from plmix_dist.passes.request import Passes as Passes
-from plmix_dist.passes.request import Request as Request
-from plmix_dist.passes.request import ask as ask
-from plmix_dist.passes.threads import ThreadedPasses as ThreadedPasses
+from plmix_dist.passes.dask import DistributedPasses, make_passes, passes_over
+from plmix_dist.passes.request import Aggregation, Answer, Finish, Passes, Request, ask
+from plmix_dist.passes.threads import ThreadedPasses
+
+__all__ = ["Aggregation", "Answer", "DistributedPasses", "Finish", "Passes", "Request", "ThreadedPasses", "ask"]
+__all__ += ["make_passes", "passes_over"]

@@ -99,7 +99,7 @@ class DistributedPasses:
         """The workers, once there are some: a task that waits makes an adaptive cluster start one."""
         graph = _Graph()
         wanted = graph.call(f"first-worker-{self._name}", int)
-        results_of(self.client, submit(self.client, [graph.lazy(wanted.key)]), Job("the first pass"))
+        results_of(self.client, submit(self.client, graph.lazily([wanted.key])), Job("the first pass"))
         return lost_workers.workers_of(self.client)
 
     def _welcome_new_workers(self) -> None:
@@ -157,8 +157,8 @@ class DistributedPasses:
             for number, request in enumerate(requests)
             for place, (name, function) in enumerate(request.finish)
         ]
-        last = graph.call(f"collect-{stamp}", _collect_task, graph.together(results), total)
-        return graph.lazy(last.key)
+        last = graph.call(f"collect-{stamp}", _collect_task, graph.spec.List(*results), total)
+        return graph.lazily([last.key])[0]
 
     def _handed_to_all(self, graph: _Graph, stamp: str, requests: Sequence[Request]) -> Any:
         """Aggregations and parameters: part of every task, or a task of their own where they are large."""
@@ -245,7 +245,7 @@ def _joined(graph: _Graph, stamp: str, requests: Sequence[Request], sizes: Seque
     while len(sums) > 1:
         groups = [sums[first : first + _TREE_FAN_IN] for first in range(0, len(sums), _TREE_FAN_IN)]
         sums = [
-            graph.call(f"tree-sum-{stamp}-{level}-{number}", tree.join, trees, graph.together(group))
+            graph.call(f"tree-sum-{stamp}-{level}-{number}", tree.join, trees, graph.spec.List(*group))
             for number, group in enumerate(groups)
         ]
         level += 1
@@ -364,10 +364,6 @@ class _Graph:
         self.tasks[key] = self.spec.DataNode(key, value)
         return self.spec.TaskRef(key)
 
-    def together(self, results: Sequence[Any]) -> Any:
-        """Several results as one list among the arguments of a task."""
-        return self.spec.List(*results)
-
     def include(self, other: Any) -> Any:
         """The result of a future, which lives on the cluster, or of tasks that were made with Delayed; or a value."""
         from dask.delayed import Delayed
@@ -376,10 +372,6 @@ class _Graph:
         if isinstance(other, Delayed):
             self.tasks |= dict(other.dask)
         return self.spec.TaskRef(other.key) if isinstance(other, Delayed | Future) else other
-
-    def lazy(self, key: str) -> Delayed:
-        """What to compute in order to have the result of one task."""
-        return self.lazily([key])[0]
 
     def lazily(self, keys: Sequence[str]) -> list[Delayed]:
         """What to compute in order to have the results of several tasks."""
@@ -390,18 +382,13 @@ class _Graph:
         layers: dict[str, Any] = {"anywhere": MaterializedLayer(anywhere)}
         if self.homes:
             # A worker that is gone is replaced by any other.
-            wish = {"workers": _Home(self.homes), "allow_other_workers": True}
+            wish = {"workers": partial(_home_of, self.homes), "allow_other_workers": True}
             at_home = {key: self.tasks[key] for key in self.homes}
             layers["at-home"] = MaterializedLayer(at_home, annotations=wish)
         graph = HighLevelGraph(layers, {name: set(layers) - {name} for name in layers})
         return [Delayed(key, graph, layer="anywhere") for key in keys]
 
 
-class _Home:
+def _home_of(homes: Mapping[str, str], key: str) -> list[str]:
     """The worker that should run a task, by its key, as Dask asks for it."""
-
-    def __init__(self, homes: Mapping[str, str]) -> None:
-        self.homes = homes
-
-    def __call__(self, key: str) -> list[str]:
-        return [self.homes[key]]
+    return [homes[key]]

@@ -110,9 +110,8 @@ class DaskLeaves:
         width = item_dtype(self.n_items).itemsize
         return float(self.n_entries * width + self.n_rankings * (2 * width + 9))
 
-    def only(self, start: int, stop: int) -> DaskLeaves:
+    def only(self, _start: int, _stop: int) -> DaskLeaves:
         """The same leaves: a cluster is given `lazy_rows` instead."""
-        del start, stop
         return self
 
     def lazy_rows(self, start: int, stop: int) -> LazyRows:
@@ -133,29 +132,25 @@ class DaskLeaves:
             yield from leaves_of(rows).iter_leaves(first, last)
 
 
+@dataclass
 class _RowLeaves:
     """Leaves whose rows are in memory as an array (rows, places), checked when they are asked for."""
 
-    def __init__(
-        self,
-        first_leaf: int,
-        first_row: int,
-        n_rows: int,
-        n_items: int,
-        unranked: Unranked | None,
-        rows: NDArray[np.integer],
-    ) -> None:
-        rows = np.asarray(rows)
-        if rows.ndim != 2 or len(rows) != n_rows:
+    first_leaf: int
+    first_row: int
+    n_rows: int
+    n_items: int
+    unranked: Unranked | None
+    rows: NDArray[np.integer]
+
+    def __post_init__(self) -> None:
+        self.rows = np.asarray(self.rows)
+        if self.rows.ndim != 2 or len(self.rows) != self.n_rows:
             raise RankingError(
-                f"the Dask array promises {n_rows:,} rows from row {first_row:,} on, but computing them gave an array "
-                f"of shape {rows.shape}; if its chunks have other sizes than it says, call compute_chunk_sizes() first"
+                f"the Dask array promises {self.n_rows:,} rows from row {self.first_row:,} on, but computing them gave "
+                f"an array of shape {self.rows.shape}; if its chunks have other sizes than it says, call "
+                "compute_chunk_sizes() first"
             )
-        self.first_leaf = first_leaf
-        self.first_row = first_row
-        self.n_items = n_items
-        self.unranked = unranked
-        self.rows = rows
 
     def iter_leaves(self, start: int = 0, stop: int | None = None, *, labels: bool = True) -> Iterator[RankingBlock]:
         """The block of each leaf in turn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -46,17 +46,9 @@ LeafSource: TypeAlias = "BlockLeaves | StoreLeaves | DaskLeaves | Rankings"
 
 def read_leaves(source: Leaves, leaves: Sequence[int]) -> Iterator[tuple[int, RankingBlock]]:
     """The blocks of some leaves with their numbers; neighbours are read together."""
-    first = 0
-    while first < len(leaves):
-        if isinstance(leaves, range):
-            last = len(leaves)
-        else:
-            last = first + 1
-            while last < len(leaves) and leaves[last] == leaves[last - 1] + 1:
-                last += 1
-        start, stop = leaves[first], leaves[last - 1] + 1
-        yield from enumerate(source.iter_leaves(start, stop, labels=False), start=start)
-        first = last
+    for _, run in groupby(enumerate(leaves), key=lambda numbered: numbered[1] - numbered[0]):
+        numbers = [leaf for _, leaf in run]
+        yield from enumerate(source.iter_leaves(numbers[0], numbers[-1] + 1, labels=False), start=numbers[0])
 
 
 def leaves_for_task(source: LeafSource, start: int, stop: int, name: str | None = None) -> Any:
@@ -100,9 +92,8 @@ class BlockLeaves:
         del labels  # they are in memory anyway
         return _PartOfBlock(self.block, 0, self.leaf_bounds).iter_leaves(start, stop)
 
-    def lazy_rows(self, start: int, stop: int) -> LazyRows | None:
+    def lazy_rows(self, _start: int, _stop: int) -> LazyRows | None:
         """None: nothing is left to be computed."""
-        del start, stop
         return None
 
     def only(self, start: int, stop: int) -> _PartOfBlock:
@@ -173,9 +164,8 @@ class StoreLeaves:
         end = None if stop is None else stop - self.first_leaf
         return self.store.iter_leaves(start - self.first_leaf, end, labels=labels)
 
-    def lazy_rows(self, start: int, stop: int) -> LazyRows | None:
+    def lazy_rows(self, _start: int, _stop: int) -> LazyRows | None:
         """None: workers read the store themselves."""
-        del start, stop
         return None
 
     def only(self, start: int, stop: int) -> StoreLeaves:

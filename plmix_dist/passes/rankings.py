@@ -17,13 +17,11 @@ from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.checks import LARGEST_WEIGHT, SMALLEST_TOTAL
 from plmix_dist.rankings.choice_models import ChoiceModel
 from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings.features import check_finite
 from plmix_dist.rankings.ties import MARGINAL, TieTreatment
 from plmix_dist.settings import numbers
 
 # The user's covariates of persons, checked.
-
-# Squares of larger numbers, summed over many rows, could leave float64.
-_LARGEST = 1e100
 
 
 def checked_covariates(covariates: ArrayLike | None, n_rankings: int) -> Floats | None:
@@ -40,13 +38,7 @@ def checked_covariates(covariates: ArrayLike | None, n_rankings: int) -> Floats 
         raise SettingsError(
             f"membership_covariates must have {n_rankings} rows, one per ranking, but has shape {table.shape}"
         )
-    bad = np.argwhere(~(np.abs(table) <= _LARGEST))
-    if len(bad):
-        row, column = (int(number) for number in bad[0])
-        raise SettingsError(
-            f"membership_covariates[{row}, {column}] is {table[row, column]}, but must be finite and at most "
-            f"{_LARGEST:g}; leave the ranking out, or fill the value in"
-        )
+    check_finite("membership_covariates", table, "leave the ranking out, or fill the value in")
     return table
 
 

@@ -60,9 +60,8 @@ class RowMaker:
         self.shape = shape
         self.transposed = transposed
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, function: Any, _types: Any, args: Any, kwargs: Any) -> Any:
         """What Dask calls on a chunk: transposing and multiplying, nothing else."""
-        del types
         if function is np.transpose:
             turned = copy.copy(self)
             turned.shape, turned.transposed = self.shape[::-1], not self.transposed

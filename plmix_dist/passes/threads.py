@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from plmix_dist.passes.leaves import LeafSource, read_leaves
 from plmix_dist.passes.memory import Residency, free_memory, stays_in_memory
@@ -50,7 +49,7 @@ class ThreadedPasses:
             self._stop_threads()
             raise
         results = [
-            _results(request, total_of(nodes, one.places.size))
+            [finished(total_of(nodes, one.places.size), finish.function) for finish in request.finish]
             for request, one, nodes in zip(requests, work, summed.nodes, strict=True)
         ]
         timing = Timing(time.perf_counter() - begun, summed.pass_seconds, summed.reduce_seconds)
@@ -75,7 +74,3 @@ class ThreadedPasses:
         if not all(leaf in self._kept for leaf in leaves):
             self._kept.update(read_leaves(self.source, [leaf for leaf in leaves if leaf not in self._kept]))
         yield from ((leaf, self._kept[leaf]) for leaf in leaves)
-
-
-def _results(request: Request, total: Any) -> list[Any]:
-    return [finished(total, finish.function) for finish in request.finish]

@@ -11,20 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from plmix_dist.errors import RankingError
-from plmix_dist.rankings.columns import (
-    Floats,
-    Labels,
-    Unranked,
-    below_flags,
-    filled,
-    item_dtype,
-    joined_labels,
-    label_column,
-    narrowest,
-    row_lengths,
-    table_of,
-    weight_column,
-)
+from plmix_dist.rankings import columns
+from plmix_dist.rankings.columns import Floats, Labels, Unranked, filled, narrowest
 
 
 class Ranking(NamedTuple):
@@ -47,6 +35,10 @@ class Ranking(NamedTuple):
 
 # The columns that have one line per listed item; all others have one per row.
 _BY_ITEM = ("items", "tied", "features", "utilities")
+# What columns that are not there stand for.
+_DEFAULTS = {"tied": False, "weights": 1.0, "sides": 0, "within": 1.0}
+# What is not joined as it stands in several blocks.
+_NOT_JOINED = ("n_items", "n_half", "ids", "groups")
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,12 +255,10 @@ class RankingBlock:
 
     def _select(self, rows: slice | NDArray[np.integer], listed: slice | NDArray[np.integer]) -> RankingBlock:
         """Take rows from the row columns and entries from the item columns."""
-        columns = self.__getstate__()
-        n_items, _ = (columns.pop(name) for name in ("n_items", "n_half"))
-        taken: dict[str, Any] = {
-            name: None if column is None else column[listed if name in _BY_ITEM else rows]
-            for name, column in columns.items()
-        }
+        taken = self.__getstate__()
+        n_items, _ = (taken.pop(name) for name in ("n_items", "n_half"))
+        for name, column in taken.items():
+            taken[name] = None if column is None else column[listed if name in _BY_ITEM else rows]
         return RankingBlock(n_items=n_items, **taken)
 
     def replace(self, **changes: Any) -> RankingBlock:
@@ -292,20 +282,16 @@ class RankingBlock:
         """
         if self.n_rankings != other.n_rankings or self.n_items != other.n_items:
             return False
-        pairs = [
-            (self.items, other.items),
-            (self.n_listed, other.n_listed),
-            (self.n_ordered, other.n_ordered),
-            (self.below, other.below),
-            (filled(self.tied, len(self.items), False), filled(other.tied, len(other.items), False)),
-            (self.row_weights, other.row_weights),
-            (filled(self.sides, self.n_rankings, 0), filled(other.sides, other.n_rankings, 0)),
-        ]
-        return all(np.array_equal(mine, theirs) for mine, theirs in pairs) and all(
-            (mine is None and theirs is None)
-            or (mine is not None and theirs is not None and mine.tolist() == theirs.tolist())
-            for mine, theirs in ((self.ids, other.ids), (self.groups, other.groups))
+        names = ("items", "n_listed", "n_ordered", "below", "tied", "weights", "sides")
+        return all(np.array_equal(self._filled(name), other._filled(name)) for name in names) and all(
+            np.asarray(getattr(self, name)).tolist() == np.asarray(getattr(other, name)).tolist()
+            for name in ("ids", "groups")
         )
+
+    def _filled(self, name: str) -> NDArray[Any]:
+        """A column, or what stands for it."""
+        length = len(self.items) if name in _BY_ITEM else self.n_rankings
+        return filled(getattr(self, name), length, _DEFAULTS.get(name, 0))
 
     @classmethod
     def from_array(
@@ -339,18 +325,18 @@ class RankingBlock:
         """
         from plmix_dist.rankings.checks import check_rows
 
-        table = table_of(array)
-        n_listed = row_lengths(table, first_row)
+        table = columns.table_of(array)
+        n_listed = columns.row_lengths(table, first_row)
         largest = int(table.max()) if table.size else -1
         if n_items is None:
             n_items = largest + 1
         block = cls(
-            items=table[table >= 0].astype(item_dtype(max(n_items, largest + 1))),
+            items=table[table >= 0].astype(columns.item_dtype(max(n_items, largest + 1))),
             n_listed=narrowest(n_listed),
             n_ordered=narrowest(n_listed),
-            below=below_flags(n_listed, n_items, unranked, first_row),
+            below=columns.below_flags(n_listed, n_items, unranked, first_row),
             n_items=n_items,
-            weights=None if weights is None else weight_column(weights, len(table)),
+            weights=None if weights is None else columns.weight_column(weights, len(table)),
         )
         check_rows(block, first_row)
         return block
@@ -402,12 +388,15 @@ class RankingBlock:
 
         rankings = [Ranking(*row) for row in rows]
         _check_rows_of_python(rankings, ids, groups)
-        items, tied = _flattened(rankings)
+        # An item that is not ordered stands at a place of its own.
+        places = [place for ranking in rankings for place in (*ranking.ordered, *((item,) for item in ranking.offered))]
+        items = [item for place in places for item in place]
+        tied = [position > 0 for place in places for position in range(len(place))]
         n_ordered = [sum(len(place) for place in ranking.ordered) for ranking in rankings]
         n_listed = [n + len(ranking.offered) for n, ranking in zip(n_ordered, rankings, strict=True)]
         weights = [ranking.weight for ranking in rankings]
         block = cls(
-            items=np.array(items, np.int64).astype(item_dtype(max([n_items, *(item + 1 for item in items)]))),
+            items=np.array(items, np.int64).astype(columns.item_dtype(max([n_items, *(item + 1 for item in items)]))),
             n_listed=narrowest(np.array(n_listed, np.int64)),
             n_ordered=narrowest(np.array(n_ordered, np.int64)),
             below=np.array(
@@ -417,24 +406,11 @@ class RankingBlock:
             n_items=n_items,
             tied=np.array(tied, np.bool_) if any(tied) else None,
             weights=None if all(w == 1 for w in weights) else np.array(weights, np.float64),
-            ids=None if ids is None else label_column(ids),
-            groups=None if groups is None else label_column(groups),
+            ids=None if ids is None else columns.label_column(ids),
+            groups=None if groups is None else columns.label_column(groups),
         )
         check_rows(block)
         return block
-
-
-def _flattened(rankings: Sequence[Ranking]) -> tuple[list[int], list[bool]]:
-    """The listed items of all rows, and whether each is tied with the item before it."""
-    items: list[int] = []
-    tied: list[bool] = []
-    for ranking in rankings:
-        for place in ranking.ordered:
-            items.extend(place)
-            tied.extend(bool(position) for position in range(len(place)))
-        items.extend(ranking.offered)
-        tied.extend(False for _ in ranking.offered)
-    return items, tied
 
 
 def _check_rows_of_python(rankings: Sequence[Ranking], ids: Sequence[Any] | None, groups: Sequence[Any] | None) -> None:
@@ -465,34 +441,20 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
     if len(n_items) != 1:
         raise RankingError(f"blocks of different numbers of items cannot be joined: {sorted(n_items)}")
 
-    def joined(name: str, default: float = 0, per_item: bool = False) -> Any:
-        columns = [getattr(block, name) for block in blocks]
-        if all(column is None for column in columns):
-            return None
-        lengths = [len(block.items) if per_item else block.n_rankings for block in blocks]
-        return np.concatenate([filled(column, n, default) for column, n in zip(columns, lengths, strict=True)])
+    def joined(name: str) -> Any:
+        there = any(getattr(block, name) is not None for block in blocks)
+        return np.concatenate([block._filled(name) for block in blocks]) if there else None
 
-    within = joined("within", 1.0)
+    within = joined("within")
     for name in ("ids", "groups") if within is None else ("ids",):
         present = {getattr(block, name) is not None for block in blocks if block.n_rankings}
         if len(present) > 1:
             raise RankingError(f"some blocks have {name} and some do not: they cannot be joined")
-    return RankingBlock(
-        items=joined("items"),
-        n_listed=joined("n_listed"),
-        n_ordered=joined("n_ordered"),
-        below=joined("below"),
-        n_items=n_items.pop(),
-        tied=joined("tied", False, per_item=True),
-        weights=joined("weights", 1.0),
-        ids=joined_labels([block.ids for block in blocks if block.n_rankings]),
-        groups=joined_labels([block.groups for block in blocks if block.n_rankings])
-        if within is None
-        else np.cumsum(np.concatenate([block.group_starts for block in blocks])),
-        covariates=joined("covariates"),
-        log_shares=joined("log_shares"),
-        sides=joined("sides"),
-        features=joined("features", per_item=True),
-        utilities=joined("utilities", per_item=True),
-        within=within,
-    )
+    whole = {field.name: joined(field.name) for field in fields(RankingBlock) if field.name not in _NOT_JOINED}
+    labels: dict[str, Any] = {
+        name: columns.joined_labels([getattr(block, name) for block in blocks if block.n_rankings])
+        for name in ("ids", "groups")
+    }
+    if within is not None:
+        labels["groups"] = np.cumsum(np.concatenate([block.group_starts for block in blocks]))
+    return RankingBlock(n_items=n_items.pop(), **whole, **labels)

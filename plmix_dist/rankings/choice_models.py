@@ -2,7 +2,7 @@
 
 A choice model turns every row into choices between alternatives, which share the membership of the row, and says of
 which columns the utilities of alternatives are made. All else follows from conditional logits (kernels/utilities.py).
-To add one, write its value here, and name it in `CHOICES` if a word is enough for it.
+To add one, write its class here, and name its value in `CHOICES` if a word is enough for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,25 +26,10 @@ _MOST_SLATES = 62
 _LARGEST_SET = 60
 
 
-class ChoiceModel(Protocol):
-    """What the choices of a row are."""
-
-    @property
-    def name(self) -> str:
-        """What users type as `choices`."""
-        ...
-
-    def n_alternatives(self, n_items: int) -> int:
-        """How many alternatives there are."""
-        ...
-
-    def design(self, n_items: int) -> Floats:
-        """(n_alternatives, n_columns): the columns whose combinations are utilities."""
-        ...
-
-    def rows(self, block: RankingBlock) -> RankingBlock:
-        """The choices of all rows, a row each; those of one row stand together and share its membership."""
-        ...
+# What all of these know: `name`, which users type as `choices`; `n_alternatives` of so many items; `design`
+# (n_alternatives, n_columns), the columns whose combinations are utilities; and `rows`, the choices of all rows of a
+# block, a row each: those of one row stand together and share its membership.
+ChoiceModel: TypeAlias = "SlateChoices | _BestWorst | _MaxDiff"
 
 
 def contrasts(n: int) -> Floats:
@@ -66,11 +51,9 @@ def listing_all(block: RankingBlock) -> RankingBlock:
     is_listed[place] = True
     items[place] = block.items
     rows = np.flatnonzero(n_more)
+    longer = block.take(rows)
     missing = np.ones((len(rows), block.n_items), np.bool_)
-    number = np.full(block.n_rankings, -1)
-    number[rows] = np.arange(len(rows))
-    owner = number[block.row_of_item()]
-    missing[owner[owner >= 0], block.items[owner >= 0]] = False
+    missing[longer.row_of_item(), longer.items] = False
     items[~is_listed] = np.nonzero(missing)[1]
     tied = None
     if block.tied is not None:
@@ -81,43 +64,38 @@ def listing_all(block: RankingBlock) -> RankingBlock:
     )
 
 
-class _Choices:
-    """Choices being collected: each has its row, its alternatives with those chosen first, and how often it counts."""
+class _Choices(NamedTuple):
+    """Choices of rows (n,): their alternatives (total,), one after the other, with those chosen first; how often."""
 
-    def __init__(self) -> None:
-        self.parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Floats]] = []
+    row: NDArray[np.int64]
+    alternatives: NDArray[np.int64]
+    n_listed: NDArray[np.int64] | int
+    n_ordered: NDArray[np.int64] | int = 1
+    times: Floats | float = 1.0
 
-    def add(
-        self,
-        row: NDArray[np.int64],
-        alternatives: NDArray[np.int64],
-        n_listed: NDArray[np.int64] | int,
-        n_ordered: NDArray[np.int64] | int = 1,
-        times: Floats | float = 1.0,
-    ) -> None:
-        """Add choices of rows (n,), with alternatives one after the other (total,)."""
-        listed, ordered, counted = (np.broadcast_to(one, len(row)) for one in (n_listed, n_ordered, times))
-        self.parts.append((row, alternatives, listed.astype(np.int64), ordered.astype(np.int64), counted))
 
-    def block(self, of: RankingBlock, n_alternatives: int) -> RankingBlock:
-        """All choices as rows, in the order of the rows that they are of. Rows without a choice are left out."""
-        row, alternatives, n_listed, n_ordered, times = (np.concatenate(one) for one in zip(*self.parts, strict=True))
-        order = np.argsort(row, kind="stable")
-        owner = row[order]
-        within = times[order] * (1.0 if of.within is None else of.within[owner])
-        choices = RankingBlock(
-            items=alternatives.astype(item_dtype(n_alternatives)),
-            n_listed=narrowest(n_listed),
-            n_ordered=narrowest(n_ordered),
-            below=np.zeros(len(row), np.bool_),
-            n_items=n_alternatives,
-        ).take(order)
-        return choices.replace(
-            weights=of.row_weights[owner] * times[order],
-            groups=owner if of.groups is None else of.groups[owner],
-            within=within if of.groups is None or of.within is not None else None,
-            covariates=None if of.covariates is None else of.covariates[owner],
-        )
+def _block_of(parts: Sequence[_Choices], of: RankingBlock, n_alternatives: int) -> RankingBlock:
+    """All choices as rows, in the order of the rows that they are of. Rows without a choice are left out."""
+    row, alternatives = (np.concatenate(one) for one in zip(*(part[:2] for part in parts), strict=True))
+    n_listed, n_ordered, times = (
+        np.concatenate([np.broadcast_to(part[field], len(part.row)) for part in parts]) for field in (2, 3, 4)
+    )
+    order = np.argsort(row, kind="stable")
+    owner = row[order]
+    within = times[order] * (1.0 if of.within is None else of.within[owner])
+    choices = RankingBlock(
+        items=alternatives.astype(item_dtype(n_alternatives)),
+        n_listed=narrowest(n_listed),
+        n_ordered=narrowest(n_ordered),
+        below=np.zeros(len(row), np.bool_),
+        n_items=n_alternatives,
+    ).take(order)
+    return choices.replace(
+        weights=of.row_weights[owner] * times[order],
+        groups=owner if of.groups is None else of.groups[owner],
+        within=within if of.groups is None or of.within is not None else None,
+        covariates=None if of.covariates is None else of.covariates[owner],
+    )
 
 
 # Slates: parties of an election, brands, series. See docs/choices.md.
@@ -146,7 +124,8 @@ class Slates:
     slates: Mapping[str, Sequence[str]]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.slates, Mapping) or not all(_is_list(items) for items in self.slates.values()):
+        given = self.slates.values() if isinstance(self.slates, Mapping) else [None]
+        if not all(isinstance(items, Iterable) and not isinstance(items, str | bytes) for items in given):
             raise SettingsError(
                 'slates must be a dict of the items of each slate, such as {"left": ["ann", "bob"], "right": ["cy"]}, '
                 f"but is {self.slates!r}"
@@ -188,10 +167,6 @@ class Slates:
         return SlateChoices(tuple(known[name] for name in item_names), self.names)
 
 
-def _is_list(items: Any) -> bool:
-    return isinstance(items, Iterable) and not isinstance(items, str | bytes)
-
-
 @dataclass(frozen=True)
 class SlateChoices:
     """Choices of a slate, then of an item in it. Alternatives are the items, then the slates."""
@@ -224,7 +199,6 @@ class SlateChoices:
         block = listing_all(block)
         slate, row = slate_of[block.items], block.row_of_item()
         ordered = block.place_of_item() < block.n_ordered[row]
-        found = _Choices()
         # Within slates: entries are in the order of their places.
         order = np.lexsort((slate, row))
         segment = (row * n_slates + slate)[order]
@@ -234,7 +208,7 @@ class SlateChoices:
         kept = (n_listed > 1) & (n_ordered > 0)
         entries = order[np.repeat(kept, n_listed)]
         listed = block.items[entries].astype(np.int64)
-        found.add(segment[begins[kept]] // n_slates, listed, n_listed[kept], n_ordered[kept])
+        within = _Choices(segment[begins[kept]] // n_slates, listed, n_listed[kept], n_ordered[kept])
         # Of slates: how many items of each were left before every place.
         of_slate = np.eye(n_slates, dtype=np.int64)[slate]
         begun = np.cumsum(of_slate, axis=0) - of_slate
@@ -247,8 +221,8 @@ class SlateChoices:
         offered[np.arange(len(unique)), unique[:, 1]] = 2  # first
         places = np.argsort(-offered, axis=1, kind="stable")
         there = np.take_along_axis(offered, places, axis=1) > 0
-        found.add(unique[:, 0], block.n_items + places[there], there.sum(axis=1), 1, times.astype(np.float64))
-        return found.block(block, self.n_alternatives(block.n_items))
+        between = _Choices(unique[:, 0], block.n_items + places[there], there.sum(axis=1), 1, times.astype(np.float64))
+        return _block_of([within, between], block, self.n_alternatives(block.n_items))
 
 
 # Best and worst of a set (MaxDiff). A row has the best item first and the worst last; those between are tied.
@@ -293,15 +267,14 @@ class _BestWorst:
         """A choice of the best, and a choice of the worst among the others."""
         best, worst = _best_and_worst(block, self.name)
         n_listed, row, place = block.n_listed.astype(np.int64), block.row_of_item(), block.place_of_item()
-        found = _Choices()
         rows = np.flatnonzero(best >= 0)  # the best is first already
-        found.add(rows, block.items[np.isin(row, rows)].astype(np.int64), n_listed[rows])
+        of_best = _Choices(rows, block.items[np.isin(row, rows)].astype(np.int64), n_listed[rows])
         left = n_listed - (best >= 0)
         rows = np.flatnonzero((worst >= 0) & (left > 1))
         entries = np.flatnonzero(np.isin(row, rows) & ((place > 0) | (best[row] < 0)))
         entries = entries[np.lexsort((-place[entries], row[entries]))]  # the worst first
-        found.add(rows, block.n_items + block.items[entries].astype(np.int64), left[rows])
-        return found.block(block, self.n_alternatives(block.n_items))
+        of_worst = _Choices(rows, block.n_items + block.items[entries].astype(np.int64), left[rows])
+        return _block_of([of_best, of_worst], block, self.n_alternatives(block.n_items))
 
 
 @cache
@@ -338,14 +311,14 @@ class _MaxDiff:
                 f'choices="maxdiff" takes the best and the worst of sets of at most {_LARGEST_SET} items, and ranking '
                 f'{wrong[0]} (from 0) is {block.row(int(wrong[0]))}; choose choices="best-worst"'
             )
-        found = _Choices()
-        for size in np.unique(sizes).tolist():
+        parts = []
+        for size in np.unique(sizes).tolist() or [2]:  # a part without rows has no choices
             rows = np.flatnonzero(sizes == size)
             items = block.items[block.offsets[:-1][rows, None] + np.arange(size)].astype(np.int64)
             one, other = _ordered_pairs(size)
             pairs = items[:, one] * block.n_items + items[:, other]
-            found.add(rows, pairs.ravel(), len(one))
-        return found.block(block, self.n_alternatives(block.n_items))
+            parts.append(_Choices(rows, pairs.ravel(), len(one)))
+        return _block_of(parts, block, self.n_alternatives(block.n_items))
 
 
 CHOICES: dict[str, ChoiceModel] = {"best-worst": _BestWorst(), "maxdiff": _MaxDiff()}

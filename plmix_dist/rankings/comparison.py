@@ -7,7 +7,6 @@ A top-k row places its last item above all unlisted items. Such edges are stored
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +52,7 @@ def comparisons(block: RankingBlock, *, ties_compare: bool = True) -> Comparison
     if not ties_compare and block.tied is not None and block.n_rankings:
         tied_rows = np.logical_or.reduceat(block.tied, block.offsets[:-1])
         others = comparisons(block.take(np.flatnonzero(~tied_rows)).replace(tied=None))
-        return add_comparisons([others, _of_places(block.take(np.flatnonzero(tied_rows)))])
+        return add_comparisons(others, _of_places(block.take(np.flatnonzero(tied_rows))))
     n_items = block.n_items
     row, place = block.row_of_item(), block.place_of_item()
     items = block.items.astype(np.int64)
@@ -68,15 +67,17 @@ def comparisons(block: RankingBlock, *, ties_compare: bool = True) -> Comparison
     loses = ~ordered & has_order[row]
     pairs.append(last[row[loses]] * n_items + items[loses])
     topk = block.below & has_order
-    listed, listed_rows = np.unique(last[row[topk[row]]] * n_items + items[topk[row]], return_counts=True)
-    return Comparisons(
-        n_items=n_items,
-        pairs=np.unique(np.concatenate(pairs)),
-        rows_ending=np.bincount(last[topk], minlength=n_items),
-        listed=listed,
-        listed_rows=listed_rows,
-        offered=(np.bincount(items, minlength=n_items) > 0) | bool(block.below.any()),
-    )
+    return _found(block, np.concatenate(pairs), last[topk], last[row[topk[row]]] * n_items + items[topk[row]])
+
+
+def _found(
+    block: RankingBlock, pairs: NDArray[np.int64], ending: NDArray[np.int64], listed: NDArray[np.int64]
+) -> Comparisons:
+    """Comparisons by pairs, the last items of top-k rows, and pairs `last * n_items + item` of what these list."""
+    n_items = block.n_items
+    offered = (np.bincount(block.items, minlength=n_items) > 0) | bool(block.below.any())
+    rows_ending = np.bincount(ending, minlength=n_items)
+    return Comparisons(n_items, np.unique(pairs), rows_ending, *np.unique(listed, return_counts=True), offered)
 
 
 def _of_places(block: RankingBlock) -> Comparisons:
@@ -98,38 +99,26 @@ def _of_places(block: RankingBlock) -> Comparisons:
     n_listed = block.n_listed[row[ends]].astype(np.int64)
     whole_row = np.arange(n_listed.sum()) - np.repeat(np.cumsum(n_listed) - n_listed, n_listed)
     of_row = items[whole_row + np.repeat(block.offsets[row[ends]], n_listed)]
-    listed, listed_rows = np.unique(np.repeat(items[ends], n_listed) * n_items + of_row, return_counts=True)
-    return Comparisons(
-        n_items=n_items,
-        pairs=np.unique(winners.astype(np.int64) * n_items + losers),
-        rows_ending=np.bincount(items[ends], minlength=n_items),
-        listed=listed,
-        listed_rows=listed_rows,
-        offered=(np.bincount(items, minlength=n_items) > 0) | bool(block.below.any()),
-    )
+    listed = np.repeat(items[ends], n_listed) * n_items + of_row
+    return _found(block, winners.astype(np.int64) * n_items + losers, items[ends], listed)
 
 
-def add_comparisons(parts: Iterable[Comparisons]) -> Comparisons:
+def add_comparisons(*parts: Comparisons) -> Comparisons:
     """The comparisons of several blocks together.
 
     Examples
     --------
     >>> from plmix_dist.rankings.block import RankingBlock
     >>> blocks = [RankingBlock.from_array([[0, 1]]), RankingBlock.from_array([[1, 0]])]
-    >>> add_comparisons(map(comparisons, blocks)).pairs.tolist()
+    >>> add_comparisons(*map(comparisons, blocks)).pairs.tolist()
     [1, 2]
     """
-    all_parts = list(parts)
-    listed, slot = np.unique(np.concatenate([part.listed for part in all_parts]), return_inverse=True)
-    counts = np.bincount(slot, np.concatenate([part.listed_rows for part in all_parts]), minlength=len(listed))
-    return Comparisons(
-        n_items=all_parts[0].n_items,
-        pairs=np.unique(np.concatenate([part.pairs for part in all_parts])),
-        rows_ending=np.sum([part.rows_ending for part in all_parts], axis=0),
-        listed=listed,
-        listed_rows=counts.astype(np.int64),
-        offered=np.any([part.offered for part in all_parts], axis=0),
-    )
+    listed, slot = np.unique(np.concatenate([part.listed for part in parts]), return_inverse=True)
+    counts = np.bincount(slot, np.concatenate([part.listed_rows for part in parts]), minlength=len(listed))
+    pairs = np.unique(np.concatenate([part.pairs for part in parts]))
+    rows_ending = np.sum([part.rows_ending for part in parts], axis=0)
+    offered = np.any([part.offered for part in parts], axis=0)
+    return Comparisons(parts[0].n_items, pairs, rows_ending, listed, counts.astype(np.int64), offered)
 
 
 @dataclass(frozen=True)
@@ -162,7 +151,9 @@ def comparison_graph(found: Comparisons) -> ComparisonGraph:
     n_items = found.n_items
     winners, losers = np.divmod(found.pairs, n_items)
     ending = np.flatnonzero(found.rows_ending)
-    spared_by, spared = _always_listed(found)
+    last, item = np.divmod(found.listed, n_items)
+    always = found.listed_rows == found.rows_ending[last]  # every top-k row with this last item lists the other one
+    spared_by, spared = last[always], item[always]
     # The last item of top-k rows is above all items but those that every one of its rows lists.
     n_sparing = np.bincount(spared, minlength=n_items)
     is_below = (np.bincount(losers, minlength=n_items) > 0) | (n_sparing < len(ending))
@@ -179,13 +170,6 @@ def comparison_graph(found: Comparisons) -> ComparisonGraph:
         never_above=np.flatnonzero(found.offered & ~is_above),
         never_below=np.flatnonzero(found.offered & ~is_below),
     )
-
-
-def _always_listed(found: Comparisons) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs (last item, item that every top-k row with this last item lists)."""
-    last, item = np.divmod(found.listed, found.n_items)
-    always = found.listed_rows == found.rows_ending[last]
-    return last[always], item[always]
 
 
 def _edges_to_all_but(

@@ -24,8 +24,7 @@ class Features:
     ----------
     values
         Of items: an array (n_items, n_features), or a table or dict by item name. Of rows: an array (total listed,
-        n_features) or a table, row after row, in the order of what each row lists or offers; or names of columns of a
-        store, which are read there.
+        n_features) or a table, row after row, in the order of what each row lists or offers.
     ridge
         Strength of a normal prior of coefficients: its precision.
     standardised
@@ -63,14 +62,6 @@ class Features:
     def of(cls, given: Any) -> Features | None:
         """What a user gave: such a value, a table alone, or None."""
         return given if given is None or isinstance(given, cls) else cls(given)
-
-    @property
-    def columns_of_store(self) -> tuple[str, ...] | None:
-        """The names of columns that are to be read from a store; None if values are given."""
-        values = (self.values,) if isinstance(self.values, str) else self.values
-        if isinstance(values, list | tuple) and values and all(isinstance(one, str) for one in values):
-            return tuple(values)
-        return None
 
 
 class Table(NamedTuple):
@@ -135,6 +126,16 @@ def row_table(features: Features, n_entries: int | None, n_rankings: int = 1) ->
     return table
 
 
+def check_finite(what: str, table: Floats, remedy: str) -> None:
+    """An error for a number that is not finite, or too large to be summed."""
+    wrong = np.argwhere(~(np.abs(table) <= min(_LARGEST, float(np.finfo(table.dtype).max))))
+    if len(wrong):
+        row, column = (int(number) for number in wrong[0])
+        raise SettingsError(
+            f"{what}[{row}, {column}] is {table[row, column]}, but must be finite and at most {_LARGEST:g}; {remedy}"
+        )
+
+
 def _checked(what: str, values: Any, names: Sequence[str] | None) -> Table:
     if hasattr(values, "columns"):
         names = tuple(map(str, values.columns)) if names is None else names
@@ -147,13 +148,7 @@ def _checked(what: str, values: Any, names: Sequence[str] | None) -> Table:
     found = found[:, None] if found.ndim == 1 else found
     if found.ndim != 2 or not found.shape[1]:
         raise SettingsError(f"{what} must be a table with at least one column, but are {shown(values)}")
-    wrong = np.argwhere(~(np.abs(found) <= min(_LARGEST, float(np.finfo(found.dtype).max))))
-    if len(wrong):
-        row, column = (int(number) for number in wrong[0])
-        raise SettingsError(
-            f"{what}[{row}, {column}] is {found[row, column]}, but must be finite and at most {_LARGEST:g}; fill the "
-            "value in, or leave the ranking out"
-        )
+    check_finite(what, found, "fill the value in, or leave the ranking out")
     if names is not None and len(names) != found.shape[1]:
         raise SettingsError(f"{what} have {found.shape[1]} columns, but {len(names)} names: {', '.join(names)}")
     return Table(found, tuple(names or (f"{what.rstrip('s')} {number}" for number in range(found.shape[1]))))

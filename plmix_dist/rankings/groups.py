@@ -141,7 +141,9 @@ def with_person_shares(block: RankingBlock, coefficients: Floats) -> RankingBloc
 
 
 def row_runs(block: RankingBlock, n_rows: int) -> Iterator[RankingBlock]:
-    """Runs of about `n_rows` rows; the rows of a group stay together."""
+    """Runs of about `n_rows` rows, at least one; the rows of a group stay together."""
+    if not block.n_rankings:
+        yield block
     starts = np.append(np.flatnonzero(block.group_starts), block.n_rankings)
     first = 0
     while first < block.n_rankings:

@@ -213,17 +213,9 @@ def identifiability(lengths: OrderedLengths, n_items: int) -> _Identifiability:
         described += f", {per_person}{' or more' if per_person == _LONGEST else ''} by most persons"
     elif by_persons > 1:
         described += f", {_VIEWS} or more by {lengths.persons[_VIEWS:].sum():,.0f} persons"
+    generic, at_most_like = max(certain, generic, by_persons), min(n_items, firsts + max(orders, slates, 1))
     return _Identifiability(
-        n_items,
-        certain,
-        max(certain, generic, by_persons),
-        counts_like,
-        min(n_items, firsts + max(orders, slates, 1)),
-        described,
-        per_person,
-        n_free,
-        only_firsts,
-        by_persons,
+        n_items, certain, generic, counts_like, at_most_like, described, per_person, n_free, only_firsts, by_persons
     )
 
 

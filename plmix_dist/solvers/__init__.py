@@ -8,25 +8,14 @@ gamma_prior  the prior of Gibbs sampling
 """
 
 from plmix_dist.settings import M_STEP_NAMES
-from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD as LOG_LIKELIHOOD
-from plmix_dist.solvers.likelihood import MM as MM
-from plmix_dist.solvers.likelihood import ComponentStatistics as ComponentStatistics
-from plmix_dist.solvers.likelihood import gradient as gradient
-from plmix_dist.solvers.likelihood import log_prior as log_prior
-from plmix_dist.solvers.likelihood import mm_step as mm_step
-from plmix_dist.solvers.lsr import LSR as LSR
-from plmix_dist.solvers.lsr import STOCHASTIC_LSR as STOCHASTIC_LSR
-from plmix_dist.solvers.lsr import lsr_step as lsr_step
-from plmix_dist.solvers.lsr import stationary_distribution as stationary_distribution
-from plmix_dist.solvers.m_step import Gradient as Gradient
-from plmix_dist.solvers.m_step import MStep as MStep
-from plmix_dist.solvers.m_step import Objective as Objective
-from plmix_dist.solvers.m_step import Sums as Sums
-from plmix_dist.solvers.m_step import Worths as Worths
-from plmix_dist.solvers.pairs import CML as CML
-from plmix_dist.solvers.pairs import GMM as GMM
-from plmix_dist.solvers.pairs import cml_step as cml_step
-from plmix_dist.solvers.pairs import gmm_step as gmm_step
+from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD, MM, ComponentStatistics, gradient, log_prior, mm_step
+from plmix_dist.solvers.lsr import LSR, STOCHASTIC_LSR, lsr_step, stationary_distribution
+from plmix_dist.solvers.m_step import Gradient, MStep, Sums, Worths
+from plmix_dist.solvers.pairs import CML, GMM, cml_step, gmm_step
+
+__all__ = ["CML", "GMM", "LOG_LIKELIHOOD", "LSR", "MM", "STOCHASTIC_LSR", "ComponentStatistics", "Gradient", "MStep"]
+__all__ += ["Sums", "Worths", "cml_step", "gmm_step", "gradient", "log_prior", "lsr_step", "mm_step"]
+__all__ += ["M_STEPS", "add_m_step", "stationary_distribution"]
 
 M_STEPS = {m_step.name: m_step for m_step in (LSR, MM, CML, GMM, STOCHASTIC_LSR)}
 

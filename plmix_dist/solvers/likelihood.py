@@ -119,8 +119,4 @@ def _expected(sums: EmStatistics) -> float:
 LOG_LIKELIHOOD = Objective("log-likelihood", _observed, _expected, gradient, mm_step)
 
 
-def _numbers(n_items: int) -> int:
-    return n_items
-
-
-MM = MStep("mm", em_statistics, component_statistics, None, objective=LOG_LIKELIHOOD, numbers=_numbers, takes_ties=True)
+MM = MStep("mm", em_statistics, component_statistics, None, objective=LOG_LIKELIHOOD, numbers=int, takes_ties=True)

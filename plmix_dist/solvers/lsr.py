@@ -12,14 +12,8 @@ from scipy.sparse.linalg import LinearOperator, gmres
 
 from plmix_dist.kernels import drawn_statistics, em_statistics
 from plmix_dist.rankings.columns import Floats
-from plmix_dist.solvers.likelihood import (
-    LOG_LIKELIHOOD,
-    ComponentStatistics,
-    component_statistics,
-    moved,
-    probabilities_against_ghost,
-)
-from plmix_dist.solvers.m_step import MStep, Worths, square
+from plmix_dist.solvers.likelihood import MM, ComponentStatistics, moved, probabilities_against_ghost
+from plmix_dist.solvers.m_step import Worths, square
 from plmix_dist.threads import single_thread
 
 
@@ -48,20 +42,15 @@ def lsr_step(statistics: ComponentStatistics, worths: Worths, alpha: float) -> W
     return moved(worths, ratio if alpha else np.append(ratio, 0.0))
 
 
-LSR = MStep(
-    "lsr",
-    partial(em_statistics, with_rates=True),
-    component_statistics,
-    lsr_step,
-    objective=LOG_LIKELIHOOD,
-    numbers=square,
+LSR = replace(
+    MM, name="lsr", sums=partial(em_statistics, with_rates=True), step=lsr_step, numbers=square, takes_ties=False
 )
 
 
 # Stochastic LSR (Liu et al. 2019): every ranking is put into one component at random, then LSR is run in each.
 
 STOCHASTIC_LSR = replace(
-    LSR, name="stochastic-lsr", objective=None, drawn_sums=drawn_statistics, objective_of_draws=LOG_LIKELIHOOD
+    LSR, name="stochastic-lsr", objective=None, drawn_sums=drawn_statistics, objective_of_draws=LSR.objective
 )
 
 

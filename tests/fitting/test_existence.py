@@ -56,7 +56,7 @@ def test_graph__without_pairs_of_tied_items(case: tuple[int, list[Ranking]], cut
     n_items, rows = case
     block = RankingBlock.from_rows(rows, n_items=n_items)
     graph = comparison_graph(
-        add_comparisons(comparisons(part, ties_compare=False) for part in (block[:cut], block[cut:]))
+        add_comparisons(*(comparisons(part, ties_compare=False) for part in (block[:cut], block[cut:])))
     )
     above = np.zeros((n_items, n_items), np.bool_)
     for row in rows:

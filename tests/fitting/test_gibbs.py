@@ -15,7 +15,7 @@ from scipy import stats
 
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.fitting.algorithm import run
-from plmix_dist.fitting.chains import _from_prior
+from plmix_dist.fitting.chains import _starts
 from plmix_dist.fitting.gibbs import Gibbs
 from plmix_dist.kernels import prepare, sweep_sums
 from plmix_dist.kernels.draws import SweepSums
@@ -42,7 +42,7 @@ def sampled(
     """Log-worths (n_chains, n_draws, K, n) and log-shares, from chains that begin at draws from the prior."""
     prior = prior_of(block.n_items, shape)
     gibbs = Gibbs(prior, n_warmup=100, n_draws=n_draws, seed=seed)
-    begin = gibbs.start(_from_prior(n_components, prior, n_chains, seed))
+    begin = gibbs.start(_starts(None, n_components, prior, n_chains, seed))
     state = run(ThreadedPasses(as_rankings(block, ties="marginal")), gibbs, begin)
     assert state.error is None
     draws = gibbs.draws(state)
@@ -182,7 +182,7 @@ def test_posterior__of_an_item_with_a_rate_of_its_own() -> None:
     prior = GammaPrior(np.array([2.0, 1.5, 1.0]), np.array([0.5, 1.0, 2.0]), 1.0)
     block = RankingBlock.from_array([[0, 1], [1, 0]], n_items=3, unranked="absent")
     gibbs = Gibbs(prior, 100, 1_000)
-    state = run(ThreadedPasses(as_rankings(block)), gibbs, gibbs.start(_from_prior(1, prior, 2, 0)))
+    state = run(ThreadedPasses(as_rankings(block)), gibbs, gibbs.start(_starts(None, 1, prior, 2, 0)))
     drawn = gibbs.draws(state).log_worths[:, :, 0]
     axis = np.linspace(-25, 8, 331)
     logs = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)  # of items 0 and 1; item 2 is independent
@@ -305,7 +305,7 @@ def test_chains__do_not_depend_on_each_other() -> None:
     block = RankingBlock.from_array(np.random.default_rng(0).permuted(np.tile(np.arange(4), (50, 1)), axis=1))
     prior = prior_of(4)
     gibbs = Gibbs(prior, 3, 10, seed=2)
-    starts = _from_prior(2, prior, 3, 5)
+    starts = list(_starts(None, 2, prior, 3, 5))
     three, one = (
         gibbs.draws(run(ThreadedPasses(as_rankings(block)), gibbs, gibbs.start(some))) for some in (starts, starts[:1])
     )
@@ -316,7 +316,7 @@ def test_chains__do_not_depend_on_each_other() -> None:
 def test_chains__warm_up_and_thinning_leave_out_sweeps() -> None:
     block = RankingBlock.from_array([[0, 1, 2], [2, 1, 0]] * 10)
     prior = prior_of(3)
-    start = _from_prior(2, prior, 2, 5)
+    start = list(_starts(None, 2, prior, 2, 5))
     passes = ThreadedPasses(as_rankings(block))
     every, some = (
         gibbs.draws(run(passes, gibbs, gibbs.start(start)))
@@ -331,7 +331,7 @@ def test_chains__log_likelihood_is_that_of_the_draw() -> None:
     block = RankingBlock.from_rows(rows, n_items=4)
     prior = prior_of(4)
     gibbs = Gibbs(prior, 2, 6)
-    state = run(ThreadedPasses(as_rankings(block, ties="marginal")), gibbs, gibbs.start(_from_prior(2, prior, 2, 1)))
+    state = run(ThreadedPasses(as_rankings(block, ties="marginal")), gibbs, gibbs.start(_starts(None, 2, prior, 2, 1)))
     draws = gibbs.draws(state)
     persons = [rows[0]._replace(weight=1.0)] * 2 + [rows[1]]
     expected = log_likelihood(persons, range(3), draws.log_worths, draws.log_shares)

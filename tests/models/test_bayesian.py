@@ -25,7 +25,7 @@ from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, StoreExistsError
 from plmix_dist.fitting import chains as sampler
 from plmix_dist.fitting.algorithm import run
-from plmix_dist.fitting.chains import _from_prior, _relabelling
+from plmix_dist.fitting.chains import _relabelling, _starts
 from plmix_dist.fitting.gibbs import Gibbs, MapEm
 from plmix_dist.models import predictive_density
 from plmix_dist.models.diagnostics import bulk_ess, r_hat, tail_ess
@@ -180,7 +180,7 @@ def test_map__state_through_files() -> None:
 def test_gibbs__state_through_files() -> None:
     prior = GammaPrior(np.ones(5), np.ones(5), 1.0)
     gibbs = Gibbs(prior, 2, 7, thin=2, seed=4)
-    begin = gibbs.start(_from_prior(2, prior, 3, 1))
+    begin = gibbs.start(_starts(None, 2, prior, 3, 1))
     ended = assert_same_way(ThreadedPasses(as_rankings(separated(60))), gibbs, begin)
     assert sum(map(len, ended.kept)) == 7
 

@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 
 from plmix_dist import Features, PlackettLuceMixture, Ranking, RankingBlock, Slates
 from plmix_dist.errors import DamagedStoreError, NotIdentifiedError, SettingsError
+from plmix_dist.rankings.choice_models import CHOICES
 from tests.helpers import logit_oracle
 
 Drawn = tuple[list[Any], np.ndarray, np.ndarray]
@@ -216,6 +217,19 @@ def test_slates__likelihood_by_the_definition_and_a_maximum(tmp_path: Path) -> N
     assert_allclose(loaded.cohesion_, model.cohesion_)
     text = PlackettLuceMixture.from_json(model.to_json())
     assert_allclose(text.score_samples(rows), model.score_samples(rows))
+
+
+def test_weights_of_zero__a_part_without_rows_changes_nothing() -> None:
+    rows, slates = ballots(2, n=9_000)
+    weights = np.ones(len(rows))
+    weights[:4_096] = 0
+    model = PlackettLuceMixture(1, choices=slates, unranked="below")
+    with_zeros = model.fit(rows, sample_weight=weights).log_likelihood_
+    assert with_zeros == pytest.approx(model.fit(rows[4_096:]).log_likelihood_)
+    assert model.standard_errors(rows, sample_weight=weights).shares.tolist() == [0.0]
+    for name in CHOICES:
+        empty = RankingBlock.from_rows([Ranking(((0,), (1,)), (), "absent", 1.0)], n_items=2)[:0]
+        assert CHOICES[name].rows(empty).n_rankings == 0
 
 
 def test_saved_coefficients__altered_ones_are_refused() -> None:

@@ -81,7 +81,7 @@ def test_comparisons__add_up_over_blocks(case: tuple[int, list[Ranking]], cut: i
     n_items, rows = case
     block = RankingBlock.from_rows(rows, n_items=n_items)
     parts = [comparisons(block[:cut]), comparisons(block[cut:])]
-    check_against_all_pairs(rows, n_items, comparison_graph(add_comparisons(parts)))
+    check_against_all_pairs(rows, n_items, comparison_graph(add_comparisons(*parts)))
 
 
 @pytest.mark.parametrize("seed", range(20))

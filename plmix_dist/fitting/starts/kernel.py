@@ -7,6 +7,7 @@ rankings (Kendall's or Mallows', Jiao & Vert 2015), and the Peng-Wei relaxation 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def _mallows_similarity(left: RankingBlock, right: RankingBlock, centre: Floats 
     both rankings order. The matrix of tau is positive semidefinite, and so is its exponential. It is exp(-1) if tau
     is 0.
     """
-    n_pairs = _count_pairs(left.n_items)
+    n_pairs = comb(left.n_items, 2)
     similarity = _kendall_similarity(left, right, centre)
     similarity -= 1.0
     similarity *= 2.0 / max(n_pairs, 1) * n_pairs / 2
@@ -77,7 +78,7 @@ def _mean_preferences(block: RankingBlock) -> Floats:
 
     Pairs (i, j) with i < j are in the order of `numpy.triu_indices(n_items, 1)`.
     """
-    sums = np.zeros(_count_pairs(block.n_items))
+    sums = np.zeros(comb(block.n_items, 2))
     known = np.zeros_like(sums)
     for _, slab in _slabs(block):
         signs, _ = _signs(slab, None)
@@ -87,13 +88,9 @@ def _mean_preferences(block: RankingBlock) -> Floats:
     return np.divide(sums, known, out=np.zeros_like(sums), where=known > 0)
 
 
-def _count_pairs(n_items: int) -> int:
-    return n_items * (n_items - 1) // 2
-
-
 def _slabs(block: RankingBlock) -> Iterator[tuple[slice, RankingBlock]]:
     """Slabs of consecutive rows whose signs are held at once."""
-    size = max(1, _SLAB_CELLS // max(_count_pairs(block.n_items), 1))
+    size = max(1, _SLAB_CELLS // max(comb(block.n_items, 2), 1))
     for start in range(0, block.n_rankings, size):
         rows = slice(start, min(start + size, block.n_rankings))
         yield rows, block[rows]
@@ -106,7 +103,7 @@ def _signs(block: RankingBlock, centre: Floats | None) -> tuple[NDArray[np.float
     """
     levels, offered = _levels(block)
     n_rows, n_items = levels.shape
-    n_pairs = _count_pairs(n_items)
+    n_pairs = comb(n_items, 2)
     whole = centre is None and n_pairs < _EXACT_IN_FLOAT32
     values = np.empty((n_rows, n_pairs), np.float32 if whole else np.float64)
     all_offered = bool(offered.all())

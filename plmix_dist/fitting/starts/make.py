@@ -16,7 +16,7 @@ from plmix_dist.fitting.starts.moments import moments_start
 from plmix_dist.fitting.starts.paper import whole_start
 from plmix_dist.fitting.starts.spectral import SpectralStarter
 from plmix_dist.kernels import prepare, row_posteriors
-from plmix_dist.passes.leaves import LeafSource
+from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import Floats
@@ -74,10 +74,10 @@ def _spectral_starts(starter: SpectralStarter) -> Starts:
 
 
 def starts_of_all_rows(
-    passes: Passes, source: LeafSource, n_items: int, settings: FitSettings, stages: Stages, client: Client | None
+    passes: Passes, rankings: Rankings, settings: FitSettings, stages: Stages, client: Client | None
 ) -> Starts:
     """The published spectral start, from all rows. No search follows it."""
-    found, about_rank = whole_start(passes, source, n_items, settings, stages, client)
+    found, about_rank = whole_start(passes, rankings, settings, stages, client)
     start = _clustered(found.log_worths, found.shares, settings, {"method": "spectral", "rank": found.rank})
     about = {
         "embedding": found.embedding,
@@ -142,15 +142,13 @@ class Mixture(NamedTuple):
     shares: Floats
 
 
-def random_worths(proposer: Proposer, best: Mixture | None, number: int) -> Start:
+def random_worths(proposer: Proposer, _best: Mixture | None, number: int) -> Start:
     """Standard normal log-worths, and equal shares."""
-    del best
     return _random_start(proposer.settings, proposer.rows.n_items, number)
 
 
-def handfuls(proposer: Proposer, best: Mixture | None, number: int) -> Start:
+def handfuls(proposer: Proposer, _best: Mixture | None, number: int) -> Start:
     """The log-worths of a handful of rankings for each component, drawn at random, and equal shares."""
-    del best
     rows, settings = proposer
     rng = generator(settings.seed, "handfuls", number)
     n_rows = max(1, round(_TIMES_LISTED * rows.n_items * rows.n_rankings / max(1, len(rows.items))))

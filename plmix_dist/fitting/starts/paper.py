@@ -17,18 +17,12 @@ from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.algorithm import counted_stage
 from plmix_dist.fitting.methods import FitSettings
-from plmix_dist.fitting.starts.clusters import (
-    cluster_rows,
-    cluster_step,
-    cluster_sums,
-    least_squares,
-    lsr_in_clusters,
-    one_hot,
-)
+from plmix_dist.fitting.starts import clusters as clustering
 from plmix_dist.fitting.starts.embeddings import PairRows, pair_frequencies
 from plmix_dist.fitting.starts.spectral import SpectralStart, choose_rank, from_gram, n_sought, projected, without_empty
 from plmix_dist.kernels import EmStatistics, pairwise_wins
 from plmix_dist.passes.leaves import LeafSource
+from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
 from plmix_dist.passes.svd import OVERSAMPLES, PASSES_OVER_ROWS, Svd, svd_of_leaves
 from plmix_dist.rankings import RankingBlock
@@ -43,21 +37,6 @@ if TYPE_CHECKING:
 _MOST_VECTOR_BYTES = 1 << 30
 
 
-class _Pairs(NamedTuple):
-    """Pairwise wins (n_items, n_items) of some leaves, their weight, and how many rows each has: lists join as sums."""
-
-    wins: Floats
-    weight: float
-    rows: list[NDArray[np.int64]]
-
-
-class _Points(NamedTuple):
-    """Projected rows of some leaves, and their weights."""
-
-    points: list[Floats]
-    weights: list[Floats]
-
-
 class _Labels(NamedTuple):
     """The cluster of each row, and the first row of each leaf."""
 
@@ -68,33 +47,29 @@ class _Labels(NamedTuple):
     def memberships(self, leaf: int, n_rows: int) -> Floats:
         """(n_rows, n_clusters): 0 and 1 for the rows of a leaf."""
         first = int(self.first_rows[leaf])
-        return one_hot(self.labels[first : first + n_rows], self.n_clusters)
+        return clustering.one_hot(self.labels[first : first + n_rows], self.n_clusters)
 
 
 def whole_start(
-    passes: Passes,
-    source: LeafSource,
-    n_items: int,
-    settings: FitSettings,
-    stages: Stages,
-    client: Client | None = None,
+    passes: Passes, rankings: Rankings, settings: FitSettings, stages: Stages, client: Client | None = None
 ) -> tuple[SpectralStart, dict[str, Any]]:
     """The spectral start from all rows (Nguyen & Zhang 2023, Algorithms 1 to 3); what the rule for the rank found."""
+    n_items = rankings.n_items
     n_values = min(settings.n_components + 1, n_items * (n_items - 1) // 2)
     _refuse_many_pairs(n_values, n_items)
     with stages.stage("embedding", passes=1):
-        pairs: _Pairs = ask(passes, Request(_PAIRS, finish=(Finish("pairs", _joined_pairs),)))
-    frequencies, (leaf_rows,) = pair_frequencies(pairs.wins), pairs.rows
+        wins, weight, leaf_rows = ask(passes, Request(_PAIRS, finish=(Finish("pairs", _joined_pairs),)))
+    frequencies = pair_frequencies(wins)
     with stages.stage("svd", passes=PASSES_OVER_ROWS):
-        svd = _directions(passes, source, leaf_rows, frequencies, n_values, settings.seed, client)
-    rank, about_rank = choose_rank(svd.singular_values, settings, n_items, pairs.weight)
+        svd = _directions(passes, rankings, leaf_rows, frequencies, n_values, settings.seed, client)
+    rank, about_rank = choose_rank(svd.singular_values, settings, n_items, weight)
     with stages.stage("projection", passes=1):
         what = (frequencies, svd.vectors[:, :rank])
-        found: _Points = ask(passes, Request(_PROJECT, what, (Finish("points", _joined_points),)))
+        points, weights = ask(passes, Request(_PROJECT, what, (Finish("points", _joined_points),)))
     with stages.stage("k-means", share=1):
         rng = generator(settings.seed, "k-means", 0)
-        labels = cluster_rows(found.points[0], found.weights[0], settings.n_components, rng)
-        shares = np.bincount(labels, found.weights[0], settings.n_components) / pairs.weight
+        labels = clustering.cluster_rows(points, weights, settings.n_components, rng)
+        shares = np.bincount(labels, weights, settings.n_components) / weight
     first_rows = np.concatenate([[0], np.cumsum(leaf_rows)[:-1]])
     narrow = np.min_scalar_type(settings.n_components)
     clusters = _Labels(labels.astype(narrow), first_rows, settings.n_components)
@@ -118,14 +93,15 @@ def _refuse_many_pairs(n_values: int, n_items: int) -> None:
 # Pairs.
 
 
-def _pairs_of_leaf(number: int, block: RankingBlock, params: None) -> _Pairs:
-    del number, params
+def _pairs_of_leaf(_number: int, block: RankingBlock, _params: None) -> tuple[Floats, float, list[int]]:
+    """Pairwise wins (n_items, n_items) of some leaves, their weight, and how many rows each has: lists join as sums."""
     wins = pairwise_wins(block, np.ones((block.n_rankings, 1)))[0]
-    return _Pairs(wins, float(block.row_weights.sum()), [np.array([block.n_rankings])])
+    return wins, float(block.row_weights.sum()), [block.n_rankings]
 
 
-def _joined_pairs(pairs: _Pairs) -> _Pairs:
-    return pairs._replace(rows=[np.concatenate(pairs.rows)])
+def _joined_pairs(pairs: tuple[Floats, float, list[int]]) -> tuple[Floats, float, NDArray[np.int64]]:
+    wins, weight, rows = pairs
+    return wins, weight, np.array(rows)
 
 
 _PAIRS = Aggregation("pairs", leaf=_pairs_of_leaf)
@@ -156,8 +132,7 @@ def _directions(
     return Svd(found.singular_values[:n_values], found.vectors[:, :n_values])
 
 
-def _gram_of_leaf(number: int, block: RankingBlock, frequencies: Floats) -> Floats:
-    del number
+def _gram_of_leaf(_number: int, block: RankingBlock, frequencies: Floats) -> Floats:
     rows = _scaled_rows(frequencies, block)
     return rows.T @ rows
 
@@ -168,17 +143,19 @@ _GRAM = Aggregation("gram", leaf=_gram_of_leaf)
 # Projection.
 
 
-def _project_leaf(number: int, block: RankingBlock, params: tuple[Floats, Floats]) -> _Points:
-    del number
+def _project_leaf(
+    _number: int, block: RankingBlock, params: tuple[Floats, Floats]
+) -> tuple[list[Floats], list[Floats]]:
+    """Projected rows of some leaves, and their weights."""
     frequencies, vectors = params
     if not block.n_rankings:
-        return _Points([np.zeros((0, vectors.shape[1]))], [np.zeros(0)])
+        return [np.zeros((0, vectors.shape[1]))], [np.zeros(0)]
     points = projected(PairRows(block, frequencies, centred=False), vectors)
-    return _Points([points], [block.row_weights])
+    return [points], [block.row_weights]
 
 
-def _joined_points(found: _Points) -> _Points:
-    return _Points([np.concatenate(found.points)], [np.concatenate(found.weights)])
+def _joined_points(found: tuple[list[Floats], list[Floats]]) -> list[Floats]:
+    return [np.concatenate(one) for one in found]
 
 
 _PROJECT = Aggregation("projection", leaf=_project_leaf)
@@ -194,9 +171,8 @@ def _wins_of_leaf(number: int, block: RankingBlock, clusters: _Labels) -> Floats
 _CLUSTER_WINS = Aggregation("cluster-wins", leaf=_wins_of_leaf)
 
 
-def _by_least_squares(passes: Passes, clusters: _Labels, n_items: int, settings: FitSettings) -> Floats:
+def _by_least_squares(passes: Passes, clusters: _Labels, _n_items: int, settings: FitSettings) -> Floats:
     """Log-worths of each cluster from its pairwise wins: one pass, then one task per cluster."""
-    del n_items
     finish = tuple(
         Finish(f"least-squares-{k}", partial(_least_squares_of, k, settings.link)) for k in range(clusters.n_clusters)
     )
@@ -205,26 +181,26 @@ def _by_least_squares(passes: Passes, clusters: _Labels, n_items: int, settings:
 
 
 def _least_squares_of(cluster: int, link: str, wins: Floats) -> Floats:
-    return least_squares(wins[cluster], link)
+    return clustering.least_squares(wins[cluster], link)
 
 
 def _rates_of_leaf(number: int, block: RankingBlock, params: tuple[_Labels, Sequence[Worths]]) -> EmStatistics:
     clusters, worths = params
-    return cluster_sums(block, clusters.memberships(number, block.n_rankings), worths)
+    return clustering.cluster_sums(block, clusters.memberships(number, block.n_rankings), worths)
 
 
 _CLUSTER_RATES = Aggregation("cluster-rates", leaf=_rates_of_leaf)
 
 
-def _by_lsr(passes: Passes, clusters: _Labels, n_items: int, settings: FitSettings) -> Floats:
+def _by_lsr(passes: Passes, clusters: _Labels, n_items: int, _settings: FitSettings) -> Floats:
     """Log-worths of each cluster by LSR: in every pass one step, which is one task per cluster."""
-    del settings
-    return lsr_in_clusters(partial(_lsr_pass, passes, clusters), clusters.n_clusters, n_items)
+    return clustering.lsr_in_clusters(partial(_lsr_pass, passes, clusters), clusters.n_clusters, n_items)
 
 
 def _lsr_pass(passes: Passes, clusters: _Labels, worths: Sequence[Worths]) -> Sequence[Worths]:
     finish = tuple(
-        Finish(f"cluster-lsr-{k}", partial(cluster_step, cluster=k, worths=own)) for k, own in enumerate(worths)
+        Finish(f"cluster-lsr-{k}", partial(clustering.cluster_step, cluster=k, worths=own))
+        for k, own in enumerate(worths)
     )
     (answer,) = passes.run([Request(_CLUSTER_RATES, (clusters, worths), finish)])
     return answer.get()

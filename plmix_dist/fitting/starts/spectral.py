@@ -71,7 +71,8 @@ class SpectralStarter:
         n_values = settings.n_components + 2
         if settings.chosen_embedding == "rank":
             with stages.stage("embedding", share=1):
-                places = self.rows = _embedded(sample)
+                plain = PlaceRows(sample)
+                places = self.rows = plain if sample.groups is None else PersonRows(plain, sample)
             with stages.stage("svd", share=1):
                 self.svd = _place_directions(places, n_values)
         else:
@@ -112,12 +113,6 @@ class SpectralStarter:
         with self.stages.stage("worths", share=1):
             log_worths, shares = cluster_worths(sample, labels, settings)
         return SpectralStart(log_worths, shares, labels, *self.svd, rank, settings.chosen_embedding)
-
-
-def _embedded(sample: RankingBlock) -> PlaceRows | PersonRows:
-    """The rank embedding of rankings or, where there are groups, of persons."""
-    rows = PlaceRows(sample)
-    return rows if sample.groups is None else PersonRows(rows, sample)
 
 
 def _place_directions(rows: PlaceRows | PersonRows, n_values: int) -> Svd:
