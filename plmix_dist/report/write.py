@@ -112,7 +112,7 @@ def _board(model: Any, rows: Any, how: Mapping[str, Any]) -> list[list[str]]:
 
 def _check(model: Any, rows: Any, how: Mapping[str, Any]) -> FitCheck | None:
     """The check of fit, where standard errors are computed."""
-    if not is_joint(model._mixture()) or TIES[model._ties].order:
+    if not is_joint(model._mixture()) or TIES[model._ties].order or model._linear is not None:
         return None
     found: FitCheck = model.check_fit(rows, **how)
     return found

@@ -296,6 +296,8 @@ _PRODUCTS = Aggregation("check-copy", leaf=_leaf_products, prepare=_prepare)
 
 def check_fit(model: Any, X: Any, *, pairs: Any, seed: int, **how: Any) -> FitCheck:
     """Check a fitted mixture against the rankings of its fit; see `PlackettLuceMixture.check_fit`."""
+    if model._linear is not None:
+        raise SettingsError("a check of fit is not made of models with features, slates, best-worst or maxdiff")
     fitted = FittedPoint.of(model, "checks of fit")
     if TIES[fitted.ties].order:
         raise SettingsError(f'ties="{fitted.ties}" has ties as outcomes, which are not checked; choose ties="marginal"')
