@@ -20,19 +20,9 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError, UnsupportedFormatError
 from plmix_dist.settings import real_number, shown, whole_number
+from plmix_dist.store import sealed
 from plmix_dist.store.access import too_large
 from plmix_dist.store.location import Location
-from plmix_dist.store.sealed import (
-    LARGEST_JSON,
-    VERSIONS,
-    array_from_npy,
-    check_version,
-    npy_bytes,
-    seal,
-    sha256,
-    typed,
-    unseal,
-)
 
 DEFAULT_SECONDS = 30.0
 DEFAULT_KEPT = 3
@@ -113,13 +103,13 @@ class Loaded(NamedTuple):
 
 def packed(value: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """A value for JSON and arrays, as the bytes of one file."""
-    contents = {name: npy_bytes(array) for name, array in arrays.items()}
+    contents = {name: sealed.npy_bytes(array) for name, array in arrays.items()}
     described = [
-        {"name": name, "dtype": arrays[name].dtype.name, "size": len(data), "sha256": sha256(data)}
+        {"name": name, "dtype": arrays[name].dtype.name, "size": len(data), "sha256": sealed.sha256(data)}
         for name, data in contents.items()
     ]
-    head = seal({"value": value, "arrays": described})
-    return b"".join([f"{_FORMAT} {VERSIONS[_FORMAT]} {len(head)}\n".encode(), head, *contents.values()])
+    head = sealed.seal({"value": value, "arrays": described})
+    return b"".join([f"{_FORMAT} {sealed.VERSIONS[_FORMAT]} {len(head)}\n".encode(), head, *contents.values()])
 
 
 @dataclass(frozen=True)
@@ -147,21 +137,21 @@ def _unpacked(location: Location, file: str, digest: str | None = None) -> Recor
     if line is None:
         raise DamagedStoreError(f"{where} was altered or cut short: it does not begin as a checkpoint does")
     remedy = "continue with the version that wrote it, or remove the folder to begin again"
-    check_version(_FORMAT, int(line[1]), where, remedy)
+    sealed.check_version(_FORMAT, int(line[1]), where, remedy)
     first = line.end() + int(line[2])
-    if first > LARGEST_JSON:
-        raise too_large(where, first, LARGEST_JSON)
-    head = typed(_Head, unseal(location.read_start(file, first)[line.end() :], where), where)
+    if first > sealed.LARGEST_JSON:
+        raise too_large(where, first, sealed.LARGEST_JSON)
+    head = sealed.typed(_Head, sealed.unseal(location.read_start(file, first)[line.end() :], where), where)
     data = location.read_bytes(file, first + sum(entry.size for entry in head.arrays))
-    if digest is not None and sha256(data) != digest:
+    if digest is not None and sealed.sha256(data) != digest:
         raise DamagedStoreError(f"{where} was altered or cut short")
     arrays = {}
     for entry in head.arrays:
         own = data[first : first + entry.size]
-        if sha256(own) != entry.sha256 or entry.dtype not in _DTYPES:
+        if sealed.sha256(own) != entry.sha256 or entry.dtype not in _DTYPES:
             raise DamagedStoreError(f"{where} was altered or cut short: array {entry.name} is not as it was")
         try:
-            arrays[entry.name] = array_from_npy(own, np.dtype(entry.dtype), finite=False)
+            arrays[entry.name] = sealed.array_from_npy(own, np.dtype(entry.dtype), finite=False)
         except ValueError as error:
             raise DamagedStoreError(f"{where}, array {entry.name}: {error}") from None
         first += entry.size
@@ -268,7 +258,7 @@ class CheckpointFolder:
         """Where a result is written; it is written now if it was not before."""
         if result is not None:
             data = packed(result.value, result.arrays)
-            digest = sha256(data)
+            digest = sealed.sha256(data)
             file = f"part-{digest[:16]}.plmix"
             self.location.write_bytes(file, data)
             self._written[name] = {"file": file, "size": len(data), "sha256": digest}
@@ -285,7 +275,7 @@ class CheckpointFolder:
         """What a checkpoint holds, and the arrays of the loop that ran."""
         file = _file_of(number)
         record = _unpacked(self.location, file)
-        return typed(_Saved, record.value, f"{self.location.url}/{file}"), record.arrays
+        return sealed.typed(_Saved, record.value, f"{self.location.url}/{file}"), record.arrays
 
     def _read_part(self, part: _PartEntry) -> Record:
         if not _PART.fullmatch(part.file):

@@ -107,7 +107,8 @@ _KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
 def typed(kind: type[_Record], value: Any, where: str) -> _Record:
     """A value read from JSON as an instance of a dataclass, or checked against a TypedDict or another annotation.
 
-    A dataclass has no other entries than its fields. A TypedDict may have more: later versions add some.
+    A dataclass has no other entries than its fields. A TypedDict may have more: later versions add some. A dictionary
+    of annotations may have more too, and may lack any; in brackets, it is that of each entry of a list.
 
     Examples
     --------
@@ -127,15 +128,14 @@ def _typed(kind: Any, value: Any, where: str, name: str) -> Any:
     if origin in (Union, UnionType):
         wanted = [one for one in inner if one is not type(None)]
         return None if value is None else _typed(wanted[0], value, where, name)
-    if is_dataclass(kind) or is_typeddict(kind):
+    if isinstance(kind, dict) or is_dataclass(kind) or is_typeddict(kind):
         return _typed_record(kind, _plain(dict, value, where, name), where, name)
     if origin is dict:
         entries = _plain(dict, value, where, name)
         return {key: _typed(inner[1], entry, where, _below(name, key)) for key, entry in entries.items()}
-    if origin is list:
-        return [
-            _typed(inner[0], entry, where, f"{name}[{n}]") for n, entry in enumerate(_plain(list, value, where, name))
-        ]
+    if origin is list or isinstance(kind, list):
+        (one,), entries = inner or kind, _plain(list, value, where, name)
+        return [_typed(one, entry, where, f"{name}[{n}]") for n, entry in enumerate(entries)]
     if origin is tuple:
         if len(_plain(list, value, where, name)) != len(inner):
             raise _wrong(where, name, f"a list of {len(inner)} entries", value)
@@ -144,7 +144,7 @@ def _typed(kind: Any, value: Any, where: str, name: str) -> Any:
 
 
 def _typed_record(kind: Any, record: dict[str, Any], where: str, name: str) -> Any:
-    wanted, required, is_open = _fields_of(kind)
+    wanted, required, is_open = (kind, frozenset(), True) if isinstance(kind, dict) else _fields_of(kind)
     for missing in sorted(required - record.keys()):
         raise DamagedStoreError(f"{where} was altered: {_below(name, missing)} is missing")
     for other in sorted(record.keys() - wanted.keys()):
