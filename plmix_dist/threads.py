@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from plmix_dist.errors import SettingsError
@@ -198,16 +199,8 @@ def _serve(work: queue.SimpleQueue[_Job | None], stop: threading.Event) -> None:
 # BLAS and OpenMP limited to one thread: several threads add up in any order, which changes the last bits.
 
 
-class _Limit:
-    """The limit of this process: how many are inside, and how to lift it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.n_inside = 0
-        self.lift = ExitStack()
-
-
-_limit = _Limit()
+# The limit of this process: how many are inside, and how to lift it.
+_limit = SimpleNamespace(lock=threading.Lock(), n_inside=0, lift=ExitStack())
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def in_markdown() -> str:
         default = "required" if key.required else _toml(key.default)
         of = "" if key.tasks == TASKS else f" (`{'`, `'.join(key.tasks)}`)"
         more = f" See [{key.page}]({key.page}.md)." if key.page else ""
-        lines.append(f"| `{key.name}`{of} | {key.kind.words} | {default} | {key.help}{more} |")
+        lines.append(f"| `{key.key}`{of} | {key.kind.words} | {default} | {key.help}{more} |")
     return "\n".join(lines)
 
 

@@ -11,20 +11,9 @@ from typing import Any
 import click
 
 import plmix_dist as plm
+from plmix_dist.cli import options
 from plmix_dist.cli.main import file_written, on_interruption, written_so_far
-from plmix_dist.cli.options import (
-    PATH,
-    SOURCES,
-    STORE,
-    Decorator,
-    executor_options,
-    force_option,
-    gathered,
-    option,
-    seed_option,
-    unranked_option,
-    verb,
-)
+from plmix_dist.cli.options import PATH, SOURCES, STORE, Decorator, gathered, option, verb
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
 from plmix_dist.cli.ratings import ratings_options, refuse_ratings_options, run_ratings
 from plmix_dist.cli.report import show_model
@@ -79,7 +68,7 @@ _choices_options = gathered(
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=SOURCES)
 @click.argument("store", metavar="STORE", type=PATH)
 @_format_option("Format of the sources; `plmix formats` shows each.", *_ONLY_READ)
-@unranked_option
+@options.unranked_option
 @option(
     "--on-error",
     type=click.Choice(["raise", "drop", "quarantine"]),
@@ -97,7 +86,7 @@ _choices_options = gathered(
 @option("--dry-run", is_flag=True, help="Show what would be read, and write nothing that stays.")
 @option("--merge", is_flag=True, help="Merge equal rows into one, with the sum of their weights.")
 @option("--append", is_flag=True, help="Add to an existing store.")
-@force_option
+@options.force_option
 @option(
     "--items",
     metavar="FILE|STORE|MODEL|N",
@@ -113,7 +102,7 @@ _choices_options = gathered(
 )
 @_choices_options
 @ratings_options
-@executor_options
+@options.executor_options
 def ingest(
     sources: tuple[str, ...],
     store: str,
@@ -176,7 +165,7 @@ def formats(names: tuple[str, ...]) -> None:
 @verb("plmix example drinks", "plmix example drinks people.csv")
 @click.argument("name", type=click.Choice(["drinks"]))
 @click.argument("target", type=PATH, required=False)
-@force_option
+@options.force_option
 def example(name: str, target: str | None, *, force: bool) -> None:
     """Write made-up rankings with names to a CSV file, to try things with.
 
@@ -205,7 +194,7 @@ def example(name: str, target: str | None, *, force: bool) -> None:
 @click.argument("store", type=STORE)
 @click.argument("target", type=PATH)
 @_format_option("Format of the target; auto goes by its suffix, and writes text as orderings.")
-@force_option
+@options.force_option
 def export(store: str, target: str, *, format_name: str, force: bool) -> None:
     """Write STORE to TARGET as PrefLib, delimited text or Parquet."""
     opened = plm.open_store(store)
@@ -230,16 +219,16 @@ def export(store: str, target: str, *, format_name: str, force: bool) -> None:
     help="Number of items, the first, that differ between components; default all.",
 )
 @option("--length", type=click.IntRange(1), help="Items each ranking lists; default all.")
-@unranked_option
+@options.unranked_option
 @option(
     "--noise",
     type=click.Choice(["gumbel", "normal", "exponential"]),
     default="gumbel",
     help="Noise in utilities: gumbel for Plackett-Luce, normal for Thurstone's model.",
 )
-@force_option
-@seed_option
-@executor_options
+@options.force_option
+@options.seed_option
+@options.executor_options
 def simulate(store: str, *, seed: int, force: bool, executor: Executor, **settings: Any) -> None:
     """Draw rankings from a random mixture into STORE, and save its parameters in STORE.truth."""
     begun, before = time.perf_counter(), _generation(store)
@@ -254,9 +243,9 @@ def simulate(store: str, *, seed: int, force: bool, executor: Executor, **settin
 @click.argument("store", type=STORE)
 @click.argument("outs", nargs=-1, required=True, metavar="OUT...", type=PATH)
 @option("--shares", help="Share of each part, such as 0.8,0.2; default 0.8,0.2 or 0.64,0.16,0.2.")
-@force_option
-@seed_option
-@executor_options
+@options.force_option
+@options.seed_option
+@options.executor_options
 def split(store: str, outs: tuple[str, ...], *, shares: str | None, force: bool, seed: int, executor: Executor) -> None:
     """Divide the rankings of STORE at random into stores; an OUT that ends in .npy gets row weights instead."""
     portions = None if shares is None else [_share(share) for share in shares.split(",")]
@@ -280,7 +269,7 @@ def split(store: str, outs: tuple[str, ...], *, shares: str | None, force: bool,
 
 @verb("plmix verify ballots")
 @click.argument("store", type=STORE)
-@executor_options
+@options.executor_options
 def verify(store: str, *, executor: Executor) -> int:
     """Find all damage in STORE; exit code 3 if there is any."""
     opened = plm.open_store(store)
@@ -297,7 +286,7 @@ def verify(store: str, *, executor: Executor) -> int:
 @click.argument("store", metavar="STORE|MODEL", type=STORE)
 @click.option("--graph/--no-graph", default=True, help="Read all rows: kinds of rankings, comparison graph.")
 @option("--rejected", is_flag=True, help="List the rejected rows.")
-@executor_options
+@options.executor_options
 def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None:
     """Show what is in a store, or what a model found.
 

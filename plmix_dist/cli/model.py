@@ -13,20 +13,9 @@ import click
 from click.core import ParameterSource
 
 import plmix_dist as plm
+from plmix_dist.cli import options
 from plmix_dist.cli.main import NOTHING_WRITTEN, file_written, on_interruption, written_so_far
-from plmix_dist.cli.options import (
-    MODEL,
-    PATH,
-    STORE,
-    AdvancedOption,
-    covariates_option,
-    executor_options,
-    force_option,
-    option,
-    unranked_option,
-    verb,
-    work_options,
-)
+from plmix_dist.cli.options import MODEL, PATH, STORE, option, verb
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, fit_progress, number, progress_bar, show
 from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.errors import SettingsError, StoreError, StoreNotFoundError
@@ -178,15 +167,15 @@ def _best_items(log_worths: NDArray[np.float64]) -> list[int]:
 @verb("plmix fit ballots --components 2 --out model", "plmix fit ballots --components 3 --out three --workers 2 --json")
 @click.argument("store", metavar="STORE|FILE", type=STORE)
 @option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model.")
-@unranked_option
-@covariates_option
+@options.unranked_option
+@options.covariates_option
 @option(
     "--performance-report",
-    cls=AdvancedOption,
+    cls=options.AdvancedOption,
     metavar="FILE",
     help="Save Dask's performance report as HTML; with --workers or --scheduler.",
 )
-@work_options("fit")
+@options.work_options("fit")
 def fit(store: str, *, out: str, unranked: Unranked | None, **options: Any) -> int:
     """Fit a mixture to STORE and save it; exit code 4 if it did not converge.
 
@@ -241,8 +230,8 @@ def _store_of(source: str, unranked: Unranked | None, out: str) -> Iterator[tupl
 @verb("plmix score model ballots")
 @click.argument("model", type=MODEL)
 @click.argument("store", type=STORE)
-@covariates_option
-@executor_options
+@options.covariates_option
+@options.executor_options
 def score(model: str, store: str, *, covariates: str | None, executor: LazyExecutor) -> None:
     """Mean log-likelihood of the rankings of STORE under MODEL."""
     with progress_bar("score"):
@@ -265,9 +254,9 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
 @click.argument("model", type=MODEL)
 @click.argument("store", type=STORE)
 @click.argument("out", type=PATH)
-@covariates_option
-@force_option
-@executor_options
+@options.covariates_option
+@options.force_option
+@options.executor_options
 def predict(model: str, store: str, out: str, *, covariates: str | None, force: bool, executor: LazyExecutor) -> None:
     """Write the probable group of every ranking of STORE under MODEL to OUT.
 

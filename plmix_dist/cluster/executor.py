@@ -156,21 +156,15 @@ class ClusterOptions:
     tls: TlsFiles = NO_TLS
 
 
-class LazyExecutor:
+class LazyExecutor(contextlib.ExitStack):
     """Starts or joins a cluster when the first work arrives that is worth one, and leaves it at the end."""
 
     def __init__(self, options: ClusterOptions) -> None:
         if options.scheduler is not None and options.workers is not None:
             raise SettingsError("give either --scheduler or --workers, not both")
+        super().__init__()
         self.options = options
-        self._stack = contextlib.ExitStack()
         self._client: Client | None = None
-
-    def __enter__(self) -> LazyExecutor:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def map(self, function: _Function, tasks: Sequence[Any], name: str, inputs: _Inputs = None) -> _Results:
         """Run tasks where the options ask for."""
@@ -181,7 +175,7 @@ class LazyExecutor:
     def client(self) -> Client:
         """The client, connected now if it was not before."""
         if self._client is None:
-            self._client = self._stack.enter_context(open_client(self.options))
+            self._client = self.enter_context(open_client(self.options))
         return self._client
 
     def client_if_asked(self) -> Client | Literal[False]:

@@ -29,27 +29,20 @@ class _Ending(NamedTuple):
     exit_code: int
 
 
-_CONVERGED = _Ending("converged", 0)
-_NOT_CONVERGED = _Ending("not converged", 4)
-_FAILED = _Ending("failed", 1)
-# The first that fits: an error, and how a job ends with it.
-_ENDINGS: tuple[tuple[type[BaseException], _Ending], ...] = (
+# The first that fits: errors, and how a job ends with them.
+_ENDINGS: tuple[tuple[Any, _Ending], ...] = (
     (OutOfTime, _Ending(_OUT_OF_TIME, 75)),
     (KeyboardInterrupt, _Ending("interrupted", 130)),
-    (errors.JobError, _Ending("bad job", 2)),
     (errors.ClusterError, _Ending("cluster lost", 6)),
     (errors.DamagedStoreError, _Ending("damaged", 3)),
-    (errors.IngestError, _Ending("bad input", 5)),
-    (errors.RankingError, _Ending("bad input", 5)),
-    (errors.StoreNotFoundError, _Ending("bad input", 5)),
+    ((errors.IngestError, errors.RankingError, errors.StoreNotFoundError), _Ending("bad input", 5)),
     (errors.SettingsError, _Ending("bad job", 2)),
-    (errors.PlmixError, _FAILED),
 )
 
 
 def ending_of(error: BaseException) -> _Ending:
     """How a job ends with an error."""
-    return next((ending for kind, ending in _ENDINGS if isinstance(error, kind)), _FAILED)
+    return next((ending for kind, ending in _ENDINGS if isinstance(error, kind)), _Ending("failed", 1))
 
 
 def run_job(job: Job, *, force: bool = False, display: Display = NOTHING_SHOWN) -> dict[str, Any]:
@@ -83,8 +76,9 @@ def _run(job: Job, folder: OutputFolder, lock: HeldLock, *, force: bool, display
         "begun": now(),
         # What the steps of this run compare with, until they have run.
         "read": folder.last_summary("read"),
-        **({"report": report} if (report := folder.last_summary("report")) else {}),
     }
+    if report := folder.last_summary("report"):
+        summary["report"] = report
     try:
         folder.log("begun", job=job["name"], version=__version__)
         with time_limit(job["limits.seconds"]), LazyExecutor(cluster_options(job)) as executor:
@@ -100,7 +94,7 @@ def _run(job: Job, folder: OutputFolder, lock: HeldLock, *, force: bool, display
         summary["error"] = f"{type(error).__name__}: {error}"
         raise
     else:
-        ending = _CONVERGED if summary["fit"]["converged"] else _NOT_CONVERGED
+        ending = _Ending("converged", 0) if summary["fit"]["converged"] else _Ending("not converged", 4)
     finally:
         summary |= {"state": ending.state, "exit_code": ending.exit_code}
         summary |= {"ended": now(), "seconds": round(time.monotonic() - begun, 3)}
@@ -183,7 +177,7 @@ def _job_as_written(folder: OutputFolder) -> Job:
     values = folder.read(JOB)
     if values is None:
         return job_in(folder.path)  # raises an error that explains
-    defaults = {key.name: key.default for key in KEYS}
+    defaults = {key.key: key.default for key in KEYS}
     return Job(defaults | values | {"outputs.folder": str(folder.path)})
 
 

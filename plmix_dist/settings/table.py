@@ -236,7 +236,7 @@ class Setting(NamedTuple):
     @property
     def key(self) -> str:
         """What it is called in a job file."""
-        return f"{self.table}.{self.spelling}"
+        return f"{self.table}.{self.spelling}".lstrip(".")
 
 
 _FIT, _SELECT, _BAYES, _EM = ("fit",), ("select",), ("bayes",), ("fit", "select")

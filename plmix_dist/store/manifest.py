@@ -118,16 +118,6 @@ class Manifest:
         return sum(partition.n_rankings for partition in self.partitions)
 
     @property
-    def n_entries(self) -> int:
-        """The number of listed items over all rows."""
-        return sum(partition.n_entries for partition in self.partitions)
-
-    @property
-    def n_leaves(self) -> int:
-        """The number of leaves over all partitions."""
-        return sum(partition.n_leaves for partition in self.partitions)
-
-    @property
     def total_weight(self) -> float:
         """The sum of weights over all partitions."""
         return sum(partition.total_weight for partition in self.partitions)
@@ -147,10 +137,8 @@ class Manifest:
         totals = {name: record.pop(name, None) for name in ("n_rankings", "n_items", "total_weight")}
         manifest = typed(cls, record, where)
         for name, total in totals.items():
-            if total != getattr(manifest, name):
-                raise DamagedStoreError(
-                    f"{where}: {name} is {total}, its partitions add up to {getattr(manifest, name)}"
-                )
+            if total != (added := getattr(manifest, name)):
+                raise DamagedStoreError(f"{where}: {name} is {total}, its partitions add up to {added}")
         return manifest
 
 

@@ -60,7 +60,7 @@ class RankingStore:
     @property
     def n_leaves(self) -> int:
         """The number of leaves over all partitions."""
-        return self.manifest.n_leaves
+        return int(self._first_leaves[-1])
 
     @property
     def n_partitions(self) -> int:
@@ -101,13 +101,13 @@ class RankingStore:
     @property
     def n_entries(self) -> int:
         """The number of listed items over all rows."""
-        return int(self.manifest.n_entries)
+        return sum(partition.n_entries for partition in self.manifest.partitions)
 
     @property
     def decoded_bytes(self) -> float:
         """The approximate number of bytes that all rows take in memory, without labels."""
         width = item_dtype(self.n_items).itemsize
-        return float(self.manifest.n_entries * width + self.n_rankings * (2 * width + 9))
+        return float(self.n_entries * width + self.n_rankings * (2 * width + 9))
 
     def index(self, partition: int) -> PartitionIndex:
         """The index of one partition, checked against the manifest.

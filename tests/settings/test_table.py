@@ -120,7 +120,7 @@ def test_job__has_the_keys_and_defaults_of_the_table(task: str, place: Path) -> 
             assert work.settings[name] == (list(expected) if isinstance(expected, tuple) else expected)
     keys = {setting.key for setting in SETTINGS if setting.text is not None}
     other = {"model.seed", "start.warm"}
-    assert {key.name for key in KEYS if key.name.startswith(("model.", "start."))} == keys | other
+    assert {key.key for key in KEYS if key.key.startswith(("model.", "start."))} == keys | other
 
 
 # A value that each kind refuses, as Python and job files write it, and as a shell does.
