@@ -46,9 +46,7 @@ _RULE = "NAME=VALUE, such as overvote=skip,"
 def _choices(contest: str | None, question: str | None, rules: tuple[str, ...]) -> dict[str, str]:
     """What the user chose, by name."""
     named = {"contest": contest, "question": question}
-    return {name: value for name, value in named.items() if value} | dict(
-        _pair(rule, "--rule", _RULE) for rule in rules
-    )
+    return {name: value for name, value in named.items() if value} | _pairs(rules, "--rule", _RULE)
 
 
 _choices_options = gathered(
@@ -132,7 +130,7 @@ def ingest(
             store = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='plmix-dry-run-'))}/store"
         before = _generation(store)
         _set_message_of_store(store)
-        common |= {"overwrite": force, "columns": dict(_pair(column, "--column", "ROLE=NAME,") for column in columns)}
+        common |= {"overwrite": force, "columns": _pairs(columns, "--column", "ROLE=NAME,")}
         common["progress"] = stack.enter_context(progress_bar("ingest"))
         if format_name == "ratings":
             if choices:
@@ -471,11 +469,11 @@ def _identified_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [*lines, ("", f"no more: {found['why_no_more']}")]
 
 
-def _pair(text: str, option: str, form: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise SettingsError(f"{option} takes {form} but got {text!r}")
-    return name, value
+def _pairs(texts: tuple[str, ...], option: str, form: str) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise SettingsError(f"{option} takes {form} but got {text!r}")
+    return dict(text.split("=", 1) for text in texts)
 
 
 def _share(text: str) -> float:

@@ -142,8 +142,7 @@ def component_records(model: plm.PlackettLuceMixture) -> list[dict[str, Any]]:
             "component": k,
             "share": float(share),
             "top_items": [
-                {"item": model.item_names_[item], "log_worth": float(model.log_worths_[k, item])}
-                for item in _best_items(model.log_worths_[k])
+                {"item": name, "log_worth": worth} for name, worth in _best(model.log_worths_[k], model.item_names_)
             ],
         }
         for k, share in enumerate(model.shares_)
@@ -152,13 +151,12 @@ def component_records(model: plm.PlackettLuceMixture) -> list[dict[str, Any]]:
 
 def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> str:
     """The items of the largest log-worths, and these."""
-    return "  ".join(f"{names[item]} {log_worths[item]:+.2f}" for item in _best_items(log_worths))
+    return "  ".join(f"{name} {worth:+.2f}" for name, worth in _best(log_worths, names))
 
 
-def _best_items(log_worths: NDArray[np.float64]) -> list[int]:
-    """The numbers of the items of the largest log-worths, largest first."""
-    best: list[int] = log_worths.argsort()[::-1][:_ITEMS_SHOWN].tolist()
-    return best
+def _best(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> list[tuple[str, float]]:
+    """The items of the largest log-worths, and these, largest first."""
+    return [(names[item], float(log_worths[item])) for item in log_worths.argsort()[::-1][:_ITEMS_SHOWN]]
 
 
 # --- the verbs ---------------------------------------------------------------------------------------------
@@ -238,16 +236,11 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
         from plmix_dist.datasets.given import weight_of_memberships
 
         _check_order(model, store)
-        opened = plm.open_store(store)
-        value = plm.PlackettLuceMixture.load(model).score(
-            opened, client=executor.client_if_asked(), membership_covariates=given_covariates(covariates)
-        )
-    record = {
-        "score": value,
-        "log_likelihood": value * weight_of_memberships(opened),
-        "total_weight": opened.total_weight,
-    }
-    show([("score", f"{value:.10g} mean log-likelihood per {_unit(opened)}")], record)
+        data, fitted = plm.open_store(store), plm.PlackettLuceMixture.load(model)
+        columns, client = given_covariates(covariates), executor.client_if_asked()
+        value = fitted.score(data, client=client, membership_covariates=columns)
+    record = {"score": value, "log_likelihood": value * weight_of_memberships(data), "total_weight": data.total_weight}
+    show([("score", f"{value:.10g} mean log-likelihood per {_unit(data)}")], record)
 
 
 @verb("plmix predict model ballots who.csv", "plmix predict model ballots memberships.parquet")
@@ -367,22 +360,16 @@ def _fit_lines(model: plm.PlackettLuceMixture, record: dict[str, Any], unit: str
     state = "converged in" if model.converged_ else "NOT converged in"
     state = "random steps for" if _is_random(model) else state
     state = "ended where the likelihood is flat, after" if ended_flat(model.history_) else state
+    to_do = f"the model is saved, but is not at its best: raise --max-iter (it was {model.max_iter})"
     return [
         ("model", record["model"]),
         ("fit", f"{state} {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
-        *_not_converged_lines(model),
+        *([("to do", to_do)] if _exit_code(model) else []),
         *_start_lines(model.init_),
         ("score", f"{record['score']:.6f} mean log-likelihood per {unit}"),
         *((event["action"], f"component {event['component']} had collapsed") for event in model.events_),
         *component_lines(model),
     ]
-
-
-def _not_converged_lines(model: plm.PlackettLuceMixture) -> list[tuple[str, str]]:
-    """What to do about a fit that ended too early."""
-    if not _exit_code(model):
-        return []
-    return [("to do", f"the model is saved, but is not at its best: raise --max-iter (it was {model.max_iter})")]
 
 
 def _start_lines(init: dict[str, Any]) -> list[tuple[str, str]]:

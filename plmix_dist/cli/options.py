@@ -289,11 +289,5 @@ def _is_list(setting: Setting) -> bool:
 def work_options(task: str) -> Decorator:
     """Add what fit, select and bayes share: settings by flat names, checkpoint, force, seed, where to compute."""
     of_settings = (_option_of(setting) for setting in settings_of(task).values() if setting.text is not None)
-    several = (
-        gathered("settings", dict, *of_settings),
-        _checkpoint_options,
-        force_option,
-        seed_option,
-        executor_options,
-    )
-    return lambda verb: functools.reduce(lambda made, decorator: decorator(made), reversed(several), verb)
+    own = gathered("settings", dict, *of_settings)
+    return lambda verb: own(_checkpoint_options(force_option(seed_option(executor_options(verb)))))

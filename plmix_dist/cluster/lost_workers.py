@@ -93,9 +93,7 @@ class Watch:
         self._active = self._had_workers = time.monotonic()
         self._warn_after = self.patience.warn
         # The tasks of each worker when it was last looked at; who prefers certain workers knows them without asking.
-        self._processing: Mapping[str, list[str]] = (
-            {home: [] for home in job.homes} if job.homes else tasks_of_workers(client)
-        )
+        self._processing = {home: [] for home in job.homes} if job.homes else tasks_of_workers(client)
 
     def note_activity(self) -> None:
         """Note that something has come."""

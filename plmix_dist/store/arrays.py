@@ -131,14 +131,13 @@ def _label_columns(name: str, labels: NDArray[Any] | None) -> dict[str, NDArray[
 def _labels_from(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any] | None:
     if name in columns:
         return columns[name]
-    if f"{name}_lengths" not in columns:
+    lengths = columns.get(f"{name}_lengths")
+    if lengths is None:
         return None
     import pyarrow as pa  # here, because most stores have no text
 
-    bounds = pa.py_buffer(np.append(0, np.cumsum(columns[f"{name}_lengths"], dtype=np.int64)))
-    text = pa.LargeStringArray.from_buffers(
-        len(columns[f"{name}_lengths"]), bounds, pa.py_buffer(columns[f"{name}_utf8"])
-    )
+    bounds = pa.py_buffer(np.append(0, np.cumsum(lengths, dtype=np.int64)))
+    text = pa.LargeStringArray.from_buffers(len(lengths), bounds, pa.py_buffer(columns[f"{name}_utf8"]))
     encoded = text.dictionary_encode()  # all rows of a person have one label
     found: NDArray[Any] = np.array(encoded.dictionary.to_pylist(), STRING)[encoded.indices.to_numpy()]
     return found

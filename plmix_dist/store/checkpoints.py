@@ -22,7 +22,7 @@ from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError
 from plmix_dist.settings import real_number, shown, whole_number
 from plmix_dist.store import sealed
 from plmix_dist.store.access import too_large
-from plmix_dist.store.location import Location
+from plmix_dist.store.location import AnyPath, Location
 
 DEFAULT_SECONDS = 30.0
 DEFAULT_KEPT = 3
@@ -55,7 +55,7 @@ class Checkpoint:
     3
     """
 
-    path: str | os.PathLike[str] | Location
+    path: AnyPath | Location
     every: float = DEFAULT_SECONDS
     keep: int = DEFAULT_KEPT
 

@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError
 from plmix_dist.settings import shown
@@ -22,6 +22,7 @@ from plmix_dist.store.sealed import LARGEST_JSON
 if TYPE_CHECKING:
     from zarr.abc.store import Store
 
+AnyPath: TypeAlias = str | os.PathLike[str]
 _REMOVAL_ATTEMPTS = 20
 _KEY = re.compile(r"[A-Za-z0-9_.\-]+(/[A-Za-z0-9_.\-]+)*")
 
@@ -34,7 +35,7 @@ class Location:
     storage_options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str] | Location, storage_options: dict[str, Any] | None = None) -> Location:
+    def of(cls, path: AnyPath | Location, storage_options: dict[str, Any] | None = None) -> Location:
         """A location from a path, a URL, or a location."""
         if isinstance(path, Location):
             return path

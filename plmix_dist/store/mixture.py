@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from plmix_dist import errors
 from plmix_dist.rankings.columns import Floats as Floats
 from plmix_dist.settings.checks import near_path
 from plmix_dist.store import sealed
-from plmix_dist.store.location import Location
+from plmix_dist.store.location import AnyPath, Location
 from plmix_dist.store.lock import write_lock
 
 _JSON_FORMAT = "plmix-model-json"
@@ -137,7 +136,7 @@ class MixtureParams:
         """The same numbers without names: what travels to tasks on workers."""
         return replace(self, item_names=())
 
-    def save(self, path: str | os.PathLike[str] | Location, about: dict[str, Any] | None = None) -> None:
+    def save(self, path: AnyPath | Location, about: dict[str, Any] | None = None) -> None:
         """Write a folder with `log_worths.npy`, `shares.npy` and `model.json`. Nothing is pickled.
 
         A model that is there stays whole until the new one is. See docs/rankings-and-store.md.
@@ -157,9 +156,7 @@ class MixtureParams:
         """
         self.save_with(path, about or {}, {})
 
-    def save_with(
-        self, path: str | os.PathLike[str] | Location, about: Mapping[str, Any], arrays: Mapping[str, Floats]
-    ) -> None:
+    def save_with(self, path: AnyPath | Location, about: Mapping[str, Any], arrays: Mapping[str, Floats]) -> None:
         """Write what `save` writes, and more arrays, with names that `_save_model` takes."""
         log_worths, shares = np.asarray(self.log_worths), np.asarray(self.shares)
         if (fault := _fault(log_worths, shares, self.item_names)) is not None:
@@ -168,7 +165,7 @@ class MixtureParams:
         _save_model(Location.of(path), record, {"log_worths": log_worths, "shares": shares, **arrays})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str] | Location) -> Self:
+    def load(cls, path: AnyPath | Location) -> Self:
         """Read what `save` wrote.
 
         Examples
@@ -181,15 +178,13 @@ class MixtureParams:
         return cls(mixture.log_worths, mixture.shares, mixture.item_names)
 
 
-def load_with(path: str | os.PathLike[str] | Location) -> tuple[MixtureParams, _SavedModel]:
+def load_with(path: AnyPath | Location) -> tuple[MixtureParams, _SavedModel]:
     """The mixture of a model folder, and all that is saved with it."""
     folder = Location.of(path)
     saved = load_model(folder)
     names, arrays = saved.record.get("item_names"), saved.arrays
-    missing = [name for name in ("log_worths", "shares") if name not in arrays]
-    fault = (
-        f"it has no {' and no '.join(missing)}" if missing else _fault(arrays["log_worths"], arrays["shares"], names)
-    )
+    missing = " and no ".join(name for name in ("log_worths", "shares") if name not in arrays)
+    fault = f"it has no {missing}" if missing else _fault(arrays["log_worths"], arrays["shares"], names)
     if fault is not None:
         raise errors.DamagedStoreError(f"the model at {folder.url} cannot be read: {fault}; fit and save it again")
     return MixtureParams(arrays["log_worths"], arrays["shares"], tuple(names or ())), saved
@@ -207,9 +202,7 @@ def mixture_of_json(text: str | bytes) -> tuple[MixtureParams, _SavedModel]:
     """The mixture of a JSON text, and all that is written with it; an error that names what is wrong with the text."""
     record = _json_record(text)
     try:
-        arrays: dict[str, Floats] = {
-            name: np.array(record.pop(name), np.float64) for name in _PARAMETERS if name in record
-        }
+        arrays = {name: np.array(record.pop(name), np.float64) for name in _PARAMETERS if name in record}
         names = record.pop("item_names")
         mixture = MixtureParams.checked(arrays.pop("log_worths"), arrays.pop("shares"), names)
     except KeyError as error:
@@ -429,13 +422,9 @@ def _read_json(location: Location) -> bytes:
             raise errors.UnfinishedStoreError(
                 f"the model at {location.url} was not written to its end: {MODEL} is missing; save it again"
             ) from None
-        is_store = location.exists("manifest.json")
-        near = near_path(location.url)
-        instead = (
-            ": it holds a store of rankings; fit a model to it with `plmix fit`"
-            if is_store
-            else near or f": it has no {MODEL}; make one with `plmix fit`"
-        )
+        instead = near_path(location.url) or f": it has no {MODEL}; make one with `plmix fit`"
+        if location.exists("manifest.json"):
+            instead = ": it holds a store of rankings; fit a model to it with `plmix fit`"
         raise errors.StoreNotFoundError(f"there is no model at {location.url}{instead}") from None
     except errors.StoreAccessError:
         raise
@@ -447,10 +436,8 @@ def _parse(location: Location, data: bytes) -> _SavedModel:
     record = json.loads(data)
     if not isinstance(record, dict):
         raise errors.DamagedStoreError(f"{MODEL} holds {type(record).__name__}, where an object is expected")
-    if record.get("format") != FORMAT:
-        raise errors.UnsupportedFormatError(
-            f"there is no model at {location.url}: its format is {record.get('format')!r}"
-        )
+    if (found := record.get("format")) != FORMAT:
+        raise errors.UnsupportedFormatError(f"there is no model at {location.url}: its format is {found!r}")
     early = record.get("version") == 1
     remedy = "it was written by an early version, so fit it again" if early else "install a newer plmix_dist"
     sealed.check_version(FORMAT, record.get("version"), f"the model at {location.url}", remedy)

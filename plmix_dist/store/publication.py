@@ -73,10 +73,11 @@ class Publication(ABC, Generic[_AnyPlan]):
     kind: ClassVar[Kind]
     made_from: ClassVar[str]  # what a run must be given to continue another, in words
 
-    def __init__(self, location: Location, plan: _AnyPlan, lock: HeldLock | None = None) -> None:
+    lock: HeldLock | None = None
+
+    def __init__(self, location: Location, plan: _AnyPlan) -> None:
         self.location = location
         self.plan = plan
-        self.lock = lock
 
     @property
     def already_done(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -18,7 +17,7 @@ from plmix_dist.rankings.block import RankingBlock, concatenate
 from plmix_dist.rankings.checks import check_ranges
 from plmix_dist.rankings.columns import item_dtype, joined_labels
 from plmix_dist.store.arrays import COLUMNS, CheckedStore, block_from, open_column, read_column
-from plmix_dist.store.location import Location
+from plmix_dist.store.location import AnyPath, Location
 from plmix_dist.store.manifest import INDEX, Manifest, PartitionIndex, partition_name, read_index, read_manifest
 from plmix_dist.store.sealed import sha256
 
@@ -327,7 +326,7 @@ class _OpenPartition:
         return int(bounds[first_row]), int(bounds[last_row])
 
 
-def open_store(path: str | os.PathLike[str] | Location, storage_options: dict[str, Any] | None = None) -> RankingStore:
+def open_store(path: AnyPath | Location, storage_options: dict[str, Any] | None = None) -> RankingStore:
     """Open a finished store on local disk or behind an fsspec URL.
 
     Parameters

@@ -214,11 +214,9 @@ def array_from_npy(data: bytes, dtype: type[_Number] | np.dtype[_Number], *, fin
     if header is None:
         raise ValueError("its .npy header is not that of a plain array in C order")
     shape = tuple(int(n) for n in header[2].replace(b",", b" ").split())
-    wanted = np.dtype(dtype)
-    if header[1].decode("latin-1") != wanted.str:
-        raise ValueError(
-            f"expected an array of {wanted}, but the header says {header[1].decode('latin-1')!r} of shape {shape}"
-        )
+    wanted, found = np.dtype(dtype), header[1].decode("latin-1")
+    if found != wanted.str:
+        raise ValueError(f"expected an array of {wanted}, but the header says {found!r} of shape {shape}")
     if math.prod(shape) * wanted.itemsize != len(data) - body:
         raise ValueError(f"its header claims {wanted} of shape {shape}, but {len(data) - body:,} bytes follow it")
     array: NDArray[_Number] = np.frombuffer(data, wanted, offset=body).reshape(shape).copy()

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from plmix_dist.errors import SettingsError, StoreError, StoreExistsError
 from plmix_dist.store.access import RemoteFiles, reading_permitted
-from plmix_dist.store.location import Location
+from plmix_dist.store.location import AnyPath, Location
 from plmix_dist.store.lock import is_lock
 from plmix_dist.store.manifest import MANIFEST, PLAN
 from plmix_dist.store.mixture import MODEL
@@ -44,12 +44,7 @@ _FILES: dict[Kind, re.Pattern[str]] = {
     "memberships": re.compile(r"zarr\.json|(probabilities|component)(/zarr\.json.*|/c(/.*)?)?|wip(/.*)?"),
     "selection": re.compile(rf"(selection\.json|plot\.png)(\.[0-9a-f]{{32}}\.tmp)?|model(/({_OF_MODEL}))?"),
 }
-_WORDS: dict[Kind, str] = {
-    "store": "a store",
-    "model": "a model",
-    "memberships": "memberships",
-    "selection": "a selection",
-}
+_WORDS = {"store": "a store", "model": "a model", "memberships": "memberships", "selection": "a selection"}
 HOW_TO_REPLACE = "choose another path, or replace it with --force (overwrite=True in Python)"
 
 
@@ -66,9 +61,7 @@ def kind_at(location: Location) -> Kind | None:
     return None
 
 
-def check_target(
-    location: Location, kind: Kind, *, overwrite: bool = False, sources: Iterable[str | os.PathLike[str]] = ()
-) -> None:
+def check_target(location: Location, kind: Kind, *, overwrite: bool = False, sources: Iterable[AnyPath] = ()) -> None:
     """An error unless a result of this kind can be written here. Nothing is changed.
 
     Whether a finished or unfinished result of the same kind is the same one, its writer must find out.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import os
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -13,8 +12,7 @@ from typing import Any, Self
 
 from plmix_dist.errors import IngestError, StoreExistsError, StoreLockedError, UnfinishedStoreError
 from plmix_dist.store import manifest
-from plmix_dist.store.location import Location
-from plmix_dist.store.lock import HeldLock
+from plmix_dist.store.location import AnyPath, Location
 from plmix_dist.store.partition import PartitionTask, WritePlan, made_by
 from plmix_dist.store.publication import Publication
 from plmix_dist.store.reader import RankingStore
@@ -28,10 +26,8 @@ class WriteSession(Publication[WritePlan]):
     kind = "store"
     made_from = "settings and sources"
 
-    def __init__(
-        self, location: Location, plan: WritePlan, lock: HeldLock | None = None, *, append: bool = False
-    ) -> None:
-        super().__init__(location, plan, lock)
+    def __init__(self, location: Location, plan: WritePlan, *, append: bool = False) -> None:
+        super().__init__(location, plan)
         self._append = append
         self.base: manifest.Manifest | None = None  # of the store that is added to
 
@@ -160,7 +156,7 @@ class WriteSession(Publication[WritePlan]):
 
 
 def check_output(
-    location: Location, *, append: bool = False, overwrite: bool = False, sources: Iterable[str | os.PathLike[str]] = ()
+    location: Location, *, append: bool = False, overwrite: bool = False, sources: Iterable[AnyPath] = ()
 ) -> None:
     """An error unless a store can be written here (the rule is in `targets.py`).
 
