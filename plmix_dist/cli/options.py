@@ -16,8 +16,7 @@ from plmix_dist.cli.main import plmix
 from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 from plmix_dist.cluster.tls import TlsFiles
 from plmix_dist.errors import ClusterError, SettingsError, StoreNotFoundError
-from plmix_dist.settings import Kind, Setting, settings_of
-from plmix_dist.settings.checks import near_path
+from plmix_dist.settings import Kind, Setting, checks, settings_of
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -93,7 +92,7 @@ class _ResultPath(_PathText):
                 text = str(Path(text).expanduser().absolute())
                 missing = not Path(text).exists()
         if missing:
-            raise StoreNotFoundError(f"there is no {self._kind} at {text}{near_path(text)}; {self._made_by}")
+            raise StoreNotFoundError(f"there is no {self._kind} at {text}{checks.near_path(text)}; {self._made_by}")
         return value
 
 

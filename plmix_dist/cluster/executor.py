@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from plmix_dist.cluster import submission
+from plmix_dist.cluster import lost_workers, submission
 from plmix_dist.cluster.clients import ClientLike, chosen_place, connected
-from plmix_dist.cluster.lost_workers import workers_of
 from plmix_dist.cluster.tls import NO_TLS, TlsFiles, encrypted_address, security_for
 from plmix_dist.errors import ClusterError, SettingsError
 from plmix_dist.threads import STOP_SECONDS, StoppableThreads
@@ -78,7 +77,7 @@ class _DistributedExecutor:
 
         place: Any = self.place
         with contextlib.nullcontext(place) if hasattr(place, "compute") else connected(place) as client:
-            submission.check_versions(client, workers_of(client))
+            submission.check_versions(client, lost_workers.workers_of(client))
             run = uuid.uuid4().hex[:8]
             # Delayed rather than submitted: a Dask input then lives only until its task has used it.
             call = delayed(submission.same_version, pure=False, traverse=False)

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError, UnsupportedFormatError
 from plmix_dist.settings import real_number, shown, whole_number
-from plmix_dist.store import sealed
-from plmix_dist.store.access import too_large
+from plmix_dist.store import access, sealed
 from plmix_dist.store.location import AnyPath, Location
 
 DEFAULT_SECONDS = 30.0
@@ -140,7 +139,7 @@ def _unpacked(location: Location, file: str, digest: str | None = None) -> Recor
     sealed.check_version(_FORMAT, int(line[1]), where, remedy)
     first = line.end() + int(line[2])
     if first > sealed.LARGEST_JSON:
-        raise too_large(where, first, sealed.LARGEST_JSON)
+        raise access.too_large(where, first, sealed.LARGEST_JSON)
     head = sealed.typed(_Head, sealed.unseal(location.read_start(file, first)[line.end() :], where), where)
     data = location.read_bytes(file, first + sum(entry.size for entry in head.arrays))
     if digest is not None and sealed.sha256(data) != digest:

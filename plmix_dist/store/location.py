@@ -16,8 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError
 from plmix_dist.settings import shown
-from plmix_dist.store import access
-from plmix_dist.store.sealed import LARGEST_JSON
+from plmix_dist.store import access, sealed
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -81,7 +80,7 @@ class Location:
         """The path of a key in the file system behind the URL."""
         return f"{self._remote.root}/{_checked_key(key)}"
 
-    def read_bytes(self, key: str, most: int = LARGEST_JSON) -> bytes:
+    def read_bytes(self, key: str, most: int = sealed.LARGEST_JSON) -> bytes:
         """The bytes stored under a key; FileNotFoundError if there are none.
 
         If there are more than `most`, that is an error, and they are not read. Records of JSON are never larger.
@@ -143,7 +142,7 @@ class Location:
             self.write_bytes(key, data)
         except FileExistsError:
             # A request that was sent again after its answer was lost finds what it wrote itself.
-            if self.read_bytes(key, max(len(data), LARGEST_JSON)) != data:
+            if self.read_bytes(key, max(len(data), sealed.LARGEST_JSON)) != data:
                 raise there from None
 
     def check_writable(self) -> None:

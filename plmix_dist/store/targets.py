@@ -20,11 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plmix_dist.errors import SettingsError, StoreError, StoreExistsError
-from plmix_dist.store.access import RemoteFiles, reading_permitted
+from plmix_dist.store import access, lock, manifest, mixture
 from plmix_dist.store.location import AnyPath, Location
-from plmix_dist.store.lock import is_lock
-from plmix_dist.store.manifest import MANIFEST, PLAN
-from plmix_dist.store.mixture import MODEL
 
 Kind = Literal["store", "model", "memberships", "selection"]
 
@@ -50,9 +47,9 @@ HOW_TO_REPLACE = "choose another path, or replace it with --force (overwrite=Tru
 
 def kind_at(location: Location) -> Kind | None:
     """What is at a place, finished or begun: a store, a model, memberships, a selection; None for anything else."""
-    if location.exists(MANIFEST) or location.exists(PLAN):
+    if location.exists(manifest.MANIFEST) or location.exists(manifest.PLAN):
         return "store"
-    if location.exists(MODEL):
+    if location.exists(mixture.MODEL):
         return "model"
     if location.exists(MEMBERSHIPS_PLAN) or _is_group_of_memberships(location):
         return "memberships"
@@ -88,11 +85,11 @@ def check_target(location: Location, kind: Kind, *, overwrite: bool = False, sou
 def clear_target(location: Location, kind: Kind) -> None:
     """Remove a result of this kind, whole or not, first what makes it readable. Locks are left to their holders."""
     check_target(location, kind, overwrite=True)
-    marks = {"store": MANIFEST, "model": MODEL, "memberships": _GROUP, "selection": SELECTION}
+    marks = {"store": manifest.MANIFEST, "model": mixture.MODEL, "memberships": _GROUP, "selection": SELECTION}
     location.remove(marks[kind])
     below = {"/".join(key.split("/")[:2]) for key in location.listing()}
-    for key in sorted(below, key=lambda key: key == PLAN):
-        if not is_lock(key):
+    for key in sorted(below, key=lambda key: key == manifest.PLAN):
+        if not lock.is_lock(key):
             location.remove(key)
 
 
@@ -134,9 +131,9 @@ def _is_remote_file(url: str) -> bool:
         filesystem, name = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError) as error:
         raise SettingsError(f"{url} cannot be reached: {error}; check the URL and its options") from error
-    with reading_permitted(url):
+    with access.reading_permitted(url):
         try:
-            return bool(RemoteFiles(filesystem, "").call("info", name)["type"] == "file")
+            return bool(access.RemoteFiles(filesystem, "").call("info", name)["type"] == "file")
         except FileNotFoundError:
             return False
 

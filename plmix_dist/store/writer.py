@@ -11,16 +11,13 @@ from dataclasses import replace
 from typing import Any, Self
 
 from plmix_dist.errors import IngestError, StoreExistsError, StoreLockedError, UnfinishedStoreError
-from plmix_dist.store import manifest
+from plmix_dist.store import manifest, publication, sealed, targets
 from plmix_dist.store.location import AnyPath, Location
 from plmix_dist.store.partition import PartitionTask, WritePlan, made_by
-from plmix_dist.store.publication import Publication
 from plmix_dist.store.reader import RankingStore
-from plmix_dist.store.sealed import sha256
-from plmix_dist.store.targets import HOW_TO_REPLACE, check_target, differences
 
 
-class WriteSession(Publication[WritePlan]):
+class WriteSession(publication.Publication[WritePlan]):
     """A store that one driver is writing, or adding to. Partitions are its parts, the manifest publishes it."""
 
     kind = "store"
@@ -129,7 +126,7 @@ class WriteSession(Publication[WritePlan]):
             adding = ", or add to it with --append" if self.plan.kind == "ingest" else ""
             raise StoreExistsError(
                 f"{self.location.url} already holds another store, of {self.base.n_rankings:,} rankings"
-                f"{_how_it_differs(self.base, self.plan)}; {HOW_TO_REPLACE}{adding}"
+                f"{_how_it_differs(self.base, self.plan)}; {targets.HOW_TO_REPLACE}{adding}"
             )
         return finished
 
@@ -163,7 +160,7 @@ def check_output(
     A place with a finished store need not be writable: the same job again does nothing.
     """
     if not append:
-        check_target(location, "store", overwrite=overwrite, sources=sources)
+        targets.check_target(location, "store", overwrite=overwrite, sources=sources)
     if append or overwrite or not location.exists(manifest.MANIFEST):
         location.check_writable()
 
@@ -173,7 +170,7 @@ def _how_it_differs(base: manifest.Manifest, plan: WritePlan) -> str:
     last = base.history[-1]
     if last["kind"] != plan.kind:
         return f", made by `{last['kind']}`"
-    found = differences(_shown(plan.settings, plan.sources), _shown(last["settings"], last["sources"]))
+    found = targets.differences(_shown(plan.settings, plan.sources), _shown(last["settings"], last["sources"]))
     return f" ({found})" if found else ""
 
 
@@ -193,7 +190,7 @@ def _summary(index: manifest.PartitionIndex) -> manifest.PartitionSummary:
         n_entries=sum(index.leaf_items),
         n_leaves=len(index.leaf_rows),
         total_weight=index.total_weight,
-        index_sha256=sha256(index.to_bytes()),
+        index_sha256=sealed.sha256(index.to_bytes()),
     )
 
 
