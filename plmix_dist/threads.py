@@ -15,7 +15,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -200,10 +199,10 @@ def _serve(work: queue.SimpleQueue[_Job | None], stop: threading.Event) -> None:
 
 
 # The limit of this process: how many are inside, and how to lift it.
-_limit = SimpleNamespace(lock=threading.Lock(), n_inside=0, lift=ExitStack())
+_limit = SimpleNamespace(lock=threading.Lock(), n_inside=0, lift=contextlib.ExitStack())
 
 
-@contextmanager
+@contextlib.contextmanager
 def single_thread() -> Iterator[None]:
     """While this is open, the libraries that NumPy and SciPy call use one thread.
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from plmix_dist.jobs.file import KEYS
-from plmix_dist.settings import SETTINGS, TASKS, Setting
+from plmix_dist.settings.table import SETTINGS, TASKS, Setting
 
 HEADER = ("of", "Python", "command line", "job file", "value", "default", "meaning")
 _VALUES = {"spectral": "Spectral", "kernel": "KernelStart"}

@@ -292,11 +292,10 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None
     Of a model: shares and top items of each component, what it was fitted to, and how the fit ended.
     """
     from plmix_dist.rankings.checks import without_information
-    from plmix_dist.store import Location
-    from plmix_dist.store.targets import kind_at
+    from plmix_dist.store import Location, targets
 
     place = Location.of(store)
-    kind = kind_at(place)
+    kind = targets.kind_at(place)
     if kind == "model":
         show_model(place)
         return
@@ -329,15 +328,14 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None
 
 def _item_names(path: str) -> tuple[str, ...]:
     """The names of all items: those of a store or a model, or the lines of a file."""
-    from plmix_dist.store import Location
-    from plmix_dist.store.manifest import MANIFEST
-    from plmix_dist.store.mixture import MODEL, load_model
+    from plmix_dist.store import Location, manifest, mixture
     from plmix_dist.tables.encode import read_names
 
     place = Location.of(path)
-    if place.exists(MANIFEST):
+    if place.exists(manifest.MANIFEST):
         return plm.open_store(place).item_names
-    return tuple(load_model(place).record["item_names"]) if place.exists(MODEL) else read_names(path)
+    is_model = place.exists(mixture.MODEL)
+    return tuple(mixture.load_model(place).record["item_names"]) if is_model else read_names(path)
 
 
 def _is_finished(part: str) -> bool:
@@ -349,18 +347,16 @@ def _is_finished(part: str) -> bool:
 
 def _set_message_of_store(store: str) -> None:
     """Set the message for an interruption while a store is written."""
-    from plmix_dist.store import Location
-    from plmix_dist.store.manifest import MANIFEST, PLAN
+    from plmix_dist.store import Location, manifest
 
-    on_interruption(written_so_far(Location.of(store), PLAN, MANIFEST))
+    on_interruption(written_so_far(Location.of(store), manifest.PLAN, manifest.MANIFEST))
 
 
 def _generation(store: str) -> int | None:
     """The generation of an existing store; it changes if anything is written."""
-    try:
+    with contextlib.suppress(StoreError):
         return plm.open_store(store).manifest.generation
-    except StoreError:
-        return None
+    return None
 
 
 _NOTHING_NEW = "the store already holds exactly this"

@@ -77,8 +77,7 @@ def run_work(
             progress.stage({"stage": "open", "state": "begun"})
         from plmix_dist.cluster.clients import saved_performance_report
         from plmix_dist.jobs.results import Work
-        from plmix_dist.store import Location
-        from plmix_dist.store.checkpoints import CheckpointFolder
+        from plmix_dist.store import Location, checkpoints
 
         work = Work(task, settings, seed, covariates)
         source = click.get_current_context().get_parameter_source
@@ -92,7 +91,7 @@ def run_work(
         if progress is not None:
             progress.stage({"stage": "open", "state": "ended", "weight": opened.total_weight})
         if force and checkpoint is not None:
-            CheckpointFolder(Location.of(checkpoint.path)).clear()
+            checkpoints.CheckpointFolder(Location.of(checkpoint.path)).clear()
         client = executor.client_if_asked()
         # With a checkpoint, SIGTERM saves the state and ends in order.
         with (
@@ -105,8 +104,7 @@ def run_work(
 
 def _what_is_left(folder: Location, checkpoint: plm.Checkpoint | None, last: str) -> Callable[[], str]:
     """The message for a computation that is interrupted before it wrote `last`: it begins again, or continues."""
-    from plmix_dist.store import Location
-    from plmix_dist.store.checkpoints import CheckpointFolder
+    from plmix_dist.store import Location, checkpoints
 
     written = written_so_far(folder, "wip/none", last)
 
@@ -114,7 +112,7 @@ def _what_is_left(folder: Location, checkpoint: plm.Checkpoint | None, last: str
         found = written()
         if checkpoint is None or found != NOTHING_WRITTEN:
             return found
-        if CheckpointFolder(Location.of(checkpoint.path)).newest() is None:
+        if checkpoints.CheckpointFolder(Location.of(checkpoint.path)).newest() is None:
             return found
         return f"its state is saved at {checkpoint.path}; run the same command again to continue"
 
@@ -258,8 +256,7 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
     """
     with progress_bar("predict") as progress:
         from plmix_dist.prediction import memberships
-        from plmix_dist.store import Location
-        from plmix_dist.store.targets import MEMBERSHIPS_PLAN
+        from plmix_dist.store import Location, targets
 
         as_table = out.endswith(memberships.TABLE_SUFFIXES)
         if not as_table and (suffix := re.search(r"\.(?!zarr$)[A-Za-z]\w{1,6}$", out.rstrip("/"))):
@@ -267,8 +264,8 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
                 f"memberships are not written as {suffix[0]}; end OUT in {', '.join(memberships.TABLE_SUFFIXES)} for a "
                 "table, or in .zarr or no suffix for a folder of arrays"
             )
-        left = file_written(out) if as_table else written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json")
-        on_interruption(left)
+        plan = targets.MEMBERSHIPS_PLAN
+        on_interruption(file_written(out) if as_table else written_so_far(Location.of(out), plan, "zarr.json"))
         _check_order(model, store)
         fitted = plm.PlackettLuceMixture.load(model)
         write = memberships.write_membership_table if as_table else memberships.write_predictions
@@ -294,10 +291,9 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
 
 def _check_order(model: str, store: str) -> None:
     """An error if the user named the store first."""
-    from plmix_dist.store import Location
-    from plmix_dist.store.targets import kind_at
+    from plmix_dist.store import Location, targets
 
-    if (kind_at(Location.of(model)), kind_at(Location.of(store))) == ("store", "model"):
+    if [targets.kind_at(Location.of(place)) for place in (model, store)] == ["store", "model"]:
         raise SettingsError(f"the model comes first, then the store: {store} {model}")
 
 

@@ -16,7 +16,8 @@ from plmix_dist.cli.main import plmix
 from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 from plmix_dist.cluster.tls import TlsFiles
 from plmix_dist.errors import ClusterError, SettingsError, StoreNotFoundError
-from plmix_dist.settings import Kind, Setting, checks, settings_of
+from plmix_dist.settings import checks
+from plmix_dist.settings.table import Kind, Setting, settings_of
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -58,10 +58,9 @@ def _versions() -> _Finding:
 
 
 def _version_of(name: str) -> str | None:
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 def _optional() -> _Finding:
@@ -263,9 +262,7 @@ def _differing(client: Client) -> dict[str, list[str]]:
     """Libraries of which client, scheduler and workers do not all have the same version."""
     found: Any = client.get_versions(check=False)
     places = [found["client"], found["scheduler"], *found["workers"].values()]
-    by_name: dict[str, set[str]] = {name: set() for name in _MUST_AGREE}
-    for place in places:
-        versions = {**(place or {}).get("packages", {}), "python": (place or {}).get("host", {}).get("python")}
-        for name in _MUST_AGREE:
-            by_name[name].add(str(versions.get(name)))
-    return {name: sorted(versions) for name, versions in by_name.items() if len(versions) > 1}
+    there = [place or {} for place in places]
+    known = [{**one.get("packages", {}), "python": one.get("host", {}).get("python")} for one in there]
+    by_name = {name: sorted({str(versions.get(name)) for versions in known}) for name in _MUST_AGREE}
+    return {name: versions for name, versions in by_name.items() if len(versions) > 1}

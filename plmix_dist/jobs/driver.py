@@ -182,10 +182,8 @@ def _job_as_written(folder: OutputFolder) -> Job:
 
 def _is_running(folder: OutputFolder) -> bool:
     """Whether a process holds the lock of the folder."""
-    if not folder.location.exists("wip/lock"):
-        return False
-    try:
-        with write_lock(folder.location):
+    if folder.location.exists("wip/lock"):
+        with contextlib.suppress(errors.PlmixError), write_lock(folder.location):
             return False
-    except errors.PlmixError:
         return True
+    return False

@@ -17,9 +17,9 @@ from typing import Any
 from plmix_dist.cluster.executor import bytes_of
 from plmix_dist.errors import JobError, PlmixError, SettingsError
 from plmix_dist.jobs.results import Work
-from plmix_dist.settings import BAYES_INITS, INITS, SETTINGS, TASKS, Kind, Setting, real, settings_of, whole
+from plmix_dist.settings import BAYES_INITS, INITS, SETTINGS, TASKS, settings_of
 from plmix_dist.settings.checks import nearest, shown
-from plmix_dist.settings.table import flag, word
+from plmix_dist.settings.table import Kind, Setting, flag, real, whole, word
 from plmix_dist.store.checkpoints import DEFAULT_KEPT, DEFAULT_SECONDS, Checkpoint
 from plmix_dist.store.location import Location
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,14 +30,6 @@ _BYTES_PER_NUMBER = 8
 _SWEEP = 2.0
 
 
-class _Workers(NamedTuple):
-    """Where a job computes: how many processes, threads of each, and bytes of memory of each."""
-
-    processes: int
-    threads: int
-    memory: float
-
-
 def plan_of(job: Job) -> dict[str, Any]:
     """What a job would do. Of a store that is not there yet, only its sources are known."""
     place = Location.of(job["data.store"])
@@ -52,7 +44,7 @@ def plan_of(job: Job) -> dict[str, Any]:
 
 
 def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
-    workers = _workers(job)
+    processes, threads, memory = _workers(job)
     checked = _settings_of_a_pass(job)
     check_memory(store.n_items, checked.n_components)
     rankings = as_rankings(store, ties=checked.ties)
@@ -63,10 +55,10 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
     extent = overview.Extent(store.total_weight, store.n_rankings, store.n_entries, n_below, tied)
     m_step = fit.choose_m_step(checked, extent, store.n_items)
     numbers = checked.n_components * m_step.numbers(store.n_items)
-    tasks = min(workers.processes, store.n_leaves)
+    tasks = min(processes, store.n_leaves)
     rows_bytes = rankings.decoded_bytes / tasks
-    resident = stays_in_memory(checked.residency, rows_bytes, workers.memory)
-    in_memory = rows_bytes if resident else workers.threads * rankings.decoded_bytes / store.n_leaves
+    resident = stays_in_memory(checked.residency, rows_bytes, memory)
+    in_memory = rows_bytes if resident else threads * rankings.decoded_bytes / store.n_leaves
     sums_bytes = numbers * _BYTES_PER_NUMBER
     seconds = _seconds_of_leaf(leaf, m_step, checked) * store.n_rankings / leaf.n_rankings
     if job["task"] == "bayes":
@@ -76,14 +68,14 @@ def _costs(job: Job, store: RankingStore) -> dict[str, Any]:
         "n_items": store.n_items,
         "n_leaves": store.n_leaves,
         "m_step": m_step.name,
-        "workers": workers.processes,
-        "threads_per_worker": workers.threads,
+        "workers": processes,
+        "threads_per_worker": threads,
         "tasks_per_pass": tasks,
         "rows_stay_in_memory": resident,
-        "memory_per_worker": int(_PROCESS_BYTES + _COPIES * in_memory + (workers.threads + 1) * sums_bytes),
+        "memory_per_worker": int(_PROCESS_BYTES + _COPIES * in_memory + (threads + 1) * sums_bytes),
         "bytes_sent_per_pass": int(tasks * (sums_bytes + checked.n_components * store.n_items * _BYTES_PER_NUMBER)),
         "bytes_read_per_pass": 0 if resident else int(rankings.decoded_bytes),
-        "seconds_per_pass": seconds / min(store.n_leaves, workers.processes * workers.threads),
+        "seconds_per_pass": seconds / min(store.n_leaves, processes * threads),
     }
 
 
@@ -97,20 +89,19 @@ def _settings_of_a_pass(job: Job) -> methods.FitSettings:
     return replace(own, n_components=together, shares=None, init="random")
 
 
-def _workers(job: Job) -> _Workers:
-    """Where a job computes. A scheduler is asked."""
+def _workers(job: Job) -> tuple[int, int, float]:
+    """Where a job computes: how many processes, threads of each, bytes of memory of each. A scheduler is asked."""
     cores, options = os.cpu_count() or 1, driver.cluster_options(job)
     if options.scheduler is not None:
         with LazyExecutor(options) as executor:
             known = list(executor.client().scheduler_info(n_workers=-1)["workers"].values())
         threads = min((worker["nthreads"] for worker in known), default=1)
         memory = min((worker["memory_limit"] or free_memory() for worker in known), default=free_memory())
-        return _Workers(max(1, len(known)), threads, memory)
+        return max(1, len(known)), threads, memory
     if not options.workers:
-        return _Workers(1, options.threads or cores, free_memory())
-    threads = options.threads or 1
+        return 1, options.threads or cores, free_memory()
     memory = bytes_of(options.memory_limit) or free_memory() / options.workers
-    return _Workers(options.workers, threads, memory)
+    return options.workers, options.threads or 1, memory
 
 
 def _seconds_of_leaf(leaf: RankingBlock, m_step: MStep, settings: methods.FitSettings) -> float:

@@ -193,10 +193,5 @@ def summary_of(task: str, place: Location, store: RankingStore) -> dict[str, Any
 
 def choice_of(found: MixtureSelection) -> dict[str, Any]:
     """What a selection found, as plain values."""
-    return {
-        "n_components": found.n_components_,
-        "criterion": found.criterion,
-        "margin": found.margin_,
-        "words": found.words_,
-        "table": found.table_,
-    }
+    of_choice = {"n_components": found.n_components_, "criterion": found.criterion, "margin": found.margin_}
+    return of_choice | {"words": found.words_, "table": found.table_}

@@ -7,7 +7,7 @@ pairs        CML and GMM, which break rankings into pairs
 gamma_prior  the prior of Gibbs sampling
 """
 
-from plmix_dist.settings import M_STEP_NAMES
+from plmix_dist.settings.table import M_STEP_NAMES
 from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD as LOG_LIKELIHOOD
 from plmix_dist.solvers.likelihood import MM as MM
 from plmix_dist.solvers.likelihood import ComponentStatistics as ComponentStatistics

@@ -32,6 +32,7 @@ _LONGEST_LINE = 64
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,})\.plmix")
 _PART = re.compile(r"part-[0-9a-f]{16}\.plmix")
 _DRAFT = re.compile(rf"({_CHECKPOINT.pattern}|{_PART.pattern})\.[0-9a-f]{{32}}\.tmp")
+_OURS = re.compile(f"{_CHECKPOINT.pattern}|{_PART.pattern}|{_DRAFT.pattern}")
 _DTYPES = ("float64", "int64", "int32", "bool", "uint8", "uint16", "uint32", "uint64")
 
 
@@ -187,11 +188,7 @@ class CheckpointFolder:
     def check_own(self) -> None:
         """An error if the folder holds files of others, or cannot be written to."""
         self.location.check_writable()
-        foreign = [
-            name
-            for name in self.location.names(folders=True)
-            if name != "wip" and not any(kind.fullmatch(name) for kind in (_CHECKPOINT, _PART, _DRAFT))
-        ]
+        foreign = [name for name in self.location.names(folders=True) if name != "wip" and not _OURS.fullmatch(name)]
         if foreign:
             raise StoreExistsError(
                 f"{self.location.url} holds other files, such as {foreign[0]}; checkpoints need a folder of their own, "
@@ -206,11 +203,8 @@ class CheckpointFolder:
         A result in `finished` is None if this folder has written or read it already.
         """
         parts = {name: self._part(name, result) for name, result in finished.items()}
-        value = {
-            "fingerprint": dict(fingerprint),
-            "finished": parts,
-            "running": None if running is None else [running[0], running[1].value],
-        }
+        state = None if running is None else [running[0], running[1].value]
+        value = {"fingerprint": dict(fingerprint), "finished": parts, "running": state}
         number = max(self._numbers(), default=0) + 1
         data = packed(value, {} if running is None else running[1].arrays)
         self.location.write_bytes(_file_of(number), data)
@@ -222,13 +216,11 @@ class CheckpointFolder:
         damaged: list[str] = []
         for number in self._numbers():
             try:
-                loaded = self._read(number, damaged)
+                return self._read(number, damaged)
             except DamagedStoreError as error:
                 damaged.append(str(error))
             except FileNotFoundError as error:
                 damaged.append(f"a file is missing ({error})")
-            else:
-                return loaded
         if damaged:
             raise DamagedStoreError(
                 f"no checkpoint at {self.location.url} can be read: {'; '.join(damaged)}; take the folder from a copy, "
@@ -243,7 +235,7 @@ class CheckpointFolder:
     def clear(self) -> None:
         """Remove all checkpoints."""
         for name in [*map(_file_of, self._numbers()), *self.location.names()]:
-            if any(kind.fullmatch(name) for kind in (_CHECKPOINT, _PART, _DRAFT)):
+            if _OURS.fullmatch(name):
                 self.location.remove(name)
         self._written.clear()
         self._named.clear()

@@ -68,13 +68,7 @@ class Location:
     @cached_property
     def _remote(self) -> access.RemoteFiles:
         """The file system behind the URL, and the root within it."""
-        import fsspec
-
-        try:
-            filesystem, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **self.storage_options)
-        except (ValueError, ImportError, TypeError) as error:  # of an unknown or missing kind, or with other options
-            raise SettingsError(f"{self.url} cannot be reached: {error}; check the URL and its options") from error
-        return access.RemoteFiles(filesystem, root.rstrip("/"))
+        return access.remote_files(self.url, use_listings_cache=False, **self.storage_options)
 
     def _remote_path(self, key: str) -> str:
         """The path of a key in the file system behind the URL."""
@@ -159,12 +153,7 @@ class Location:
         with access.reading_permitted(f"{self.url}/{key}"):
             if self.is_local:
                 return self.local_path(key).is_file()
-            # Not `isfile`, which returns False for every error.
-            try:
-                found = self._remote.call("info", self._remote_path(key), seconds=seconds)
-            except FileNotFoundError:
-                return False
-            return bool(found["type"] == "file")
+            return self._remote.is_file(self._remote_path(key), seconds)
 
     def listing(self, prefix: str = "") -> list[str]:
         """All keys below a prefix, sorted. Symbolic links are listed, but not followed."""
@@ -192,12 +181,9 @@ class Location:
                 with os.scandir(self.url) as entries:
                     return sorted(entry.name for entry in entries if folders or not entry.is_dir())
             files = self._remote
-            found = files.call("ls", files.root, detail=True)
-            return sorted(
-                entry["name"].rstrip("/").rsplit("/", 1)[-1]
-                for entry in found
-                if entry["name"].rstrip("/") != files.root and (folders or entry["type"] == "file")
-            )
+            found = {entry["name"].rstrip("/"): entry["type"] for entry in files.call("ls", files.root, detail=True)}
+            wanted = (path for path, kind in found.items() if path != files.root and (folders or kind == "file"))
+            return sorted(path.rsplit("/", 1)[-1] for path in wanted)
         return []
 
     def remove(self, prefix: str, *, seconds: float | None = None) -> None:

@@ -426,8 +426,6 @@ def _read_json(location: Location) -> bytes:
         if location.exists("manifest.json"):
             instead = ": it holds a store of rankings; fit a model to it with `plmix fit`"
         raise errors.StoreNotFoundError(f"there is no model at {location.url}{instead}") from None
-    except errors.StoreAccessError:
-        raise
     except errors.DamagedStoreError as error:
         raise _unreadable(location, str(error)) from None
 

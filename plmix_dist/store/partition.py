@@ -87,10 +87,7 @@ def write_partition(
     writer = _PartitionWriter(store, task)
     for block in blocks:
         check_stopped()
-        if isinstance(block, tuple):
-            writer.append(*block)
-        else:
-            writer.append(block)
+        writer.append(*(block if isinstance(block, tuple) else (block,)))
     files: dict[str, bytes] = {"zarr.json": ZARR_GROUP}
     if rejected is not None and rejected.lines:
         files["rejected.jsonl"] = "".join(rejected.lines).encode()

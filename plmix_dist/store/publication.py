@@ -46,10 +46,9 @@ class Plan(sealed.SealedRecord):
     @classmethod
     def at(cls, location: Location) -> Self | None:
         """The plan that is carried out at a place; None if there is none."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return cls.from_bytes(location.read_bytes(cls.key), f"{location.url}/{cls.key}")
-        except FileNotFoundError:
-            return None
+        return None
 
 
 _AnyPlan = TypeVar("_AnyPlan", bound=Plan)

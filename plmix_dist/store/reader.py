@@ -297,10 +297,8 @@ class _OpenPartition:
 
     def read(self, low: int, high: int, n_items: int, labels: bool) -> RankingBlock:
         """The rows of leaves `low` to `high` of this partition."""
-        bounds = {
-            "row": (int(self.row_bounds[low]), int(self.row_bounds[high])),
-            "item": (int(self.item_bounds[low]), int(self.item_bounds[high])),
-        }
+        of_leaves = {"row": self.row_bounds, "item": self.item_bounds}
+        bounds = {along: (int(ends[low]), int(ends[high])) for along, ends in of_leaves.items()}
         columns: dict[str, NDArray[Any]] = {}
         for name in self.arrays:
             if name == "component" or (name in _LABEL_COLUMNS and not labels):

@@ -150,10 +150,8 @@ def _typed_record(kind: Any, record: dict[str, Any], where: str, name: str) -> A
     for other in sorted(record.keys() - wanted.keys()):
         if not is_open:
             raise DamagedStoreError(f"{where} was altered: {_below(name, other)} is not known")
-    found = {
-        key: _typed(wanted[key], entry, where, _below(name, key)) if key in wanted else entry
-        for key, entry in record.items()
-    }
+    known = [key for key in record if key in wanted]
+    found = record | {key: _typed(wanted[key], record[key], where, _below(name, key)) for key in known}
     return found if is_open else kind(**found)
 
 

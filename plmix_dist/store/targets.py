@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from plmix_dist.errors import SettingsError, StoreError, StoreExistsError
+from plmix_dist.errors import StoreError, StoreExistsError
 from plmix_dist.store import access, lock, manifest, mixture
 from plmix_dist.store.location import AnyPath, Location
 
@@ -119,23 +119,14 @@ def check_file(path: str, *, overwrite: bool = False, sources: Iterable[str] = (
         folder = source if "://" in source else os.path.realpath(source)
         if (os.path.realpath(path) if local else path).startswith(f"{folder.rstrip('/')}/"):
             raise StoreExistsError(f"{path} is inside {source}, which is read; choose another path")
-    there = Path(path).is_file() if local else _is_remote_file(path)
+    if local:
+        there = Path(path).is_file()
+    else:
+        files = access.remote_files(path)
+        with access.reading_permitted(path):
+            there = files.is_file(files.root)
     if there and not overwrite:
         raise StoreExistsError(f"{path} exists already; {HOW_TO_REPLACE}")
-
-
-def _is_remote_file(url: str) -> bool:
-    import fsspec
-
-    try:
-        filesystem, name = fsspec.core.url_to_fs(url)
-    except (ValueError, ImportError) as error:
-        raise SettingsError(f"{url} cannot be reached: {error}; check the URL and its options") from error
-    with access.reading_permitted(url):
-        try:
-            return bool(access.RemoteFiles(filesystem, "").call("info", name)["type"] == "file")
-        except FileNotFoundError:
-            return False
 
 
 def differences(mine: Mapping[str, Any], there: Mapping[str, Any]) -> str:

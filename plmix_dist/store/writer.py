@@ -42,13 +42,8 @@ class WriteSession(publication.Publication[WritePlan]):
         plan = self.plan
         written = manifest.written_partitions(self.location, plan.partitions)
         mine = {number for number in written if made_by(self.location, number) == plan.fingerprint}
-        return [
-            PartitionTask(
-                self.location, number, len(plan.item_names), plan.leaf_rows, plan.chunk_bytes, plan.fingerprint
-            )
-            for number in plan.partitions
-            if number not in mine
-        ]
+        how = (len(plan.item_names), plan.leaf_rows, plan.chunk_bytes, plan.fingerprint)
+        return [PartitionTask(self.location, number, *how) for number in plan.partitions if number not in mine]
 
     def draft(self, extra: dict[str, Any] | None = None) -> RankingStore:
         """The store before it is published. `extra` is added to its history.

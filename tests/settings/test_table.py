@@ -23,7 +23,8 @@ from plmix_dist.jobs.file import KEYS, _job_of
 from plmix_dist.jobs.results import Work
 from plmix_dist.rankings.checks import LARGEST_WEIGHT
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.settings import INITS, SETTINGS, TASKS, Setting, real, seed_of, settings_of, start_fields, whole
+from plmix_dist.settings import INITS, SETTINGS, TASKS, seed_of, settings_of, start_fields
+from plmix_dist.settings.table import Setting, real, whole
 from plmix_dist.solvers import M_STEPS
 
 ESTIMATORS: dict[str, Any] = {
