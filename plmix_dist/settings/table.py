@@ -262,8 +262,8 @@ SETTINGS = (
     Setting("alpha", real(at_least=0, at_most=1e100), 1.0, "Strength of the prior; 0 for none.", _EM, page="fitting"),
     Setting("shares", _shares, None, "Fixed mixing shares, one per component; estimated if left out.", _FIT),
     Setting("ties", word(*_TIES, also=_is_davidson), "auto", "How items that share a place are treated; auto is half "
-            "for battles, expand for all other rows; davidson-3 has ties of up to 3 items, davidson-each parameters for "
-            "each component.", _FIT, page="ties-and-groups"),
+            "for battles, expand for all other rows; davidson-3 has ties of up to 3 items, davidson-each parameters "
+            "for each component.", _FIT, page="ties-and-groups"),
     Setting("ties", word("auto", "expand", "marginal", "half", "half-last", because=_COMPARED), "auto", "How items "
             "that share a place are treated.", _SELECT, page="ties-and-groups"),
     Setting("choices", word(*_CHOICES, also=_is_slates, more=" or path of slates"), "plackett-luce", "What the choices "
