@@ -49,7 +49,7 @@ def word(*known: str, because: str = "", also: Callable[[Any], bool] | None = No
     return Kind(_listed(known) + more, check, known=known)
 
 
-def no_value(value: Any) -> bool:
+def _no_value(value: Any) -> bool:
     """Whether a value is None, for words that may be left out."""
     return value is None
 
@@ -249,7 +249,7 @@ SETTINGS = (
     Setting("criterion", word(*_CRITERIA), "bic", "What decides.", _SELECT, page="choosing-k"),
     Setting("also", words(*_CRITERIA), (), "Further criteria for the table.", _SELECT),
     Setting("n_folds", whole(2), 5, "Number of folds of \"held-out\".", _SELECT, "folds"),
-    Setting("method", word("paper", also=no_value), None, "\"paper\": EM-LSR as published. It sets what is left at "
+    Setting("method", word("paper", also=_no_value), None, "\"paper\": EM-LSR as published. It sets what is left at "
             "its default.", _EM, page="paper"),
     Setting("m_step", _M_STEP, "auto", "How worths are re-estimated; only lsr and mm end at the "
             "maximum of the likelihood.", _FIT, page="m-steps"),
@@ -303,7 +303,7 @@ SETTINGS = (
     Setting("kernel", word("kendall", "mallows"), "kendall", "Similarity of rankings in a kernel start.", _FIT,
             table="start", advanced=True, starts=("kernel",), field="kernel"),
     Setting("estimator", _python("a PlackettLuceMixture"), None, "The settings of all fits.", _SELECT, None),
-    Setting("unranked", word("below", "absent", also=no_value), None, "What unlisted items of an array mean; a store "
+    Setting("unranked", word("below", "absent", also=_no_value), None, "What unlisted items of an array mean; a store "
             "knows it.", text=None),
     Setting("random_state", _python("a whole number from 0 on, a numpy RandomState or Generator, or None"), None,
             "Random seed; verbs and job files have `seed`, which is 0 by default.", text=None),
