@@ -18,7 +18,6 @@ from typing import IO, Any
 
 from plmix_dist.jobs.file import Job
 from plmix_dist.store import access, sealed
-from plmix_dist.threads import StoppableThreads
 
 # Bytes of a command's stderr that are kept for the message.
 _MOST_KEPT = 500
@@ -109,21 +108,24 @@ def _keep_the_end(stderr: IO[bytes], kept: bytearray) -> None:
 
 def _post(url: str, text: bytes, timeout: float) -> str | None:
     """Post the summary to an address; why it failed, or None. The rest of the address may be a secret."""
+    failures: list[str] = []
     where = re.sub(r"^(https?://)(?:[^/?#]*@)?([^/?#]*).*$", r"\1\2", url, flags=re.DOTALL)
 
     def post() -> None:
-        request = urllib.request.Request(url, text, {"Content-Type": "application/json"})  # noqa: S310 - checked
-        urllib.request.urlopen(request, timeout=timeout).close()  # noqa: S310 - checked
+        try:
+            request = urllib.request.Request(url, text, {"Content-Type": "application/json"})  # noqa: S310 - checked
+            with urllib.request.urlopen(request, timeout=timeout):  # noqa: S310 - checked
+                pass
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            words = "" if isinstance(error, http.client.InvalidURL | ValueError) else str(error)  # these quote it
+            failures.append(f"{where} did not take it: {words or type(error).__name__}")
 
     # The timeout of a request is that of each byte, and the search for a name has none.
-    posting = StoppableThreads(1, "webhook").submit(post)
-    try:
-        posting.result(timeout)
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        words = "" if isinstance(error, http.client.InvalidURL | ValueError) else str(error)  # these quote it
-        why = words or type(error).__name__ if posting.done() else f"no answer within {timeout:g} s"
-        return f"{where} did not take it: {why}"
-    return None
+    posting = _in_thread(post)
+    posting.join(timeout)
+    if posting.is_alive():
+        return f"{where} did not take it: no answer within {timeout:g} s"
+    return failures[0] if failures else None
 
 
 def write_metrics(path: str, summary: dict[str, Any]) -> dict[str, str]:
