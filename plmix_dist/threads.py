@@ -15,8 +15,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import ExitStack, contextmanager
 from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from plmix_dist.errors import SettingsError
@@ -198,19 +198,11 @@ def _serve(work: queue.SimpleQueue[_Job | None], stop: threading.Event) -> None:
 # BLAS and OpenMP limited to one thread: several threads add up in any order, which changes the last bits.
 
 
-class _Limit:
-    """The limit of this process: how many are inside, and how to lift it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.n_inside = 0
-        self.lift = ExitStack()
+# The limit of this process: how many are inside, and how to lift it.
+_limit = SimpleNamespace(lock=threading.Lock(), n_inside=0, lift=contextlib.ExitStack())
 
 
-_limit = _Limit()
-
-
-@contextmanager
+@contextlib.contextmanager
 def single_thread() -> Iterator[None]:
     """While this is open, the libraries that NumPy and SciPy call use one thread.
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from plmix_dist.jobs.file import KEYS
-from plmix_dist.settings import SETTINGS, TASKS, Setting
+from plmix_dist.settings.table import SETTINGS, TASKS, Setting
 
 HEADER = ("of", "Python", "command line", "job file", "value", "default", "meaning")
 _VALUES = {"spectral": "Spectral", "kernel": "KernelStart"}
@@ -41,7 +41,7 @@ def in_markdown() -> str:
         default = "required" if key.required else _toml(key.default)
         of = "" if key.tasks == TASKS else f" (`{'`, `'.join(key.tasks)}`)"
         more = f" See [{key.page}]({key.page}.md)." if key.page else ""
-        lines.append(f"| `{key.name}`{of} | {key.kind.words} | {default} | {key.help}{more} |")
+        lines.append(f"| `{key.key}`{of} | {key.kind.words} | {default} | {key.help}{more} |")
     return "\n".join(lines)
 
 

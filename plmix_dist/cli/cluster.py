@@ -36,11 +36,11 @@ def scheduler(*, host: str, all_interfaces: bool, dashboard: str, no_dashboard: 
     Beyond this machine it needs TLS. The dashboard has neither encryption nor passwords: leave it at 127.0.0.1 and
     reach it by `ssh -L 8787:127.0.0.1:8787 HOST`.
     """
-    from plmix_dist.cluster.services import SchedulerOptions, serve_scheduler
+    from plmix_dist.cluster.services import serve_scheduler
 
     on_interruption(lambda: "the scheduler has ended; work that it had is lost")
     options |= {"host": "" if all_interfaces else host, "dashboard": None if no_dashboard else dashboard}
-    serve_scheduler(SchedulerOptions(**options), _shown("scheduler"))
+    serve_scheduler(_shown("scheduler"), **options)
 
 
 @verb(
@@ -57,10 +57,10 @@ def scheduler(*, host: str, all_interfaces: bool, dashboard: str, no_dashboard: 
 @_without_tls
 def worker(**options: Any) -> None:
     """Run workers of the scheduler at an address until they are stopped, or until the scheduler ends."""
-    from plmix_dist.cluster.services import WorkerOptions, serve_workers
+    from plmix_dist.cluster.services import serve_workers
 
     on_interruption(lambda: "the workers have ended; others do their work again")
-    serve_workers(WorkerOptions(**options), _shown("workers"))
+    serve_workers(_shown("workers"), **options)
 
 
 @verb("plmix certificates tls --host cluster.example.org")

@@ -11,20 +11,9 @@ from typing import Any
 import click
 
 import plmix_dist as plm
+from plmix_dist.cli import options
 from plmix_dist.cli.main import file_written, on_interruption, written_so_far
-from plmix_dist.cli.options import (
-    PATH,
-    SOURCES,
-    STORE,
-    Decorator,
-    executor_options,
-    force_option,
-    gathered,
-    option,
-    seed_option,
-    unranked_option,
-    verb,
-)
+from plmix_dist.cli.options import PATH, SOURCES, STORE, Decorator, gathered, option, verb
 from plmix_dist.cli.output import EXIT_DAMAGED, few, number, progress_bar, show, size
 from plmix_dist.cli.ratings import ratings_options, refuse_ratings_options, run_ratings
 from plmix_dist.cli.report import show_model
@@ -57,9 +46,7 @@ _RULE = "NAME=VALUE, such as overvote=skip,"
 def _choices(contest: str | None, question: str | None, rules: tuple[str, ...]) -> dict[str, str]:
     """What the user chose, by name."""
     named = {"contest": contest, "question": question}
-    return {name: value for name, value in named.items() if value} | dict(
-        _pair(rule, "--rule", _RULE) for rule in rules
-    )
+    return {name: value for name, value in named.items() if value} | _pairs(rules, "--rule", _RULE)
 
 
 _choices_options = gathered(
@@ -79,7 +66,7 @@ _choices_options = gathered(
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=SOURCES)
 @click.argument("store", metavar="STORE", type=PATH)
 @_format_option("Format of the sources; `plmix formats` shows each.", *_ONLY_READ)
-@unranked_option
+@options.unranked_option
 @option(
     "--on-error",
     type=click.Choice(["raise", "drop", "quarantine"]),
@@ -97,7 +84,7 @@ _choices_options = gathered(
 @option("--dry-run", is_flag=True, help="Show what would be read, and write nothing that stays.")
 @option("--merge", is_flag=True, help="Merge equal rows into one, with the sum of their weights.")
 @option("--append", is_flag=True, help="Add to an existing store.")
-@force_option
+@options.force_option
 @option(
     "--items",
     metavar="FILE|STORE|MODEL|N",
@@ -113,7 +100,7 @@ _choices_options = gathered(
 )
 @_choices_options
 @ratings_options
-@executor_options
+@options.executor_options
 def ingest(
     sources: tuple[str, ...],
     store: str,
@@ -143,7 +130,7 @@ def ingest(
             store = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='plmix-dry-run-'))}/store"
         before = _generation(store)
         _set_message_of_store(store)
-        common |= {"overwrite": force, "columns": dict(_pair(column, "--column", "ROLE=NAME,") for column in columns)}
+        common |= {"overwrite": force, "columns": _pairs(columns, "--column", "ROLE=NAME,")}
         common["progress"] = stack.enter_context(progress_bar("ingest"))
         if format_name == "ratings":
             if choices:
@@ -176,7 +163,7 @@ def formats(names: tuple[str, ...]) -> None:
 @verb("plmix example drinks", "plmix example drinks people.csv")
 @click.argument("name", type=click.Choice(["drinks"]))
 @click.argument("target", type=PATH, required=False)
-@force_option
+@options.force_option
 def example(name: str, target: str | None, *, force: bool) -> None:
     """Write made-up rankings with names to a CSV file, to try things with.
 
@@ -205,7 +192,7 @@ def example(name: str, target: str | None, *, force: bool) -> None:
 @click.argument("store", type=STORE)
 @click.argument("target", type=PATH)
 @_format_option("Format of the target; auto goes by its suffix, and writes text as orderings.")
-@force_option
+@options.force_option
 def export(store: str, target: str, *, format_name: str, force: bool) -> None:
     """Write STORE to TARGET as PrefLib, delimited text or Parquet."""
     opened = plm.open_store(store)
@@ -230,16 +217,16 @@ def export(store: str, target: str, *, format_name: str, force: bool) -> None:
     help="Number of items, the first, that differ between components; default all.",
 )
 @option("--length", type=click.IntRange(1), help="Items each ranking lists; default all.")
-@unranked_option
+@options.unranked_option
 @option(
     "--noise",
     type=click.Choice(["gumbel", "normal", "exponential"]),
     default="gumbel",
     help="Noise in utilities: gumbel for Plackett-Luce, normal for Thurstone's model.",
 )
-@force_option
-@seed_option
-@executor_options
+@options.force_option
+@options.seed_option
+@options.executor_options
 def simulate(store: str, *, seed: int, force: bool, executor: Executor, **settings: Any) -> None:
     """Draw rankings from a random mixture into STORE, and save its parameters in STORE.truth."""
     begun, before = time.perf_counter(), _generation(store)
@@ -254,9 +241,9 @@ def simulate(store: str, *, seed: int, force: bool, executor: Executor, **settin
 @click.argument("store", type=STORE)
 @click.argument("outs", nargs=-1, required=True, metavar="OUT...", type=PATH)
 @option("--shares", help="Share of each part, such as 0.8,0.2; default 0.8,0.2 or 0.64,0.16,0.2.")
-@force_option
-@seed_option
-@executor_options
+@options.force_option
+@options.seed_option
+@options.executor_options
 def split(store: str, outs: tuple[str, ...], *, shares: str | None, force: bool, seed: int, executor: Executor) -> None:
     """Divide the rankings of STORE at random into stores; an OUT that ends in .npy gets row weights instead."""
     portions = None if shares is None else [_share(share) for share in shares.split(",")]
@@ -280,7 +267,7 @@ def split(store: str, outs: tuple[str, ...], *, shares: str | None, force: bool,
 
 @verb("plmix verify ballots")
 @click.argument("store", type=STORE)
-@executor_options
+@options.executor_options
 def verify(store: str, *, executor: Executor) -> int:
     """Find all damage in STORE; exit code 3 if there is any."""
     opened = plm.open_store(store)
@@ -297,7 +284,7 @@ def verify(store: str, *, executor: Executor) -> int:
 @click.argument("store", metavar="STORE|MODEL", type=STORE)
 @click.option("--graph/--no-graph", default=True, help="Read all rows: kinds of rankings, comparison graph.")
 @option("--rejected", is_flag=True, help="List the rejected rows.")
-@executor_options
+@options.executor_options
 def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None:
     """Show what is in a store, or what a model found.
 
@@ -305,11 +292,10 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None
     Of a model: shares and top items of each component, what it was fitted to, and how the fit ended.
     """
     from plmix_dist.rankings.checks import without_information
-    from plmix_dist.store import Location
-    from plmix_dist.store.targets import kind_at
+    from plmix_dist.store import Location, targets
 
     place = Location.of(store)
-    kind = kind_at(place)
+    kind = targets.kind_at(place)
     if kind == "model":
         show_model(place)
         return
@@ -342,15 +328,14 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None
 
 def _item_names(path: str) -> tuple[str, ...]:
     """The names of all items: those of a store or a model, or the lines of a file."""
-    from plmix_dist.store import Location
-    from plmix_dist.store.manifest import MANIFEST
-    from plmix_dist.store.mixture import MODEL, load_model
+    from plmix_dist.store import Location, manifest, mixture
     from plmix_dist.tables.encode import read_names
 
     place = Location.of(path)
-    if place.exists(MANIFEST):
+    if place.exists(manifest.MANIFEST):
         return plm.open_store(place).item_names
-    return tuple(load_model(place).record["item_names"]) if place.exists(MODEL) else read_names(path)
+    is_model = place.exists(mixture.MODEL)
+    return tuple(mixture.load_model(place).record["item_names"]) if is_model else read_names(path)
 
 
 def _is_finished(part: str) -> bool:
@@ -362,18 +347,16 @@ def _is_finished(part: str) -> bool:
 
 def _set_message_of_store(store: str) -> None:
     """Set the message for an interruption while a store is written."""
-    from plmix_dist.store import Location
-    from plmix_dist.store.manifest import MANIFEST, PLAN
+    from plmix_dist.store import Location, manifest
 
-    on_interruption(written_so_far(Location.of(store), PLAN, MANIFEST))
+    on_interruption(written_so_far(Location.of(store), manifest.PLAN, manifest.MANIFEST))
 
 
 def _generation(store: str) -> int | None:
     """The generation of an existing store; it changes if anything is written."""
-    try:
+    with contextlib.suppress(StoreError):
         return plm.open_store(store).manifest.generation
-    except StoreError:
-        return None
+    return None
 
 
 _NOTHING_NEW = "the store already holds exactly this"
@@ -482,11 +465,11 @@ def _identified_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [*lines, ("", f"no more: {found['why_no_more']}")]
 
 
-def _pair(text: str, option: str, form: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise SettingsError(f"{option} takes {form} but got {text!r}")
-    return name, value
+def _pairs(texts: tuple[str, ...], option: str, form: str) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise SettingsError(f"{option} takes {form} but got {text!r}")
+    return dict(text.split("=", 1) for text in texts)
 
 
 def _share(text: str) -> float:

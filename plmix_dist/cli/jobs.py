@@ -86,25 +86,22 @@ def status(folder: str) -> None:
 
 
 def _run(job: Job, force: bool) -> int:
-    from plmix_dist.jobs.driver import run_job
-    from plmix_dist.jobs.steps import Display
+    from plmix_dist.jobs import driver, steps
 
     left = f"its state is saved in {job.folder}; `plmix resume {job.folder}` continues"
     on_interruption(lambda: left)
-    summary = run_job(job, force=force, display=Display(progress_bar, fit_progress))
+    summary = driver.run_job(job, force=force, display=steps.Display(progress_bar, fit_progress))
     show(_summary_lines(job, summary), summary)
     return int(summary["exit_code"])
 
 
 def _plan(job: Job, force: bool) -> int:
-    from plmix_dist.jobs.folder import OutputFolder
-    from plmix_dist.jobs.plan import plan_of
-    from plmix_dist.jobs.steps import refuse_another_job
+    from plmix_dist.jobs import folder, plan, steps
 
     if not force:
-        refuse_another_job(job, OutputFolder(job.folder))
-    plan = plan_of(job)
-    show(_plan_lines(plan), plan)
+        steps.refuse_another_job(job, folder.OutputFolder(job.folder))
+    found = plan.plan_of(job)
+    show(_plan_lines(found), found)
     return 0
 
 

@@ -13,20 +13,9 @@ import click
 from click.core import ParameterSource
 
 import plmix_dist as plm
+from plmix_dist.cli import options
 from plmix_dist.cli.main import NOTHING_WRITTEN, file_written, on_interruption, written_so_far
-from plmix_dist.cli.options import (
-    MODEL,
-    PATH,
-    STORE,
-    AdvancedOption,
-    covariates_option,
-    executor_options,
-    force_option,
-    option,
-    unranked_option,
-    verb,
-    work_options,
-)
+from plmix_dist.cli.options import MODEL, PATH, STORE, option, verb
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, fit_progress, number, progress_bar, show
 from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.errors import SettingsError, StoreError, StoreNotFoundError
@@ -88,8 +77,7 @@ def run_work(
             progress.stage({"stage": "open", "state": "begun"})
         from plmix_dist.cluster.clients import saved_performance_report
         from plmix_dist.jobs.results import Work
-        from plmix_dist.store import Location
-        from plmix_dist.store.checkpoints import CheckpointFolder
+        from plmix_dist.store import Location, checkpoints
 
         work = Work(task, settings, seed, covariates)
         source = click.get_current_context().get_parameter_source
@@ -103,7 +91,7 @@ def run_work(
         if progress is not None:
             progress.stage({"stage": "open", "state": "ended", "weight": opened.total_weight})
         if force and checkpoint is not None:
-            CheckpointFolder(Location.of(checkpoint.path)).clear()
+            checkpoints.CheckpointFolder(Location.of(checkpoint.path)).clear()
         client = executor.client_if_asked()
         # With a checkpoint, SIGTERM saves the state and ends in order.
         with (
@@ -116,8 +104,7 @@ def run_work(
 
 def _what_is_left(folder: Location, checkpoint: plm.Checkpoint | None, last: str) -> Callable[[], str]:
     """The message for a computation that is interrupted before it wrote `last`: it begins again, or continues."""
-    from plmix_dist.store import Location
-    from plmix_dist.store.checkpoints import CheckpointFolder
+    from plmix_dist.store import Location, checkpoints
 
     written = written_so_far(folder, "wip/none", last)
 
@@ -125,7 +112,7 @@ def _what_is_left(folder: Location, checkpoint: plm.Checkpoint | None, last: str
         found = written()
         if checkpoint is None or found != NOTHING_WRITTEN:
             return found
-        if CheckpointFolder(Location.of(checkpoint.path)).newest() is None:
+        if checkpoints.CheckpointFolder(Location.of(checkpoint.path)).newest() is None:
             return found
         return f"its state is saved at {checkpoint.path}; run the same command again to continue"
 
@@ -153,8 +140,7 @@ def component_records(model: plm.PlackettLuceMixture) -> list[dict[str, Any]]:
             "component": k,
             "share": float(share),
             "top_items": [
-                {"item": model.item_names_[item], "log_worth": float(model.log_worths_[k, item])}
-                for item in _best_items(model.log_worths_[k])
+                {"item": name, "log_worth": worth} for name, worth in _best(model.log_worths_[k], model.item_names_)
             ],
         }
         for k, share in enumerate(model.shares_)
@@ -163,13 +149,12 @@ def component_records(model: plm.PlackettLuceMixture) -> list[dict[str, Any]]:
 
 def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> str:
     """The items of the largest log-worths, and these."""
-    return "  ".join(f"{names[item]} {log_worths[item]:+.2f}" for item in _best_items(log_worths))
+    return "  ".join(f"{name} {worth:+.2f}" for name, worth in _best(log_worths, names))
 
 
-def _best_items(log_worths: NDArray[np.float64]) -> list[int]:
-    """The numbers of the items of the largest log-worths, largest first."""
-    best: list[int] = log_worths.argsort()[::-1][:_ITEMS_SHOWN].tolist()
-    return best
+def _best(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> list[tuple[str, float]]:
+    """The items of the largest log-worths, and these, largest first."""
+    return [(names[item], float(log_worths[item])) for item in log_worths.argsort()[::-1][:_ITEMS_SHOWN]]
 
 
 # --- the verbs ---------------------------------------------------------------------------------------------
@@ -178,15 +163,15 @@ def _best_items(log_worths: NDArray[np.float64]) -> list[int]:
 @verb("plmix fit ballots --components 2 --out model", "plmix fit ballots --components 3 --out three --workers 2 --json")
 @click.argument("store", metavar="STORE|FILE", type=STORE)
 @option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model.")
-@unranked_option
-@covariates_option
+@options.unranked_option
+@options.covariates_option
 @option(
     "--performance-report",
-    cls=AdvancedOption,
+    cls=options.AdvancedOption,
     metavar="FILE",
     help="Save Dask's performance report as HTML; with --workers or --scheduler.",
 )
-@work_options("fit")
+@options.work_options("fit")
 def fit(store: str, *, out: str, unranked: Unranked | None, **options: Any) -> int:
     """Fit a mixture to STORE and save it; exit code 4 if it did not converge.
 
@@ -241,33 +226,28 @@ def _store_of(source: str, unranked: Unranked | None, out: str) -> Iterator[tupl
 @verb("plmix score model ballots")
 @click.argument("model", type=MODEL)
 @click.argument("store", type=STORE)
-@covariates_option
-@executor_options
+@options.covariates_option
+@options.executor_options
 def score(model: str, store: str, *, covariates: str | None, executor: LazyExecutor) -> None:
     """Mean log-likelihood of the rankings of STORE under MODEL."""
     with progress_bar("score"):
         from plmix_dist.datasets.given import weight_of_memberships
 
         _check_order(model, store)
-        opened = plm.open_store(store)
-        value = plm.PlackettLuceMixture.load(model).score(
-            opened, client=executor.client_if_asked(), membership_covariates=given_covariates(covariates)
-        )
-    record = {
-        "score": value,
-        "log_likelihood": value * weight_of_memberships(opened),
-        "total_weight": opened.total_weight,
-    }
-    show([("score", f"{value:.10g} mean log-likelihood per {_unit(opened)}")], record)
+        data, fitted = plm.open_store(store), plm.PlackettLuceMixture.load(model)
+        columns, client = given_covariates(covariates), executor.client_if_asked()
+        value = fitted.score(data, client=client, membership_covariates=columns)
+    record = {"score": value, "log_likelihood": value * weight_of_memberships(data), "total_weight": data.total_weight}
+    show([("score", f"{value:.10g} mean log-likelihood per {_unit(data)}")], record)
 
 
 @verb("plmix predict model ballots who.csv", "plmix predict model ballots memberships.parquet")
 @click.argument("model", type=MODEL)
 @click.argument("store", type=STORE)
 @click.argument("out", type=PATH)
-@covariates_option
-@force_option
-@executor_options
+@options.covariates_option
+@options.force_option
+@options.executor_options
 def predict(model: str, store: str, out: str, *, covariates: str | None, force: bool, executor: LazyExecutor) -> None:
     """Write the probable group of every ranking of STORE under MODEL to OUT.
 
@@ -276,8 +256,7 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
     """
     with progress_bar("predict") as progress:
         from plmix_dist.prediction import memberships
-        from plmix_dist.store import Location
-        from plmix_dist.store.targets import MEMBERSHIPS_PLAN
+        from plmix_dist.store import Location, targets
 
         as_table = out.endswith(memberships.TABLE_SUFFIXES)
         if not as_table and (suffix := re.search(r"\.(?!zarr$)[A-Za-z]\w{1,6}$", out.rstrip("/"))):
@@ -285,8 +264,8 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
                 f"memberships are not written as {suffix[0]}; end OUT in {', '.join(memberships.TABLE_SUFFIXES)} for a "
                 "table, or in .zarr or no suffix for a folder of arrays"
             )
-        left = file_written(out) if as_table else written_so_far(Location.of(out), MEMBERSHIPS_PLAN, "zarr.json")
-        on_interruption(left)
+        plan = targets.MEMBERSHIPS_PLAN
+        on_interruption(file_written(out) if as_table else written_so_far(Location.of(out), plan, "zarr.json"))
         _check_order(model, store)
         fitted = plm.PlackettLuceMixture.load(model)
         write = memberships.write_membership_table if as_table else memberships.write_predictions
@@ -312,10 +291,9 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
 
 def _check_order(model: str, store: str) -> None:
     """An error if the user named the store first."""
-    from plmix_dist.store import Location
-    from plmix_dist.store.targets import kind_at
+    from plmix_dist.store import Location, targets
 
-    if (kind_at(Location.of(model)), kind_at(Location.of(store))) == ("store", "model"):
+    if [targets.kind_at(Location.of(place)) for place in (model, store)] == ["store", "model"]:
         raise SettingsError(f"the model comes first, then the store: {store} {model}")
 
 
@@ -378,22 +356,16 @@ def _fit_lines(model: plm.PlackettLuceMixture, record: dict[str, Any], unit: str
     state = "converged in" if model.converged_ else "NOT converged in"
     state = "random steps for" if _is_random(model) else state
     state = "ended where the likelihood is flat, after" if ended_flat(model.history_) else state
+    to_do = f"the model is saved, but is not at its best: raise --max-iter (it was {model.max_iter})"
     return [
         ("model", record["model"]),
         ("fit", f"{state} {model.n_iter_} iterations, {record['seconds']:.2f} s (m-step {model.m_step_})"),
-        *_not_converged_lines(model),
+        *([("to do", to_do)] if _exit_code(model) else []),
         *_start_lines(model.init_),
         ("score", f"{record['score']:.6f} mean log-likelihood per {unit}"),
         *((event["action"], f"component {event['component']} had collapsed") for event in model.events_),
         *component_lines(model),
     ]
-
-
-def _not_converged_lines(model: plm.PlackettLuceMixture) -> list[tuple[str, str]]:
-    """What to do about a fit that ended too early."""
-    if not _exit_code(model):
-        return []
-    return [("to do", f"the model is saved, but is not at its best: raise --max-iter (it was {model.max_iter})")]
 
 
 def _start_lines(init: dict[str, Any]) -> list[tuple[str, str]]:

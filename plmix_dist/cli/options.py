@@ -16,8 +16,8 @@ from plmix_dist.cli.main import plmix
 from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 from plmix_dist.cluster.tls import TlsFiles
 from plmix_dist.errors import ClusterError, SettingsError, StoreNotFoundError
-from plmix_dist.settings import Kind, Setting, settings_of
-from plmix_dist.settings.checks import near_path
+from plmix_dist.settings import checks
+from plmix_dist.settings.table import Kind, Setting, settings_of
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -93,7 +93,7 @@ class _ResultPath(_PathText):
                 text = str(Path(text).expanduser().absolute())
                 missing = not Path(text).exists()
         if missing:
-            raise StoreNotFoundError(f"there is no {self._kind} at {text}{near_path(text)}; {self._made_by}")
+            raise StoreNotFoundError(f"there is no {self._kind} at {text}{checks.near_path(text)}; {self._made_by}")
         return value
 
 
@@ -289,11 +289,5 @@ def _is_list(setting: Setting) -> bool:
 def work_options(task: str) -> Decorator:
     """Add what fit, select and bayes share: settings by flat names, checkpoint, force, seed, where to compute."""
     of_settings = (_option_of(setting) for setting in settings_of(task).values() if setting.text is not None)
-    several = (
-        gathered("settings", dict, *of_settings),
-        _checkpoint_options,
-        force_option,
-        seed_option,
-        executor_options,
-    )
-    return lambda verb: functools.reduce(lambda made, decorator: decorator(made), reversed(several), verb)
+    own = gathered("settings", dict, *of_settings)
+    return lambda verb: own(_checkpoint_options(force_option(seed_option(executor_options(verb)))))

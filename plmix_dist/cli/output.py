@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import math
 import os
@@ -67,20 +66,14 @@ def at_terminal() -> bool:
     return False
 
 
-class _ForgivingStderr(io.TextIOBase):
+class _ForgivingStderr:
     """What is written to it goes to stderr as it is now, or nowhere if that fails."""
 
     def __init__(self) -> None:
         self.stream = sys.stderr  # a progress bar puts itself in its place
 
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of stderr."""
-        return getattr(self.stream, "encoding", None) or "utf-8"
-
-    def isatty(self) -> bool:
-        """Whether stderr is a terminal."""
-        return self.stream.isatty()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
     def write(self, text: str, /) -> int:
         """Write text, or drop it."""
@@ -287,7 +280,7 @@ def fit_progress(tol: float, max_iter: int) -> Iterator[_JsonProgress | Terminal
     if asked_for("as_json"):
         yield _JsonProgress(left)
         return
-    progress = TerminalProgress(left, terminal_console(_ForgivingStderr()))
+    progress = TerminalProgress(left, terminal_console(cast("Any", _ForgivingStderr())))
     try:
         yield progress
     finally:

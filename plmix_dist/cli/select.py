@@ -132,8 +132,8 @@ def bayes(store: str, *, out: str, waic: bool, executor: LazyExecutor, **options
     model: plm.BayesianPlackettLuceMixture = done.found
     found = model.waic(done.store, client=executor.client_if_asked()) if waic else None
     model.save(done.folder, about={"job": done.made_from})
-    record = _record_of_draws(model, out, found, done.seconds)
-    show(_lines_of_draws(model, record, found), record)
+    record = _record(model, out, found, done.seconds)
+    show(_lines(model, record, found), record)
     return 0 if model.converged_ else EXIT_NOT_CONVERGED
 
 
@@ -146,9 +146,7 @@ def _show_draws_there(out: str) -> int:
     return 0 if model.converged_ else EXIT_NOT_CONVERGED
 
 
-def _record_of_draws(
-    model: plm.BayesianPlackettLuceMixture, out: str, found: Waic | None, seconds: float
-) -> dict[str, Any]:
+def _record(model: plm.BayesianPlackettLuceMixture, out: str, found: Waic | None, seconds: float) -> dict[str, Any]:
     """The result, for --json."""
     lower, upper = model.intervals(0.95).shares
     return {
@@ -167,9 +165,7 @@ def _record_of_draws(
     }
 
 
-def _lines_of_draws(
-    model: plm.BayesianPlackettLuceMixture, record: dict[str, Any], found: Waic | None
-) -> list[tuple[str, str]]:
+def _lines(model: plm.BayesianPlackettLuceMixture, record: dict[str, Any], found: Waic | None) -> list[tuple[str, str]]:
     """The result as lines of text."""
     state = "mixed" if model.converged_ else "NOT mixed"
     n_chains, n_draws = model.draws_.log_likelihood.shape

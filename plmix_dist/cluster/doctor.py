@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from plmix_dist import __version__
-from plmix_dist.cluster.executor import ClusterOptions, open_client
-from plmix_dist.cluster.lost_workers import address_of
-from plmix_dist.cluster.submission import version_here
+from plmix_dist.cluster import executor, lost_workers, submission
 from plmix_dist.errors import PlmixError
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ class _Finding(NamedTuple):
     values: dict[str, Any] = {}  # noqa: RUF012 - it is never changed
 
 
-def examine(cluster: ClusterOptions | None = None) -> list[_Finding]:
+def examine(cluster: executor.ClusterOptions | None = None) -> list[_Finding]:
     """Look at everything that a fit needs. Nothing is changed, save that kernels may be compiled into the cache."""
     checks: list[Callable[[], _Finding]] = [_versions, _optional, _processors, _blas, _memory, _cache, _kernels]
     found = [check() for check in checks]
@@ -60,10 +58,9 @@ def _versions() -> _Finding:
 
 
 def _version_of(name: str) -> str | None:
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 def _optional() -> _Finding:
@@ -155,7 +152,7 @@ def _kernels() -> _Finding:
     return _Finding("kernels", "ok", "compiled", values=values)
 
 
-def _cluster(options: ClusterOptions) -> list[_Finding]:
+def _cluster(options: executor.ClusterOptions) -> list[_Finding]:
     try:
         health = _cluster_health(options)
     except PlmixError as error:
@@ -180,10 +177,10 @@ def _workers(health: dict[str, Any]) -> _Finding:
 
 
 def _worker_versions(health: dict[str, Any]) -> _Finding:
-    others = [version for version in health["plmix_versions"] if version != version_here()]
+    others = [version for version in health["plmix_versions"] if version != submission.version_here()]
     differing = dict(health["differing_versions"])
     if others:
-        differing["plmix"] = [version_here(), *others]
+        differing["plmix"] = [submission.version_here(), *others]
     if differing:
         words = "; ".join(f"{name}: {', '.join(versions)}" for name, versions in differing.items())
         remedy = "install the same versions on client, scheduler and workers"
@@ -216,13 +213,13 @@ _MUST_AGREE = ("dask", "distributed", "python", "numpy")
 _DASHBOARD_SECONDS = 5.0
 
 
-def _cluster_health(options: ClusterOptions) -> dict[str, Any]:
+def _cluster_health(options: executor.ClusterOptions) -> dict[str, Any]:
     """Connect to the scheduler of the options, and look around."""
-    with open_client(options) as client:
+    with executor.open_client(options) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"]
         found = client.run(_about_worker) if workers else {}
         return {
-            "scheduler": address_of(client),
+            "scheduler": lost_workers.address_of(client),
             "n_workers": len(workers),
             "n_threads": [worker["nthreads"] for worker in workers.values()],
             "memory_bytes": [worker["memory_limit"] for worker in workers.values()],
@@ -258,16 +255,14 @@ def answers(url: str) -> bool:
 
 def _about_worker() -> dict[str, Any]:
     """Runs on a worker. It may have another version of this package, or none; then it does not come this far."""
-    return {"plmix": version_here(), "blas_threads": _blas_threads(), "n_processors": os.cpu_count() or 1}
+    return {"plmix": submission.version_here(), "blas_threads": _blas_threads(), "n_processors": os.cpu_count() or 1}
 
 
 def _differing(client: Client) -> dict[str, list[str]]:
     """Libraries of which client, scheduler and workers do not all have the same version."""
     found: Any = client.get_versions(check=False)
     places = [found["client"], found["scheduler"], *found["workers"].values()]
-    by_name: dict[str, set[str]] = {name: set() for name in _MUST_AGREE}
-    for place in places:
-        versions = {**(place or {}).get("packages", {}), "python": (place or {}).get("host", {}).get("python")}
-        for name in _MUST_AGREE:
-            by_name[name].add(str(versions.get(name)))
-    return {name: sorted(versions) for name, versions in by_name.items() if len(versions) > 1}
+    there = [place or {} for place in places]
+    known = [{**one.get("packages", {}), "python": one.get("host", {}).get("python")} for one in there]
+    by_name = {name: sorted({str(versions.get(name)) for versions in known}) for name in _MUST_AGREE}
+    return {name: versions for name, versions in by_name.items() if len(versions) > 1}

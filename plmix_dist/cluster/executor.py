@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from plmix_dist.cluster import submission
+from plmix_dist.cluster import lost_workers, submission
 from plmix_dist.cluster.clients import ClientLike, chosen_place, connected
-from plmix_dist.cluster.lost_workers import workers_of
 from plmix_dist.cluster.tls import NO_TLS, TlsFiles, encrypted_address, security_for
 from plmix_dist.errors import ClusterError, SettingsError
 from plmix_dist.threads import STOP_SECONDS, StoppableThreads
@@ -78,7 +77,7 @@ class _DistributedExecutor:
 
         place: Any = self.place
         with contextlib.nullcontext(place) if hasattr(place, "compute") else connected(place) as client:
-            submission.check_versions(client, workers_of(client))
+            submission.check_versions(client, lost_workers.workers_of(client))
             run = uuid.uuid4().hex[:8]
             # Delayed rather than submitted: a Dask input then lives only until its task has used it.
             call = delayed(submission.same_version, pure=False, traverse=False)
@@ -156,21 +155,15 @@ class ClusterOptions:
     tls: TlsFiles = NO_TLS
 
 
-class LazyExecutor:
+class LazyExecutor(contextlib.ExitStack):
     """Starts or joins a cluster when the first work arrives that is worth one, and leaves it at the end."""
 
     def __init__(self, options: ClusterOptions) -> None:
         if options.scheduler is not None and options.workers is not None:
             raise SettingsError("give either --scheduler or --workers, not both")
+        super().__init__()
         self.options = options
-        self._stack = contextlib.ExitStack()
         self._client: Client | None = None
-
-    def __enter__(self) -> LazyExecutor:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def map(self, function: _Function, tasks: Sequence[Any], name: str, inputs: _Inputs = None) -> _Results:
         """Run tasks where the options ask for."""
@@ -181,7 +174,7 @@ class LazyExecutor:
     def client(self) -> Client:
         """The client, connected now if it was not before."""
         if self._client is None:
-            self._client = self._stack.enter_context(open_client(self.options))
+            self._client = self.enter_context(open_client(self.options))
         return self._client
 
     def client_if_asked(self) -> Client | Literal[False]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -90,12 +91,9 @@ class Watch:
         self.job = job
         self.futures = futures
         self.patience = patience()
-        self._active = self._had_workers = time.monotonic()
-        self._warn_after = self.patience.warn
+        self.note_activity()
         # The tasks of each worker when it was last looked at; who prefers certain workers knows them without asking.
-        self._processing: Mapping[str, list[str]] = (
-            {home: [] for home in job.homes} if job.homes else tasks_of_workers(client)
-        )
+        self._processing = {home: [] for home in job.homes} if job.homes else tasks_of_workers(client)
 
     def note_activity(self) -> None:
         """Note that something has come."""
@@ -242,10 +240,9 @@ def ask(client: Client, question: Callable[[Any], Awaitable[Any]]) -> Any:
     async def answer() -> Any:
         return await question(scheduler)
 
-    try:
+    with contextlib.suppress(TimeoutError, OSError, RuntimeError):
         return client.sync(answer, callback_timeout=_ANSWER_SECONDS)
-    except (TimeoutError, OSError, RuntimeError):
-        return None
+    return None
 
 
 def _reports_to(client: Client) -> list[float]:
@@ -293,7 +290,9 @@ class TaskThreads:
         self._report_every = report_every
         self._next_report = time.monotonic() + report_every
         self.n_threads: int = os.cpu_count() or 1 if self._worker is None else self._worker.state.nthreads
-        self.pool = _pool_of(self._worker or type(self), self.n_threads)
+        with _pools_lock:
+            own = ThreadPoolExecutor(self.n_threads, thread_name_prefix="plmix-leaves")  # it begins none yet
+            self.pool = _pools.setdefault(self._worker or type(self), own)
 
     def beat(self) -> None:
         """Report to clients that this task is at work, unless it has just done so. A cancelled task ends here."""
@@ -311,14 +310,6 @@ def _this_worker() -> Worker | None:
     """The worker whose task this is; None in any other thread."""
     from distributed import get_worker
 
-    try:
+    with contextlib.suppress(ValueError):
         return get_worker()
-    except ValueError:
-        return None
-
-
-def _pool_of(owner: Any, n_threads: int) -> ThreadPoolExecutor:
-    with _pools_lock:
-        if owner not in _pools:
-            _pools[owner] = ThreadPoolExecutor(n_threads, thread_name_prefix="plmix-leaves")
-        return _pools[owner]
+    return None

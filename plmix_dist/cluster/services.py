@@ -8,13 +8,12 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from plmix_dist.cluster.executor import bytes_of
-from plmix_dist.cluster.tls import NO_TLS, TlsFiles, check_exposure, encrypted_address, is_loopback, security_for
+from plmix_dist.cluster.tls import TlsFiles, check_exposure, encrypted_address, is_loopback, security_for
 from plmix_dist.errors import ClusterError, SettingsError
 
 if TYPE_CHECKING:
@@ -28,85 +27,74 @@ _LOOPBACK = "127.0.0.1"
 _CLOSE_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class SchedulerOptions:
-    """Where a scheduler listens, for its cluster and for a browser."""
-
-    host: str = _LOOPBACK  # "" for all interfaces
-    port: int = 8786  # 0 takes any free port
-    # Of the dashboard and of /health and /metrics; None for none. They are plain HTTP without authentication.
-    dashboard: str | None = f"{_LOOPBACK}:8787"
-    tls: TlsFiles = NO_TLS
-    without_tls: bool = False  # asked for by name: listen beyond this machine without encryption
+_Ready = Callable[[dict[str, Any]], None]
 
 
-@dataclass(frozen=True)
-class WorkerOptions:
-    """Which scheduler workers serve, and with what."""
+def serve_scheduler(
+    ready: _Ready, *, host: str, port: int, dashboard: str | None, tls: TlsFiles, without_tls: bool
+) -> None:
+    """Run a scheduler until SIGTERM, or until SIGINT, which raises KeyboardInterrupt.
 
-    scheduler: str
-    workers: int = 1
-    threads: int = 1
-    memory_limit: str | None = None
-    host: str | None = None  # None for the address that faces the scheduler
-    wait: float = 60.0  # seconds to wait for the scheduler
-    tls: TlsFiles = NO_TLS
-    without_tls: bool = False
-
-
-def serve_scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]], None]) -> None:
-    """Run a scheduler until SIGTERM, or until SIGINT, which raises KeyboardInterrupt."""
-    encrypted = bool(options.tls)
-    check_exposure("a scheduler", options.host, encrypted=encrypted, allowed=options.without_tls)
-    if options.dashboard is not None:
+    Its host is "" for all interfaces, its port 0 for any free one. The dashboard, which has /health and /metrics too,
+    is plain HTTP without authentication; None for none. `without_tls` is asked for by name: listen beyond this machine
+    without encryption.
+    """
+    check_exposure("a scheduler", host, encrypted=bool(tls), allowed=without_tls)
+    if dashboard is not None:
         # Encryption of the cluster does not reach the dashboard.
-        host = _dashboard_host(options.dashboard)
+        shown_at = _dashboard_host(dashboard)
         advice = "it is plain HTTP also with certificates: reach it by `ssh -L 8787:127.0.0.1:8787 HOST`"
-        check_exposure("a dashboard", host, encrypted=False, allowed=options.without_tls, advice=advice)
-    _run(_scheduler(options, ready))
+        check_exposure("a dashboard", shown_at, encrypted=False, allowed=without_tls, advice=advice)
+    _run(_scheduler(ready, host, port, dashboard, tls))
 
 
-def serve_workers(options: WorkerOptions, ready: Callable[[dict[str, Any]], None]) -> None:
-    """Run workers until SIGTERM, or until SIGINT, which raises KeyboardInterrupt."""
+def serve_workers(
+    ready: _Ready, *, scheduler: str, workers: int, host: str | None, tls: TlsFiles, without_tls: bool, **how: Any
+) -> None:
+    """Run workers until SIGTERM, or until SIGINT, which raises KeyboardInterrupt.
+
+    Their host is None for the address that faces the scheduler. `how` has threads and memory of
+    each, and how long they wait for the scheduler.
+    """
     from distributed.comm.addressing import get_address_host
 
-    address = encrypted_address(options.scheduler, options.tls)
+    address = encrypted_address(scheduler, tls)
     try:
         faced = get_address_host(address)
     except ValueError as error:
         raise SettingsError(f"SCHEDULER takes an address such as tls://node1:8786, but is {address!r}") from error
-    encrypted = bool(options.tls)
-    if encrypted and not address.startswith("tls://"):
+    if tls and not address.startswith("tls://"):
         raise SettingsError(f"certificates are given, but {address} is not encrypted; use tls://")
-    what, reached = ("a worker for the scheduler", faced) if options.host is None else ("a worker", options.host)
-    check_exposure(what, reached, encrypted=encrypted, allowed=options.without_tls)
+    what, reached = ("a worker for the scheduler", faced) if host is None else ("a worker", host)
+    check_exposure(what, reached, encrypted=bool(tls), allowed=without_tls)
     # Dask itself would listen at every address of this machine.
-    host = _own_address(faced) if options.host is None else options.host
-    bytes_of(options.memory_limit)
-    _run(_workers(options, address, host, ready))
+    own, memory = _own_address(faced) if host is None else host, how["memory_limit"]
+    bytes_of(memory)
+    how |= {"host": own, "memory_limit": memory or "auto", **security_for(None, tls)}
+    _run(_workers(ready, address, workers, **how))
 
 
-async def _scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]], None]) -> int | None:
+async def _scheduler(ready: _Ready, host: str, port: int, dashboard: str | None, tls: TlsFiles) -> int | None:
     import dask.config
     from distributed import Scheduler
 
     dask.config.update_defaults({"distributed": {"scheduler": {"worker-ttl": _WORKER_TTL}}})
     scheduler = Scheduler(
-        host=options.host or None,
-        port=options.port,
-        protocol="tls" if options.tls else "tcp",
-        dashboard=options.dashboard is not None,
-        dashboard_address=options.dashboard or f"{_LOOPBACK}:0",
+        host=host or None,
+        port=port,
+        protocol="tls" if tls else "tcp",
+        dashboard=dashboard is not None,
+        dashboard_address=dashboard or f"{_LOOPBACK}:0",
         plugins=[_ForgetEndedSpans()],
-        **security_for(None, options.tls),
+        **security_for(None, tls),
     )
     signalled = asyncio.ensure_future(_first_signal())
     try:
         await scheduler
     except (OSError, ValueError, RuntimeError) as error:
         raise ClusterError(
-            f"no scheduler can listen at {options.host or 'all interfaces'}, port {options.port} ({error}); choose "
-            "another --host or --port"
+            f"no scheduler can listen at {host or 'all interfaces'}, port {port} ({error}); choose another --host or "
+            "--port"
         ) from error
     http: Any = scheduler.http_server
     ready({"address": scheduler.address, "dashboard": f"http://{http.address}:{http.port}"})
@@ -114,27 +102,15 @@ async def _scheduler(options: SchedulerOptions, ready: Callable[[dict[str, Any]]
     return await _until_ended(signalled, ended, lambda: scheduler.close(timeout=1))
 
 
-async def _workers(
-    options: WorkerOptions, address: str, host: str, ready: Callable[[dict[str, Any]], None]
-) -> int | None:
+async def _workers(ready: _Ready, address: str, n: int, *, threads: int, wait: float, **how: Any) -> int | None:
+    """Workers with so many threads each, which wait so many seconds for the scheduler."""
     from distributed import Nanny
 
-    nannies = [
-        Nanny(
-            address,
-            nthreads=options.threads,
-            memory_limit=options.memory_limit or "auto",
-            host=host,
-            death_timeout=options.wait,
-            # /health and /metrics only, for this machine only: they are plain HTTP.
-            dashboard=False,
-            dashboard_address=f"{_LOOPBACK}:0",
-            **security_for(None, options.tls),
-        )
-        for _ in range(options.workers)
-    ]
+    # /health and /metrics only, for this machine only: they are plain HTTP.
+    how |= {"dashboard": False, "dashboard_address": f"{_LOOPBACK}:0", "death_timeout": wait}
+    nannies = [Nanny(address, nthreads=threads, **how) for _ in range(n)]
     signalled = asyncio.ensure_future(_first_signal())
-    joining = asyncio.ensure_future(_joined(nannies, address, options.wait))
+    joining = asyncio.ensure_future(_joined(nannies, address, wait))
     number = await _until_ended(signalled, joining, lambda: _close_all(nannies))
     if number is not None:
         joining.cancel()

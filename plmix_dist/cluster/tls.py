@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import importlib.util
 import ipaddress
+import itertools
 import re
 import shutil
 import socket
@@ -42,16 +43,9 @@ def _security_of(files: TlsFiles) -> Security:
         raise SettingsError("an encrypted connection needs --tls-ca, --tls-cert and --tls-key, all of them")
     from distributed import Security
 
-    security = Security(
-        tls_ca_file=files.ca,
-        tls_client_cert=files.cert,
-        tls_client_key=files.key,
-        tls_scheduler_cert=files.cert,
-        tls_scheduler_key=files.key,
-        tls_worker_cert=files.cert,
-        tls_worker_key=files.key,
-        require_encryption=True,
-    )
+    roles = itertools.product(("client", "scheduler", "worker"), ("cert", "key"))
+    own = {f"tls_{role}_{part}": getattr(files, part) for role, part in roles}
+    security = Security(tls_ca_file=files.ca, require_encryption=True, **own)
     try:
         security.get_connection_args("client")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError

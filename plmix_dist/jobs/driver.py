@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 from plmix_dist import __version__, errors
 from plmix_dist.cluster.executor import ClusterOptions, LazyExecutor
 from plmix_dist.cluster.tls import TlsFiles
+from plmix_dist.jobs import hooks, steps
 from plmix_dist.jobs.file import KEYS, Job, read_job
 from plmix_dist.jobs.folder import JOB, SUMMARY, OutputFolder, now
-from plmix_dist.jobs.hooks import run_hooks, write_metrics
-from plmix_dist.jobs.steps import NOTHING_SHOWN, Context, Display, refuse_another_job, unfinished_fit, wanted_steps
 from plmix_dist.store.lock import HeldLock, write_lock
 from plmix_dist.threads import OutOfTime, time_limit
 
@@ -29,30 +28,23 @@ class _Ending(NamedTuple):
     exit_code: int
 
 
-_CONVERGED = _Ending("converged", 0)
-_NOT_CONVERGED = _Ending("not converged", 4)
-_FAILED = _Ending("failed", 1)
-# The first that fits: an error, and how a job ends with it.
-_ENDINGS: tuple[tuple[type[BaseException], _Ending], ...] = (
+# The first that fits: errors, and how a job ends with them.
+_ENDINGS: tuple[tuple[Any, _Ending], ...] = (
     (OutOfTime, _Ending(_OUT_OF_TIME, 75)),
     (KeyboardInterrupt, _Ending("interrupted", 130)),
-    (errors.JobError, _Ending("bad job", 2)),
     (errors.ClusterError, _Ending("cluster lost", 6)),
     (errors.DamagedStoreError, _Ending("damaged", 3)),
-    (errors.IngestError, _Ending("bad input", 5)),
-    (errors.RankingError, _Ending("bad input", 5)),
-    (errors.StoreNotFoundError, _Ending("bad input", 5)),
+    ((errors.IngestError, errors.RankingError, errors.StoreNotFoundError), _Ending("bad input", 5)),
     (errors.SettingsError, _Ending("bad job", 2)),
-    (errors.PlmixError, _FAILED),
 )
 
 
 def ending_of(error: BaseException) -> _Ending:
     """How a job ends with an error."""
-    return next((ending for kind, ending in _ENDINGS if isinstance(error, kind)), _FAILED)
+    return next((ending for kind, ending in _ENDINGS if isinstance(error, kind)), _Ending("failed", 1))
 
 
-def run_job(job: Job, *, force: bool = False, display: Display = NOTHING_SHOWN) -> dict[str, Any]:
+def run_job(job: Job, *, force: bool = False, display: steps.Display = steps.NOTHING_SHOWN) -> dict[str, Any]:
     """Run a job, or go on with one that was stopped; gives the summary, which `summary.json` holds too.
 
     A job whose results are all there does nothing: "changed" is False. An error is in the summary and is raised. With
@@ -73,7 +65,7 @@ def run_job(job: Job, *, force: bool = False, display: Display = NOTHING_SHOWN) 
         return _run(job, folder, lock, force=force, display=display)
 
 
-def _run(job: Job, folder: OutputFolder, lock: HeldLock, *, force: bool, display: Display) -> dict[str, Any]:
+def _run(job: Job, folder: OutputFolder, lock: HeldLock, *, force: bool, display: steps.Display) -> dict[str, Any]:
     begun = time.monotonic()
     summary: dict[str, Any] = {
         "job": job["name"],
@@ -83,14 +75,15 @@ def _run(job: Job, folder: OutputFolder, lock: HeldLock, *, force: bool, display
         "begun": now(),
         # What the steps of this run compare with, until they have run.
         "read": folder.last_summary("read"),
-        **({"report": report} if (report := folder.last_summary("report")) else {}),
     }
+    if report := folder.last_summary("report"):
+        summary["report"] = report
     try:
         folder.log("begun", job=job["name"], version=__version__)
         with time_limit(job["limits.seconds"]), LazyExecutor(cluster_options(job)) as executor:
-            context = Context(job, folder, executor, force, display)
+            context = steps.Context(job, folder, executor, force, display)
             if not force:
-                refuse_another_job(job, folder)
+                steps.refuse_another_job(job, folder)
             # The address of a webhook often holds a token.
             folder.write(JOB, job.values, private=bool(job["hooks.url"] or job["hooks.command"]))
             folder.write_environment()
@@ -100,7 +93,7 @@ def _run(job: Job, folder: OutputFolder, lock: HeldLock, *, force: bool, display
         summary["error"] = f"{type(error).__name__}: {error}"
         raise
     else:
-        ending = _CONVERGED if summary["fit"]["converged"] else _NOT_CONVERGED
+        ending = _Ending("converged", 0) if summary["fit"]["converged"] else _Ending("not converged", 4)
     finally:
         summary |= {"state": ending.state, "exit_code": ending.exit_code}
         summary |= {"ended": now(), "seconds": round(time.monotonic() - begun, 3)}
@@ -108,10 +101,10 @@ def _run(job: Job, folder: OutputFolder, lock: HeldLock, *, force: bool, display
     return summary
 
 
-def _run_steps(context: Context, summary: dict[str, Any], lock: HeldLock) -> None:
+def _run_steps(context: steps.Context, summary: dict[str, Any], lock: HeldLock) -> None:
     """Run the steps that are wanted. The summary on disk has the one that runs, and the results of those before."""
     folder, changed = context.folder, False
-    for step in wanted_steps(context.job):
+    for step in steps.wanted_steps(context.job):
         folder.write(SUMMARY, summary | {"step": step.name})
         folder.log("step begun", step=step.name)
         begun = time.monotonic()
@@ -130,9 +123,9 @@ def _finish(job: Job, folder: OutputFolder, summary: dict[str, Any]) -> None:
         folder.log("ended", "info" if "error" not in summary else "error", **summary)
     failures: dict[str, str] = {}
     if job["outputs.metrics"] is not None:
-        failures |= write_metrics(job["outputs.metrics"], summary)
+        failures |= hooks.write_metrics(job["outputs.metrics"], summary)
     short = summary["state"] in (_OUT_OF_TIME, "interrupted")  # the process has a few seconds left
-    failures |= run_hooks(job, summary, min(job["hooks.timeout"], _LAST_SECONDS if short else math.inf))
+    failures |= hooks.run_hooks(job, summary, min(job["hooks.timeout"], _LAST_SECONDS if short else math.inf))
     if failures:
         summary["failed_hooks"] = failures
         with contextlib.suppress(OSError):
@@ -175,7 +168,7 @@ def status(path: Path) -> dict[str, Any]:
     if summary["state"] == "running" and not _is_running(folder):
         summary["state"] = "stopped"
     job = _job_as_written(folder)
-    return summary | {"checkpoint": unfinished_fit(job), "iteration": folder.last_iteration()}
+    return summary | {"checkpoint": steps.unfinished_fit(job), "iteration": folder.last_iteration()}
 
 
 def _job_as_written(folder: OutputFolder) -> Job:
@@ -183,16 +176,14 @@ def _job_as_written(folder: OutputFolder) -> Job:
     values = folder.read(JOB)
     if values is None:
         return job_in(folder.path)  # raises an error that explains
-    defaults = {key.name: key.default for key in KEYS}
+    defaults = {key.key: key.default for key in KEYS}
     return Job(defaults | values | {"outputs.folder": str(folder.path)})
 
 
 def _is_running(folder: OutputFolder) -> bool:
     """Whether a process holds the lock of the folder."""
-    if not folder.location.exists("wip/lock"):
-        return False
-    try:
-        with write_lock(folder.location):
+    if folder.location.exists("wip/lock"):
+        with contextlib.suppress(errors.PlmixError), write_lock(folder.location):
             return False
-    except errors.PlmixError:
         return True
+    return False

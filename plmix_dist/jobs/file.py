@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from plmix_dist.cluster.executor import bytes_of
 from plmix_dist.errors import JobError, PlmixError, SettingsError
 from plmix_dist.jobs.results import Work
+from plmix_dist.settings import BAYES_INITS, INITS, SETTINGS, TASKS, settings_of
 from plmix_dist.settings.checks import nearest, shown
-from plmix_dist.settings.table import BAYES_INITS, INITS, SETTINGS, TASKS, Kind, flag, real, settings_of, whole, word
+from plmix_dist.settings.table import Kind, Setting, flag, real, whole, word
 from plmix_dist.store.checkpoints import DEFAULT_KEPT, DEFAULT_SECONDS, Checkpoint
 from plmix_dist.store.location import Location
 
@@ -28,16 +29,10 @@ from plmix_dist.store.location import Location
 _LONGEST = 1e9
 
 
-class _Key(NamedTuple):
-    """One key of a job file, with its table, such as "model.components"."""
-
-    name: str
-    kind: Kind
-    default: Any
-    help: str
-    tasks: tuple[str, ...] = TASKS
-    required: bool = False
-    page: str = ""
+def _key(key: str, kind: Kind, default: Any, words: str, tasks: tuple[str, ...] = TASKS, **how: Any) -> Setting:
+    """A key of a job file, by its full name, such as "data.store"."""
+    table, _, name = key.rpartition(".")
+    return Setting(name, kind, default, words, tasks, table=table, **how)
 
 
 def _check_text(name: str, value: Any) -> str:
@@ -74,63 +69,58 @@ def _seconds(**bounds: float) -> Kind:
 
 
 _FIRST = (
-    _Key("name", _text(), "plmix", "Name of the job, in logs and metrics."),
-    _Key("task", word(*TASKS), "fit", "What is computed."),
-    _Key("data.store", _text("path or URL"), None, "The store of rankings.", required=True),
-    _Key("data.sources", Kind("list of paths", _check_texts), None, "Files, globs or URLs that are read into the store "
+    _key("name", _text(), "plmix", "Name of the job, in logs and metrics."),
+    _key("task", word(*TASKS), "fit", "What is computed."),
+    _key("data.store", _text("path or URL"), None, "The store of rankings.", required=True),
+    _key("data.sources", Kind("list of paths", _check_texts), None, "Files, globs or URLs that are read into the store "
         "first; those it has already are left out. Without it the store must be there."),
-    _Key("data.format", _text(), "auto", "Format of the sources, as in `plmix ingest`."),
-    _Key("data.unranked", word("below", "absent"), None, "What unlisted items mean in the sources."),
-    _Key("data.on_error", word("raise", "drop", "quarantine"), "raise", "What becomes of bad rows."),
-    _Key("data.most_dropped", real(at_least=0, at_most=1), 0.05, "Largest share of bad rows that `drop` leaves out."),
-    _Key("data.merge", flag, False, "Whether equal rows become one."),
-    _Key("data.columns", Kind("table", _check_table), None, "The column of each role, such as `{id = \"ballot\"}`."),
-    _Key("data.choices", Kind("table", _check_table), None, "What a file cannot say, such as `{contest = \"Mayor\"}`."),
-    _Key("data.delimiter", _text(), None, "Delimiter of text."),
-    _Key("data.covariates", _text("path"), None, "Columns of persons, on which shares depend: .npy or CSV.", ("fit",)),
-    _Key("model.seed", whole(0), 0, "Random seed."),
+    _key("data.format", _text(), "auto", "Format of the sources, as in `plmix ingest`."),
+    _key("data.unranked", word("below", "absent"), None, "What unlisted items mean in the sources."),
+    _key("data.on_error", word("raise", "drop", "quarantine"), "raise", "What becomes of bad rows."),
+    _key("data.most_dropped", real(at_least=0, at_most=1), 0.05, "Largest share of bad rows that `drop` leaves out."),
+    _key("data.merge", flag, False, "Whether equal rows become one."),
+    _key("data.columns", Kind("table", _check_table), None, "The column of each role, such as `{id = \"ballot\"}`."),
+    _key("data.choices", Kind("table", _check_table), None, "What a file cannot say, such as `{contest = \"Mayor\"}`."),
+    _key("data.delimiter", _text(), None, "Delimiter of text."),
+    _key("data.covariates", _text("path"), None, "Columns of persons, on which shares depend: .npy or CSV.", ("fit",)),
+    _key("model.seed", whole(0), 0, "Random seed."),
 )  # fmt: skip
 _LAST = (
-    _Key("start.warm", flag, True, "Whether to begin at the last model if rankings were added.", ("fit", "bayes")),
-    _Key("cluster.scheduler", _text("address"), None, "A Dask scheduler. Without it and workers: one process."),
-    _Key("cluster.workers", whole(1), None, "Worker processes of a cluster on this machine."),
-    _Key("cluster.threads", whole(1), None, "Threads per worker."),
-    _Key("cluster.memory", _text(), None, "Memory per worker, such as \"2GB\"."),
-    _Key("cluster.tls_ca", _text("path"), None, "Certificate authority of the scheduler."),
-    _Key("cluster.tls_cert", _text("path"), None, "Certificate to show to the scheduler."),
-    _Key("cluster.tls_key", _text("path"), None, "Key of that certificate."),
-    _Key("outputs.folder", _text("path"), None, "Folder for everything the job writes.", required=True),
-    _Key("outputs.memberships", flag, False, "Whether to write the membership of every ranking."),
-    _Key("outputs.report", flag, False, "Whether to write a report.", page="report"),
-    _Key("outputs.metrics", _text("path"), None, "File of metrics for the textfile collector of Prometheus."),
-    _Key("checkpoint.folder", _text("path or URL"), None, "Where the state is saved; else in `outputs.folder`."),
-    _Key("checkpoint.every", _seconds(at_least=0), DEFAULT_SECONDS, "Fewest seconds between two saves; 0 for every "
+    _key("start.warm", flag, True, "Whether to begin at the last model if rankings were added.", ("fit", "bayes")),
+    _key("cluster.scheduler", _text("address"), None, "A Dask scheduler. Without it and workers: one process."),
+    _key("cluster.workers", whole(1), None, "Worker processes of a cluster on this machine."),
+    _key("cluster.threads", whole(1), None, "Threads per worker."),
+    _key("cluster.memory", _text(), None, "Memory per worker, such as \"2GB\"."),
+    _key("cluster.tls_ca", _text("path"), None, "Certificate authority of the scheduler."),
+    _key("cluster.tls_cert", _text("path"), None, "Certificate to show to the scheduler."),
+    _key("cluster.tls_key", _text("path"), None, "Key of that certificate."),
+    _key("outputs.folder", _text("path"), None, "Folder for everything the job writes.", required=True),
+    _key("outputs.memberships", flag, False, "Whether to write the membership of every ranking."),
+    _key("outputs.report", flag, False, "Whether to write a report.", page="report"),
+    _key("outputs.metrics", _text("path"), None, "File of metrics for the textfile collector of Prometheus."),
+    _key("checkpoint.folder", _text("path or URL"), None, "Where the state is saved; else in `outputs.folder`."),
+    _key("checkpoint.every", _seconds(at_least=0), DEFAULT_SECONDS, "Fewest seconds between two saves; 0 for every "
         "pass."),
-    _Key("checkpoint.keep", whole(1), DEFAULT_KEPT, "How many checkpoints are kept."),
-    _Key("limits.seconds", _seconds(above=0, at_most=_LONGEST), None, "The job saves its state and stops after this "
+    _key("checkpoint.keep", whole(1), DEFAULT_KEPT, "How many checkpoints are kept."),
+    _key("limits.seconds", _seconds(above=0, at_most=_LONGEST), None, "The job saves its state and stops after this "
         "time."),
-    _Key("hooks.command", Kind("list of words", _check_texts), None, "A command that is run at the end, with the "
+    _key("hooks.command", Kind("list of words", _check_texts), None, "A command that is run at the end, with the "
         "summary on stdin."),
-    _Key("hooks.url", Kind("URL", _check_address), None, "An address that the summary is posted to at the end, as "
+    _key("hooks.url", Kind("URL", _check_address), None, "An address that the summary is posted to at the end, as "
         "JSON."),
-    _Key("hooks.timeout", _seconds(above=0, at_most=_LONGEST), 30.0, "How long a hook may take."),
+    _key("hooks.timeout", _seconds(above=0, at_most=_LONGEST), 30.0, "How long a hook may take."),
 )  # fmt: skip
 _OF_SETTINGS = tuple(
-    _Key(
-        setting.key,
+    setting._replace(
         # The folder of a model is text here; whether it is there is checked with the other places.
-        setting.kind if setting.name != "init" else setting.kind._replace(check=_check_text),
-        list(setting.default) if isinstance(setting.default, range | tuple) else setting.default,
-        setting.help,
-        setting.tasks,
-        setting.required,
-        setting.page,
+        kind=setting.kind if setting.name != "init" else setting.kind._replace(check=_check_text),
+        default=list(setting.default) if isinstance(setting.default, range | tuple) else setting.default,
     )
     for setting in sorted(SETTINGS, key=lambda setting: setting.table)
     if setting.text is not None
 )
 KEYS = (*_FIRST, *_OF_SETTINGS, *_LAST)
-_BY_NAME = {key.name: key for key in KEYS}
+_BY_NAME = {key.key: key for key in KEYS}
 _TABLES = tuple(dict.fromkeys(name.split(".")[0] for name in _BY_NAME if "." in name))
 # Keys whose values are paths; relative ones are below the folder of the job file.
 _FILES = ("data.covariates", "cluster.tls_ca", "cluster.tls_cert", "cluster.tls_key")
@@ -138,9 +128,9 @@ _PATHS = (*_FILES, "data.store", "data.sources", "outputs.folder", "outputs.metr
 
 
 @cache
-def _keys_of(task: str) -> dict[str, _Key]:
+def _keys_of(task: str) -> dict[str, Setting]:
     """The keys of a task by name; a key may have another kind of value or default for another task."""
-    return {key.name: key for key in KEYS if task in key.tasks}
+    return {key.key: key for key in KEYS if task in key.tasks}
 
 
 # --- jobs --------------------------------------------------------------------------------------------------
@@ -242,7 +232,7 @@ def _job_of(given: Any, folder: Path, *, typed: bool = True) -> Job:
     return job
 
 
-def _value_of(name: str, keys: dict[str, _Key], given: Any, task: Any) -> Any:
+def _value_of(name: str, keys: dict[str, Setting], given: Any, task: Any) -> Any:
     """The checked value of a key, or its default; None if it belongs to other tasks than that of the job."""
     key = keys.get(name)
     if key is None:
@@ -312,8 +302,7 @@ def _faults_together(job: Job, typed: list[str]) -> Iterator[str]:
         if job[name] is not None and not Path(job[name]).is_file():
             yield f"{name}: there is no file {job[name]}"
     yield from _faults_of_cluster(job)
-    yield from _faults_of_store(job)
-    yield from _faults_of_init(job)
+    yield from _faults_of_results(job)
     if job["model.components"] is not None:
         try:
             job.work.checked([name for name, setting in settings_of(job["task"]).items() if setting.key in typed])
@@ -349,28 +338,21 @@ def _faults_of_cluster(job: Job) -> Iterator[str]:
             yield f"cluster.memory: {error}"
 
 
-def _faults_of_store(job: Job) -> Iterator[str]:
-    if job["data.sources"] is not None or job["data.store"] is None:
-        return
-    try:
-        found = Location.of(job["data.store"]).exists("manifest.json")
-    except (PlmixError, OSError) as error:
-        yield f"data.store: {error}"
-    else:
-        if not found:
-            yield f"data.store: there is no store at {job['data.store']}; name data.sources to make it"
+def _faults_of_results(job: Job) -> Iterator[str]:
+    """A store and a model that are not there."""
+    if job["data.sources"] is None and job["data.store"] is not None:
+        missing = f"data.store: there is no store at {job['data.store']}; name data.sources to make it"
+        yield from _fault_unless(job, "data.store", "manifest.json", missing)
+    if _begins_at_model(job.values):
+        given, known = Path(job["start.init"]).name, _inits(job.values)
+        missing = f"{', '.join(known)} or the folder of a model, but is {given!r}{nearest(given, known)}"
+        yield from _fault_unless(job, "start.init", "model.json", f"start.init must be {missing}")
 
 
-def _faults_of_init(job: Job) -> Iterator[str]:
-    if not _begins_at_model(job.values):
-        return
-    init, known = job["start.init"], _inits(job.values)
+def _fault_unless(job: Job, key: str, file: str, missing: str) -> Iterator[str]:
+    """What is wrong if the folder of a key does not hold a file."""
     try:
-        found = Location.of(init).exists("model.json")
+        if not Location.of(job[key]).exists(file):
+            yield missing
     except (PlmixError, OSError) as error:
-        yield f"start.init: {error}"
-    else:
-        if not found:
-            word_given = Path(init).name
-            expected = f"{', '.join(known)} or the folder of a model"
-            yield f"start.init must be {expected}, but is {word_given!r}{nearest(word_given, known)}"
+        yield f"{key}: {error}"

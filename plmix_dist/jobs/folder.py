@@ -30,9 +30,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from plmix_dist import __version__
-from plmix_dist.store.access import write_whole, writing_explained
+from plmix_dist.store import access, sealed
 from plmix_dist.store.location import Location
-from plmix_dist.store.sealed import plain_json
 
 JOB, SUMMARY, HISTORY, LOG, ENVIRONMENT = (
     "job.json", "summary.json", "history.jsonl", "log.jsonl", "environment.json",
@@ -56,8 +55,8 @@ class OutputFolder:
 
     def write(self, name: str, record: Any, *, private: bool = False) -> None:
         """Replace a file by a record as JSON, in one step. A `private` file can be read by its owner alone."""
-        text = json.dumps(plain_json(record), indent=1, default=str)
-        write_whole(self.path / name, (text + "\n").encode(), private=private)
+        text = json.dumps(sealed.plain_json(record), indent=1, default=str)
+        access.write_whole(self.path / name, (text + "\n").encode(), private=private)
 
     def remove_drafts(self) -> None:
         """Remove files that a job left half-written when it was killed. Whoever calls this holds the lock."""
@@ -87,7 +86,7 @@ class OutputFolder:
 
     def write_history(self, records: Iterable[dict[str, Any]]) -> None:
         """Replace the history: iterations that were repeated after a stop are in it once."""
-        lines = [json.dumps(plain_json(record)) + "\n" for record in records]
+        lines = [json.dumps(sealed.plain_json(record)) + "\n" for record in records]
         self.location.write_bytes(HISTORY, "".join(lines).encode())
 
     def history_once(self) -> list[dict[str, Any]]:
@@ -151,10 +150,10 @@ class OutputFolder:
 
     def _add(self, name: str, record: dict[str, Any]) -> None:
         path = self.path / name
-        with writing_explained(str(path), 0):
+        with access.writing_explained(str(path), 0):
             self.path.mkdir(parents=True, exist_ok=True)
             with path.open("ab+") as file:
-                line = json.dumps(plain_json(record), default=str).encode() + b"\n"
+                line = json.dumps(sealed.plain_json(record), default=str).encode() + b"\n"
                 file.write(line if _ends_with_a_line(file) else b"\n" + line)
 
 

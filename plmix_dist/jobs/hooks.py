@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from plmix_dist.jobs.file import Job
-from plmix_dist.store.access import write_whole
-from plmix_dist.store.sealed import plain_json
+from plmix_dist.store import access, sealed
 
 # Bytes of a command's stderr that are kept for the message.
 _MOST_KEPT = 500
@@ -40,7 +39,7 @@ _METRICS = {
 
 def run_hooks(job: Job, summary: dict[str, Any], timeout: float) -> dict[str, str]:
     """Run the command and call the webhook of a job, for `timeout` seconds each; gives what failed, by name."""
-    text = json.dumps(plain_json(summary), default=str).encode()
+    text = json.dumps(sealed.plain_json(summary), default=str).encode()
     failures = {}
     for name, hook in (("command", _run_command), ("url", _post)):
         if job[f"hooks.{name}"] is not None:
@@ -132,7 +131,7 @@ def _post(url: str, text: bytes, timeout: float) -> str | None:
 def write_metrics(path: str, summary: dict[str, Any]) -> dict[str, str]:
     """Write metrics for the textfile collector of Prometheus, in one step; gives what failed, by name."""
     try:
-        write_whole(Path(path), _metrics_text(summary).encode())
+        access.write_whole(Path(path), _metrics_text(summary).encode())
     except OSError as error:
         return {"metrics": str(error)}
     return {}

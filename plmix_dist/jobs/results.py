@@ -10,20 +10,14 @@ from typing import Any, NamedTuple
 from plmix_dist import __version__, errors
 from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.datasets.given import weight_of_memberships
-from plmix_dist.fitting.chains import BayesSettings
-from plmix_dist.fitting.fingerprint import digest_of
-from plmix_dist.fitting.methods import FitSettings, with_method
+from plmix_dist.fitting import chains, fingerprint, methods
 from plmix_dist.fitting.starts.settings import start_of
 from plmix_dist.models.bayesian import BayesianPlackettLuceMixture
 from plmix_dist.models.plackett_luce import PlackettLuceMixture
 from plmix_dist.models.selection import MixtureSelection
 from plmix_dist.settings import BAYES_INITS, INITS, TASKS, settings_of
-from plmix_dist.store import Location, RankingStore
+from plmix_dist.store import Location, RankingStore, mixture, reader, sealed, targets
 from plmix_dist.store.checkpoints import Checkpoint
-from plmix_dist.store.mixture import load_model
-from plmix_dist.store.reader import digest_of_store
-from plmix_dist.store.sealed import sha256
-from plmix_dist.store.targets import HOW_TO_REPLACE, differences
 from plmix_dist.tables.sources import read_covariates
 
 _Fitted = PlackettLuceMixture | BayesianPlackettLuceMixture
@@ -54,10 +48,10 @@ class Work(NamedTuple):
         of_selection = {name: own.pop(name) for name in _OF_SELECTION}
         return MixtureSelection(**of_selection, estimator=PlackettLuceMixture(**own), **how)
 
-    def checked(self, typed: Collection[str] = ()) -> FitSettings | BayesSettings:
+    def checked(self, typed: Collection[str] = ()) -> methods.FitSettings | chains.BayesSettings:
         """The settings; an error if some are wrong, or contradict each other or the method. `typed` ones were meant."""
         if self.task != "bayes":
-            with_method(self.settings["method"], self.settings, typed)
+            methods.with_method(self.settings["method"], self.settings, typed)
         found = self.estimator()
         if isinstance(found, MixtureSelection):
             found._numbers()
@@ -75,15 +69,15 @@ class Work(NamedTuple):
         init: Any = settings.get("init")
         if init not in (None, *INITS, *BAYES_INITS):
             with contextlib.suppress(errors.PlmixError, OSError):  # the fit will say what is wrong with it
-                settings["init"] = f"{init} {sha256(Location.of(init).read_bytes('model.json'))[:12]}"
+                settings["init"] = f"{init} {sealed.sha256(Location.of(init).read_bytes('model.json'))[:12]}"
         columns = self.columns
         return {
             **({"verb": "bayes"} if self.task == "bayes" else {}),
-            "rankings": sha256(f"{digest_of_store(store)} {store.item_names}".encode())[:16],
+            "rankings": sealed.sha256(f"{reader.digest_of_store(store)} {store.item_names}".encode())[:16],
             "version": __version__,
             "seed": self.seed,
             **settings,
-            **({} if columns is None else {"covariates": digest_of(columns)}),
+            **({} if columns is None else {"covariates": fingerprint.digest_of(columns)}),
         }
 
     @property
@@ -117,7 +111,7 @@ class Work(NamedTuple):
 
 def saved_model(place: str | Location) -> _Fitted:
     """A saved model, as the estimator that made it."""
-    is_sampled = "bayes" in load_model(Location.of(place)).record
+    is_sampled = "bayes" in mixture.load_model(Location.of(place)).record
     return (BayesianPlackettLuceMixture if is_sampled else PlackettLuceMixture).load(place)
 
 
@@ -132,7 +126,7 @@ def model_of(found: Estimator) -> _Fitted:
 def record_there(place: Location) -> dict[str, Any] | None:
     """What the model that is there was made from; None if there is none, or one that was not written to its end."""
     try:
-        record = load_model(place).record.get("job")
+        record = mixture.load_model(place).record.get("job")
     except (errors.StoreNotFoundError, errors.UnfinishedStoreError):
         return None
     return record if isinstance(record, dict) else {}
@@ -142,10 +136,10 @@ def is_there(place: Location, mine: dict[str, Any]) -> bool:
     """Whether the model that is made from `mine` is there; an error if another one is."""
     if not place.exists("model.json"):
         return False
-    there = load_model(place).record.get("job")
+    there = mixture.load_model(place).record.get("job")
     if not isinstance(there, dict):
         raise errors.StoreExistsError(
-            f"{place.url} already holds a model, and it does not say what it was fitted to; {HOW_TO_REPLACE}"
+            f"{place.url} already holds a model, and it does not say what it was fitted to; {targets.HOW_TO_REPLACE}"
         )
     return is_same(mine, there) or refuse_other(place, "model", mine, there)
 
@@ -157,8 +151,8 @@ def is_same(mine: dict[str, Any], there: dict[str, Any]) -> bool:
 
 def refuse_other(place: Location, kind: str, mine: dict[str, Any], there: dict[str, Any]) -> bool:
     """An error that names what differs."""
-    differ = differences(_complete(mine), _complete(there))
-    raise errors.StoreExistsError(f"{place.url} already holds another {kind} ({differ}); {HOW_TO_REPLACE}")
+    differ = targets.differences(_complete(mine), _complete(there))
+    raise errors.StoreExistsError(f"{place.url} already holds another {kind} ({differ}); {targets.HOW_TO_REPLACE}")
 
 
 def _complete(record: dict[str, Any]) -> dict[str, Any]:
@@ -199,10 +193,5 @@ def summary_of(task: str, place: Location, store: RankingStore) -> dict[str, Any
 
 def choice_of(found: MixtureSelection) -> dict[str, Any]:
     """What a selection found, as plain values."""
-    return {
-        "n_components": found.n_components_,
-        "criterion": found.criterion,
-        "margin": found.margin_,
-        "words": found.words_,
-        "table": found.table_,
-    }
+    of_choice = {"n_components": found.n_components_, "criterion": found.criterion, "margin": found.margin_}
+    return of_choice | {"words": found.words_, "table": found.table_}

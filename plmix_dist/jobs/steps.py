@@ -20,12 +20,7 @@ from plmix_dist.jobs.results import Estimator, choice_of, is_same, model_of, rec
 from plmix_dist.models.plackett_luce import PlackettLuceMixture
 from plmix_dist.models.selection import MixtureSelection
 from plmix_dist.prediction.memberships import Written, write_predictions
-from plmix_dist.store import Location, RankingStore, open_store
-from plmix_dist.store.checkpoints import CheckpointFolder
-from plmix_dist.store.manifest import PLAN
-from plmix_dist.store.partition import WritePlan
-from plmix_dist.store.sealed import sha256
-from plmix_dist.store.targets import differences
+from plmix_dist.store import Location, RankingStore, WritePlan, checkpoints, manifest, open_store, sealed, targets
 from plmix_dist.tables.sources import file_digest, find_sources
 
 logger = logging.getLogger(__name__)
@@ -84,8 +79,8 @@ def files_read(folder: OutputFolder) -> dict[str, str]:
 def _begun_first(new: list[str], files: dict[str, str], place: Location) -> Iterator[list[str]]:
     """The new files as they are read: those that a job began to read before it was stopped, then all others."""
     begun: list[str] = []
-    if place.exists(PLAN):
-        plan = WritePlan.from_bytes(place.read_bytes(PLAN), f"{place.url}/{PLAN}")
+    if place.exists(manifest.PLAN):
+        plan = WritePlan.from_bytes(place.read_bytes(manifest.PLAN), f"{place.url}/{manifest.PLAN}")
         digests = {source.get("sha256") for source in plan.sources}
         begun = [file for file in new if files[file] in digests]
     yield from filter(None, (begun, [file for file in new if file not in begun]))
@@ -125,7 +120,7 @@ def refuse_another_job(job: Job, folder: OutputFolder) -> None:
     mine = {name: value for name, value in job.values.items() if name.startswith(_DECISIVE) and name not in _WITHOUT}
     if there.get("task") != mine["task"]:
         mine = {"task": mine["task"]}  # all else follows from it
-    if differ := differences(mine, {name: there.get(name) for name in mine}):
+    if differ := targets.differences(mine, {name: there.get(name) for name in mine}):
         raise JobError(
             f"{folder.path} holds the results of another job ({differ}); choose another outputs.folder, or replace "
             "them with `plmix run JOB.toml --force`"
@@ -186,11 +181,11 @@ def _fit_summary(context: Context, store: RankingStore) -> dict[str, Any]:
 
 def unfinished_fit(job: Job) -> int | None:
     """The number of the newest checkpoint: there is one while a fit is not finished."""
-    return CheckpointFolder(Location.of(job.checkpoint.path)).newest()
+    return checkpoints.CheckpointFolder(Location.of(job.checkpoint.path)).newest()
 
 
 def _clear_checkpoints(job: Job) -> None:
-    CheckpointFolder(Location.of(job.checkpoint.path)).clear()
+    checkpoints.CheckpointFolder(Location.of(job.checkpoint.path)).clear()
 
 
 def _predict(context: Context) -> dict[str, Any]:
@@ -222,7 +217,7 @@ def _predict(context: Context) -> dict[str, Any]:
 def _report(context: Context) -> dict[str, Any]:
     """Write a report about the model and the rankings, unless that of this model is there."""
     job, folder = context.job, context.folder
-    about = sha256(folder.location.read_bytes(f"{MODEL}/model.json"))[:16]
+    about = sealed.sha256(folder.location.read_bytes(f"{MODEL}/model.json"))[:16]
     found = {"changed": False, "file": REPORT, "model": about}
     if folder.last_summary("report").get("model") == about and (folder.path / REPORT).is_file():
         return found

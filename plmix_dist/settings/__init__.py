@@ -5,7 +5,6 @@ table      every setting once: name, kind of value, default, help, and who takes
 """
 
 from plmix_dist.settings.checks import RandomState as RandomState
-from plmix_dist.settings.checks import alike as alike
 from plmix_dist.settings.checks import nearest as nearest
 from plmix_dist.settings.checks import numbers as numbers
 from plmix_dist.settings.checks import one_of as one_of
@@ -17,16 +16,11 @@ from plmix_dist.settings.checks import yes_or_no as yes_or_no
 from plmix_dist.settings.table import BAYES_INITS as BAYES_INITS
 from plmix_dist.settings.table import DAVIDSON_NAMES as DAVIDSON_NAMES
 from plmix_dist.settings.table import INITS as INITS
-from plmix_dist.settings.table import M_STEP_NAMES as M_STEP_NAMES
 from plmix_dist.settings.table import SETTINGS as SETTINGS
 from plmix_dist.settings.table import TASKS as TASKS
-from plmix_dist.settings.table import Kind as Kind
-from plmix_dist.settings.table import Setting as Setting
 from plmix_dist.settings.table import check_settings as check_settings
 from plmix_dist.settings.table import default_of as default_of
-from plmix_dist.settings.table import real as real
 from plmix_dist.settings.table import refuse_start_fields as refuse_start_fields
 from plmix_dist.settings.table import settings_of as settings_of
 from plmix_dist.settings.table import start_fields as start_fields
 from plmix_dist.settings.table import take_settings as take_settings
-from plmix_dist.settings.table import whole as whole

@@ -113,11 +113,8 @@ def near_path(path: str) -> str:
         there = sorted(entry.name for entry in os.scandir(sought.parent))
     except (OSError, ValueError):
         return ""
-    by_lower_case = {name.lower(): name for name in there}
-    asked = nearest(sought.name, list(by_lower_case))
-    return next(
-        (asked.replace(repr(lower), repr(name)) for lower, name in by_lower_case.items() if repr(lower) in asked), ""
-    )
+    asked = nearest(sought.name, [name.lower() for name in there])
+    return next((asked.replace(low, repr(name)) for name in there if (low := repr(name.lower())) in asked), "")
 
 
 def alike(names: Sequence[str]) -> str:

@@ -40,27 +40,26 @@ class Kind(NamedTuple):
     known: Sequence[str] = ()
 
 
-def word(*known: str, optional: bool = False, because: str = "") -> Kind:
-    """One of some words; None too if it is optional."""
+def word(*known: str, because: str = "", also: Callable[[Any], bool] | None = None, more: str = "") -> Kind:
+    """One of some words, or what `also` takes."""
 
-    def check(name: str, value: Any) -> str | None:
-        return None if optional and value is None else checks.one_of(name, value, known, because)
+    def check(name: str, value: Any) -> Any:
+        return value if also is not None and also(value) else checks.one_of(name, value, known, because)
 
-    return Kind(_listed(known), check, known=known)
+    return Kind(_listed(known) + more, check, known=known)
+
+
+def _no_value(value: Any) -> bool:
+    """Whether a value is None, for words that may be left out."""
+    return value is None
 
 
 # `rankings.ties.Davidson` makes these.
 DAVIDSON_NAMES = r"davidson(?:-([3-9]))?(-each)?"
 
 
-def _ties(*known: str) -> Kind:
-    """A treatment of ties."""
-
-    def check(name: str, value: Any) -> str:
-        is_davidson = isinstance(value, str) and re.fullmatch(DAVIDSON_NAMES, value)
-        return str(value) if is_davidson else checks.one_of(name, value, known)
-
-    return Kind(_listed(known), check, known=known)
+def _is_davidson(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(DAVIDSON_NAMES, value) is not None
 
 
 def words(*known: str) -> Kind:
@@ -150,14 +149,9 @@ def _check_progress(name: str, value: Any) -> Any:
     return value
 
 
-def _choices(*known: str) -> Kind:
-    """A word, or slates: in Python a value, elsewhere JSON or the path of it."""
-
-    def check(name: str, value: Any) -> Any:
-        is_slates = hasattr(value, "of_items") or (isinstance(value, str) and value.endswith((".json", "}")))
-        return value if is_slates else checks.one_of(name, value, known)
-
-    return Kind(f"{_listed(known)} or path of slates", check, known=known)
+def _is_slates(value: Any) -> bool:
+    """In Python a value, elsewhere JSON or the path of it."""
+    return hasattr(value, "of_items") or (isinstance(value, str) and value.endswith((".json", "}")))
 
 
 def _start(*known: str) -> Kind:
@@ -236,11 +230,13 @@ class Setting(NamedTuple):
     @property
     def key(self) -> str:
         """What it is called in a job file."""
-        return f"{self.table}.{self.spelling}"
+        return f"{self.table}.{self.spelling}".lstrip(".")
 
 
 _FIT, _SELECT, _BAYES, _EM = ("fit",), ("select",), ("bayes",), ("fit", "select")
 _CRITERIA = ("bic", "aic", "icl", "held-out", "paper")
+_TIES = ("auto", "expand", "marginal", "resample", "half", "half-last", "davidson")
+_CHOICES = ("plackett-luce", "best-worst", "maxdiff")
 _COMPARED = "a selection compares likelihoods"
 
 # To add a setting, add it here, as a parameter with the same default to the constructor, and to FitSettings or
@@ -253,7 +249,7 @@ SETTINGS = (
     Setting("criterion", word(*_CRITERIA), "bic", "What decides.", _SELECT, page="choosing-k"),
     Setting("also", words(*_CRITERIA), (), "Further criteria for the table.", _SELECT),
     Setting("n_folds", whole(2), 5, "Number of folds of \"held-out\".", _SELECT, "folds"),
-    Setting("method", word("paper", optional=True), None, "\"paper\": EM-LSR as published. It sets what is left at "
+    Setting("method", word("paper", also=_no_value), None, "\"paper\": EM-LSR as published. It sets what is left at "
             "its default.", _EM, page="paper"),
     Setting("m_step", _M_STEP, "auto", "How worths are re-estimated; only lsr and mm end at the "
             "maximum of the likelihood.", _FIT, page="m-steps"),
@@ -265,13 +261,13 @@ SETTINGS = (
     Setting("n_init", whole(1), 1, "Number of starts run to convergence.", _EM, table="start"),
     Setting("alpha", real(at_least=0, at_most=1e100), 1.0, "Strength of the prior; 0 for none.", _EM, page="fitting"),
     Setting("shares", _shares, None, "Fixed mixing shares, one per component; estimated if left out.", _FIT),
-    Setting("ties", _ties("auto", "expand", "marginal", "resample", "half", "half-last", "davidson"), "auto", "How "
-            "items that share a place are treated; auto is half for battles, expand for all other rows; davidson-3 "
-            "has ties of up to 3 items, davidson-each parameters for each component.", _FIT, page="ties-and-groups"),
+    Setting("ties", word(*_TIES, also=_is_davidson), "auto", "How items that share a place are treated; auto is half "
+            "for battles, expand for all other rows; davidson-3 has ties of up to 3 items, davidson-each parameters "
+            "for each component.", _FIT, page="ties-and-groups"),
     Setting("ties", word("auto", "expand", "marginal", "half", "half-last", because=_COMPARED), "auto", "How items "
             "that share a place are treated.", _SELECT, page="ties-and-groups"),
-    Setting("choices", _choices("plackett-luce", "best-worst", "maxdiff"), "plackett-luce", "What the choices of a row "
-            "are; or a JSON file with the items of each slate.", _EM, page="slates"),
+    Setting("choices", word(*_CHOICES, also=_is_slates, more=" or path of slates"), "plackett-luce", "What the choices "
+            "of a row are; or a JSON file with the items of each slate.", _EM, page="choices"),
     Setting("noise", flag, False, "Whether to add a component with equal worths, whose share is estimated.", _FIT,
             page="noise"),
     Setting("tol", real(above=0), 1e-8, "Bound on gradient and change of the objective, divided by total weight.", _EM),
@@ -307,7 +303,7 @@ SETTINGS = (
     Setting("kernel", word("kendall", "mallows"), "kendall", "Similarity of rankings in a kernel start.", _FIT,
             table="start", advanced=True, starts=("kernel",), field="kernel"),
     Setting("estimator", _python("a PlackettLuceMixture"), None, "The settings of all fits.", _SELECT, None),
-    Setting("unranked", word("below", "absent", optional=True), None, "What unlisted items of an array mean; a store "
+    Setting("unranked", word("below", "absent", also=_no_value), None, "What unlisted items of an array mean; a store "
             "knows it.", text=None),
     Setting("random_state", _python("a whole number from 0 on, a numpy RandomState or Generator, or None"), None,
             "Random seed; verbs and job files have `seed`, which is 0 by default.", text=None),

@@ -7,7 +7,7 @@ pairs        CML and GMM, which break rankings into pairs
 gamma_prior  the prior of Gibbs sampling
 """
 
-from plmix_dist.settings import M_STEP_NAMES
+from plmix_dist.settings.table import M_STEP_NAMES
 from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD, MM, ComponentStatistics, gradient, log_prior, mm_step
 from plmix_dist.solvers.lsr import LSR, STOCHASTIC_LSR, lsr_step, stationary_distribution
 from plmix_dist.solvers.m_step import Gradient, MStep, Sums, Worths

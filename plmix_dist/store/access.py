@@ -224,9 +224,26 @@ class RemoteFiles:
         except TimeoutError as error:
             raise _no_answer(limit) from error
 
+    def is_file(self, path: str, seconds: float | None = None) -> bool:
+        """Whether there is a file. Not the method `isfile`, which returns False for every error."""
+        with contextlib.suppress(FileNotFoundError):
+            return bool(self.call("info", path, seconds=seconds)["type"] == "file")
+        return False
+
     def open(self, path: str) -> IO[bytes]:
         """A file opened for reading; opening it, or a read, is a TimeoutError if it takes longer than it may."""
         return io.BufferedReader(_LimitedReads(within(0, self.filesystem.open, path, "rb")), _READ_BYTES)
+
+
+def remote_files(url: str, **options: Any) -> RemoteFiles:
+    """What is behind a URL."""
+    import fsspec
+
+    try:
+        filesystem, root = fsspec.core.url_to_fs(url, **options)
+    except (ValueError, ImportError, TypeError) as error:  # of an unknown or missing kind, or with other options
+        raise errors.SettingsError(f"{url} cannot be reached: {error}; check the URL and its options") from error
+    return RemoteFiles(filesystem, root.rstrip("/"))
 
 
 def _no_answer(limit: float) -> TimeoutError:

@@ -24,8 +24,7 @@ from zarr.storage import LocalStore, WrapperStore
 from plmix_dist.errors import DamagedStoreError
 from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.columns import STRING, item_dtype
-from plmix_dist.store.access import reading_permitted, storage_seconds, writing_explained
-from plmix_dist.store.sealed import sha256
+from plmix_dist.store import access, sealed
 
 if TYPE_CHECKING:
     from plmix_dist.store.manifest import ColumnDescription, PartitionIndex
@@ -131,14 +130,13 @@ def _label_columns(name: str, labels: NDArray[Any] | None) -> dict[str, NDArray[
 def _labels_from(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any] | None:
     if name in columns:
         return columns[name]
-    if f"{name}_lengths" not in columns:
+    lengths = columns.get(f"{name}_lengths")
+    if lengths is None:
         return None
     import pyarrow as pa  # here, because most stores have no text
 
-    bounds = pa.py_buffer(np.append(0, np.cumsum(columns[f"{name}_lengths"], dtype=np.int64)))
-    text = pa.LargeStringArray.from_buffers(
-        len(columns[f"{name}_lengths"]), bounds, pa.py_buffer(columns[f"{name}_utf8"])
-    )
+    bounds = pa.py_buffer(np.append(0, np.cumsum(lengths, dtype=np.int64)))
+    text = pa.LargeStringArray.from_buffers(len(lengths), bounds, pa.py_buffer(columns[f"{name}_utf8"]))
     encoded = text.dictionary_encode()  # all rows of a person have one label
     found: NDArray[Any] = np.array(encoded.dictionary.to_pylist(), STRING)[encoded.indices.to_numpy()]
     return found
@@ -169,7 +167,7 @@ async def _within(store: Store, request: Awaitable[_Value], n_bytes: int) -> _Va
     """What a request gives; a TimeoutError if the storage behind a URL takes longer than it may."""
     if isinstance(store, LocalStore):
         return await request
-    return await asyncio.wait_for(request, storage_seconds(n_bytes))
+    return await asyncio.wait_for(request, access.storage_seconds(n_bytes))
 
 
 class RecordingStore(WrapperStore["Store"]):
@@ -183,13 +181,13 @@ class RecordingStore(WrapperStore["Store"]):
     async def set(self, key: str, value: Buffer) -> None:
         """Write one key, and remember its size and digest."""
         data = value.to_bytes()
-        with writing_explained(f"{self.where}/{key}", len(data)):
+        with access.writing_explained(f"{self.where}/{key}", len(data)):
             await _within(self._store, super().set(key, value), len(data))
-        self.written[key] = (len(data), sha256(data))
+        self.written[key] = (len(data), sealed.sha256(data))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         """Write one key unless it is there. Zarr makes the groups above an array so; they are not remembered."""
-        with writing_explained(f"{self.where}/{key}", len(value)):
+        with access.writing_explained(f"{self.where}/{key}", len(value)):
             await _within(self._store, super().set_if_not_exists(key, value), len(value))
 
 
@@ -216,7 +214,7 @@ class CheckedStore(WrapperStore["Store"]):
         if size > LARGEST_FILE:
             raise self.damaged(key, f"claims to have {size:,} bytes, where at most {LARGEST_FILE:,} are allowed")
         self._refuse_others(key, size)
-        with reading_permitted(f"{self.where}/{key}"):
+        with access.reading_permitted(f"{self.where}/{key}"):
             # One byte more than there should be is enough to see that there are too many.
             value = await _within(self._store, super().get(key, prototype, RangeByteRequest(0, size + 1)), size)
         if value is None:
@@ -226,7 +224,7 @@ class CheckedStore(WrapperStore["Store"]):
             raise self.damaged(key, f"has {found} bytes where {size:,} were written")
         data = value.to_bytes()
         # Hashing releases the interpreter lock, so other reads continue meanwhile.
-        if await asyncio.to_thread(sha256, data) != digest:
+        if await asyncio.to_thread(sealed.sha256, data) != digest:
             raise self.damaged(key, "was altered: its digest is not the one recorded when it was written")
         if _CHUNK_KEY.fullmatch(key):
             self._check_unpacked_size(key, data)
@@ -243,7 +241,7 @@ class CheckedStore(WrapperStore["Store"]):
             path = os.path.join(os.path.realpath(self._store.root), *key.split("/"))  # noqa: PTH118
             if os.path.realpath(Path(self._store.root) / key) != path:
                 raise self.damaged(key, "is a symbolic link, and links are not followed")
-            with contextlib.suppress(FileNotFoundError), reading_permitted(path):
+            with contextlib.suppress(FileNotFoundError), access.reading_permitted(path):
                 found = os.stat(path)  # noqa: PTH116
                 if not stat.S_ISREG(found.st_mode):  # a pipe would wait for a writer forever
                     raise self.damaged(key, "is not a plain file")

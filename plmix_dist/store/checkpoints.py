@@ -20,19 +20,8 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError, UnsupportedFormatError
 from plmix_dist.settings import real_number, shown, whole_number
-from plmix_dist.store.access import too_large
-from plmix_dist.store.location import Location
-from plmix_dist.store.sealed import (
-    LARGEST_JSON,
-    VERSIONS,
-    array_from_npy,
-    check_version,
-    npy_bytes,
-    seal,
-    sha256,
-    typed,
-    unseal,
-)
+from plmix_dist.store import access, sealed
+from plmix_dist.store.location import AnyPath, Location
 
 DEFAULT_SECONDS = 30.0
 DEFAULT_KEPT = 3
@@ -43,6 +32,7 @@ _LONGEST_LINE = 64
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,})\.plmix")
 _PART = re.compile(r"part-[0-9a-f]{16}\.plmix")
 _DRAFT = re.compile(rf"({_CHECKPOINT.pattern}|{_PART.pattern})\.[0-9a-f]{{32}}\.tmp")
+_OURS = re.compile(f"{_CHECKPOINT.pattern}|{_PART.pattern}|{_DRAFT.pattern}")
 _DTYPES = ("float64", "int64", "int32", "bool", "uint8", "uint16", "uint32", "uint64")
 
 
@@ -65,7 +55,7 @@ class Checkpoint:
     3
     """
 
-    path: str | os.PathLike[str] | Location
+    path: AnyPath | Location
     every: float = DEFAULT_SECONDS
     keep: int = DEFAULT_KEPT
 
@@ -113,13 +103,13 @@ class Loaded(NamedTuple):
 
 def packed(value: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """A value for JSON and arrays, as the bytes of one file."""
-    contents = {name: npy_bytes(array) for name, array in arrays.items()}
+    contents = {name: sealed.npy_bytes(array) for name, array in arrays.items()}
     described = [
-        {"name": name, "dtype": arrays[name].dtype.name, "size": len(data), "sha256": sha256(data)}
+        {"name": name, "dtype": arrays[name].dtype.name, "size": len(data), "sha256": sealed.sha256(data)}
         for name, data in contents.items()
     ]
-    head = seal({"value": value, "arrays": described})
-    return b"".join([f"{_FORMAT} {VERSIONS[_FORMAT]} {len(head)}\n".encode(), head, *contents.values()])
+    head = sealed.seal({"value": value, "arrays": described})
+    return b"".join([f"{_FORMAT} {sealed.VERSIONS[_FORMAT]} {len(head)}\n".encode(), head, *contents.values()])
 
 
 @dataclass(frozen=True)
@@ -147,21 +137,21 @@ def _unpacked(location: Location, file: str, digest: str | None = None) -> Recor
     if line is None:
         raise DamagedStoreError(f"{where} was altered or cut short: it does not begin as a checkpoint does")
     remedy = "continue with the version that wrote it, or remove the folder to begin again"
-    check_version(_FORMAT, int(line[1]), where, remedy)
+    sealed.check_version(_FORMAT, int(line[1]), where, remedy)
     first = line.end() + int(line[2])
-    if first > LARGEST_JSON:
-        raise too_large(where, first, LARGEST_JSON)
-    head = typed(_Head, unseal(location.read_start(file, first)[line.end() :], where), where)
+    if first > sealed.LARGEST_JSON:
+        raise access.too_large(where, first, sealed.LARGEST_JSON)
+    head = sealed.typed(_Head, sealed.unseal(location.read_start(file, first)[line.end() :], where), where)
     data = location.read_bytes(file, first + sum(entry.size for entry in head.arrays))
-    if digest is not None and sha256(data) != digest:
+    if digest is not None and sealed.sha256(data) != digest:
         raise DamagedStoreError(f"{where} was altered or cut short")
     arrays = {}
     for entry in head.arrays:
         own = data[first : first + entry.size]
-        if sha256(own) != entry.sha256 or entry.dtype not in _DTYPES:
+        if sealed.sha256(own) != entry.sha256 or entry.dtype not in _DTYPES:
             raise DamagedStoreError(f"{where} was altered or cut short: array {entry.name} is not as it was")
         try:
-            arrays[entry.name] = array_from_npy(own, np.dtype(entry.dtype), finite=False)
+            arrays[entry.name] = sealed.array_from_npy(own, np.dtype(entry.dtype), finite=False)
         except ValueError as error:
             raise DamagedStoreError(f"{where}, array {entry.name}: {error}") from None
         first += entry.size
@@ -198,11 +188,7 @@ class CheckpointFolder:
     def check_own(self) -> None:
         """An error if the folder holds files of others, or cannot be written to."""
         self.location.check_writable()
-        foreign = [
-            name
-            for name in self.location.names(folders=True)
-            if name != "wip" and not any(kind.fullmatch(name) for kind in (_CHECKPOINT, _PART, _DRAFT))
-        ]
+        foreign = [name for name in self.location.names(folders=True) if name != "wip" and not _OURS.fullmatch(name)]
         if foreign:
             raise StoreExistsError(
                 f"{self.location.url} holds other files, such as {foreign[0]}; checkpoints need a folder of their own, "
@@ -217,11 +203,8 @@ class CheckpointFolder:
         A result in `finished` is None if this folder has written or read it already.
         """
         parts = {name: self._part(name, result) for name, result in finished.items()}
-        value = {
-            "fingerprint": dict(fingerprint),
-            "finished": parts,
-            "running": None if running is None else [running[0], running[1].value],
-        }
+        state = None if running is None else [running[0], running[1].value]
+        value = {"fingerprint": dict(fingerprint), "finished": parts, "running": state}
         number = max(self._numbers(), default=0) + 1
         data = packed(value, {} if running is None else running[1].arrays)
         self.location.write_bytes(_file_of(number), data)
@@ -233,13 +216,11 @@ class CheckpointFolder:
         damaged: list[str] = []
         for number in self._numbers():
             try:
-                loaded = self._read(number, damaged)
+                return self._read(number, damaged)
             except DamagedStoreError as error:
                 damaged.append(str(error))
             except FileNotFoundError as error:
                 damaged.append(f"a file is missing ({error})")
-            else:
-                return loaded
         if damaged:
             raise DamagedStoreError(
                 f"no checkpoint at {self.location.url} can be read: {'; '.join(damaged)}; take the folder from a copy, "
@@ -254,7 +235,7 @@ class CheckpointFolder:
     def clear(self) -> None:
         """Remove all checkpoints."""
         for name in [*map(_file_of, self._numbers()), *self.location.names()]:
-            if any(kind.fullmatch(name) for kind in (_CHECKPOINT, _PART, _DRAFT)):
+            if _OURS.fullmatch(name):
                 self.location.remove(name)
         self._written.clear()
         self._named.clear()
@@ -268,7 +249,7 @@ class CheckpointFolder:
         """Where a result is written; it is written now if it was not before."""
         if result is not None:
             data = packed(result.value, result.arrays)
-            digest = sha256(data)
+            digest = sealed.sha256(data)
             file = f"part-{digest[:16]}.plmix"
             self.location.write_bytes(file, data)
             self._written[name] = {"file": file, "size": len(data), "sha256": digest}
@@ -285,7 +266,7 @@ class CheckpointFolder:
         """What a checkpoint holds, and the arrays of the loop that ran."""
         file = _file_of(number)
         record = _unpacked(self.location, file)
-        return typed(_Saved, record.value, f"{self.location.url}/{file}"), record.arrays
+        return sealed.typed(_Saved, record.value, f"{self.location.url}/{file}"), record.arrays
 
     def _read_part(self, part: _PartEntry) -> Record:
         if not _PART.fullmatch(part.file):

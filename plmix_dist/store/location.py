@@ -12,16 +12,16 @@ import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from plmix_dist.errors import DamagedStoreError, SettingsError, StoreExistsError
 from plmix_dist.settings import shown
-from plmix_dist.store import access
-from plmix_dist.store.sealed import LARGEST_JSON
+from plmix_dist.store import access, sealed
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
 
+AnyPath: TypeAlias = str | os.PathLike[str]
 _REMOVAL_ATTEMPTS = 20
 _KEY = re.compile(r"[A-Za-z0-9_.\-]+(/[A-Za-z0-9_.\-]+)*")
 
@@ -34,7 +34,7 @@ class Location:
     storage_options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str] | Location, storage_options: dict[str, Any] | None = None) -> Location:
+    def of(cls, path: AnyPath | Location, storage_options: dict[str, Any] | None = None) -> Location:
         """A location from a path, a URL, or a location."""
         if isinstance(path, Location):
             return path
@@ -68,19 +68,13 @@ class Location:
     @cached_property
     def _remote(self) -> access.RemoteFiles:
         """The file system behind the URL, and the root within it."""
-        import fsspec
-
-        try:
-            filesystem, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **self.storage_options)
-        except (ValueError, ImportError, TypeError) as error:  # of an unknown or missing kind, or with other options
-            raise SettingsError(f"{self.url} cannot be reached: {error}; check the URL and its options") from error
-        return access.RemoteFiles(filesystem, root.rstrip("/"))
+        return access.remote_files(self.url, use_listings_cache=False, **self.storage_options)
 
     def _remote_path(self, key: str) -> str:
         """The path of a key in the file system behind the URL."""
         return f"{self._remote.root}/{_checked_key(key)}"
 
-    def read_bytes(self, key: str, most: int = LARGEST_JSON) -> bytes:
+    def read_bytes(self, key: str, most: int = sealed.LARGEST_JSON) -> bytes:
         """The bytes stored under a key; FileNotFoundError if there are none.
 
         If there are more than `most`, that is an error, and they are not read. Records of JSON are never larger.
@@ -142,7 +136,7 @@ class Location:
             self.write_bytes(key, data)
         except FileExistsError:
             # A request that was sent again after its answer was lost finds what it wrote itself.
-            if self.read_bytes(key, max(len(data), LARGEST_JSON)) != data:
+            if self.read_bytes(key, max(len(data), sealed.LARGEST_JSON)) != data:
                 raise there from None
 
     def check_writable(self) -> None:
@@ -159,12 +153,7 @@ class Location:
         with access.reading_permitted(f"{self.url}/{key}"):
             if self.is_local:
                 return self.local_path(key).is_file()
-            # Not `isfile`, which returns False for every error.
-            try:
-                found = self._remote.call("info", self._remote_path(key), seconds=seconds)
-            except FileNotFoundError:
-                return False
-            return bool(found["type"] == "file")
+            return self._remote.is_file(self._remote_path(key), seconds)
 
     def listing(self, prefix: str = "") -> list[str]:
         """All keys below a prefix, sorted. Symbolic links are listed, but not followed."""
@@ -192,12 +181,9 @@ class Location:
                 with os.scandir(self.url) as entries:
                     return sorted(entry.name for entry in entries if folders or not entry.is_dir())
             files = self._remote
-            found = files.call("ls", files.root, detail=True)
-            return sorted(
-                entry["name"].rstrip("/").rsplit("/", 1)[-1]
-                for entry in found
-                if entry["name"].rstrip("/") != files.root and (folders or entry["type"] == "file")
-            )
+            found = {entry["name"].rstrip("/"): entry["type"] for entry in files.call("ls", files.root, detail=True)}
+            wanted = (path for path, kind in found.items() if path != files.root and (folders or kind == "file"))
+            return sorted(path.rsplit("/", 1)[-1] for path in wanted)
         return []
 
     def remove(self, prefix: str, *, seconds: float | None = None) -> None:

@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import filelock
@@ -74,14 +75,12 @@ class _FileLock(HeldLock):
         return found.st_dev, found.st_ino
 
 
-@contextlib.contextmanager
-def write_lock(location: Location) -> Iterator[HeldLock]:
+def write_lock(location: Location) -> AbstractContextManager[HeldLock]:
     """Hold the right to write to a store; an error if another process holds it.
 
     A lock ends with its process. A lease behind a URL ends 60 s after its writer died.
     """
-    with _file_lock(location) if location.is_local else _lease(location) as held:
-        yield held
+    return _file_lock(location) if location.is_local else _lease(location)
 
 
 @contextlib.contextmanager
@@ -222,10 +221,8 @@ class _Lease(HeldLock):
 def _holder(location: Location, key: str) -> _Holder | None:
     """The content of a lease; None if it was removed meanwhile."""
     try:
-        holder = json.loads(location.read_bytes(key))
-        return _Holder(
-            str(holder["token"]), str(holder["who"]), float(holder["renewed"]), bool(holder.get("held", True))
-        )
+        found = json.loads(location.read_bytes(key))
+        return _Holder(str(found["token"]), str(found["who"]), float(found["renewed"]), bool(found.get("held", True)))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):

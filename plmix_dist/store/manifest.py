@@ -22,6 +22,7 @@ INDEX = "index.json"
 PLAN = "wip/plan.json"
 # A plan that claims more was altered: their entries would not fit into a manifest.
 _MOST_PARTITIONS = 1_000_000
+_AGAIN = "make the store again from its source"
 
 # Labels that are text are in two arrays.
 _HALVES = (("ids_lengths", "ids_utf8"), ("groups_lengths", "groups_utf8"))
@@ -118,16 +119,6 @@ class Manifest:
         return sum(partition.n_rankings for partition in self.partitions)
 
     @property
-    def n_entries(self) -> int:
-        """The number of listed items over all rows."""
-        return sum(partition.n_entries for partition in self.partitions)
-
-    @property
-    def n_leaves(self) -> int:
-        """The number of leaves over all partitions."""
-        return sum(partition.n_leaves for partition in self.partitions)
-
-    @property
     def total_weight(self) -> float:
         """The sum of weights over all partitions."""
         return sum(partition.total_weight for partition in self.partitions)
@@ -147,10 +138,8 @@ class Manifest:
         totals = {name: record.pop(name, None) for name in ("n_rankings", "n_items", "total_weight")}
         manifest = typed(cls, record, where)
         for name, total in totals.items():
-            if total != getattr(manifest, name):
-                raise DamagedStoreError(
-                    f"{where}: {name} is {total}, its partitions add up to {getattr(manifest, name)}"
-                )
+            if total != (added := getattr(manifest, name)):
+                raise DamagedStoreError(f"{where}: {name} is {total}, its partitions add up to {added}")
         return manifest
 
 
@@ -184,13 +173,9 @@ def read_index(location: Location, number: int, expected_sha256: str | None = No
     try:
         data = location.read_bytes(key)
     except FileNotFoundError:
-        raise DamagedStoreError(
-            f"{where} is missing: partition {number} is lost; make the store again from its source"
-        ) from None
+        raise DamagedStoreError(f"{where} is missing: partition {number} is lost; {_AGAIN}") from None
     if expected_sha256 is not None and sha256(data) != expected_sha256:
-        raise DamagedStoreError(
-            f"{where} was altered: its digest is not the one in {MANIFEST}; make the store again from its source"
-        )
+        raise DamagedStoreError(f"{where} was altered: its digest is not the one in {MANIFEST}; {_AGAIN}")
     return PartitionIndex.from_bytes(data, where)
 
 

@@ -17,11 +17,8 @@ from zarr.storage import MemoryStore
 
 from plmix_dist.errors import DamagedStoreError, StoreExistsError, UnfinishedStoreError
 from plmix_dist.rankings.columns import Floats
-from plmix_dist.store.arrays import codecs_for
+from plmix_dist.store import arrays, publication, sealed, targets
 from plmix_dist.store.location import Location
-from plmix_dist.store.publication import Plan, Publication, abandoned, is_wanted
-from plmix_dist.store.sealed import seal
-from plmix_dist.store.targets import HOW_TO_REPLACE, MEMBERSHIPS_PLAN, check_target
 
 CHUNK_ROWS = 1 << 16
 _ARRAYS = ("probabilities", "component")
@@ -29,10 +26,10 @@ _GROUP = "zarr.json"
 
 
 @dataclass(frozen=True)
-class MembershipPlan(Plan):
+class MembershipPlan(publication.Plan):
     """Everything that determines the bytes of memberships."""
 
-    key: ClassVar[str] = MEMBERSHIPS_PLAN
+    key: ClassVar[str] = targets.MEMBERSHIPS_PLAN
     verb: ClassVar[str] = "predict"
 
     n_rankings: int
@@ -65,7 +62,7 @@ class MembershipPlan(Plan):
                 shape=shape,
                 chunks=(self.chunk_rows, *shape[1:]),
                 dtype=dtype,
-                compressors=codecs_for(np.dtype(dtype)),
+                compressors=arrays.codecs_for(np.dtype(dtype)),
                 fill_value=-1,
                 config={"write_empty_chunks": True},
             )
@@ -75,7 +72,7 @@ class MembershipPlan(Plan):
         return {key: value.to_bytes() for key, value in memory.items()}
 
 
-class MembershipSession(Publication[MembershipPlan]):
+class MembershipSession(publication.Publication[MembershipPlan]):
     """Memberships that one driver is writing. Chunks are their parts; what makes arrays of them publishes them."""
 
     kind = "memberships"
@@ -86,7 +83,7 @@ class MembershipSession(Publication[MembershipPlan]):
         cls, location: Location, plan: MembershipPlan, *, overwrite: bool = False
     ) -> AbstractContextManager[Self]:
         """Begin or continue a plan. Another plan, or other arrays, are an error."""
-        check_target(location, "memberships", overwrite=overwrite)
+        targets.check_target(location, "memberships", overwrite=overwrite)
         return cls(location, plan)._begun(overwrite=overwrite)
 
     def pending(self) -> list[tuple[int, int]]:
@@ -136,25 +133,27 @@ class MembershipSession(Publication[MembershipPlan]):
             if group["attributes"]["plmix"]["fingerprint"] == self.plan.fingerprint:
                 return True
         raise StoreExistsError(
-            f"{self.location.url} already holds memberships of another model or of other rankings; {HOW_TO_REPLACE}"
+            f"{self.location.url} already holds memberships of another model or of other rankings; "
+            f"{targets.HOW_TO_REPLACE}"
         )
 
     def _refuse_leftovers(self) -> None:
         for folder in _ARRAYS:
             if self.location.listing(folder):
                 raise StoreExistsError(
-                    f"{self.location.url}/{folder} exists already, and no plan says what it is; {HOW_TO_REPLACE}"
+                    f"{self.location.url}/{folder} exists already, and no plan says what it is; "
+                    f"{targets.HOW_TO_REPLACE}"
                 )
 
 
 def write_memberships(location: Location, plan: MembershipPlan, first: int, probabilities: Floats) -> None:
     """Write the rows of one chunk: their probabilities, and the component with the largest."""
     files = plan.files(first, probabilities)
-    if not is_wanted(location, MembershipPlan, plan.fingerprint):
-        raise abandoned(location, f"rows from {first:,} on are")
+    if not publication.is_wanted(location, MembershipPlan, plan.fingerprint):
+        raise publication.abandoned(location, f"rows from {first:,} on are")
     for key in _chunk_keys(plan, first):
         location.write_bytes(key, files[key])
-    location.write_bytes(_done_key(plan, first), seal({"plan": plan.fingerprint}))
+    location.write_bytes(_done_key(plan, first), sealed.seal({"plan": plan.fingerprint}))
 
 
 def _chunk_keys(plan: MembershipPlan, first: int) -> tuple[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,19 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from plmix_dist import errors
 from plmix_dist.rankings.columns import Floats as Floats
 from plmix_dist.settings.checks import near_path
-from plmix_dist.store.location import Location
+from plmix_dist.store import sealed
+from plmix_dist.store.location import AnyPath, Location
 from plmix_dist.store.lock import write_lock
-from plmix_dist.store.sealed import (
-    VERSIONS,
-    array_from_npy,
-    check_version,
-    npy_bytes,
-    plain_json,
-    seal,
-    sha256,
-    typed,
-    unseal,
-)
 
 _JSON_FORMAT = "plmix-model-json"
 # The arrays of a model that are parameters, and what says of which columns they are coefficients.
@@ -147,7 +136,7 @@ class MixtureParams:
         """The same numbers without names: what travels to tasks on workers."""
         return replace(self, item_names=())
 
-    def save(self, path: str | os.PathLike[str] | Location, about: dict[str, Any] | None = None) -> None:
+    def save(self, path: AnyPath | Location, about: dict[str, Any] | None = None) -> None:
         """Write a folder with `log_worths.npy`, `shares.npy` and `model.json`. Nothing is pickled.
 
         A model that is there stays whole until the new one is. See docs/rankings-and-store.md.
@@ -167,9 +156,7 @@ class MixtureParams:
         """
         self.save_with(path, about or {}, {})
 
-    def save_with(
-        self, path: str | os.PathLike[str] | Location, about: Mapping[str, Any], arrays: Mapping[str, Floats]
-    ) -> None:
+    def save_with(self, path: AnyPath | Location, about: Mapping[str, Any], arrays: Mapping[str, Floats]) -> None:
         """Write what `save` writes, and more arrays, with names that `_save_model` takes."""
         log_worths, shares = np.asarray(self.log_worths), np.asarray(self.shares)
         if (fault := _fault(log_worths, shares, self.item_names)) is not None:
@@ -178,7 +165,7 @@ class MixtureParams:
         _save_model(Location.of(path), record, {"log_worths": log_worths, "shares": shares, **arrays})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str] | Location) -> Self:
+    def load(cls, path: AnyPath | Location) -> Self:
         """Read what `save` wrote.
 
         Examples
@@ -191,15 +178,13 @@ class MixtureParams:
         return cls(mixture.log_worths, mixture.shares, mixture.item_names)
 
 
-def load_with(path: str | os.PathLike[str] | Location) -> tuple[MixtureParams, _SavedModel]:
+def load_with(path: AnyPath | Location) -> tuple[MixtureParams, _SavedModel]:
     """The mixture of a model folder, and all that is saved with it."""
     folder = Location.of(path)
     saved = load_model(folder)
     names, arrays = saved.record.get("item_names"), saved.arrays
-    missing = [name for name in ("log_worths", "shares") if name not in arrays]
-    fault = (
-        f"it has no {' and no '.join(missing)}" if missing else _fault(arrays["log_worths"], arrays["shares"], names)
-    )
+    missing = " and no ".join(name for name in ("log_worths", "shares") if name not in arrays)
+    fault = f"it has no {missing}" if missing else _fault(arrays["log_worths"], arrays["shares"], names)
     if fault is not None:
         raise errors.DamagedStoreError(f"the model at {folder.url} cannot be read: {fault}; fit and save it again")
     return MixtureParams(arrays["log_worths"], arrays["shares"], tuple(names or ())), saved
@@ -208,18 +193,16 @@ def load_with(path: str | os.PathLike[str] | Location) -> tuple[MixtureParams, _
 def mixture_json(mixture: MixtureParams, record: Mapping[str, Any], arrays: Mapping[str, Floats]) -> str:
     """A mixture, a record and more arrays as JSON text that gives every number back, bit for bit."""
     arrays = {"log_worths": mixture.log_worths, "shares": mixture.shares, **arrays}
-    head = {"format": _JSON_FORMAT, "version": VERSIONS[_JSON_FORMAT], "item_names": list(mixture.item_names)}
+    head = {"format": _JSON_FORMAT, "version": sealed.VERSIONS[_JSON_FORMAT], "item_names": list(mixture.item_names)}
     numbers = {name: array.tolist() for name, array in arrays.items()}
-    return json.dumps(head | numbers | plain_json(record), ensure_ascii=False, allow_nan=False)
+    return json.dumps(head | numbers | sealed.plain_json(record), ensure_ascii=False, allow_nan=False)
 
 
 def mixture_of_json(text: str | bytes) -> tuple[MixtureParams, _SavedModel]:
     """The mixture of a JSON text, and all that is written with it; an error that names what is wrong with the text."""
     record = _json_record(text)
     try:
-        arrays: dict[str, Floats] = {
-            name: np.array(record.pop(name), np.float64) for name in _PARAMETERS if name in record
-        }
+        arrays = {name: np.array(record.pop(name), np.float64) for name in _PARAMETERS if name in record}
         names = record.pop("item_names")
         mixture = MixtureParams.checked(arrays.pop("log_worths"), arrays.pop("shares"), names)
     except KeyError as error:
@@ -227,7 +210,7 @@ def mixture_of_json(text: str | bytes) -> tuple[MixtureParams, _SavedModel]:
     except (ValueError, TypeError) as error:
         raise errors.SettingsError(f"this JSON is not a model: {error}") from None
     try:
-        typed(_ModelRecord, record, "this JSON")
+        sealed.typed(_RECORD, record, "this JSON")
     except errors.DamagedStoreError as error:
         raise errors.SettingsError(str(error)) from None
     return mixture, _SavedModel(record, arrays)
@@ -245,10 +228,10 @@ def _json_record(text: str | bytes) -> dict[str, Any]:
             f"this JSON is not a model: its format is {found!r}, where {_JSON_FORMAT!r} is expected; "
             "from_json takes the text that to_json gave, and load takes the folder of a model"
         )
-    if record.get("version") != VERSIONS[_JSON_FORMAT]:
+    if record.get("version") != sealed.VERSIONS[_JSON_FORMAT]:
         raise errors.UnsupportedFormatError(
             f"this JSON has format version {record.get('version')!r}, and this version of plmix_dist reads "
-            f"{VERSIONS[_JSON_FORMAT]}; install a newer plmix_dist"
+            f"{sealed.VERSIONS[_JSON_FORMAT]}; install a newer plmix_dist"
         )
     return record
 
@@ -292,33 +275,6 @@ class _File(TypedDict):
     sha256: str
 
 
-class _Fit(TypedDict, total=False):
-    n_iter: int | None
-    converged: bool | None
-    log_likelihood: float | None
-    objective: float | None
-    gradient_norm: float | None
-    m_step: str | None
-    unranked: str | None
-    posterior_shares: list[float]
-    dic: float | None
-    map_converged: bool | None
-    map_log_likelihood: float | None
-    rank: int | None
-    n_sampled: int | None
-
-
-class _Iteration(TypedDict, total=False):
-    iteration: int
-    log_likelihood: float | None
-    objective: float | None
-    gradient: float | None
-    largest_change: float | None
-    seconds: float | None
-    rankings_per_second: float | None
-    taken: bool
-
-
 class _Event(TypedDict):
     component: int
     action: str
@@ -336,53 +292,38 @@ class _Stage(TypedDict):
     passes: NotRequired[float | None]
 
 
-class _Init(TypedDict, total=False):
-    search: _Search | None
-    stages: list[_Stage]
-    failed_starts: list[dict[str, Any]]
-
-
 class _Identifiability(TypedDict):
     certain: int
     generic: int
     described: str
 
 
-class _Data(TypedDict, total=False):
-    source: str | None
-    n_rankings: int
-    n_items: int
-    weight: float
-    mean_listed: float | None
-    n_top_k: int
-    n_tied_items: int
-    by_person: bool
-    identifiability: _Identifiability | None
+def _each(kind: Any, names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), kind)
 
 
-class _About(TypedDict, total=False):
-    data: _Data
-    finished: str
-    machine: str
-    versions: dict[str, str | None]
-
-
-class _Bayes(TypedDict, total=False):
-    stages: list[_Stage]
-    largest_r_hat: float | None
-
-
-class _ModelRecord(TypedDict, total=False):
-    item_names: list[str]
-    files: dict[str, _File]
-    settings: dict[str, Any]
-    fit: _Fit
-    history: list[_Iteration]
-    events: list[_Event]
-    init: _Init
-    about: _About
-    linear: dict[str, Any]
-    bayes: _Bayes
+_FIT = {
+    **_each(int | None, "n_iter rank n_sampled"),
+    **_each(float | None, "log_likelihood objective gradient_norm dic map_log_likelihood"),
+    **_each(bool | None, "converged map_converged"),
+    **_each(str | None, "m_step unranked"),
+    "posterior_shares": list[float],
+}
+_RATES = _each(float | None, "log_likelihood objective gradient largest_change seconds rankings_per_second")
+_COUNTS = _each(int, "n_rankings n_items n_top_k n_tied_items") | {"weight": float, "mean_listed": float | None}
+_DATA = {"source": str | None, "by_person": bool, "identifiability": _Identifiability | None, **_COUNTS}
+_RECORD: Any = {
+    "item_names": list[str],
+    "files": dict[str, _File],
+    "settings": dict[str, Any],
+    "fit": _FIT,
+    "history": [{"iteration": int, "taken": bool, **_RATES}],
+    "events": list[_Event],
+    "init": {"search": _Search | None, "stages": list[_Stage], "failed_starts": list[dict[str, Any]]},
+    "about": {"data": _DATA, "finished": str, "machine": str, "versions": dict[str, str | None]},
+    "linear": dict[str, Any],
+    "bayes": {"stages": list[_Stage], "largest_r_hat": float | None},
+}
 
 
 class _SavedModel(NamedTuple):
@@ -397,17 +338,18 @@ def _save_model(location: Location, record: Mapping[str, Any], arrays: Mapping[s
 
     In `record`, numbers that are not finite become null. Arrays have the names that `_ARRAY_FILE` lists.
     """
-    contents = {name: npy_bytes(np.asarray(array, np.float64)) for name, array in arrays.items()}
+    contents = {name: sealed.npy_bytes(np.asarray(array, np.float64)) for name, array in arrays.items()}
     with write_lock(location) as lock:
         present = location.names()
         kept = _files_of(location) if MODEL in present else {}
         named = {name: _file_name(name, data, kept) for name, data in contents.items()}
         assert all(_ARRAY_FILE.fullmatch(file) for file in named.values()), "a reader refuses other names"
         files = {
-            name: {"file": named[name], "size": len(data), "sha256": sha256(data)} for name, data in contents.items()
+            name: {"file": named[name], "size": len(data), "sha256": sealed.sha256(data)}
+            for name, data in contents.items()
         }
-        head = {"format": FORMAT, "version": VERSIONS[FORMAT], "files": files}
-        sealed = seal(plain_json(dict(record)) | head)
+        head = {"format": FORMAT, "version": sealed.VERSIONS[FORMAT], "files": files}
+        described = sealed.seal(sealed.plain_json(dict(record)) | head)
         new = [name for name, file in named.items() if not _holds(location, file, contents[name], kept)]
         try:
             for name in new:
@@ -418,7 +360,7 @@ def _save_model(location: Location, record: Mapping[str, Any], arrays: Mapping[s
                     location.remove(named[name], seconds=_CLEARING_MAY_TAKE)
             raise
         lock.check()
-        location.write_bytes(MODEL, sealed)
+        location.write_bytes(MODEL, described)
         for file in sorted(set(location.names()) - set(named.values())):
             if _ARRAY_FILE.fullmatch(file) or _DRAFT.fullmatch(file):
                 location.remove(file)
@@ -449,13 +391,13 @@ def load_model(location: Location) -> _SavedModel:
 
 def _file_name(name: str, data: bytes, kept: Mapping[str, str | None]) -> str:
     """A plain name, unless another array has it that must be kept."""
-    plain, digest = f"{name}.npy", sha256(data)
+    plain, digest = f"{name}.npy", sealed.sha256(data)
     return plain if kept.get(plain, digest) == digest else f"{name}.{digest[:12]}.npy"
 
 
 def _holds(location: Location, file: str, data: bytes, kept: Mapping[str, str | None]) -> bool:
     """Whether the model that is there has this array already, and its file is not damaged."""
-    if kept.get(file) != sha256(data):
+    if kept.get(file) != sealed.sha256(data):
         return False
     with contextlib.suppress(FileNotFoundError, errors.DamagedStoreError):
         return location.read_bytes(file, len(data)) == data
@@ -465,7 +407,7 @@ def _holds(location: Location, file: str, data: bytes, kept: Mapping[str, str | 
 def _files_of(location: Location) -> dict[str, str | None]:
     """The array files of the model that is there, and their digests where these are known."""
     with contextlib.suppress(errors.DamagedStoreError, FileNotFoundError, KeyError, TypeError, AttributeError):
-        record = unseal(location.read_bytes(MODEL), MODEL)
+        record = sealed.unseal(location.read_bytes(MODEL), MODEL)
         return {entry["file"]: entry["sha256"] for entry in record["files"].values()}
     # Damaged, or of an early version: any of these files may be the last copy.
     return {file: None for file in location.names() if _ARRAY_FILE.fullmatch(file)}
@@ -480,16 +422,10 @@ def _read_json(location: Location) -> bytes:
             raise errors.UnfinishedStoreError(
                 f"the model at {location.url} was not written to its end: {MODEL} is missing; save it again"
             ) from None
-        is_store = location.exists("manifest.json")
-        near = near_path(location.url)
-        instead = (
-            ": it holds a store of rankings; fit a model to it with `plmix fit`"
-            if is_store
-            else near or f": it has no {MODEL}; make one with `plmix fit`"
-        )
+        instead = near_path(location.url) or f": it has no {MODEL}; make one with `plmix fit`"
+        if location.exists("manifest.json"):
+            instead = ": it holds a store of rankings; fit a model to it with `plmix fit`"
         raise errors.StoreNotFoundError(f"there is no model at {location.url}{instead}") from None
-    except errors.StoreAccessError:
-        raise
     except errors.DamagedStoreError as error:
         raise _unreadable(location, str(error)) from None
 
@@ -498,14 +434,12 @@ def _parse(location: Location, data: bytes) -> _SavedModel:
     record = json.loads(data)
     if not isinstance(record, dict):
         raise errors.DamagedStoreError(f"{MODEL} holds {type(record).__name__}, where an object is expected")
-    if record.get("format") != FORMAT:
-        raise errors.UnsupportedFormatError(
-            f"there is no model at {location.url}: its format is {record.get('format')!r}"
-        )
+    if (found := record.get("format")) != FORMAT:
+        raise errors.UnsupportedFormatError(f"there is no model at {location.url}: its format is {found!r}")
     early = record.get("version") == 1
     remedy = "it was written by an early version, so fit it again" if early else "install a newer plmix_dist"
-    check_version(FORMAT, record.get("version"), f"the model at {location.url}", remedy)
-    record = dict(typed(_ModelRecord, unseal(data, MODEL), MODEL))
+    sealed.check_version(FORMAT, record.get("version"), f"the model at {location.url}", remedy)
+    record = dict(sealed.typed(_RECORD, sealed.unseal(data, MODEL), MODEL))
     files = record.pop("files", {})
     return _SavedModel(record, {name: _read_sealed(location, name, entry) for name, entry in files.items()})
 
@@ -516,10 +450,10 @@ def _read_sealed(location: Location, name: str, entry: Mapping[str, Any]) -> Flo
     if not _ARRAY_FILE.fullmatch(file) or not file.startswith(f"{name}."):
         raise errors.DamagedStoreError(f"{file!r} cannot be a file of the array {name!r}")
     data = location.read_bytes(file, size)
-    if len(data) != size or sha256(data) != entry["sha256"]:
+    if len(data) != size or sealed.sha256(data) != entry["sha256"]:
         raise errors.DamagedStoreError(f"{file} was altered: its size or its digest is not the one in {MODEL}")
     try:
-        return array_from_npy(data, np.float64, finite=not name.startswith("init_"))
+        return sealed.array_from_npy(data, np.float64, finite=not name.startswith("init_"))
     except ValueError as error:
         raise errors.DamagedStoreError(f"{file}: {error}") from None
 

@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 from plmix_dist.errors import DamagedStoreError
 from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.groups import cut_leaves
+from plmix_dist.store import publication, sealed
 from plmix_dist.store.arrays import CHUNK_BYTES, COLUMNS, ColumnWriter, RecordingStore, columns_of
 from plmix_dist.store.location import Location
 from plmix_dist.store.manifest import INDEX, PLAN, ZARR_GROUP, PartitionIndex, partition_name, read_index
-from plmix_dist.store.publication import Plan, abandoned, is_wanted
-from plmix_dist.store.sealed import sha256
 from plmix_dist.threads import check_stopped
 
 
 @dataclass(frozen=True)
-class WritePlan(Plan):
+class WritePlan(publication.Plan):
     """Everything that determines the bytes of a store, so that a second run can continue the first."""
 
     key: ClassVar[str] = PLAN
@@ -88,20 +87,17 @@ def write_partition(
     writer = _PartitionWriter(store, task)
     for block in blocks:
         check_stopped()
-        if isinstance(block, tuple):
-            writer.append(*block)
-        else:
-            writer.append(block)
+        writer.append(*(block if isinstance(block, tuple) else (block,)))
     files: dict[str, bytes] = {"zarr.json": ZARR_GROUP}
     if rejected is not None and rejected.lines:
         files["rejected.jsonl"] = "".join(rejected.lines).encode()
     for key, data in files.items():
         task.location.write_bytes(f"{staged}/{key}", data)
-        store.written[key] = (len(data), sha256(data))
+        store.written[key] = (len(data), sealed.sha256(data))
     index = writer.close(rejected.counts if rejected is not None else {})
-    if not is_wanted(task.location, WritePlan, task.plan):
+    if not publication.is_wanted(task.location, WritePlan, task.plan):
         task.location.remove(staged)
-        raise abandoned(task.location, f"partition {task.number} is")
+        raise publication.abandoned(task.location, f"partition {task.number} is")
     task.location.write_bytes(f"{staged}/{INDEX}", index.to_bytes())
     if staged != final and task.location.exists(f"{final}/{INDEX}"):
         if made_by(task.location, task.number) == task.plan:

@@ -14,14 +14,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from plmix_dist.errors import DamagedStoreError, StoreError, UnfinishedStoreError
+from plmix_dist.store import sealed, targets
 from plmix_dist.store.location import Location
 from plmix_dist.store.lock import HeldLock, is_lock, write_lock
-from plmix_dist.store.sealed import SealedRecord, sha256
-from plmix_dist.store.targets import HOW_TO_REPLACE, Kind, clear_target
 
 
 @dataclass(frozen=True)
-class Plan(SealedRecord):
+class Plan(sealed.SealedRecord):
     """Everything that determines the bytes of a result. The same plan gives the same bytes."""
 
     key: ClassVar[str]  # where the plan is while the result is written
@@ -42,15 +41,14 @@ class Plan(SealedRecord):
     @property
     def fingerprint(self) -> str:
         """A digest of the content."""
-        return sha256(json.dumps(self.content(), sort_keys=True).encode())
+        return sealed.sha256(json.dumps(self.content(), sort_keys=True).encode())
 
     @classmethod
     def at(cls, location: Location) -> Self | None:
         """The plan that is carried out at a place; None if there is none."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return cls.from_bytes(location.read_bytes(cls.key), f"{location.url}/{cls.key}")
-        except FileNotFoundError:
-            return None
+        return None
 
 
 _AnyPlan = TypeVar("_AnyPlan", bound=Plan)
@@ -70,13 +68,14 @@ def abandoned(location: Location, what: str) -> StoreError:
 class Publication(ABC, Generic[_AnyPlan]):
     """A result that one driver is writing. The driver holds its lock, unless an earlier run has finished the plan."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[targets.Kind]
     made_from: ClassVar[str]  # what a run must be given to continue another, in words
 
-    def __init__(self, location: Location, plan: _AnyPlan, lock: HeldLock | None = None) -> None:
+    lock: HeldLock | None = None
+
+    def __init__(self, location: Location, plan: _AnyPlan) -> None:
         self.location = location
         self.plan = plan
-        self.lock = lock
 
     @property
     def already_done(self) -> bool:
@@ -94,7 +93,7 @@ class Publication(ABC, Generic[_AnyPlan]):
             return
         with write_lock(self.location) as lock:
             if overwrite and (self._is_published() or not self._is_planned()):
-                clear_target(self.location, self.kind)
+                targets.clear_target(self.location, self.kind)
             if self._is_finished():  # by another writer meanwhile, or by a run that was stopped after it published
                 if self._is_planned():
                     self._remove_work()
@@ -138,7 +137,7 @@ class Publication(ABC, Generic[_AnyPlan]):
         differing = sorted(key for key in mine if mine[key] != theirs.get(key))
         raise UnfinishedStoreError(
             f"{self.location.url} holds an unfinished `{begun.verb}` with other {', '.join(differing)}; "
-            f"finish it with its own {self.made_from}, or {HOW_TO_REPLACE}"
+            f"finish it with its own {self.made_from}, or {targets.HOW_TO_REPLACE}"
         )
 
     def _remove_work(self) -> None:

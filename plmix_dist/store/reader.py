@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -17,12 +16,10 @@ from plmix_dist.errors import InvalidRowsError
 from plmix_dist.rankings.block import RankingBlock, concatenate
 from plmix_dist.rankings.checks import check_ranges
 from plmix_dist.rankings.columns import item_dtype, joined_labels
-from plmix_dist.store.arrays import COLUMNS, CheckedStore, block_from, open_column, read_column
-from plmix_dist.store.location import Location
-from plmix_dist.store.manifest import INDEX, Manifest, PartitionIndex, partition_name, read_index, read_manifest
-from plmix_dist.store.sealed import sha256
+from plmix_dist.store import arrays, manifest, sealed
+from plmix_dist.store.location import AnyPath, Location
 
-_LABEL_COLUMNS = frozenset(name for name in COLUMNS if name.startswith("ids"))
+_LABEL_COLUMNS = frozenset(name for name in arrays.COLUMNS if name.startswith("ids"))
 
 
 class RankingStore:
@@ -40,7 +37,7 @@ class RankingStore:
     100
     """
 
-    def __init__(self, location: Location, manifest: Manifest, first_partition: int = 0) -> None:
+    def __init__(self, location: Location, manifest: manifest.Manifest, first_partition: int = 0) -> None:
         self.location = location
         self.manifest = manifest
         # Not 0 for a part of a store, whose manifest lists neighbouring partitions only.
@@ -60,7 +57,7 @@ class RankingStore:
     @property
     def n_leaves(self) -> int:
         """The number of leaves over all partitions."""
-        return self.manifest.n_leaves
+        return int(self._first_leaves[-1])
 
     @property
     def n_partitions(self) -> int:
@@ -101,15 +98,15 @@ class RankingStore:
     @property
     def n_entries(self) -> int:
         """The number of listed items over all rows."""
-        return int(self.manifest.n_entries)
+        return sum(partition.n_entries for partition in self.manifest.partitions)
 
     @property
     def decoded_bytes(self) -> float:
         """The approximate number of bytes that all rows take in memory, without labels."""
         width = item_dtype(self.n_items).itemsize
-        return float(self.manifest.n_entries * width + self.n_rankings * (2 * width + 9))
+        return float(self.n_entries * width + self.n_rankings * (2 * width + 9))
 
-    def index(self, partition: int) -> PartitionIndex:
+    def index(self, partition: int) -> manifest.PartitionIndex:
         """The index of one partition, checked against the manifest.
 
         Examples
@@ -178,8 +175,8 @@ class RankingStore:
         >>> store.column("n_listed", 0)[:3].tolist(), store.column("weights", 0)
         ([5, 5, 5], None)
         """
-        arrays = self._open(partition).arrays
-        return self._open(partition).column(name, slice(None)) if name in arrays else None
+        opened = self._open(partition)
+        return opened.column(name, slice(None)) if name in opened.arrays else None
 
     def components(self) -> NDArray[np.integer] | None:
         """(n_rankings,): the true component of each row of a simulated store; None for any other store.
@@ -249,10 +246,10 @@ class RankingStore:
     def _open(self, partition: int) -> _OpenPartition:
         if partition not in self._opened:
             number = self.first_partition + partition
-            index = read_index(self.location, number, self.manifest.partitions[partition].index_sha256)
-            name = partition_name(number)
+            index = manifest.read_index(self.location, number, self.manifest.partitions[partition].index_sha256)
+            name = manifest.partition_name(number)
             files = self.location.zarr_store(name, read_only=True)
-            self._opened[partition] = _OpenPartition(CheckedStore(files, index, f"{self.location.url}/{name}"))
+            self._opened[partition] = _OpenPartition(arrays.CheckedStore(files, index, f"{self.location.url}/{name}"))
         return self._opened[partition]
 
     def _runs(self, start: int, stop: int, labels: bool) -> Iterator[tuple[RankingBlock, list[int]]]:
@@ -280,13 +277,15 @@ _READ_ENTRIES = 1 << 23
 class _OpenPartition:
     """The arrays of one partition, opened once."""
 
-    def __init__(self, store: CheckedStore) -> None:
+    def __init__(self, store: arrays.CheckedStore) -> None:
         self.store = store
         self.index = store.index
-        self.arrays: dict[str, zarr.Array[Any]] = {name: open_column(store, name) for name in store.index.columns}
+        self.arrays: dict[str, zarr.Array[Any]] = {
+            name: arrays.open_column(store, name) for name in store.index.columns
+        }
         wrong = self.index.miscounts()
         if wrong:
-            raise store.damaged(INDEX, f"has wrong counts: {wrong[0]}")
+            raise store.damaged(manifest.INDEX, f"has wrong counts: {wrong[0]}")
         self.row_bounds = self.index.row_bounds()
         self.item_bounds = self.index.item_bounds()
         self._byte_bounds: dict[str, NDArray[np.int64]] = {}
@@ -298,17 +297,15 @@ class _OpenPartition:
 
     def read(self, low: int, high: int, n_items: int, labels: bool) -> RankingBlock:
         """The rows of leaves `low` to `high` of this partition."""
-        bounds = {
-            "row": (int(self.row_bounds[low]), int(self.row_bounds[high])),
-            "item": (int(self.item_bounds[low]), int(self.item_bounds[high])),
-        }
+        of_leaves = {"row": self.row_bounds, "item": self.item_bounds}
+        bounds = {along: (int(ends[low]), int(ends[high])) for along, ends in of_leaves.items()}
         columns: dict[str, NDArray[Any]] = {}
         for name in self.arrays:
             if name == "component" or (name in _LABEL_COLUMNS and not labels):
                 continue
-            start, stop = bounds.get(COLUMNS[name].along) or self._bytes_of(name, *bounds["row"])
+            start, stop = bounds.get(arrays.COLUMNS[name].along) or self._bytes_of(name, *bounds["row"])
             columns[name] = self.column(name, slice(start, stop))
-        block = block_from(columns, n_items)
+        block = arrays.block_from(columns, n_items)
         # Digests show that bytes are as they were written, not that they make sense.
         where = f"{self.store.where}, leaves {low} to {high - 1} of this partition"
         check_ranges(block, where, bounds["row"][0], InvalidRowsError)
@@ -316,7 +313,7 @@ class _OpenPartition:
 
     def column(self, name: str, entries: slice) -> NDArray[Any]:
         """Some entries of one array."""
-        return read_column(self.store, name, self.arrays[name], entries)
+        return arrays.read_column(self.store, name, self.arrays[name], entries)
 
     def _bytes_of(self, name: str, first_row: int, last_row: int) -> tuple[int, int]:
         """The first byte and the end of the text of a run of rows, in a column of UTF-8 bytes."""
@@ -327,7 +324,7 @@ class _OpenPartition:
         return int(bounds[first_row]), int(bounds[last_row])
 
 
-def open_store(path: str | os.PathLike[str] | Location, storage_options: dict[str, Any] | None = None) -> RankingStore:
+def open_store(path: AnyPath | Location, storage_options: dict[str, Any] | None = None) -> RankingStore:
     """Open a finished store on local disk or behind an fsspec URL.
 
     Parameters
@@ -344,9 +341,9 @@ def open_store(path: str | os.PathLike[str] | Location, storage_options: dict[st
     ('1', '2', '3', '4')
     """
     location = Location.of(path, storage_options)
-    return RankingStore(location, read_manifest(location))
+    return RankingStore(location, manifest.read_manifest(location))
 
 
 def digest_of_store(store: RankingStore) -> str:
     """A digest of all rows of a store."""
-    return sha256(" ".join(part.index_sha256 for part in store.manifest.partitions).encode())
+    return sealed.sha256(" ".join(part.index_sha256 for part in store.manifest.partitions).encode())

@@ -107,7 +107,8 @@ _KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
 def typed(kind: type[_Record], value: Any, where: str) -> _Record:
     """A value read from JSON as an instance of a dataclass, or checked against a TypedDict or another annotation.
 
-    A dataclass has no other entries than its fields. A TypedDict may have more: later versions add some.
+    A dataclass has no other entries than its fields. A TypedDict may have more: later versions add some. A dictionary
+    of annotations may have more too, and may lack any; in brackets, it is that of each entry of a list.
 
     Examples
     --------
@@ -127,15 +128,14 @@ def _typed(kind: Any, value: Any, where: str, name: str) -> Any:
     if origin in (Union, UnionType):
         wanted = [one for one in inner if one is not type(None)]
         return None if value is None else _typed(wanted[0], value, where, name)
-    if is_dataclass(kind) or is_typeddict(kind):
+    if isinstance(kind, dict) or is_dataclass(kind) or is_typeddict(kind):
         return _typed_record(kind, _plain(dict, value, where, name), where, name)
     if origin is dict:
         entries = _plain(dict, value, where, name)
         return {key: _typed(inner[1], entry, where, _below(name, key)) for key, entry in entries.items()}
-    if origin is list:
-        return [
-            _typed(inner[0], entry, where, f"{name}[{n}]") for n, entry in enumerate(_plain(list, value, where, name))
-        ]
+    if origin is list or isinstance(kind, list):
+        (one,), entries = inner or kind, _plain(list, value, where, name)
+        return [_typed(one, entry, where, f"{name}[{n}]") for n, entry in enumerate(entries)]
     if origin is tuple:
         if len(_plain(list, value, where, name)) != len(inner):
             raise _wrong(where, name, f"a list of {len(inner)} entries", value)
@@ -144,16 +144,14 @@ def _typed(kind: Any, value: Any, where: str, name: str) -> Any:
 
 
 def _typed_record(kind: Any, record: dict[str, Any], where: str, name: str) -> Any:
-    wanted, required, is_open = _fields_of(kind)
+    wanted, required, is_open = (kind, frozenset(), True) if isinstance(kind, dict) else _fields_of(kind)
     for missing in sorted(required - record.keys()):
         raise DamagedStoreError(f"{where} was altered: {_below(name, missing)} is missing")
     for other in sorted(record.keys() - wanted.keys()):
         if not is_open:
             raise DamagedStoreError(f"{where} was altered: {_below(name, other)} is not known")
-    found = {
-        key: _typed(wanted[key], entry, where, _below(name, key)) if key in wanted else entry
-        for key, entry in record.items()
-    }
+    known = [key for key in record if key in wanted]
+    found = record | {key: _typed(wanted[key], record[key], where, _below(name, key)) for key in known}
     return found if is_open else kind(**found)
 
 
@@ -214,11 +212,9 @@ def array_from_npy(data: bytes, dtype: type[_Number] | np.dtype[_Number], *, fin
     if header is None:
         raise ValueError("its .npy header is not that of a plain array in C order")
     shape = tuple(int(n) for n in header[2].replace(b",", b" ").split())
-    wanted = np.dtype(dtype)
-    if header[1].decode("latin-1") != wanted.str:
-        raise ValueError(
-            f"expected an array of {wanted}, but the header says {header[1].decode('latin-1')!r} of shape {shape}"
-        )
+    wanted, found = np.dtype(dtype), header[1].decode("latin-1")
+    if found != wanted.str:
+        raise ValueError(f"expected an array of {wanted}, but the header says {found!r} of shape {shape}")
     if math.prod(shape) * wanted.itemsize != len(data) - body:
         raise ValueError(f"its header claims {wanted} of shape {shape}, but {len(data) - body:,} bytes follow it")
     array: NDArray[_Number] = np.frombuffer(data, wanted, offset=body).reshape(shape).copy()

@@ -19,12 +19,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from plmix_dist.errors import SettingsError, StoreError, StoreExistsError
-from plmix_dist.store.access import RemoteFiles, reading_permitted
-from plmix_dist.store.location import Location
-from plmix_dist.store.lock import is_lock
-from plmix_dist.store.manifest import MANIFEST, PLAN
-from plmix_dist.store.mixture import MODEL
+from plmix_dist.errors import StoreError, StoreExistsError
+from plmix_dist.store import access, lock, manifest, mixture
+from plmix_dist.store.location import AnyPath, Location
 
 Kind = Literal["store", "model", "memberships", "selection"]
 
@@ -44,20 +41,15 @@ _FILES: dict[Kind, re.Pattern[str]] = {
     "memberships": re.compile(r"zarr\.json|(probabilities|component)(/zarr\.json.*|/c(/.*)?)?|wip(/.*)?"),
     "selection": re.compile(rf"(selection\.json|plot\.png)(\.[0-9a-f]{{32}}\.tmp)?|model(/({_OF_MODEL}))?"),
 }
-_WORDS: dict[Kind, str] = {
-    "store": "a store",
-    "model": "a model",
-    "memberships": "memberships",
-    "selection": "a selection",
-}
+_WORDS = {"store": "a store", "model": "a model", "memberships": "memberships", "selection": "a selection"}
 HOW_TO_REPLACE = "choose another path, or replace it with --force (overwrite=True in Python)"
 
 
 def kind_at(location: Location) -> Kind | None:
     """What is at a place, finished or begun: a store, a model, memberships, a selection; None for anything else."""
-    if location.exists(MANIFEST) or location.exists(PLAN):
+    if location.exists(manifest.MANIFEST) or location.exists(manifest.PLAN):
         return "store"
-    if location.exists(MODEL):
+    if location.exists(mixture.MODEL):
         return "model"
     if location.exists(MEMBERSHIPS_PLAN) or _is_group_of_memberships(location):
         return "memberships"
@@ -66,9 +58,7 @@ def kind_at(location: Location) -> Kind | None:
     return None
 
 
-def check_target(
-    location: Location, kind: Kind, *, overwrite: bool = False, sources: Iterable[str | os.PathLike[str]] = ()
-) -> None:
+def check_target(location: Location, kind: Kind, *, overwrite: bool = False, sources: Iterable[AnyPath] = ()) -> None:
     """An error unless a result of this kind can be written here. Nothing is changed.
 
     Whether a finished or unfinished result of the same kind is the same one, its writer must find out.
@@ -95,11 +85,11 @@ def check_target(
 def clear_target(location: Location, kind: Kind) -> None:
     """Remove a result of this kind, whole or not, first what makes it readable. Locks are left to their holders."""
     check_target(location, kind, overwrite=True)
-    marks = {"store": MANIFEST, "model": MODEL, "memberships": _GROUP, "selection": SELECTION}
+    marks = {"store": manifest.MANIFEST, "model": mixture.MODEL, "memberships": _GROUP, "selection": SELECTION}
     location.remove(marks[kind])
     below = {"/".join(key.split("/")[:2]) for key in location.listing()}
-    for key in sorted(below, key=lambda key: key == PLAN):
-        if not is_lock(key):
+    for key in sorted(below, key=lambda key: key == manifest.PLAN):
+        if not lock.is_lock(key):
             location.remove(key)
 
 
@@ -129,23 +119,14 @@ def check_file(path: str, *, overwrite: bool = False, sources: Iterable[str] = (
         folder = source if "://" in source else os.path.realpath(source)
         if (os.path.realpath(path) if local else path).startswith(f"{folder.rstrip('/')}/"):
             raise StoreExistsError(f"{path} is inside {source}, which is read; choose another path")
-    there = Path(path).is_file() if local else _is_remote_file(path)
+    if local:
+        there = Path(path).is_file()
+    else:
+        files = access.remote_files(path)
+        with access.reading_permitted(path):
+            there = files.is_file(files.root)
     if there and not overwrite:
         raise StoreExistsError(f"{path} exists already; {HOW_TO_REPLACE}")
-
-
-def _is_remote_file(url: str) -> bool:
-    import fsspec
-
-    try:
-        filesystem, name = fsspec.core.url_to_fs(url)
-    except (ValueError, ImportError) as error:
-        raise SettingsError(f"{url} cannot be reached: {error}; check the URL and its options") from error
-    with reading_permitted(url):
-        try:
-            return bool(RemoteFiles(filesystem, "").call("info", name)["type"] == "file")
-        except FileNotFoundError:
-            return False
 
 
 def differences(mine: Mapping[str, Any], there: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import os
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -12,26 +11,20 @@ from dataclasses import replace
 from typing import Any, Self
 
 from plmix_dist.errors import IngestError, StoreExistsError, StoreLockedError, UnfinishedStoreError
-from plmix_dist.store import manifest
-from plmix_dist.store.location import Location
-from plmix_dist.store.lock import HeldLock
+from plmix_dist.store import manifest, publication, sealed, targets
+from plmix_dist.store.location import AnyPath, Location
 from plmix_dist.store.partition import PartitionTask, WritePlan, made_by
-from plmix_dist.store.publication import Publication
 from plmix_dist.store.reader import RankingStore
-from plmix_dist.store.sealed import sha256
-from plmix_dist.store.targets import HOW_TO_REPLACE, check_target, differences
 
 
-class WriteSession(Publication[WritePlan]):
+class WriteSession(publication.Publication[WritePlan]):
     """A store that one driver is writing, or adding to. Partitions are its parts, the manifest publishes it."""
 
     kind = "store"
     made_from = "settings and sources"
 
-    def __init__(
-        self, location: Location, plan: WritePlan, lock: HeldLock | None = None, *, append: bool = False
-    ) -> None:
-        super().__init__(location, plan, lock)
+    def __init__(self, location: Location, plan: WritePlan, *, append: bool = False) -> None:
+        super().__init__(location, plan)
         self._append = append
         self.base: manifest.Manifest | None = None  # of the store that is added to
 
@@ -49,13 +42,8 @@ class WriteSession(Publication[WritePlan]):
         plan = self.plan
         written = manifest.written_partitions(self.location, plan.partitions)
         mine = {number for number in written if made_by(self.location, number) == plan.fingerprint}
-        return [
-            PartitionTask(
-                self.location, number, len(plan.item_names), plan.leaf_rows, plan.chunk_bytes, plan.fingerprint
-            )
-            for number in plan.partitions
-            if number not in mine
-        ]
+        how = (len(plan.item_names), plan.leaf_rows, plan.chunk_bytes, plan.fingerprint)
+        return [PartitionTask(self.location, number, *how) for number in plan.partitions if number not in mine]
 
     def draft(self, extra: dict[str, Any] | None = None) -> RankingStore:
         """The store before it is published. `extra` is added to its history.
@@ -133,7 +121,7 @@ class WriteSession(Publication[WritePlan]):
             adding = ", or add to it with --append" if self.plan.kind == "ingest" else ""
             raise StoreExistsError(
                 f"{self.location.url} already holds another store, of {self.base.n_rankings:,} rankings"
-                f"{_how_it_differs(self.base, self.plan)}; {HOW_TO_REPLACE}{adding}"
+                f"{_how_it_differs(self.base, self.plan)}; {targets.HOW_TO_REPLACE}{adding}"
             )
         return finished
 
@@ -160,14 +148,14 @@ class WriteSession(Publication[WritePlan]):
 
 
 def check_output(
-    location: Location, *, append: bool = False, overwrite: bool = False, sources: Iterable[str | os.PathLike[str]] = ()
+    location: Location, *, append: bool = False, overwrite: bool = False, sources: Iterable[AnyPath] = ()
 ) -> None:
     """An error unless a store can be written here (the rule is in `targets.py`).
 
     A place with a finished store need not be writable: the same job again does nothing.
     """
     if not append:
-        check_target(location, "store", overwrite=overwrite, sources=sources)
+        targets.check_target(location, "store", overwrite=overwrite, sources=sources)
     if append or overwrite or not location.exists(manifest.MANIFEST):
         location.check_writable()
 
@@ -177,7 +165,7 @@ def _how_it_differs(base: manifest.Manifest, plan: WritePlan) -> str:
     last = base.history[-1]
     if last["kind"] != plan.kind:
         return f", made by `{last['kind']}`"
-    found = differences(_shown(plan.settings, plan.sources), _shown(last["settings"], last["sources"]))
+    found = targets.differences(_shown(plan.settings, plan.sources), _shown(last["settings"], last["sources"]))
     return f" ({found})" if found else ""
 
 
@@ -197,7 +185,7 @@ def _summary(index: manifest.PartitionIndex) -> manifest.PartitionSummary:
         n_entries=sum(index.leaf_items),
         n_leaves=len(index.leaf_rows),
         total_weight=index.total_weight,
-        index_sha256=sha256(index.to_bytes()),
+        index_sha256=sealed.sha256(index.to_bytes()),
     )
 
 

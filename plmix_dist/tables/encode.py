@@ -17,7 +17,7 @@ from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.checks import RowProblem, row_problems
 from plmix_dist.rankings.columns import STRING, Labels, item_dtype, label_column, narrowest
-from plmix_dist.settings import alike
+from plmix_dist.settings.checks import alike
 from plmix_dist.store import RejectedRows
 from plmix_dist.tables.rows import UNRANKED, Failure, RawRows
 from plmix_dist.tables.sources import decode, read_line, reading

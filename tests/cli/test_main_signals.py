@@ -105,7 +105,7 @@ def test_fit__any_stage(
 
 def test_fit__while_it_is_saved(place: Path, tmp_path: Path, run_python: Callable[..., subprocess.Popen[str]]) -> None:
     command = ["fit", place / "store", "--components", 2, "--out", tmp_path / "model", "--quiet"]
-    said = interrupted(run_python(SLOW_VERB, "plmix_dist.store.mixture.seal", 1, *command))
+    said = interrupted(run_python(SLOW_VERB, "plmix_dist.store.mixture._file_name", 1, *command))
     assert said == f"plmix: error: interrupted; {NOTHING}"
     assert snapshot(tmp_path / "model") == {}
     # After the model is there, the message must not say that nothing was written.

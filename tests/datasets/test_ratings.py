@@ -390,7 +390,7 @@ def test_fuzz__every_row_is_used_or_reported(rows: list[list[str]], chunk: int) 
             return
     counts = counts_of(store)
     assert counts["rows"] == sum(1 for row in rows if ",".join(row).strip())
-    assert counts["used"] == store.manifest.n_entries
+    assert counts["used"] == store.n_entries
     assert len(list(store.rejected_rows())) == counts["left_out"]["bad"]
 
 

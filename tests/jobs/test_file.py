@@ -57,10 +57,10 @@ def test_job__all_faults_at_once_with_the_nearest_known_name(tmp_path: Path) -> 
     assert said.startswith("15 things are wrong with this job:")  # TLS files are not complete either
 
 
-@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.key)
 def test_keys__every_key_is_checked(key: Any) -> None:
-    with pytest.raises(SettingsError, match=re.escape(key.name)):
-        key.kind.check(key.name, [[1]])
+    with pytest.raises(SettingsError, match=re.escape(key.key)):
+        key.kind.check(key.key, [[1]])
 
 
 def test_keys__every_key_is_on_the_page() -> None:
@@ -68,7 +68,7 @@ def test_keys__every_key_is_on_the_page() -> None:
     in_markdown = runpy.run_path(str(ROOT / "docs/_ext/tables.py"))["in_markdown"]
     assert in_markdown() in page
     (example,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    missing = [key.name for key in KEYS if not re.search(rf"^#? ?{key.name.split('.')[-1]} = ", example, re.MULTILINE)]
+    missing = [key.key for key in KEYS if not re.search(rf"^#? ?{key.key.split('.')[-1]} = ", example, re.MULTILINE)]
     assert missing == []
 
 

@@ -23,7 +23,8 @@ from plmix_dist.jobs.file import KEYS, _job_of
 from plmix_dist.jobs.results import Work
 from plmix_dist.rankings.checks import LARGEST_WEIGHT
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.settings import INITS, SETTINGS, TASKS, Setting, real, seed_of, settings_of, start_fields, whole
+from plmix_dist.settings import INITS, SETTINGS, TASKS, seed_of, settings_of, start_fields
+from plmix_dist.settings.table import Setting, real, whole
 from plmix_dist.solvers import M_STEPS
 
 ESTIMATORS: dict[str, Any] = {
@@ -120,7 +121,7 @@ def test_job__has_the_keys_and_defaults_of_the_table(task: str, place: Path) -> 
             assert work.settings[name] == (list(expected) if isinstance(expected, tuple) else expected)
     keys = {setting.key for setting in SETTINGS if setting.text is not None}
     other = {"model.seed", "start.warm"}
-    assert {key.name for key in KEYS if key.name.startswith(("model.", "start."))} == keys | other
+    assert {key.key for key in KEYS if key.key.startswith(("model.", "start."))} == keys | other
 
 
 # A value that each kind refuses, as Python and job files write it, and as a shell does.

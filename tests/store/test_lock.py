@@ -138,7 +138,8 @@ def test_publish__not_over_what_another_has_published(
         write_store(memory_place, [blocks_of(0)], name="first")
     with WriteSession.begin(memory_place, plan_for(3, 1, name="late"), append=append) as session:
         write_partition(session.pending()[0], blocks_of(0))
-        other = WriteSession(memory_place, session.plan, lock.HeldLock())
+        other = WriteSession(memory_place, session.plan)
+        other.lock = lock.HeldLock()
         other.base = session.base
         published = other.finalise().manifest
         memory_place.write_bytes("wip/plan.json", session.plan.to_bytes())

@@ -79,7 +79,7 @@ def test_store__gives_back_what_was_written(
     sizes_of_leaves = [leaf.n_rankings for leaf in store.iter_leaves()]
     assert store.leaf_bounds.tolist() == list(itertools.accumulate(sizes_of_leaves, initial=0))
     n_listed = (len(row.offered) + sum(map(len, row.ordered)) for row in everything.rows)
-    assert store.manifest.n_entries == sum(n_listed)
+    assert store.n_entries == sum(n_listed)
     assert all_damage(store) == []
 
 

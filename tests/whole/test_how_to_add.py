@@ -15,7 +15,7 @@ import plmix_dist as plm
 from plmix_dist.cli import main, plmix
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.passes.dask import make_passes
-from plmix_dist.settings import M_STEP_NAMES
+from plmix_dist.settings.table import M_STEP_NAMES
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.tables.registry import FORMATS
 
