@@ -26,6 +26,7 @@ from plmix_dist.rankings.columns import Floats
 from plmix_dist.threads import single_thread
 
 savable(LinearPoint)
+savable(LinearInformation)
 
 # A coefficient of a column of standard deviation 1 beyond this is on its way to infinity.
 _LARGEST = 15.0
@@ -93,7 +94,9 @@ class Layout:
         of_choices = np.full((self.n_components, len(own)), -1)
         of_choices[0] = np.arange(len(own))
         of_choices[1:, ~own] = of_choices[0, ~own]
-        of_choices[1:, own] = len(own) + np.arange((self.n_components - 1) * own.sum()).reshape(-1, own.sum())
+        of_choices[1:, own] = len(own) + np.arange((self.n_components - 1) * own.sum()).reshape(
+            self.n_components - 1, own.sum()
+        )
         of_shares = np.full((self.n_components, 1 + self.n_covariates), -1)
         if self.fixed_log_shares is None:
             of_shares[1:] = of_choices.max(initial=-1) + 1 + np.arange(of_shares[1:].size).reshape(of_shares[1:].shape)
@@ -211,8 +214,8 @@ class LinearFit:
     # Whether every pass computes the information of all rows too.
     always_renews: bool = True
     number: int = 0
-    # What would hold a coefficient that grows without end, for messages.
-    remedy: str = "a ridge above 0"
+    # The columns that users gave, for messages; all others are worths of items.
+    given: frozenset[str] = frozenset()
     # What a pass adds up.
     sums: Aggregation = _SUMS
 
@@ -322,10 +325,14 @@ class LinearFit:
         lost = wide[place] & (layout.columns.ridge == 0)
         if lost.any():
             component, column = np.unravel_index(np.argmax(np.where(lost, np.abs(vector[place]), -1.0)), lost.shape)
+            name = layout.columns.names[column]
             raise NotIdentifiedError(
-                f"the coefficient of {layout.columns.names[column]} in component {component} has no maximum-likelihood "
-                "estimate: it grows without end, because this column separates what was chosen from the rest; give "
-                f"{self.remedy}, or choose fewer components"
+                f"the coefficient of {name} in component {component} has no maximum-likelihood estimate: it grows "
+                "without end, because this column separates what was chosen from the rest; give plm.Features(..., "
+                "ridge=1.0), or choose fewer components"
+                if name in self.given
+                else f"worths of items in component {component} have no maximum-likelihood estimate: they grow without "
+                "end, because some are always chosen before others; choose alpha above 0, or fewer components"
             )
 
 

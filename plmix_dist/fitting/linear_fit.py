@@ -63,10 +63,7 @@ _MOST_FREE = 4_000
 @savable
 @dataclass(frozen=True)
 class LinearModel:
-    """What utilities are made of, as users say it: columns of alternatives, of features, their ridges.
-
-    `remedy` says, for messages, what would hold coefficients that grow without end.
-    """
+    """What utilities are made of, as users say it: columns of alternatives, of features, their ridges."""
 
     design: Floats
     names: tuple[str, ...]
@@ -74,7 +71,6 @@ class LinearModel:
     shared: NDArray[np.bool_]
     standardised: NDArray[np.bool_]
     n_items: int
-    remedy: str = "alpha above 0"
     # Which columns are those of users, by what parameter they came; for messages.
     given: Mapping[str, str] = field(default_factory=dict)
 
@@ -89,11 +85,11 @@ class LinearEnd:
 
     def reordered(self, order: NDArray[np.int64]) -> LinearEnd:
         """The components in another order; coefficients of shares are measured from the first."""
-        point, shares = self.point, self.point.share_coefficients[order]
-        if self.layout.fixed_log_shares is None:
-            shares = shares - shares[0]
-        coefficients = point.coefficients[order]
-        return replace(self, point=point._replace(coefficients=coefficients, share_coefficients=shares))
+        shares, fixed = self.point.share_coefficients[order], self.layout.fixed_log_shares
+        point = LinearPoint(
+            self.point.design, self.point.coefficients[order], shares if fixed is not None else shares - shares[0]
+        )
+        return LinearEnd(point, replace(self.layout, fixed_log_shares=None if fixed is None else fixed[order]))
 
 
 class _Gram(NamedTuple):
@@ -136,7 +132,8 @@ def _checked_columns(passes: Passes, model: LinearModel) -> Columns:
     nowhere = LinearPoint(model.design, np.zeros((1, n)), np.zeros((1, 1)))
     gram: _Gram = ask(passes, Request(Aggregation("columns", leaf=_leaf_gram, combine=_combine), nowhere))
     scale = np.sqrt(np.maximum(np.diag(gram.products), 0.0) / max(float(gram.n_choices), 1.0))
-    unit = np.where(model.standardised, scale, 1.0)
+    own = np.array([name not in model.given for name in model.names], np.bool_)
+    unit = np.where(own, 1.0, scale)
     for column in np.flatnonzero(scale <= _CONSTANT * gram.largest).tolist():
         name = model.names[column]
         if name in model.given:
@@ -146,18 +143,25 @@ def _checked_columns(passes: Passes, model: LinearModel) -> Columns:
                 "membership_covariates, on which shares depend"
             )
         if model.ridge[column] == 0:
-            raise SettingsError(f"{name} is never compared with the others; choose {model.remedy}")
+            raise SettingsError("some items are never compared with the others; choose alpha above 0")
     free = np.flatnonzero(model.ridge == 0)
     inner = gram.products[np.ix_(free, free)] / np.outer(scale[free], scale[free]) / max(float(gram.n_choices), 1.0)
     if len(free):
         values, vectors = np.linalg.eigh(inner)
         if values[0] < _COLLINEAR:
-            involved = [model.names[free[place]] for place in np.flatnonzero(np.abs(vectors[:, 0]) > 0.1)]
+            involved = free[np.abs(vectors[:, 0]) > 0.1]
+            names = [model.names[place] for place in involved if not own[place]]
+            if own[involved].any():
+                raise SettingsError(
+                    f"these choices do not tell the worths of all items{' and ' if names else ''}{', '.join(names)} "
+                    "apart; choose alpha above 0"
+                )
             raise SettingsError(
-                f"the columns {', '.join(involved)} are linear combinations of each other within choices, so their "
-                f"coefficients cannot be told apart; leave one out, or give {model.remedy}"
+                f"the columns {', '.join(names)} are linear combinations of each other within choices, so their "
+                "coefficients cannot be told apart; leave one out, or give plm.Features(..., ridge=1.0)"
             )
-    return Columns(model.design, model.names, model.shared, unit, model.ridge)
+    ridge = np.where(own | model.standardised, model.ridge, model.ridge / np.maximum(scale, _CONSTANT) ** 2)
+    return Columns(model.design, model.names, model.shared, unit, ridge)
 
 
 def fit_linear(
@@ -206,6 +210,8 @@ class _Driver:
         with counted_stage(stages, "columns", passes):
             columns = journal.stage("columns", lambda: _checked_columns(passes, self.model))
             layout = self._layout(columns)
+        if layout.n_components > 1 and columns.shared.all():
+            raise SettingsError("all components share all coefficients, so they are one; choose one component")
         if layout.n_free > _MOST_FREE:
             raise SettingsError(
                 f"{settings.n_components} components have {layout.n_free:,} coefficients, more than {_MOST_FREE:,}; "
@@ -243,7 +249,7 @@ class _Driver:
         return Layout(columns, self.settings.n_components, units, fixed, 0.01 * min(self.settings.alpha, 1.0))
 
     def _fit_of(self, layout: Layout, weight: float, n_rankings: int, **options: Any) -> LinearFit:
-        return LinearFit(layout, weight, n_rankings, self.settings.tol, remedy=self.model.remedy, **options)
+        return LinearFit(layout, weight, n_rankings, self.settings.tol, given=frozenset(self.model.given), **options)
 
     # The search.
 

@@ -87,7 +87,7 @@ class Task:
         return tell
 
 
-class NumberFit(NamedTuple):
+class _NumberFit(NamedTuple):
     """What became of one number of components: the fit, or why there is none."""
 
     n_components: int
@@ -99,7 +99,7 @@ class Selected(NamedTuple):
     """What a selection found: one row of the table and one fit per number of components; the seed; warnings."""
 
     rows: list[Row]
-    fits: list[NumberFit]
+    fits: list[_NumberFit]
     seed: int
     warnings: list[Warning]
 
@@ -149,7 +149,7 @@ def select_mixture(
         return _selected(task, numbers, criteria, n_folds)
 
 
-def _fit_numbers(task: Task, numbers: Sequence[int]) -> list[NumberFit]:
+def _fit_numbers(task: Task, numbers: Sequence[int]) -> list[_NumberFit]:
     """Fit every number of components, from the lowest to the highest; a number that cannot be fitted has a reason."""
     prepared: list[_Prepared] = []
     refused: dict[int, str] = {}
@@ -165,7 +165,7 @@ def _fit_numbers(task: Task, numbers: Sequence[int]) -> list[NumberFit]:
         smaller = Mixture(point.log_worths, np.exp(point.log_shares))
     fits = _fit_together(task, prepared) if prepared else {}
     return [
-        fits[n_components] if n_components in fits else NumberFit(n_components, None, refused[n_components])
+        fits[n_components] if n_components in fits else _NumberFit(n_components, None, refused[n_components])
         for n_components in numbers
     ]
 
@@ -189,7 +189,7 @@ def _prepare(task: Task, n_components: int, smaller: Mixture | None) -> _Prepare
     return _Prepared(n_components, em, *task.journal.stage(f"components-{n_components}", searched))
 
 
-def _fit_together(task: Task, prepared: Sequence[_Prepared]) -> dict[int, NumberFit]:
+def _fit_together(task: Task, prepared: Sequence[_Prepared]) -> dict[int, _NumberFit]:
     """All starts of all numbers of components to convergence on all rows, in the same passes."""
     races, states, number = [], [], 0
     for one in prepared:
@@ -208,15 +208,15 @@ def _fit_together(task: Task, prepared: Sequence[_Prepared]) -> dict[int, Number
     }
 
 
-def _result(task: Task, one: _Prepared, race: Together, state: Any) -> NumberFit:
+def _result(task: Task, one: _Prepared, race: Together, state: Any) -> _NumberFit:
     ends = ends_of(race, state)
     if not ends.runs:
-        return NumberFit(one.n_components, None, str(next(iter(ends.failed.values()))))
+        return _NumberFit(one.n_components, None, str(next(iter(ends.failed.values()))))
     if task.settings.alpha == 0:
         try:
             ends = with_maximum(task.passes, ends, task.rankings.item_names)
         except FitError as error:
-            return NumberFit(one.n_components, None, str(error))
+            return _NumberFit(one.n_components, None, str(error))
     best = best_of(ends)
     about = one.about | {
         "stages": task.stages.records,
@@ -226,7 +226,7 @@ def _result(task: Task, one: _Prepared, race: Together, state: Any) -> NumberFit
     init = about | one.candidates[best].about
     record = {"data": task.data, **made_with(task.settings.seed)}
     fit = Fit(ends.runs[best], one.em.m_step.name, init, about=record, warnings=warnings)
-    return NumberFit(one.n_components, fit)
+    return _NumberFit(one.n_components, fit)
 
 
 def _selected(task: Task, numbers: Sequence[int], criteria: Sequence[str], n_folds: int) -> Selected:
@@ -252,7 +252,7 @@ def _selected(task: Task, numbers: Sequence[int], criteria: Sequence[str], n_fol
     return Selected(list(rows.values()), fits, task.settings.seed, warnings)
 
 
-def _blank_row(task: Task, one: NumberFit) -> Row:
+def _blank_row(task: Task, one: _NumberFit) -> Row:
     """The row of a number of components before criteria are known."""
     fit, sample = one.fit, task.overview.sample
     status = identifiability(ordered_lengths(sample), sample.n_items).status(one.n_components)

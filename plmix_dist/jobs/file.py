@@ -218,7 +218,9 @@ def _job_of(given: Any, folder: Path, *, typed: bool = True) -> Job:
         except SettingsError as error:
             faults.append(str(error))
             values[name] = keys[name].default if name in keys else None
-    for name in (*_PATHS, "start.init") if _begins_at_model(values) else _PATHS:
+    also = ["start.init"] if _begins_at_model(values) else []
+    also += ["model.choices"] if str(values["model.choices"]).endswith(".json") else []
+    for name in (*_PATHS, *also):
         try:
             values[name] = _absolute(values[name], folder)
         except RuntimeError as error:  # there is no such user

@@ -13,6 +13,7 @@ from plmix_dist.datasets.given import weight_of_memberships
 from plmix_dist.fitting import chains, fingerprint, methods
 from plmix_dist.fitting.starts.settings import start_of
 from plmix_dist.models.bayesian import BayesianPlackettLuceMixture
+from plmix_dist.models.linear import choices_of
 from plmix_dist.models.plackett_luce import PlackettLuceMixture
 from plmix_dist.models.selection import MixtureSelection
 from plmix_dist.settings import BAYES_INITS, INITS, TASKS, settings_of
@@ -52,6 +53,7 @@ class Work(NamedTuple):
         """The settings; an error if some are wrong, or contradict each other or the method. `typed` ones were meant."""
         if self.task != "bayes":
             methods.with_method(self.settings["method"], self.settings, typed)
+        choices_of(self.settings.get("choices"))
         found = self.estimator()
         if isinstance(found, MixtureSelection):
             found._numbers()
@@ -66,6 +68,8 @@ class Work(NamedTuple):
             for name, value in self.settings.items()
             if name != _WITHOUT_EFFECT
         }
+        if "choices" in settings:  # what a file says, not where it is
+            settings["choices"] = str(choices_of(settings["choices"]))
         init: Any = settings.get("init")
         if init not in (None, *INITS, *BAYES_INITS):
             with contextlib.suppress(errors.PlmixError, OSError):  # the fit will say what is wrong with it

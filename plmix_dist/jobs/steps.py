@@ -201,7 +201,7 @@ def _predict(context: Context) -> dict[str, Any]:
                 place.child(MEMBERSHIPS),
                 overwrite=overwrite,
                 executor=context.executor,
-                ties=model.ties,
+                ties=model._ties,
                 progress=progress,
                 share_coefficients=model.share_coefficients_,
                 membership_covariates=columns,

@@ -71,6 +71,16 @@ class Terms:
         return self.choices is not None and not isinstance(self.choices, SlateChoices)
 
     @property
+    def setting(self) -> str:
+        """What `choices` was, as a saved model has it: of slates, the items of each."""
+        if not isinstance(self.choices, SlateChoices):
+            return PLACKETT_LUCE if self.choices is None else self.choices.name
+        of_slate: dict[str, list[str]] = {name: [] for name in self.choices.names}
+        for item, slate in zip(self.item_names, self.choices.slate_of, strict=True):
+            of_slate[self.choices.names[slate]].append(item)
+        return str(Slates(of_slate))
+
+    @property
     def n_items(self) -> int:
         """The number of items."""
         return len(self.item_names)
@@ -119,8 +129,7 @@ class Terms:
                 "worths of items and coefficients of item_features cannot be told apart without a prior; choose alpha "
                 "above 0, or leave out intercepts"
             )
-        remedy = "plm.Features(..., ridge=1.0)" if given else "alpha above 0"
-        return LinearModel(self.design, names, ridge, shared, standardised, self.n_items, remedy, given)
+        return LinearModel(self.design, names, ridge, shared, standardised, self.n_items, given)
 
     def of_rankings(self, rankings: Rankings) -> Rankings:
         """The rankings with the choices of their rows in place of the rows."""
@@ -131,12 +140,16 @@ class Terms:
         ties = KEPT if self.keeps_ties else rankings.ties
         return replace(rankings, n_items=n, item_names=names, choices=self.choices, ties=ties)
 
+    @property
+    def worth_columns(self) -> Floats:
+        """(n_items, n_columns): the columns that log-worths of items, of mean zero, are made of; they come first."""
+        columns = contrasts(self.n_items) if self.keeps_ties else self.design[: self.n_items]
+        centred: Floats = columns - columns.mean(axis=0)
+        return centred
+
     def log_worths(self, coefficients: Floats) -> Floats:
         """(n_components, n_items): those of items, of mean zero."""
-        if isinstance(self.choices, SlateChoices) or self.choices is None:
-            columns = self.design[: self.n_items]
-        else:
-            columns = contrasts(self.n_items)
+        columns = self.worth_columns
         worths: Floats = coefficients[:, : columns.shape[1]] @ columns.T
         worths -= worths.mean(axis=1, keepdims=True)
         return worths
@@ -234,6 +247,7 @@ class Terms:
             "features": list(self.row_names),
             "shared": layout.columns.shared.tolist(),
             "share_ridge": layout.share_ridge,
+            "shares_are_fixed": layout.fixed_log_shares is not None,
         }
 
     def arrays(self, end: LinearEnd) -> dict[str, Floats]:
@@ -261,7 +275,8 @@ def restored(
         units = Units(arrays["unit_centre"], arrays["unit_scale"])
         shares = arrays["share_intercepts"]
         point = LinearPoint(terms.design, arrays["coefficients"], shares)
-        layout = Layout(columns, len(point.coefficients), units, None, float(record["share_ridge"]))
+        fixed = shares[:, 0] if record["shares_are_fixed"] else None
+        layout = Layout(columns, len(point.coefficients), units, fixed, float(record["share_ridge"]))
         n = len(terms.names)
         expected = (len(shares), n), (n,), (n,), (n,), (len(shares), 1 + len(units.centre))
         found = point.coefficients.shape, columns.scale.shape, columns.ridge.shape, shared.shape, shares.shape
@@ -322,7 +337,7 @@ def check_linear(settings: FitSettings) -> None:
         )
 
 
-def linear_start(init: Any, terms: Terms) -> LinearPoint | None:
+def linear_start(init: Any, terms: Terms, n_components: int) -> LinearPoint | None:
     """The point that `init` gives: that of a fitted model of the same terms; None for a search."""
     if isinstance(init, str) and init == "spectral":
         return None
@@ -333,4 +348,6 @@ def linear_start(init: Any, terms: Terms) -> LinearPoint | None:
             "left out: starts are then made from the scores of persons"
         )
     found: LinearPoint = known[1].point
+    if len(found.coefficients) != n_components:
+        raise SettingsError(f"init has {len(found.coefficients)} components, but n_components is {n_components}")
     return found

@@ -236,7 +236,8 @@ class PlackettLuceMixture(MixtureEstimator):
             else:
                 check_linear(settings)
                 model = terms.model(item_features, how.get("features"), settings.alpha)
-                begin = linear_start(self.init, terms)
+                named = isinstance(self.init, str | os.PathLike) and self.init not in INITS
+                begin = linear_start(self.load(self.init) if named else self.init, terms, settings.n_components)
                 fitted = fit_linear(terms.of_rankings(rankings), settings, model, begin, chosen, **run)
         self._take(fitted, rankings.item_names, terms)
         self.unranked_ = self._unranked_of_fit(how.get("unranked"))
@@ -557,7 +558,8 @@ class PlackettLuceMixture(MixtureEstimator):
         return self._parameters() | {f"init_{name}": value for name, value in of_start.items()}
 
     def _flat_settings(self) -> dict[str, Any]:
-        settings = self.get_params(deep=False) | flat_start(self.init) | {"choices": str(self.choices)}
+        choices = str(self.choices) if self._linear is None else self._linear[0].setting
+        settings = self.get_params(deep=False) | flat_start(self.init) | {"choices": choices}
         return dict(sorted(settings.items()))
 
     @classmethod

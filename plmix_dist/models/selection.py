@@ -27,6 +27,7 @@ from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import RandomState, check_settings, seed_of, settings_of, shown
 from plmix_dist.store.checkpoints import Checkpoint
+from plmix_dist.store.location import Location
 
 
 @dataclass(eq=False, repr=False)
@@ -120,7 +121,9 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         template = self._template()
         given = {"item_features": item_features, **how}
         if template.choices != PLACKETT_LUCE or any(given.get(name) is not None for name in _OF_COEFFICIENTS):
-            self._fit_each(template, X, seed_of(seed), given)
+            if after is not None:
+                raise SettingsError("after is not called for fits with coefficients; leave it out")
+            self._fit_each(template, X, seed, given)
             return self
         settings = template.set_params(n_components=numbers[0], random_state=seed_of(seed))._settings()
         reading = template._rankings_to_fit(X, **how)
@@ -134,14 +137,18 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         self._take(found, rankings.item_names, how.get("unranked") or template.unranked)
         return self
 
-    def _fit_each(self, template: PlackettLuceMixture, X: Any, seed: int, given: dict[str, Any]) -> None:
+    def _fit_each(self, template: PlackettLuceMixture, X: Any, seed: RandomState, given: dict[str, Any]) -> None:
         """Fits with coefficients, one after the other, and their table."""
         other = next((name for name in self._criteria() if name not in ("bic", "aic", "icl")), None)
         if other is not None:
             raise SettingsError(f'criterion "{other}" is not made for fits with coefficients; choose bic, aic or icl')
-        rows, fits = [], {}
+        rows, fits, place = [], {}, Checkpoint.of(self.checkpoint)
+        # A seed that was left out is that of the checkpoint, where there is one.
+        common = {"random_state": seed if seed is None and place else seed_of(seed), "progress": self.progress}
         for number in self._numbers():
-            model = clone(template).set_params(n_components=number, random_state=seed)
+            model = clone(template).set_params(n_components=number, **common)
+            if place is not None:
+                model.checkpoint = replace(place, path=Location.of(place.path).child(f"components-{number}"))
             row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {"n_components": number}
             try:
                 fits[number] = model.fit(X, **given)

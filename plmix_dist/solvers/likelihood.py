@@ -70,7 +70,7 @@ class ComponentStatistics(NamedTuple):
     rates: Floats
 
 
-def component_statistics(sums: EmStatistics, component: int) -> ComponentStatistics:
+def _component_statistics(sums: EmStatistics, component: int) -> ComponentStatistics:
     """The statistics of one component."""
     rates = sums.rates[component] if len(sums.rates) else sums.rates
     return ComponentStatistics(sums.wins[component], sums.expected_wins[component], rates)
@@ -119,4 +119,4 @@ def _expected(sums: EmStatistics) -> float:
 LOG_LIKELIHOOD = Objective("log-likelihood", _observed, _expected, gradient, mm_step)
 
 
-MM = MStep("mm", em_statistics, component_statistics, None, objective=LOG_LIKELIHOOD, numbers=int, takes_ties=True)
+MM = MStep("mm", em_statistics, _component_statistics, None, objective=LOG_LIKELIHOOD, numbers=int, takes_ties=True)

@@ -28,7 +28,7 @@ from plmix_dist.store.lock import write_lock
 
 _JSON_FORMAT = "plmix-model-json"
 # The arrays of a model that are parameters, and what says of which columns they are coefficients.
-_PARAMETERS = (
+PARAMETERS = (
     *("log_worths", "shares", "ghosts", "share_coefficients", "tie_parameters", "coefficients", "share_intercepts"),
     *("column_scale", "column_ridge", "unit_centre", "unit_scale", "item_features"),
 )
@@ -202,7 +202,7 @@ def mixture_of_json(text: str | bytes) -> tuple[MixtureParams, _SavedModel]:
     """The mixture of a JSON text, and all that is written with it; an error that names what is wrong with the text."""
     record = _json_record(text)
     try:
-        arrays = {name: np.array(record.pop(name), np.float64) for name in _PARAMETERS if name in record}
+        arrays = {name: np.array(record.pop(name), np.float64) for name in PARAMETERS if name in record}
         names = record.pop("item_names")
         mixture = MixtureParams.checked(arrays.pop("log_worths"), arrays.pop("shares"), names)
     except KeyError as error:
@@ -261,7 +261,7 @@ FORMAT = "plmix-model"
 _READ_ATTEMPTS = 5
 _CLEARING_MAY_TAKE = 10.0
 _ARRAY_FILE = re.compile(
-    rf"({'|'.join(sorted(_PARAMETERS))}|map_log_worths|map_shares|(draws|init)_[A-Za-z0-9_]+)(\.[0-9a-f]{{12}})?\.npy"
+    rf"({'|'.join(sorted(PARAMETERS))}|map_log_worths|map_shares|(draws|init)_[A-Za-z0-9_]+)(\.[0-9a-f]{{12}})?\.npy"
 )
 _DRAFT = re.compile(rf"({_ARRAY_FILE.pattern}|model\.json)\.[0-9a-f]{{32}}\.tmp")  # left by a save that was killed
 

@@ -31,8 +31,9 @@ _GROUP = "zarr.json"
 _MOST_SHOWN = 5
 
 # What the files of a result are called. Nothing else is ever removed.
+_ARRAYS = "|".join(mixture.PARAMETERS)
 _OF_MODEL = (
-    r"(model\.json|(log_worths|shares|ghosts|share_coefficients|(init|draws)_\w+|map_(log_worths|shares))(\.[0-9a-f]{12})?\.npy)"
+    rf"(model\.json|({_ARRAYS}|(init|draws)_\w+|map_(log_worths|shares))(\.[0-9a-f]{{12}})?\.npy)"
     r"(\.[0-9a-f]{32}\.tmp)?|wip(/.*)?"
 )
 _FILES: dict[Kind, re.Pattern[str]] = {

@@ -38,7 +38,6 @@ _MOST_NUMBERS = 1 << 23
 _LEAST_INFORMATION = 1e-3
 # Replicates of a fit with coefficients that share a pass.
 _LINEAR_AT_ONCE = 16
-_LINEAR_TOL = 1e-6
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,8 @@ def bootstrap(
         of_rows = {"membership_covariates": membership_covariates, "features": features, "ties": model._ties}
         rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight, **of_rows)
         with client_of(client) as chosen:
-            return _of_coefficients(model, rankings, chosen, place, (n_replicates, weights, seed, max_iter))
+            how = n_replicates, weights, seed, tol, max_iter
+            return _of_coefficients(model, rankings, chosen, place, how, any_seed=random_state is None)
     fitted = FittedPoint.of(model, "bootstrap replicates")
     rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
@@ -222,21 +222,25 @@ def bootstrap(
 
 
 def _of_coefficients(
-    model: Any, rankings: Rankings, client: Any, place: Checkpoint | None, how: tuple[int, str, int, int]
+    model: Any, rankings: Rankings, client: Any, place: Checkpoint | None, how: tuple[Any, ...], *, any_seed: bool
 ) -> Bootstrap:
     """Replicates of a fit whose utilities are linear: each goes to its maximum from the fit, many in one pass."""
-    (terms, end), mixture, (n_replicates, kind, seed, max_iter) = model._linear, model._mixture(), how
+    (terms, end), mixture, (n_replicates, kind, seed, tol, max_iter) = model._linear, model._mixture(), how
     with passes_over(terms.of_rankings(rankings), client, model.residency) as passes:
 
         def made_from() -> dict[str, Any]:
             of_model = digest_of(end.point.coefficients, end.point.share_coefficients)
-            return data_fingerprint(passes, rankings) | {"how": list(how), "model": of_model}
+            settings = {"n_replicates": n_replicates, "weights": kind, "tol": tol, "max_iter": max_iter}
+            return data_fingerprint(passes, rankings) | settings | {"seed": seed, "model": of_model}
 
-        with open_journal(place, made_from) as journal:
+        with open_journal(place, made_from, free=("seed",) if any_seed else ()) as journal:
+            seed = journal.fingerprint.get("seed", seed)
             totals = journal.stage("information", lambda: ask(passes, Request(INFORMATION, end.point)))
             weight, n_rows = float(totals.weight), rankings.n_rankings
-            one = LinearFit(end.layout, weight, n_rows, _LINEAR_TOL, max_iter, always_renews=False)
+            one = LinearFit(end.layout, weight, n_rows, max_iter=max_iter, always_renews=False)
             known = one.curvature_of(totals)
+            # A gradient of this size moves no coefficient by more than `tol` of its standard error.
+            one = replace(one, tol=tol * float(np.sqrt(known[1].min(initial=np.inf))) / weight)
             fits = tuple(
                 replace(one, number=number, sums=Aggregation("linear", partial(_replicate_sums, kind, seed, number)))
                 for number in range(n_replicates)

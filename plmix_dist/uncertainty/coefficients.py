@@ -64,7 +64,7 @@ def coefficient_errors(
     to = layout.to_free
     sums = to.T @ totals.observed @ to, totals.gradient @ to, totals.known @ to**2
     middle = to.T @ totals.products @ to if kind == "sandwich" else None
-    to_results = _to_results(layout, totals, mixture.n_items)
+    to_results = _to_results(layout, totals, layout.columns.design if terms is None else terms.worth_columns)
     solved = information.solve_at(sums, prior, np.zeros((layout.n_free, 0)), middle, to_results)
     warnings = far_from_maximum([solved])
     if solved.singular.shape[1]:
@@ -119,11 +119,10 @@ def _coefficients(names: tuple[str, ...], values: Floats, covariance: Floats) ->
     return Coefficients(names, values, errors, covariance)
 
 
-def _to_results(layout: Layout, totals: LinearInformation, n_items: int) -> Floats:
-    """(n_results, n_free): derivatives of centred log-worths of items, and of mean shares."""
-    design = layout.columns.design[:n_items]
+def _to_results(layout: Layout, totals: LinearInformation, design: Floats) -> Floats:
+    """(n_results, n_free): derivatives of centred log-worths of items, made of columns, and of mean shares."""
     split = layout.n_components * layout.columns.n_columns
     own = layout.to_free[:split].reshape(layout.n_components, layout.columns.n_columns, -1)[:, : design.shape[1]]
-    worths = (design - design.mean(axis=0)) @ own
+    worths = design @ own
     shares = totals.share_slopes @ layout.to_free[split:] / totals.weight
     return np.concatenate([worths.reshape(-1, shares.shape[1]), shares])

@@ -129,8 +129,8 @@ class Coefficients:
             place = [k * len(self.names) + top, k * len(self.names) + bottom]
             (v, c), (_, w) = self.covariance[np.ix_(place, place)]
             a, b = float(own[top]), float(own[bottom])
-            ratio = -a / b
-            found[:2, k] = ratio, np.sqrt(v + 2 * ratio * c + ratio**2 * w) / abs(b)
+            ratio = -a / b if b else np.nan
+            found[:2, k] = ratio, np.sqrt(v + 2 * ratio * c + ratio**2 * w) / abs(b) if b else np.inf
             # Fieller: ratios r for which a + r b is zero within its standard error.
             quadratic = np.array([b * b - squared * w, 2 * (a * b - squared * c), a * a - squared * v])
             roots = np.sort(np.roots(quadratic).real) if quadratic[0] > 0 else np.array([-np.inf, np.inf])

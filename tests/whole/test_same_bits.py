@@ -15,7 +15,7 @@ import zarr
 
 from plmix_dist import PlackettLuceMixture, RankingBlock
 from plmix_dist.datasets.given import as_rankings
-from plmix_dist.fitting import fit
+from plmix_dist.fitting import journal
 from plmix_dist.passes.dask import DistributedPasses
 from plmix_dist.passes.threads import ThreadedPasses
 from plmix_dist.prediction.memberships import write_predictions
@@ -101,7 +101,7 @@ def passes_made_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., A
 
     def use(make: Callable[..., Any]) -> None:
         monkeypatch.setattr(
-            fit,
+            journal,
             "passes_over",
             lambda source, client, residency: contextlib.nullcontext(make(source, client, residency)),
         )

@@ -1,0 +1,118 @@
+"""Fits with features and choices that are saved, begun again, repeated, fixed in part; and their settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from plmix_dist import Features, MixtureSelection, PlackettLuceMixture, Slates
+from plmix_dist.errors import NotIdentifiedError, SettingsError
+from plmix_dist.uncertainty.results import Coefficients
+
+RNG = np.random.default_rng(0)
+ROWS = np.array([RNG.permutation(4) for _ in range(300)])
+SLATES = Slates({"l": ["0", "1"], "r": ["2", "3"]})
+COLUMN = RNG.normal(size=(300, 4, 1))
+SETS: list[Any] = [[0, {1, 2}, 3], [0, {1, 3}, 2], [1, {0, 2}, 3], [0, {2, 3}, 1]] * 20
+
+
+def test_slates_of_a_file__are_kept_with_the_model(tmp_path: Path) -> None:
+    place = tmp_path / "slates.json"
+    place.write_text(json.dumps({"l": ["0", "1"], "r": ["2", "3"]}))
+    model = PlackettLuceMixture(1, choices=str(place)).fit(ROWS)
+    model.save(tmp_path / "model")
+    model.save(tmp_path / "model")  # in place of itself, with all its arrays
+    place.write_text(json.dumps({"l": ["0", "2"], "r": ["1", "3"]}))
+    loaded = PlackettLuceMixture.load(tmp_path / "model")
+    assert loaded.choices == SLATES
+    assert loaded.score(ROWS) == model.score(ROWS)
+
+
+def test_fixed_shares__stay_with_their_components() -> None:
+    model = PlackettLuceMixture(2, shares=[0.3, 0.7], choices=SLATES, random_state=0).fit(ROWS)
+    assert_allclose(model.shares_, [0.7, 0.3])
+    assert_allclose(model.bootstrap(ROWS, 3, random_state=0).shares, [[0.7, 0.3]] * 3)
+    again = PlackettLuceMixture.from_json(model.to_json())
+    assert again.bic(ROWS) == model.bic(ROWS)
+    assert again.standard_errors(ROWS).shares.tolist() == [0.0, 0.0]
+
+
+def test_maxdiff__derivatives_of_worths_have_their_sign() -> None:
+    options: dict[str, Any] = {"choices": "maxdiff", "unranked": "absent"}
+    model = PlackettLuceMixture(1, alpha=1.0, **options).fit(SETS)
+    free = PlackettLuceMixture(1, alpha=1e-6, **options).fit(SETS)
+    errors = model.standard_errors(SETS)
+    assert errors.slopes[0] < 1
+    assert_allclose(errors.shrinkage, model.log_worths_ - free.log_worths_, rtol=0.1, atol=2e-3)
+
+
+def test_bootstrap__with_a_checkpoint_ends_with_the_same_bits(tmp_path: Path) -> None:
+    model = PlackettLuceMixture(2, choices=SLATES, random_state=0).fit(ROWS)
+    plain = model.bootstrap(ROWS, 4, random_state=3)
+    for _ in range(2):
+        kept = model.bootstrap(ROWS, 4, random_state=3, checkpoint=tmp_path / "c")
+        assert kept.log_worths.tobytes() == plain.log_worths.tobytes()
+    loose = model.bootstrap(ROWS, 4, random_state=3, tol=1.0)
+    assert loose.n_passes < plain.n_passes
+
+
+def test_selection__keeps_checkpoints_of_every_fit(tmp_path: Path) -> None:
+    template = PlackettLuceMixture(choices=SLATES, alpha=0.0)
+    seen: list[Any] = []
+    how: dict[str, Any] = {"checkpoint": tmp_path / "c", "progress": seen.append, "random_state": 0}
+    found = MixtureSelection(range(1, 3), estimator=template, **how).fit(ROWS)
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["components-1", "components-2"]
+    assert seen
+    again = MixtureSelection(range(1, 3), estimator=template, **how).fit(ROWS)
+    assert again.best_estimator_.log_worths_.tobytes() == found.best_estimator_.log_worths_.tobytes()
+    with pytest.raises(SettingsError, match="after is not called"):
+        MixtureSelection(range(1, 3), estimator=template).fit(ROWS, after=print)
+
+
+def test_init__a_saved_model_of_as_many_components(tmp_path: Path) -> None:
+    model = PlackettLuceMixture(2, choices=SLATES, random_state=0).fit(ROWS)
+    model.save(tmp_path / "model")
+    assert PlackettLuceMixture(2, choices=SLATES, init=tmp_path / "model").fit(ROWS).n_iter_ <= 2
+    with pytest.raises(SettingsError, match="init has 2 components, but n_components is 3"):
+        PlackettLuceMixture(3, choices=SLATES, init=model).fit(ROWS)
+
+
+def test_shared_coefficients__alone_are_those_of_one_component() -> None:
+    given = Features(COLUMN, shared=True)
+    plain = PlackettLuceMixture(1, alpha=0.0).fit(ROWS, features=COLUMN)
+    shared = PlackettLuceMixture(1, alpha=0.0).fit(ROWS, features=given)
+    assert_allclose(shared.feature_coefficients_, plain.feature_coefficients_)
+    with pytest.raises(SettingsError, match="share all coefficients, so they are one"):
+        PlackettLuceMixture(2, alpha=0.0).fit(ROWS, features=given)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-5, 1e6])
+@pytest.mark.parametrize("ridge", [0.0, 2.0])
+def test_ridge_of_columns_as_they_are__in_any_unit(unit: float, ridge: float) -> None:
+    plain = PlackettLuceMixture(1, alpha=0.0).fit(ROWS, features=Features(COLUMN, ridge=ridge, standardised=False))
+    given = Features(COLUMN * unit, ridge=ridge * unit**2, standardised=False)
+    found = PlackettLuceMixture(1, alpha=0.0).fit(ROWS, features=given)
+    assert plain.feature_coefficients_ is not None
+    assert found.feature_coefficients_ is not None
+    assert_allclose(found.feature_coefficients_ * unit, plain.feature_coefficients_, rtol=1e-5)
+
+
+def test_worths_of_items__that_have_no_estimate_are_named() -> None:
+    given = Features(RNG.normal(size=(8, 1)), intercepts=True, ridge=1.0)
+    with pytest.raises(SettingsError, match="do not tell the worths of all items apart; choose alpha above 0"):
+        PlackettLuceMixture(1, alpha=0.0, unranked="absent").fit([[0, 1], [1, 0], [2, 3], [3, 2]], features=given)
+    given = Features(RNG.normal(size=(120, 1)), intercepts=True, ridge=1.0)
+    with pytest.raises(NotIdentifiedError, match="some are always chosen before others; choose alpha above 0"):
+        PlackettLuceMixture(1, alpha=0.0).fit([[0, 1, 2], [1, 0, 2]] * 20, features=given)
+
+
+def test_willingness_to_pay__where_price_has_no_effect() -> None:
+    found = Coefficients(("price", "room"), np.array([[0.0, 1.0]]), np.full((1, 2), 0.1), 0.01 * np.eye(2))
+    ratio = found.willingness_to_pay("room", "price")
+    assert np.isnan(ratio.values).all()
+    assert (ratio.lower[0], ratio.upper[0]) == (-np.inf, np.inf)
