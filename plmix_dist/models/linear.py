@@ -17,12 +17,11 @@ from plmix_dist.fitting.linear import Columns, Layout
 from plmix_dist.fitting.linear_fit import LinearEnd, LinearModel
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.kernels.utilities import LinearPoint
-from plmix_dist.passes.leaves import BlockLeaves
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.prediction.choices import item_numbers
 from plmix_dist.rankings.choice_models import CHOICES, ChoiceModel, SlateChoices, Slates, contrasts
 from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.features import Features, Table, item_table, row_table
+from plmix_dist.rankings.features import Features, Table, item_lines, item_table, refuse_twice, row_table
 from plmix_dist.rankings.ties import KEPT
 
 PLACKETT_LUCE = "plackett-luce"
@@ -50,15 +49,15 @@ class Terms:
         if model is not None and (of_items is not None or of_rows is not None):
             raise SettingsError(f"choices={choices!s} take no features; leave out one of them")
         given = [one for one in (of_items, of_rows) if one is not None]
-        block = rankings.source.block if isinstance(rankings.source, BlockLeaves) else None
-        n_rows = 0 if of_rows is None or block is None or block.features is None else block.features.shape[1]
-        return cls(
+        found = cls(
             model,
             rankings.item_names,
             model is not None or any(one.intercepts for one in given),
             None if of_items is None else item_table(of_items, rankings.item_names),
-            _names_of_rows(of_rows, n_rows),
+            rankings.feature_names,
         )
+        refuse_twice("column", found.names, "item_features and features")
+        return found
 
     @property
     def is_plain(self) -> bool:
@@ -178,13 +177,13 @@ class Terms:
                 own = slates == slate
                 worths[:, own] += np.log(share)[:, None] - logsumexp(worths[:, own], axis=1, keepdims=True)
             return worths, numbers
-        n_rows, of_rows = len(self.row_names), _lines(features)
+        n_rows, of_rows = len(self.row_names), _lines(features, self.row_names)
         if item_features is not None:
             if self.items is None or self.intercepts:
                 raise SettingsError(
                     "new items are known by features of items alone; fit with item_features and without intercepts"
                 )
-            new = _lines(item_features)
+            new = _lines(item_features, self.items.names, "item_features")
             numbers = np.arange(len(new))
             worths = coefficients[:, : len(self.items.names)] @ (new - self.items.values.mean(axis=0)).T
         if of_rows.shape != (len(numbers) if n_rows else 0, n_rows):
@@ -226,10 +225,11 @@ class Terms:
         place = names.index(column)
         of_items = 0 if self.items is None else len(self.items.names)
         if place - self.n_worths < of_items:
-            known = np.zeros((0, of_items)) if self.items is None else self.items.values[numbers]
-            levels = (known if item_features is None else _lines(item_features))[:, place - self.n_worths]
+            assert self.items is not None
+            new = _lines(item_features, self.items.names, "item_features")
+            levels = (self.items.values[numbers] if item_features is None else new)[:, place - self.n_worths]
         else:
-            levels = _lines(features)[:, place - self.n_worths - of_items]
+            levels = _lines(features, self.row_names)[:, place - self.n_worths - of_items]
         chances = softmax(worths, axis=1)
         slopes = end.point.coefficients[:, place][:, None] * levels  # (n_components, n_offered)
         joint = shares[:, None] * chances
@@ -305,21 +305,13 @@ def choices_of(setting: Any) -> Any:
         raise SettingsError(f"choices={setting!r} is no JSON with the items of each slate: {error}") from None
 
 
-def _names_of_rows(features: Features | None, n_columns: int) -> tuple[str, ...]:
-    """The names of features of rows."""
-    if features is None:
-        return ()
-    if features.names is not None:
-        return tuple(features.names)
-    if hasattr(features.values, "columns"):
-        return tuple(map(str, features.values.columns))
-    return tuple(f"feature {number}" for number in range(n_columns))
-
-
-def _lines(given: Any) -> Floats:
-    """The lines of features that a user gave; none for None."""
+def _lines(given: Any, known: tuple[str, ...], what: str = "features") -> Floats:
+    """The lines of features that a user gave, in the columns of the fit; none for None."""
     features = Features.of(given)
-    return np.zeros((0, 0)) if features is None else row_table(features, None).values
+    if features is None:
+        return np.zeros((0, 0))
+    table = row_table(features) if what == "features" else item_lines(features)[1]
+    return table.of_fit(known, what).values
 
 
 def check_linear(settings: FitSettings) -> None:

@@ -454,7 +454,8 @@ class Predictions:
     ) -> Rankings:
         """The rankings; row functions treat ties themselves (None), so that results are per ranking."""
         how |= {"item_names": self._mixture().item_names, "default_unranked": getattr(self, "unranked_", None)}
-        found = as_rankings(X, covariates=membership_covariates, **how)
+        known = () if self._linear is None else self._linear[0].row_names
+        found = as_rankings(X, covariates=membership_covariates, feature_names=known, **how)
         if isinstance(X, Rankings):
             return found
         return replace(found, ties=TIES[self._ties].for_later if ties is None else TIES[ties])
