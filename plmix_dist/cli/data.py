@@ -312,6 +312,7 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None
         ("store", f"{report['location']} ({report['format']}, {size(report['n_bytes'])})"),
         ("rankings", f"{number(report['n_rankings'])}, total weight {number(report['total_weight'])}"),
         ("items", f"{number(report['n_items'])}: {_few_items(report['item_names'])}"),
+        *([("features", ", ".join(report["feature_names"]))] if "feature_names" in report else []),
         ("layout", f"{report['n_partitions']} partitions, {report['n_leaves']} leaves of {report['leaf_rows']} rows"),
     ]
     lines += [("from", _event_line(event)) for event in report["history"]]

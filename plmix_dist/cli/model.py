@@ -67,6 +67,7 @@ def run_work(
     executor: LazyExecutor,
     is_there: Callable[..., bool] = _model_is_there,
     covariates: str | None = None,
+    features: str | None = None,
     performance_report: str | None = None,
     last: str = "model.json",
 ) -> _Finished | None:
@@ -79,7 +80,7 @@ def run_work(
         from plmix_dist.jobs.results import Work
         from plmix_dist.store import Location, checkpoints
 
-        work = Work(task, settings, seed, covariates)
+        work = Work(task, settings, seed, covariates, features.split(",") if features else None)
         source = click.get_current_context().get_parameter_source
         work.checked([name for name in settings if source(name) is not ParameterSource.DEFAULT])
         folder, opened = Location.of(out), plm.open_store(store)
@@ -165,6 +166,7 @@ def _best(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> list[tuple
 @option("--out", required=True, metavar="DIR", type=PATH, help="Folder for the model.")
 @options.unranked_option
 @options.covariates_option
+@options.features_option
 @option(
     "--performance-report",
     cls=options.AdvancedOption,

@@ -176,6 +176,9 @@ covariates_option = click.option(
     metavar="FILE",
     help="Columns of the person who gave each ranking, on which shares depend: .npy, or CSV of numbers.",
 )
+features_option = click.option(
+    "--features", metavar="NAME,NAME", help="Columns of the store that explain worths (docs/features.md)."
+)
 unranked_option = click.option(
     "--unranked",
     type=click.Choice(["below", "absent"]),

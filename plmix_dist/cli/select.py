@@ -10,7 +10,7 @@ import click
 
 import plmix_dist as plm
 from plmix_dist.cli.model import component_lines, results_of, run_work
-from plmix_dist.cli.options import PATH, STORE, option, verb, work_options
+from plmix_dist.cli.options import PATH, STORE, features_option, option, verb, work_options
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, json_text, show
 from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.errors import DamagedStoreError, StoreExistsError
@@ -26,6 +26,7 @@ _LARGEST_JSON = 1 << 26
 @verb("plmix select ballots --components 1:4 --out chosen")
 @click.argument("store", type=STORE)
 @option("--out", required=True, metavar="DIR", type=PATH, help="Folder for table, plot and the chosen model.")
+@features_option
 @work_options("select")
 def select(store: str, *, out: str, **options: Any) -> int:
     """Fit mixtures with several numbers of components to STORE, choose one, and save it.

@@ -51,6 +51,9 @@ def export(
     chosen = format_of_target(path, format)
     if chosen.write is None:
         raise SettingsError(f"the format {chosen.name} is only read; write orderings, long or parquet")
+    if opened.feature_names and not chosen.takes_features:
+        raise SettingsError(f"the features of this store would be lost in {chosen.name}; say --format long")
+    opened = opened.with_features(range(len(opened.feature_names)))
     check_file(path, overwrite=overwrite, sources=[opened.location.url])
     check_target(path)  # before all rows are read
     chosen.write(opened, path)

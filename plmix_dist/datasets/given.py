@@ -15,7 +15,7 @@ from plmix_dist.passes.memory import check_memory
 from plmix_dist.passes.rankings import Rankings, check_total, checked_covariates, checked_weights
 from plmix_dist.rankings import RankingBlock, Unranked
 from plmix_dist.rankings.checks import check_numbered_from_zero, check_ranges, check_rows
-from plmix_dist.rankings.features import Features, columns_of_fit, row_table
+from plmix_dist.rankings.features import Features, columns_of_fit, refuse_twice, row_table
 from plmix_dist.rankings.groups import check_groups, membership_weight
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of, whole_number
@@ -62,27 +62,57 @@ def as_rankings(
     return replace(found, ties=TIES[ties], covariates=checked_covariates(covariates, found.n_rankings))
 
 
+_UNLISTED = (
+    "features describe the items that a row lists, and here unlisted items are on offer too; give what was on offer in "
+    "each row, as choices (chosen, offered)"
+)
+
+
 def _with_features(given: Any, found: Rankings, features: Features | None, known: Names | None) -> Rankings:
     """The rows with features of every listed item; an error if they do not fit together, or to a model."""
     source = found.source
+    if isinstance(source, StoreLeaves) and (features is not None or known):
+        return _features_of_store(found, source, features, known)
     if features is None:
         columns_of_fit(known or (), 0)
         if isinstance(source, BlockLeaves) and source.block.features is not None:
             raise SettingsError("the block has features of its own; hand them in too: features=block.features")
         return found
     if not isinstance(source, BlockLeaves):
-        raise SettingsError("features are given beside rankings in memory; a store or Dask array has no place for them")
+        raise SettingsError("features are given beside rankings in memory, or are columns of a store")
     block = source.block
     if block.below.any():
-        raise SettingsError(
-            "features describe the items that a row lists, and here unlisted items are on offer too; give what was "
-            "on offer in each row, as choices (chosen, offered)"
-        )
+        raise SettingsError(_UNLISTED)
     table = row_table(features, block.n_listed)
     table = table if known is None else table.of_fit(known)
     order = order_as_given(given)
     block = block.replace(features=table.values if order is None else table.values[order])
     return replace(found, source=BlockLeaves(block), feature_names=table.names)
+
+
+def _features_of_store(
+    found: Rankings, source: StoreLeaves, features: Features | None, known: Names | None
+) -> Rankings:
+    """The rows with columns of features that their store has: those that are named, or those of a fitted model."""
+    names = (known or ()) if features is None else features.columns_of_store
+    there = source.store.feature_names
+    if names is None:
+        raise SettingsError(
+            "the features of a store are columns that it has; name them: "
+            f"features={list(there) or ['price']!r} ({'it has these' if there else 'it has none'})"
+        )
+    unknown = next((name for name in names if name not in there), None)
+    if unknown is not None:
+        has = f"has {', '.join(there)}" if there else "has none: read its source with --column features=NAME,NAME"
+        raise SettingsError(f"{unknown!r} is not a feature of this store, which {has}")
+    refuse_twice("column", names, "features")
+    if known is not None:
+        columns_of_fit(known, names)
+        names = known
+    if "below" in source.columns:
+        raise SettingsError(_UNLISTED)
+    leaves = StoreLeaves(source.store.with_features([there.index(name) for name in names]))
+    return replace(found, source=leaves, feature_names=tuple(names))
 
 
 def rankings_of_block(block: RankingBlock) -> Rankings:

@@ -176,6 +176,15 @@ def ingest(
     check_output(location, append=append, overwrite=overwrite, sources=_paths_of(source))
     target = open_store(location) if append else None
     options = replace(_read_options(delimiter, columns, header, where), trait=trait, choices=dict(choices or {}))
+    if merge and options.features:
+        raise SettingsError(
+            "rankings with features are not merged, for equal ones may differ in these; leave merge out"
+        )
+    if target is not None and list(target.feature_names) != options.features:
+        raise SettingsError(
+            f"the store has the features {', '.join(target.feature_names) or 'none'}, and what is added has "
+            f"{', '.join(options.features) or 'none'}; name the same with --column features=..."
+        )
     runner = executor_for(executor or client)
     known = planning.known_names(item_names, target)
     if planning.is_array(source):
@@ -199,6 +208,7 @@ def ingest(
         settings=asdict(rules) | options.as_settings(),
         sources=work.sources,
         chunk_bytes=chunk_bytes,
+        feature_names=options.features,
     )
     with WriteSession.begin(location, plan, append=append, overwrite=overwrite) as session:
         if session.already_done:

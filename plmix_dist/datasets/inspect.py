@@ -93,6 +93,7 @@ def info(
         "leaf_rows": about.leaf_rows,
         "n_bytes": sum(sizes),
         "item_names": list(opened.item_names),
+        **({"feature_names": list(opened.feature_names)} if opened.feature_names else {}),
         "history": about.history,
     }
     if graph:

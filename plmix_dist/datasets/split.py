@@ -67,6 +67,7 @@ def split(
     1000
     """
     opened = store if isinstance(store, RankingStore) else open_store(store)
+    opened = opened.with_features(range(len(opened.feature_names)))
     paths = [os.fspath(out) for out in outs]
     portions = _checked_shares(paths, shares)
     seed = seed_of(random_state)
@@ -127,6 +128,7 @@ def _write_store(
         n_partitions=len(source.partitions),
         settings={"shares": list(part.shares), "part": part.number, "seed": part.seed},
         sources=[{"name": "store", "metadata": {}, "indexes": [summary.index_sha256 for summary in source.partitions]}],
+        feature_names=source.feature_names,
     )
     with WriteSession.begin(Location.of(path), plan, overwrite=overwrite) as session:
         run_all(runner, part.write, session.pending(), "split", progress)

@@ -83,6 +83,8 @@ _FIRST = (
     _key("data.choices", Kind("table", _check_table), None, "What a file cannot say, such as `{contest = \"Mayor\"}`."),
     _key("data.delimiter", _text(), None, "Delimiter of text."),
     _key("data.covariates", _text("path"), None, "Columns of persons, on which shares depend: .npy or CSV.", ("fit",)),
+    _key("data.features", Kind("list of names", _check_texts), None, "Columns of the store that explain worths.",
+        ("fit", "select")),
     _key("model.seed", whole(0), 0, "Random seed."),
 )  # fmt: skip
 _LAST = (
@@ -171,7 +173,7 @@ class Job:
         settings = {
             name: self[setting.key] for name, setting in settings_of(self["task"]).items() if setting.text is not None
         }
-        return Work(self["task"], settings, self["model.seed"], self["data.covariates"])
+        return Work(self["task"], settings, self["model.seed"], self["data.covariates"], self["data.features"])
 
 
 def read_job(path: str | os.PathLike[str], *, cluster: dict[str, Any] | None = None) -> Job:

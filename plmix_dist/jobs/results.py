@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from plmix_dist import __version__, errors
@@ -30,12 +30,13 @@ _WITHOUT_EFFECT = "residency"
 
 
 class Work(NamedTuple):
-    """What a verb or a job computes: a task, its settings by flat names, a seed, and a file of covariates."""
+    """What a verb or a job computes: a task, its settings by flat names, a seed, a file of covariates, features."""
 
     task: str
     settings: dict[str, Any]
     seed: int = 0
     covariates: str | None = None
+    features: Sequence[str] | None = None  # columns of the store
 
     def estimator(self, **how: Any) -> Estimator:
         """The estimator of these settings; `how` is its progress and checkpoint."""
@@ -82,6 +83,7 @@ class Work(NamedTuple):
             "seed": self.seed,
             **settings,
             **({} if columns is None else {"covariates": fingerprint.digest_of(columns)}),
+            **({"features": list(self.features)} if self.features else {}),
         }
 
     @property
@@ -103,7 +105,8 @@ class Work(NamedTuple):
         given = getattr(found, "init", None)
         if last is not None and not isinstance(found, MixtureSelection):  # a selection makes its own starts
             found.init = type(found).load(last)
-        more = {"membership_covariates": self.columns} if self.task == "fit" else {}
+        more: dict[str, Any] = {"membership_covariates": self.columns} if self.task == "fit" else {}
+        more |= {"features": list(self.features)} if self.features else {}
         with warnings.catch_warnings():
             for shown_in_the_result in (errors.NotConvergedWarning, errors.CollapsedComponentWarning):
                 warnings.simplefilter("ignore", shown_in_the_result)

@@ -147,6 +147,7 @@ class LinearRows(NamedTuple):
 
     choices: ChoiceModel | None
     point: LinearPoint
+    feature_names: tuple[str, ...] = ()  # those of rows, in the order of their coefficients
     n_orders: int = 0  # ties are not outcomes
 
     @property

@@ -415,7 +415,8 @@ class Predictions:
         ties = getattr(self, "tie_parameters_", None)
         rows = None
         if self._linear is not None and not self._linear[0].is_plain:
-            rows = LinearRows(self._linear[0].choices, self._linear[1].point)
+            terms, end = self._linear
+            rows = LinearRows(terms.choices, end.point, terms.row_names)
         return MixtureParams(self.log_worths_, self.shares_, self.item_names_, ties, rows)
 
     # What utilities are made of, and the end of the fit, where they are linear in coefficients.

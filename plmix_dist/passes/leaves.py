@@ -176,5 +176,5 @@ class StoreLeaves:
         last = int(np.searchsorted(first_leaves, stop, side="left"))
         partitions = self.store.manifest.partitions[first:last]
         manifest = replace(self.store.manifest, partitions=partitions, history=[])
-        part = RankingStore(self.store.location, manifest, first_partition=first)
+        part = RankingStore(self.store.location, manifest, first, self.store.features)
         return StoreLeaves(part, int(first_leaves[first]))

@@ -102,7 +102,9 @@ def _membership_job(
 ) -> _MembershipJob:
     """The memberships that `write_predictions` computes, from its arguments."""
     opened = store if isinstance(store, RankingStore) else open_store(store)
-    rankings = as_rankings(opened, item_names=mixture.item_names, covariates=membership_covariates)
+    known = mixture.rows.feature_names if mixture.rows else ()
+    of_model: Any = {"item_names": mixture.item_names, "feature_names": known}
+    rankings = as_rankings(opened, covariates=membership_covariates, **of_model)
     rankings = replace(rankings, ties=TIES[ties].for_later)
     coefficients = check_columns(share_coefficients, rankings.covariates)
     function = probabilities_of(mixture, ties)

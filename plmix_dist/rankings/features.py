@@ -27,7 +27,7 @@ class Features:
     values
         Of items: an array (n_items, n_features), or by item name: a dict, a pandas table or Series (by its index), or a
         table with a column `item`. Of rows: an array (total listed, n_features) or a table, row after row, in the order
-        of what each row lists; of rows (chosen, offered) in the order of `offered`.
+        of what each row lists; of rows (chosen, offered) in the order of `offered`. Or names of columns of a store.
     ridge
         Strength of a normal prior of coefficients: its precision.
     standardised
@@ -66,6 +66,13 @@ class Features:
     def of(cls, given: Any) -> Features | None:
         """What a user gave: such a value, a table alone, or None."""
         return given if given is None or isinstance(given, cls) else cls(given)
+
+    @property
+    def columns_of_store(self) -> tuple[str, ...] | None:
+        """The names of the columns of a store that are meant; None if values are given."""
+        named = [self.values] if isinstance(self.values, str) else self.values
+        is_named = isinstance(named, list | tuple) and named and all(isinstance(one, str) for one in named)
+        return tuple(named) if is_named else None
 
 
 class Table(NamedTuple):

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from plmix_dist.store.manifest import ColumnDescription, PartitionIndex
 
 
-_ALLOWED_DTYPES = frozenset({"bool", "uint8", "uint16", "uint32", "uint64", "int64", "float64"})
+_ALLOWED_DTYPES = frozenset({"bool", "uint8", "uint16", "uint32", "uint64", "int64", "float32", "float64"})
 
-_Along = Literal["item", "row", "byte"]
+_Along = Literal["item", "row", "byte", "feature"]
 
 
 class Column(NamedTuple):
@@ -65,6 +65,7 @@ COLUMNS = {
         Column("groups_utf8", "byte"),
         Column("component", "row"),
         Column("sides", "row", default=0),
+        Column("features", "feature"),  # those of an item of a row one after the other
     )
 }
 
@@ -80,6 +81,7 @@ def columns_of(block: RankingBlock, component: NDArray[np.integer] | None = None
         "tied": block.tied,
         "weights": block.weights,
         "sides": None if block.sides is None else block.sides.astype(np.uint8, copy=False),
+        "features": None if block.features is None else block.features.astype(np.float32, copy=False).ravel(),
         **_label_columns("ids", block.ids),
         **_label_columns("groups", block.groups),
         "component": None if component is None else component.astype(np.uint16, copy=False),
@@ -108,6 +110,7 @@ def block_from(columns: dict[str, NDArray[Any]], n_items: int) -> RankingBlock:
         ids=_labels_from("ids", columns),
         groups=_labels_from("groups", columns),
         sides=columns.get("sides"),
+        features=columns.get("features"),
     )
 
 
@@ -269,8 +272,8 @@ def _rows_of_chunk(index: PartitionIndex, key: str) -> str:
         return ""
     chunk, column = int(match["chunk"]), match["column"]
     start, stop = chunk * index.columns[column]["chunk"], (chunk + 1) * index.columns[column]["chunk"]
-    if COLUMNS[column].along == "item":
-        bounds = index.item_bounds()
+    if COLUMNS[column].along in ("item", "feature"):
+        bounds = index.item_bounds() * (index.columns[column]["length"] // max(1, index.item_bounds()[-1]))
         rows = index.row_bounds()
         first = int(np.searchsorted(bounds, start, side="right")) - 1
         last = min(int(np.searchsorted(bounds, stop, side="left")), len(rows) - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypedDict
 
@@ -80,6 +80,8 @@ class PartitionIndex(SealedRecord):
         for name, column in self.columns.items():
             along = COLUMNS[name].along if name in COLUMNS else "byte"
             expected = {"row": rows, "item": items}.get(along, column["length"])
+            if along == "feature" and column["length"] % max(items, 1):
+                expected = items
             if column["length"] != expected:
                 found.append(f"array {name} has {column['length']:,} entries, its leaves have {expected:,}")
         return found
@@ -105,6 +107,7 @@ class Manifest:
     partitions: list[PartitionSummary]
     history: list[dict[str, Any]]
     generation: int = 1
+    feature_names: list[str] = field(default_factory=list)
     format: str = FORMAT
     version: int = VERSIONS[FORMAT]
 
@@ -126,7 +129,10 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """Sealed JSON. It also has the totals over all partitions, for people who read it."""
         totals = {"n_rankings": self.n_rankings, "n_items": self.n_items, "total_weight": self.total_weight}
-        return seal(asdict(self) | totals)
+        record = asdict(self) | totals
+        return seal(
+            record if self.feature_names else {name: record[name] for name in record if name != "feature_names"}
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:

@@ -34,6 +34,7 @@ class WritePlan(publication.Plan):
     sources: list[dict[str, Any]] = field(default_factory=list)
     chunk_bytes: int = CHUNK_BYTES
     first_partition: int = 0
+    feature_names: list[str] = field(default_factory=list)
 
     @property
     def verb(self) -> str:
@@ -42,7 +43,8 @@ class WritePlan(publication.Plan):
 
     def content(self) -> dict[str, Any]:
         """The entries without the number of the first partition, which depends on what was appended before."""
-        return {name: value for name, value in asdict(self).items() if name != "first_partition"}
+        left_out = {"first_partition", *([] if self.feature_names else ["feature_names"])}
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
 
     @property
     def partitions(self) -> range:

@@ -37,12 +37,20 @@ class RankingStore:
     100
     """
 
-    def __init__(self, location: Location, manifest: manifest.Manifest, first_partition: int = 0) -> None:
+    def __init__(
+        self, location: Location, manifest: manifest.Manifest, first_partition: int = 0, features: tuple[int, ...] = ()
+    ) -> None:
         self.location = location
         self.manifest = manifest
         # Not 0 for a part of a store, whose manifest lists neighbouring partitions only.
         self.first_partition = first_partition
+        # The columns of features that blocks have, by their place among all.
+        self.features = features
         self._opened: dict[int, _OpenPartition] = {}
+
+    def with_features(self, places: Sequence[int]) -> RankingStore:
+        """The same store, whose blocks have some columns of features."""
+        return RankingStore(self.location, self.manifest, self.first_partition, tuple(places))
 
     @property
     def n_rankings(self) -> int:
@@ -70,6 +78,11 @@ class RankingStore:
         return tuple(self.manifest.item_names)
 
     @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the features that every listed item has; `fit(store, features=[...])` reads them."""
+        return tuple(self.manifest.feature_names)
+
+    @property
     def total_weight(self) -> float:
         """The sum of all weights."""
         return self.manifest.total_weight
@@ -81,7 +94,7 @@ class RankingStore:
         return store_card(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RankingStore, (self.location, self.manifest, self.first_partition)
+        return RankingStore, (self.location, self.manifest, self.first_partition, self.features)
 
     @cached_property
     def _first_leaves(self) -> NDArray[np.int64]:
@@ -104,7 +117,8 @@ class RankingStore:
     def decoded_bytes(self) -> float:
         """The approximate number of bytes that all rows take in memory, without labels."""
         width = item_dtype(self.n_items).itemsize
-        return float(self.n_entries * width + self.n_rankings * (2 * width + 9))
+        per_entry = width + _FEATURE_BYTES * len(self.features)
+        return float(self.n_entries * per_entry + self.n_rankings * (2 * width + 9))
 
     def index(self, partition: int) -> manifest.PartitionIndex:
         """The index of one partition, checked against the manifest.
@@ -266,12 +280,13 @@ class RankingStore:
                 continue
             opened = self._open(partition)
             while low < high:
-                end = opened.run_end(low, high)
-                yield opened.read(low, end, self.n_items, labels), opened.index.leaf_rows[low:end]
+                end = opened.run_end(low, high, len(self.features))
+                yield opened.read(low, end, self.n_items, labels, self.features), opened.index.leaf_rows[low:end]
                 low = end
 
 
 _READ_ENTRIES = 1 << 23
+_FEATURE_BYTES = 4
 
 
 class _OpenPartition:
@@ -290,26 +305,38 @@ class _OpenPartition:
         self.item_bounds = self.index.item_bounds()
         self._byte_bounds: dict[str, NDArray[np.int64]] = {}
 
-    def run_end(self, low: int, high: int) -> int:
+    def run_end(self, low: int, high: int, n_features: int) -> int:
         """The end of a run of leaves from `low` that is read at once."""
-        limit = self.item_bounds[low] + _READ_ENTRIES
+        limit = self.item_bounds[low] + _READ_ENTRIES // (1 + n_features)
         return min(high, max(low + 1, int(np.searchsorted(self.item_bounds, limit, side="right")) - 1))
 
-    def read(self, low: int, high: int, n_items: int, labels: bool) -> RankingBlock:
-        """The rows of leaves `low` to `high` of this partition."""
+    def read(self, low: int, high: int, n_items: int, labels: bool, features: tuple[int, ...]) -> RankingBlock:
+        """The rows of leaves `low` to `high` of this partition, with some features."""
         of_leaves = {"row": self.row_bounds, "item": self.item_bounds}
         bounds = {along: (int(ends[low]), int(ends[high])) for along, ends in of_leaves.items()}
         columns: dict[str, NDArray[Any]] = {}
         for name in self.arrays:
-            if name == "component" or (name in _LABEL_COLUMNS and not labels):
+            if name in ("component", "features") or (name in _LABEL_COLUMNS and not labels):
                 continue
             start, stop = bounds.get(arrays.COLUMNS[name].along) or self._bytes_of(name, *bounds["row"])
             columns[name] = self.column(name, slice(start, stop))
+        if features:
+            columns["features"] = self._features(*bounds["item"], features)
         block = arrays.block_from(columns, n_items)
         # Digests show that bytes are as they were written, not that they make sense.
         where = f"{self.store.where}, leaves {low} to {high - 1} of this partition"
         check_ranges(block, where, bounds["row"][0], InvalidRowsError)
         return block
+
+    def _features(self, first: int, end: int, places: tuple[int, ...]) -> NDArray[Any]:
+        """(n_entries, n_features): some columns of features of a run of entries."""
+        if "features" not in self.arrays:
+            raise self.store.damaged("features", "is missing, though other partitions have it")
+        width = self.arrays["features"].shape[0] // max(1, int(self.item_bounds[-1]))
+        if max(places) >= width:
+            raise self.store.damaged("features", f"has {width} columns, where more are expected")
+        found = self.column("features", slice(first * width, end * width)).reshape(-1, width)
+        return found if places == tuple(range(width)) else found[:, places]
 
     def column(self, name: str, entries: slice) -> NDArray[Any]:
         """Some entries of one array."""

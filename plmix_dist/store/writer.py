@@ -72,6 +72,7 @@ class WriteSession(publication.Publication[WritePlan]):
             partitions=(self.base.partitions if self.base else []) + summaries,
             history=(self.base.history if self.base else []) + [event],
             generation=self.base.generation + 1 if self.base else 1,
+            feature_names=self.plan.feature_names,
         )
         return RankingStore(self.location, published)
 

@@ -46,6 +46,8 @@ class Listed(NamedTuple):
     tied: NDArray[np.bool_] | None = None
     bad: Mapping[int, str] = {}
     blank_is_bad: bool = True  # whether a row without any item is an error, or counted and left out
+    # (total listed,): which line of the source each item is of, where one line has one item; None: in this order
+    order: NDArray[np.int64] | None = None
 
 
 # The items of a row, how many of them are ordered, and which are tied with the item before.

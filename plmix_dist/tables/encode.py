@@ -206,6 +206,7 @@ class Encoder:
             ids=_labels(rows.ids, self.text_ids),
             groups=_labels(rows.groups, self.text_groups),
             sides=rows.sides,
+            features=rows.features,
         )
 
     def _below(self, rows: RawRows, n_ordered: NDArray[np.int64]) -> NDArray[np.bool_]:

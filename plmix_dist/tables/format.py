@@ -23,6 +23,8 @@ from plmix_dist.tables.rows import RawRows
 from plmix_dist.tables.sources import Condition, Header, Slice, SourceFile
 from plmix_dist.tables.words import COLUMN_NAMES, LABEL_ROLES, LISTS_OF_COLUMNS, cell_text, parse_weight
 
+# What the role of a column of features begins with.
+FEATURE = "feature "
 # In this order: a semicolon or a tab in every line is hardly ever part of the text.
 DELIMITERS = ("\t", ";", ",")
 
@@ -57,12 +59,17 @@ class ReadOptions:
     def column_names(self) -> list[str]:
         """All columns that the user named."""
         named = [name for role, name in self.columns.items() if role not in LISTS_OF_COLUMNS]
-        return named + (self.places or []) + self.ignored
+        return named + (self.places or []) + self.ignored + self.features
 
     @property
     def places(self) -> list[str] | None:
         """The columns of the places of a wide table, if the user named them."""
         return _names_in(self.columns["places"]) if "places" in self.columns else None
+
+    @property
+    def features(self) -> list[str]:
+        """The columns that are features of the item of a row."""
+        return _names_in(self.columns["features"]) if "features" in self.columns else []
 
     @property
     def ignored(self) -> list[str]:
@@ -144,6 +151,11 @@ class Source:
     batches: Callable[[Slice, Sequence[int], Collection[int], int | None], Iterator[Batch]]
 
 
+def features_of(roles: Mapping[str, int]) -> dict[str, int]:
+    """The columns of features, by their roles."""
+    return {role: place for role, place in roles.items() if role.startswith(FEATURE)}
+
+
 def places_of(roles: Mapping[str, int]) -> list[int]:
     """The columns of the places of a ranking, best first."""
     return [place for role, place in roles.items() if role.startswith("place ")]
@@ -173,6 +185,8 @@ class Format:
     scattered: Callable[[Header], bool] = lambda header: False  # noqa: ARG005
     # Whether equal rows are merged while they are read, so that few are left of many.
     merges: bool = False
+    # Whether each row may have features of its item.
+    takes_features: bool = False
     # Of text: the signs that may divide its fields, into how many if it has no header, and whether a first line is a
     # row. None: the first lines show it.
     delimiters: tuple[str, ...] = DELIMITERS

@@ -14,7 +14,7 @@ from plmix_dist.errors import IngestError
 from plmix_dist.store import RankingStore
 from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, unranked_codes
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, missing_columns
+from plmix_dist.tables.format import FEATURE, Batch, Column, Format, ReadOptions, Table, features_of, missing_columns
 from plmix_dist.tables.places import refuse_ratings
 from plmix_dist.tables.rows import Failure, RawRows, whole_numbers_if_all
 from plmix_dist.tables.sources import Header
@@ -159,7 +159,14 @@ def _lines_of(batch: Batch, header: Header, find_ranks: Callable[[Mapping[str, C
     codes, odd = unranked_codes(columns.get("unranked"))
     if codes is not None:
         labels["unranked"] = codes
-    bad = {row: ("missing-label", why) for row, why in missing_labels(columns).items()}
+    bad: dict[int, tuple[str, str]] = {}
+    for role in features_of(header.roles):
+        labels[role] = columns[role].numbers(message="features must be numbers, but a column holds {}")
+        bad |= {
+            row: ("bad-feature", f"{role} is {columns[role][row]!r}, and must be a finite number")
+            for row in np.flatnonzero(~np.isfinite(labels[role])).tolist()
+        }
+    bad |= {row: ("missing-label", why) for row, why in missing_labels(columns).items()}
     bad |= {row: ("syntax", why) for row, why in batch.bad.items()}
     bad = bad_ranks | bad | {row: ("syntax", why) for row, why in odd.items()}
     return LongLines(
@@ -209,9 +216,19 @@ def _rankings(
         unranked=first.get("unranked"),
         lines=lines.numbers[starts],
         run_ids=first["id"],
+        features=_features(lines, found.order),
     )
     bad = _bad_rankings(lines, row, first)
     return rows.without(bad | blank_rows(found, rows.lines, bad))
+
+
+def _features(lines: LongLines, order: NDArray[np.int64] | None) -> NDArray[np.float32] | None:
+    """(total listed, n_features): the features of all items, in the order in which rankings list them."""
+    columns = [column for role, column in lines.labels.items() if role.startswith(FEATURE)]
+    if not columns:
+        return None
+    found = np.column_stack(columns).astype(np.float32)
+    return found if order is None else found[order]
 
 
 def _listed_by_rank(lines: LongLines, row: NDArray[np.int64]) -> Listed:
@@ -225,6 +242,7 @@ def _listed_by_rank(lines: LongLines, row: NDArray[np.int64]) -> Listed:
         np.bincount(row).astype(np.int64),
         np.bincount(row, weights=~np.isnan(lines.ranks)).astype(np.int64),
         tied if tied.any() else None,
+        order=order,
     )
 
 
@@ -257,6 +275,8 @@ def _bad_rankings(lines: LongLines, row: NDArray[np.int64], first: dict[str, NDA
         message = f"ranking {first['id'][row[position]]}: {what}"
         bad.setdefault(int(row[position]), Failure(line, reason, message, item))
     for name, values in lines.labels.items():
+        if name.startswith(FEATURE):
+            continue
         same = values == first[name][row]
         if name == "weight":
             same |= np.isnan(values) & np.isnan(first[name][row])
@@ -280,7 +300,8 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _wanted(header: Header) -> list[int]:
     """The columns that are read, that of the ids first: equal ids stand together, so they are coded by runs."""
-    return [header.roles[role] for role in (*REQUIRED, *_LABELS) if role in header.roles]
+    named = [header.roles[role] for role in (*REQUIRED, *_LABELS) if role in header.roles]
+    return [*named, *features_of(header.roles).values()]
 
 
 def _write(store: RankingStore, target: str) -> None:
@@ -292,9 +313,11 @@ def _write(store: RankingStore, target: str) -> None:
     def values(row: LabelledRow) -> list[list[Any]]:
         nonlocal count
         count += 1
-        return [[count if row.id is None else row.id, item, rank] for item, rank in _ranked(row)]
+        cells = [[count if row.id is None else row.id, item, rank] for item, rank in _ranked(row)]
+        return [[*own, *more] for own, more in zip(cells, row.features, strict=True)] if row.features else cells
 
-    write_rows(store, target, lambda _: [written_name(role) for role in REQUIRED], values, ids_are_values=True)
+    names = [*map(written_name, REQUIRED), *store.feature_names]
+    write_rows(store, target, lambda _: names, values, ids_are_values=True)
 
 
 def _ranked(row: LabelledRow) -> Iterator[tuple[str, int | str]]:
@@ -318,5 +341,6 @@ LONG = Format(
     wanted_raw=lambda header: _wanted(header)[:1],
     roles={role: COLUMN_NAMES[role] for role in ("item", "rank")},
     consecutive=lambda header: True,  # noqa: ARG005
+    takes_features=True,
     write=_write,
 )

@@ -15,7 +15,17 @@ from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
 from plmix_dist.tables import battles, by_row, lists, long, profiles, records, slates, surveys, text, voting_systems
 from plmix_dist.tables.cvr import CVR
-from plmix_dist.tables.format import Batch, Format, ReadOptions, Source, Table, column_of, column_roles, usual_names
+from plmix_dist.tables.format import (
+    FEATURE,
+    Batch,
+    Format,
+    ReadOptions,
+    Source,
+    Table,
+    column_of,
+    column_roles,
+    usual_names,
+)
 from plmix_dist.tables.frames import Frame, is_row
 from plmix_dist.tables.outsiders import with_doubts
 from plmix_dist.tables.parquet import EXCEL_FILES, PARQUET_FILES, batch_of
@@ -195,7 +205,11 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
     """
     if (unknown := next((name for name in options.ignored if name not in table.columns), None)) is not None:
         raise IngestError(f"there is no column {unknown!r} to ignore; found: {', '.join(table.columns)}")
-    ignored = (*table.ignored, *map(table.columns.index, options.ignored))
+    if (unknown := next((name for name in options.features if name not in table.columns), None)) is not None:
+        raise IngestError(f"there is no column {unknown!r} for features; found: {', '.join(table.columns)}")
+    features = {f"{FEATURE}{name}": table.columns.index(name) for name in options.features}
+    # Formats look at the other columns.
+    ignored = (*table.ignored, *map(table.columns.index, options.ignored), *features.values())
     for form in _table_formats() if named is None else [named]:
         roles = column_roles(table.columns, options, usual_names(form))
         found = form.recognise(without_unnamed(replace(table, roles=roles, ignored=ignored)), options, named is form)
@@ -203,6 +217,9 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
             continue
         _refuse_unused_roles(form, options)
         _refuse_unused_choices(form, options)
+        if features and not form.consecutive(found):
+            raise IngestError("features belong to one row per item of each ranking, and here a row is a whole ranking")
+        found = replace(found, roles={**found.roles, **features})
         if "group" in found.roles and "group" not in options.columns:
             column = found.columns[found.roles["group"]]
             found = found.with_guess(
@@ -215,10 +232,11 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
 
 def _refuse_unused_roles(form: Format, options: ReadOptions) -> None:
     """An error if the user named the column of a role that the format does not have."""
-    roles = [*usual_names(form), *LISTS_OF_COLUMNS[form is not by_row.WIDE :]]
+    takes = {"places": [by_row.WIDE.name], "features": [one.name for one in FORMATS.values() if one.takes_features]}
+    roles = [*usual_names(form), *(role for role in LISTS_OF_COLUMNS if form.name in takes.get(role, [form.name]))]
     unused = next((role for role in options.columns if role not in roles), None)
     if unused is not None:
-        having = [one.name for one in FORMATS.values() if one.read and unused in usual_names(one)] or ["wide"]
+        having = [one.name for one in FORMATS.values() if one.read and unused in usual_names(one)] or takes[unused]
         raise IngestError(
             f"this is read as {form.name}, which has no column for {unused}: leave out --column {unused}=..., or say "
             f"--format {' or --format '.join(having)}; {form.name} has columns for {', '.join(roles)}"

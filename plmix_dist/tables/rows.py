@@ -55,6 +55,7 @@ class RawRows:
     ids: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
     groups: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
     sides: NDArray[np.uint8] | None = None  # As in RankingBlock
+    features: NDArray[np.float32] | None = None  # (total listed, n_features)
     # (n_rows,): an index into UNRANKED, or -1 if the source does not say it for this row
     unranked: NDArray[np.int8] | None = None
     failures: list[Failure] = field(default_factory=list)  # Rows that were not accepted
@@ -100,6 +101,7 @@ class RawRows:
             **{name: np.asarray(column)[keep] for name, column in by_row.items() if column is not None},
             labels=self.labels.filter(pa.array(entries)),
             tied=None if self.tied is None else self.tied[entries],
+            features=None if self.features is None else self.features[entries],
             failures=self.failures
             + [failure._replace(text=failure.text or self.text(row)) for row, failure in bad.items()],
         )

@@ -240,6 +240,7 @@ CHOICES = Format(
     example="case,alternative,chosen\n1,tea,1",
     roles={"case": (), "item": (), "chosen": _CHOSEN, "considered": _CONSIDERED, "offered": _OFFERED},
     consecutive=lambda header: "id" in header.roles,
+    takes_features=True,
 )
 
 

@@ -32,8 +32,8 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "items": ("items", "ranking_items"),
 }
 LABEL_ROLES = ("weight", "id", "group", "unranked")
-# Options that name several columns: the places of a ranking, best first, and those that are left out.
-LISTS_OF_COLUMNS = ("places", "ignore")
+# Options that name several columns: the places of a ranking, best first, those left out, features of the item of a row.
+LISTS_OF_COLUMNS = ("places", "ignore", "features")
 
 
 def written_name(role: str) -> str:

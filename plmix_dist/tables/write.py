@@ -36,6 +36,7 @@ class LabelledRow(NamedTuple):
     id: Any
     group: Any
     unranked: Unranked | None
+    features: Sequence[list[str]] = ()  # of each item, if the store has features
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def labelled_rows(store: RankingStore, names: Sequence[str]) -> Iterator[Labelle
             said: Unranked | None = None
             if stop - start < store.n_items and (below or not slate[row]):
                 said = "below" if below else "absent"
-            yield LabelledRow(labels[start:stop], n_ordered, ties, weight, label, group, said)
+            features = () if block.features is None else block.features[start:stop].astype(str).tolist()
+            yield LabelledRow(labels[start:stop], n_ordered, ties, weight, label, group, said, features)
 
 
 def refuse(target: str, why: str, instead: str) -> NoReturn:
