@@ -19,7 +19,7 @@ from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.kernels.utilities import LinearPoint
 from plmix_dist.passes.leaves import BlockLeaves
 from plmix_dist.passes.rankings import Rankings
-from plmix_dist.prediction.choices import item_numbers
+from plmix_dist.prediction.choices import Reading, choice_probabilities, item_numbers
 from plmix_dist.rankings.choice_models import CHOICES, ChoiceModel, SlateChoices, Slates, contrasts
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.features import Features, Table, item_table, row_table
@@ -79,6 +79,11 @@ class Terms:
         for item, slate in zip(self.item_names, self.choices.slate_of, strict=True):
             of_slate[self.choices.names[slate]].append(item)
         return str(Slates(of_slate))
+
+    @property
+    def described(self) -> str:
+        """What a model that is not plain has, for errors."""
+        return "features of rows" if self.choices is None else f"choices={self.choices.name!r}"
 
     @property
     def n_items(self) -> int:
@@ -161,45 +166,65 @@ class Terms:
         found: Floats = softmax(coefficients @ self.design[self.n_items :].T, axis=1)
         return found
 
-    def offered(self, end: LinearEnd, items: Any, item_features: Any, features: Any) -> tuple[Floats, Any]:
-        """Utilities (n_components, n_offered) of one choice, and the numbers or labels of what is offered.
-
-        Of slates, the log-probabilities of the first place: of a slate, then of an item in it.
-        """
-        coefficients, names = end.point.coefficients, self.item_names
-        numbers = np.arange(self.n_items) if items is None else item_numbers("offered", items, names)
-        worths = self.log_worths(coefficients)[:, numbers]
+    def reading(self, end: LinearEnd) -> Reading:
+        """How the log-worths of a model that is not plain are read."""
+        worths = self.log_worths(end.point.coefficients)
         if isinstance(self.choices, SlateChoices):
-            if items is not None:
-                raise SettingsError("choices of slates are of all items; leave out offered")
-            slates, cohesion = np.array(self.choices.slate_of), self.cohesion(coefficients)
-            assert cohesion is not None
-            for slate, share in enumerate(cohesion.T):
-                own = slates == slate
-                worths[:, own] += np.log(share)[:, None] - logsumexp(worths[:, own], axis=1, keepdims=True)
-            return worths, numbers
-        n_rows, of_rows = len(self.row_names), _lines(features)
+            first = choice_probabilities(self._first_places(end, self.choices))
+            return Reading("slates", first, first, tuple(self.choices.names[slate] for slate in self.choices.slate_of))
+        if self.choices is None and self.design.shape[1]:
+            return Reading("equal", worths, choice_probabilities(worths))
+        return Reading("none" if self.choices is None else "scale", worths, None)
+
+    def _first_places(self, end: LinearEnd, slates: SlateChoices) -> Floats:
+        """(n_components, n_items): log-probabilities of the first place: of a slate, then of an item in it."""
+        cohesion, worths = self.cohesion(end.point.coefficients), self.log_worths(end.point.coefficients)
+        assert cohesion is not None
+        for slate, share in enumerate(cohesion.T):
+            own = np.array(slates.slate_of) == slate
+            worths[:, own] += np.log(share)[:, None] - logsumexp(worths[:, own], axis=1, keepdims=True)
+        return worths
+
+    def _numbers(self, items: Any) -> NDArray[np.int64]:
+        """The numbers of what is offered: of all items for None."""
+        return np.arange(self.n_items) if items is None else item_numbers("offered", items, self.item_names)
+
+    def offered(self, end: LinearEnd, items: Any, item_features: Any, features: Any) -> tuple[Floats, NDArray[Any]]:
+        """Utilities (n_components, n_offered) of one choice, and the names of what is offered."""
+        coefficients, n_rows, of_rows = end.point.coefficients, len(self.row_names), _lines(features)
         if item_features is not None:
             if self.items is None or self.intercepts:
                 raise SettingsError(
                     "new items are known by features of items alone; fit with item_features and without intercepts"
                 )
-            new = _lines(item_features)
-            numbers = np.arange(len(new))
+            if items is not None:
+                raise SettingsError("item_features say what is offered, one line each; leave out offered")
+            new, names = _new_items(item_features, self.items.names)
             worths = coefficients[:, : len(self.items.names)] @ (new - self.items.values.mean(axis=0)).T
-        if of_rows.shape != (len(numbers) if n_rows else 0, n_rows):
+        else:
+            numbers = self._numbers(items)
+            worths, names = self.log_worths(coefficients)[:, numbers], np.array(self.item_names, object)[numbers]
+        if not n_rows and features is not None:
+            raise SettingsError("this model was fitted without features of rows; leave out features")
+        if isinstance(self.choices, SlateChoices):
+            if items is not None:
+                raise SettingsError("choices of slates are of all items; leave out offered")
+            return self._first_places(end, self.choices), names
+        if of_rows.shape != (len(names) if n_rows else 0, n_rows):
             raise SettingsError(
-                f"this model has coefficients of {n_rows} features of rows; give those of what is offered"
+                f"this model has coefficients of {n_rows} features of rows; give those of what is offered, a line for "
+                f"each of {len(names)}"
             )
-        if n_rows:
-            worths = worths + coefficients[:, -n_rows:] @ of_rows.T
-        return worths, numbers
+        return (worths + coefficients[:, -n_rows:] @ of_rows.T if n_rows else worths), names
 
     def drawn(self, end: LinearEnd, component: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """(n, n_items): a ballot of each component drawn by slates; an error for other choices."""
         cohesion, n, slates = self.cohesion(end.point.coefficients), len(component), self.choices
         if cohesion is None or not isinstance(slates, SlateChoices):
-            raise SettingsError("sample draws rankings of plain models and of slates; use plm.simulate")
+            raise SettingsError(
+                f"sample draws rankings of plain models and of slates, and this one has {self.described}; "
+                "choice_probabilities has the chances of one choice"
+            )
         slate_of = np.array(slates.slate_of)
         keys = self.log_worths(end.point.coefficients)[component] + rng.gumbel(size=(n, self.n_items))
         own = np.argsort(-keys, axis=1)  # in every slate, its items in this order
@@ -222,12 +247,13 @@ class Terms:
         names = self.names
         if column not in names[self.n_worths :]:
             raise SettingsError(f"{column!r} is not a feature of this model; there are {list(names[self.n_worths :])}")
-        worths, numbers = self.offered(end, items, item_features, features)
+        worths, _ = self.offered(end, items, item_features, features)
         place = names.index(column)
         of_items = 0 if self.items is None else len(self.items.names)
         if place - self.n_worths < of_items:
-            known = np.zeros((0, of_items)) if self.items is None else self.items.values[numbers]
-            levels = (known if item_features is None else _lines(item_features))[:, place - self.n_worths]
+            assert self.items is not None
+            known = None if item_features is None else _new_items(item_features, self.items.names)[0]
+            levels = (self.items.values[self._numbers(items)] if known is None else known)[:, place - self.n_worths]
         else:
             levels = _lines(features)[:, place - self.n_worths - of_items]
         chances = softmax(worths, axis=1)
@@ -320,6 +346,30 @@ def _lines(given: Any) -> Floats:
     """The lines of features that a user gave; none for None."""
     features = Features.of(given)
     return np.zeros((0, 0)) if features is None else row_table(features, None).values
+
+
+def _new_items(given: Any, columns: tuple[str, ...]) -> tuple[Floats, NDArray[Any]]:
+    """Features of new items, a line each, and their names: those of a dict or table, else "new 0" and so on."""
+    features = Features.of(given)
+    assert features is not None
+    labels = _labels(features.values)
+    found = row_table(features, None).values if labels is None else item_table(features, labels).values
+    if found.shape[1] != len(columns):
+        raise SettingsError(
+            f"item_features have {found.shape[1]} columns, but the fit had {len(columns)}: {', '.join(columns)}"
+        )
+    names = [f"new {number}" for number in range(len(found))] if labels is None else labels
+    return found, np.array(names, object)
+
+
+def _labels(values: Any) -> list[str] | None:
+    """The names of items that a dict or a table has, where its lines are not just numbered."""
+    if isinstance(values, Mapping):
+        return list(map(str, values))
+    if "item" in list(getattr(values, "columns", ())):
+        return list(map(str, values["item"]))
+    index = values.index if hasattr(values, "iloc") else None  # of pandas
+    return None if index is None or type(index).__name__ == "RangeIndex" else list(map(str, index))
 
 
 def check_linear(settings: FitSettings) -> None:

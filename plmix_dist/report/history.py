@@ -103,6 +103,11 @@ def mixing_sentence(model: Any) -> str:
 def support_sentence(data: Mapping[str, Any], n_components: int) -> str:
     """Which numbers of components the rankings can tell apart."""
     known = data.get("identifiability")
+    if data.get("is_linear"):
+        return (
+            "How many groups rankings can tell apart is known for plain rankings alone, and not for features, slates, "
+            "or a best and a worst."
+        )
     if not known:
         return "The model does not say what it was fitted to, so nothing can be said about it."
     certain, generic = known["certain"], known["generic"]
@@ -164,10 +169,11 @@ def code_to_repeat(
     source: str | None,
     seed: int | None,
     selection: Mapping[str, Any] | None = None,
+    also: Sequence[str] = (),
 ) -> str:
     """Python that fits the same model again: settings that differ from the defaults, and the seed that was used.
 
-    `selection` are the settings of the selection that chose the model.
+    `selection` are the settings of the selection that chose the model; `also` what `fit` took beside the rankings.
     """
     left_out = ("random_state", "progress")
     given = {
@@ -179,13 +185,15 @@ def code_to_repeat(
         given["random_state"] = seed
     arguments = ", ".join(f"{name}={'plm.' * is_start_value(value)}{value!r}" for name, value in given.items())
     rankings = f"rankings = {source!r}" if source else "rankings = ...  # the rankings that were fitted"
-    found = f"model = plm.{class_name}({arguments}).fit(rankings)"
+    rankings += "".join(f"\n{name} = ...  # those of the fit" for name in also)
+    fitted = f".fit(rankings{''.join(f', {name}={name}' for name in also)})"
+    found = f"model = plm.{class_name}({arguments}){fitted}"
     if selection is not None:
         names = sorted(selection, key=lambda name: (name != "n_components", name != "criterion", name))
         asked = ", ".join(f"{name}={selection[name]!r}" for name in names)
         found = (
             f"found = plm.MixtureSelection({asked},\n    random_state={seed!r}, "
-            f"estimator=plm.{class_name}({arguments})).fit(rankings)\n"
+            f"estimator=plm.{class_name}({arguments})){fitted}\n"
             f"model = found.estimators_[{settings['n_components']}]"
         )
     return f"import plmix_dist as plm\n\n{rankings}\n{found}"
