@@ -30,10 +30,10 @@ _TELLABLE = {"identifiable": "yes", "generic": "almost always", "not identifiabl
 _FIRST_CHOICE = "The percentage of an item is the chance that it is chosen first from all items."
 # What is to be known of log-worths that do not say all of a Plackett-Luce model (`Reading`).
 _READ = {
-    "slates": "log-worths compare items of one slate; percentages of slates hold while all have items left",
+    "slates": "log-worths compare items of one slate",
     "scale": "log-worths are a scale of what is chosen as best and as worst",
     "equal": "log-worths and first choices are those at equal features",
-    "none": "items have no worths beside features",
+    "none": "items have no worths beside features; feature_coefficients_ says what choices depend on",
 }
 
 
@@ -236,7 +236,7 @@ def summary_of(model: Any, n_parameters: int, k: int, sure: Sureness | None) -> 
     """The lines and tables of a fitted mixture, with the k best items of each component."""
     errors = None if sure is None else sure.errors
     lines = [*_what_was_fitted(model), *_how_it_ended(model, n_parameters), *tie_lines(model, errors)]
-    groups = [one for number in range(len(model.shares_)) for one in _groups(model, number, k, sure)]
+    groups = [_group(model, number, k, sure) for number in range(len(model.shares_))]
     notes = _notes(model, k, sure)
     text = "\n".join(
         [*lines, *(line for title, columns in groups for line in ["", title, *_text_table(columns)]), "", *notes]
@@ -298,29 +298,6 @@ def tie_lines(model: Any, errors: Any) -> list[str]:
     ]
 
 
-def _groups(model: Any, number: int, k: int, sure: Sureness | None) -> list[_Group]:
-    """The tables of a component: of its items, and of coefficients of features."""
-    title, columns = _group(model, number, k, sure)
-    effects = _effects(model, number, sure)
-    if effects is None:
-        return [(title, columns)]
-    items = [] if model._reading().kind == "none" else [(title, columns)]
-    return [*items, (f"component {number}, coefficients" if items else title, effects)]
-
-
-def _effects(model: Any, number: int, sure: Sureness | None) -> dict[str, list[str]] | None:
-    """Coefficients of features in a component, with errors if these are known; None without features."""
-    if model._linear is None:
-        return None
-    terms, end = model._linear
-    values = end.point.coefficients[number, terms.n_worths :]
-    columns = {"feature": list(terms.names[terms.n_worths :]), "coefficient": [f"{value:.4g}" for value in values]}
-    known = None if sure is None else getattr(sure.errors, "coefficients", None)
-    if sure is not None and known is not None:
-        columns[sure.words] = [_known(one, "{:.3g}") for one in known.standard_errors[number, terms.n_worths :]]
-    return columns if len(values) else None
-
-
 def _group(model: Any, number: int, k: int, sure: Sureness | None) -> _Group:
     logs, reading = model.log_worths_[number], model._reading()
     best = np.argsort(-reading.by[number], kind="stable")[:k]
@@ -347,9 +324,11 @@ def _group(model: Any, number: int, k: int, sure: Sureness | None) -> _Group:
         columns["first"] = [f"{reading.first[number, item]:.2g}" for item in best]
     if reading.slates is not None:
         cohesion = zip(model._linear[0].choices.names, model.cohesion_[number].tolist(), strict=True)
-        share += "".join(f", {marks.plain_label(name, _LONGEST_NAME)} {percent(one)}" for name, one in cohesion)
+        parts = [f"{marks.plain_label(name, _LONGEST_NAME)} {percent(one)}" for name, one in cohesion]
+        share += f"; cohesion: {', '.join(parts)}"
     is_noise = getattr(model, "noise", False) and number == len(model.shares_) - 1
-    return f"component {number}{', noise' if is_noise else ''}, share {share}", columns
+    title = f"component {number}{', noise' if is_noise else ''}, share {share}"
+    return title, {} if reading.kind == "none" else columns
 
 
 def _known(value: float, form: str) -> str:

@@ -45,6 +45,7 @@ class _Scale(NamedTuple):
     overall: Floats  # (n_items,): the mean over components by their shares
     first: Floats  # (n_components, n_items): the probability to be chosen first from all items; NaN without one
     first_overall: Floats  # (n_items,)
+    by: Floats  # (n_components, n_items): what puts items in order, the best with the largest number
 
 
 class _Apart(NamedTuple):
@@ -99,26 +100,22 @@ def scale_of(mixture: MixtureParams, intervals: Interval | None, reading: Readin
     low = high = np.full(logs.shape, np.nan)
     if intervals is not None:
         low, high = (expit(end) for end in intervals.log_worths)
-    first = choice_probabilities(logs) if reading is None else reading.first
+    _, by, first, _ = reading or Reading("all", logs, choice_probabilities(logs))
     first = np.full(logs.shape, np.nan) if first is None else first
-    return _Scale(chance, low, high, mixture.shares @ chance, first, mixture.shares @ first)
+    return _Scale(chance, low, high, mixture.shares @ chance, first, mixture.shares @ first, by)
 
 
-def component_views(
-    mixture: MixtureParams, scale: _Scale, intervals: Interval | None, by: Floats | None = None
-) -> list[_ComponentView]:
-    """One view per component; `by` (n_components, n_items) puts items in order, by default log-worths."""
-    orders = np.argsort(-(mixture.log_worths if by is None else by), axis=1, kind="stable")
+def component_views(mixture: MixtureParams, scale: _Scale, intervals: Interval | None) -> list[_ComponentView]:
+    """One view per component."""
     lows = highs = np.full(mixture.n_components, np.nan)
     if intervals is not None:
         lows, highs = intervals.shares
     ends = zip(lows.tolist(), highs.tolist(), strict=True)
-    return [_view(number, orders[number], mixture, scale, *own) for number, own in enumerate(ends)]
+    return [_view(number, mixture, scale, *own) for number, own in enumerate(ends)]
 
 
-def _view(
-    number: int, order: NDArray[np.int64], mixture: MixtureParams, scale: _Scale, low: float, high: float
-) -> _ComponentView:
+def _view(number: int, mixture: MixtureParams, scale: _Scale, low: float, high: float) -> _ComponentView:
+    order = np.argsort(-scale.by[number], kind="stable")
     shown = order if mixture.n_items <= _SHOW_ALL else order[:_MOST_SHOWN]
     gain = scale.chance[number] - scale.overall
     by_gain = np.argsort(-gain, kind="stable")
@@ -152,13 +149,6 @@ _SAID = {
     "equal": ("At equal features, they rank {} highest", "lowest"),
     "scale": ("They like {} most", "least"),
     "slates": ("Most often they choose {} first", ""),
-}
-# And what an item's number between 0 and 100 is.
-MEANINGS = {
-    "all": "the chance in percent that an item ranks above an average item",
-    "equal": "the chance in percent that an item ranks above an average item where features are equal",
-    "scale": "the worth of an item on a scale from 0 to 100, on which an average item has 50",
-    "slates": "the chance in percent that an item ranks above an average item of its slate",
 }
 
 

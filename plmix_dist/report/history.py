@@ -103,11 +103,6 @@ def mixing_sentence(model: Any) -> str:
 def support_sentence(data: Mapping[str, Any], n_components: int) -> str:
     """Which numbers of components the rankings can tell apart."""
     known = data.get("identifiability")
-    if data.get("is_linear"):
-        return (
-            "How many groups rankings can tell apart is known for plain rankings alone, and not for features, slates, "
-            "or a best and a worst."
-        )
     if not known:
         return "The model does not say what it was fitted to, so nothing can be said about it."
     certain, generic = known["certain"], known["generic"]

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 _MOST_WORTHS = 2_000
 _MOST_WORTHS_OF_PERSONS = 500
 _BEGINNING = 4096
+# What `fit` takes beside rankings, and what a model then has.
+_ALSO_FITTED = {
+    "item_features": "item_coefficients_",
+    "features": "feature_coefficients_",
+    "membership_covariates": "share_coefficients_",
+}
 
 
 def write_report(
@@ -93,10 +99,10 @@ def _errors(
     if isinstance(wanted, StandardErrors):
         return wanted
     mixture = model._mixture()
-    # With covariates they are made where ties are extended, from columns of contrasts, which take longer.
-    plain = model._coefficients is None
-    affordable = mixture.log_worths.size <= (_MOST_WORTHS if plain else _MOST_WORTHS_OF_PERSONS)
-    affordable &= plain or TIES[model._ties].extends or model._linear is not None
+    # With covariates they are made from contrasts of items, which takes longer, and where ties are extended.
+    of_persons = model._coefficients is not None and model._linear is None
+    affordable = mixture.log_worths.size <= (_MOST_WORTHS_OF_PERSONS if of_persons else _MOST_WORTHS)
+    affordable &= TIES[model._ties].extends or not of_persons
     if wanted is False or rows is None or not (wanted or affordable) or not hasattr(model, "standard_errors"):
         return None
     with warnings.catch_warnings():
@@ -161,7 +167,8 @@ def _page_of(
     settings = {name: _last_part(value) for name, value in model._plain_settings().items()}
     source = _last_part(data.get("source"))
     init, past, tol = getattr(model, "init_", {}), getattr(model, "history_", []), settings.get("tol")
-    views = components.component_views(mixture, scale, intervals, reading.by)
+    views = components.component_views(mixture, scale, intervals)
+    also = [name for name, found in _ALSO_FITTED.items() if getattr(model, found, None) is not None]
     script, chosen_by = _text("script.js"), about.get("selection", {}).get("settings")
     kind, own = type(model), _parameters(type(model), settings)
     return _template().render(
@@ -175,7 +182,6 @@ def _page_of(
         scale=scale,
         views=views,
         reading=reading,
-        meaning=components.MEANINGS.get(reading.kind),
         effects=components.effects_of(model, errors),
         sentences=[components.group_sentence(view, mixture.item_names, unit, reading.kind) for view in views],
         has_intervals=intervals is not None,
@@ -192,21 +198,8 @@ def _page_of(
         convergence=history.convergence_of(past, weight, tol, model.converged_),
         stages=history.stages_of(init.get("stages") or getattr(model, "stages_", [])),
         settings=settings,
-        code=history.code_to_repeat(
-            kind.__name__, own, _defaults(kind), source, about.get("seed"), chosen_by, _also(model)
-        ),
+        code=history.code_to_repeat(kind.__name__, own, _defaults(kind), source, about.get("seed"), chosen_by, also),
     )
-
-
-def _also(model: Any) -> list[str]:
-    """What `fit` took beside the rankings."""
-    terms = None if model._linear is None else model._linear[0]
-    given = {
-        "item_features": terms is not None and terms.items is not None,
-        "features": terms is not None and bool(terms.row_names),
-        "membership_covariates": model._coefficients is not None,
-    }
-    return [name for name, is_given in given.items() if is_given]
 
 
 def _title(n_components: int, kind: str) -> str:

@@ -295,6 +295,8 @@ class StandardErrors:
     def differences(self, component: int = 0) -> Estimates:
         """(n_items, n_items): log-worth of item i less that of item j in a component, and their standard errors.
 
+        NaN for items of different slates, whose worths do not compare.
+
         Examples
         --------
         >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
@@ -307,12 +309,15 @@ class StandardErrors:
         worths = self.mixture.log_worths[component]
         block, blind = self._of_component(component)
         variances = _differences(block)
-        variances[_moved_differences(blind)] = np.nan
+        variances[_moved_differences(blind) | self._apart] = np.nan
         with np.errstate(invalid="ignore"):
-            return Estimates(worths[:, None] - worths[None, :], np.sqrt(variances))
+            values = np.where(self._apart, np.nan, worths[:, None] - worths[None, :])
+            return Estimates(values, np.sqrt(variances))
 
     def pairwise_probabilities(self, component: int | None = None) -> Estimates:
         """(n_items, n_items): the probability that item i ranks before item j, and their standard errors.
+
+        NaN for items of different slates, for which worths do not say it.
 
         Parameters
         ----------
@@ -338,6 +343,7 @@ class StandardErrors:
         np.fill_diagonal(values, 0.5)
         with np.errstate(invalid="ignore"):
             errors = np.sqrt(self._mixture_variances(chances, slopes))
+        values[self._apart] = errors[self._apart] = np.nan
         return Estimates(values, errors)
 
     def linear(self, weights: ArrayLike) -> float:
@@ -383,9 +389,17 @@ class StandardErrors:
         (3,)
         """
         block, blind = self._of_component(self._component(component))
-        if _moved_differences(blind).any():
+        if (_moved_differences(blind) | self._apart).any():
             block = np.full_like(block, np.nan)
         return _quasi_variances(block)
+
+    @cached_property
+    def _apart(self) -> NDArray[np.bool_]:
+        """(n_items, n_items): which items belong to different slates."""
+        choices = None if self.mixture.rows is None else self.mixture.rows.choices
+        slate_of = np.array(getattr(choices, "slate_of", [0] * self.mixture.n_items))
+        found: NDArray[np.bool_] = slate_of[:, None] != slate_of
+        return found
 
     @property
     def _n_worths(self) -> int:
