@@ -10,20 +10,19 @@ from numpy.typing import ArrayLike
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.passes.dask_leaves import DaskLeaves, check_dask_array, is_dask_array, item_range
-from plmix_dist.passes.leaves import BlockLeaves, LeafSource, StoreLeaves
+from plmix_dist.passes.leaves import BlockLeaves, StoreLeaves
 from plmix_dist.passes.memory import check_memory
 from plmix_dist.passes.rankings import Rankings, check_total, checked_covariates, checked_weights
 from plmix_dist.rankings import RankingBlock, Unranked
 from plmix_dist.rankings.checks import check_numbered_from_zero, check_ranges, check_rows
-from plmix_dist.rankings.features import Features, row_table
+from plmix_dist.rankings.features import Features, columns_of_fit, row_table
 from plmix_dist.rankings.groups import check_groups, membership_weight
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of, whole_number
 from plmix_dist.store import RankingStore, open_store
 from plmix_dist.store.location import Location
-from plmix_dist.tables.cells import block_of_table
+from plmix_dist.tables.cells import block_of_table, order_as_given
 from plmix_dist.tables.frames import Names
-from plmix_dist.tables.objects import as_listed
 
 if TYPE_CHECKING:
     from plmix_dist.cluster.clients import Client
@@ -41,13 +40,14 @@ def as_rankings(
     ties: str = "marginal",
     covariates: ArrayLike | None = None,
     features: Any = None,
+    feature_names: Names | None = None,
 ) -> Rankings:
     """Whatever the user gave as X, as leaves; an error that says what is wrong with it.
 
     `unranked` is that of this call, an error for a store, which knows it; `default_unranked` is the estimator's, which
-    stores ignore. `item_names` are those of a fitted model: a source that names its items must use them. `client` finds
-    the largest item of a Dask array. Shapes: sample_weight (n_rankings,), covariates (n_rankings, n_columns), features
-    (total listed, n_features).
+    stores ignore. `item_names` and `feature_names` are those of a fitted model: a source that names its items must use
+    them, and features must have these columns (in a fit, None: any). `client` finds the largest item of a Dask array.
+    Shapes: sample_weight (n_rankings,), covariates (n_rankings, n_columns), features (total listed, n_features).
     """
     if isinstance(source, Rankings):
         return source
@@ -57,15 +57,19 @@ def as_rankings(
         found = _from_store(given, n_items, unranked, item_names)
     else:
         found = _from_memory(given, n_items, unranked or default_unranked, item_names, client)
-    if features is not None:
-        found = replace(found, source=_with_features(source, found.source, Features.of(features)))
+    found = _with_features(source, found, Features.of(features), feature_names)
     found = replace(found, weights=checked_weights(sample_weight, found.n_rankings))
     return replace(found, ties=TIES[ties], covariates=checked_covariates(covariates, found.n_rankings))
 
 
-def _with_features(given: Any, source: LeafSource, features: Features | None) -> LeafSource:
-    """The rows with features of every listed item; an error if they do not fit together."""
-    assert features is not None
+def _with_features(given: Any, found: Rankings, features: Features | None, known: Names | None) -> Rankings:
+    """The rows with features of every listed item; an error if they do not fit together, or to a model."""
+    source = found.source
+    if features is None:
+        columns_of_fit(known or (), 0)
+        if isinstance(source, BlockLeaves) and source.block.features is not None:
+            raise SettingsError("the block has features of its own; hand them in too: features=block.features")
+        return found
     if not isinstance(source, BlockLeaves):
         raise SettingsError("features are given beside rankings in memory; a store or Dask array has no place for them")
     block = source.block
@@ -74,9 +78,11 @@ def _with_features(given: Any, source: LeafSource, features: Features | None) ->
             "features describe the items that a row lists, and here unlisted items are on offer too; give what was "
             "on offer in each row, as choices (chosen, offered)"
         )
-    table = row_table(features, len(block.items), block.n_rankings)
-    order = as_listed(given, block.n_rankings)
-    return BlockLeaves(block.replace(features=table.values if order is None else table.values[order]))
+    table = row_table(features, block.n_listed)
+    table = table if known is None else table.of_fit(known)
+    order = order_as_given(given)
+    block = block.replace(features=table.values if order is None else table.values[order])
+    return replace(found, source=BlockLeaves(block), feature_names=table.names)
 
 
 def rankings_of_block(block: RankingBlock) -> Rankings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from plmix_dist.fitting.fixed_point import STOPPINGS
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal, begun
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.noise import check_noise, run_with_noise
-from plmix_dist.fitting.overview import Extent, Overview, take_overview, weight_warnings
+from plmix_dist.fitting.overview import Extent, Overview, merge_if_few, take_overview, weight_warnings
 from plmix_dist.fitting.point import Point, collapse_warnings
 from plmix_dist.fitting.resampled import run_resampled
 from plmix_dist.fitting.search import NEWTON_AFTER, SampleFits, halving, with_newton
@@ -29,8 +30,11 @@ from plmix_dist.fitting.starts.make import Mixture, Start, Starts, make_starts, 
 from plmix_dist.fitting.starts.spectral import gap_warnings
 from plmix_dist.fitting.tied_outcomes import check_davidson, count_ties, with_tie_weights
 from plmix_dist.kernels.loading import FIRST_FIT_SECONDS, compile_kernels, kernels_are_compiled, kernels_of_fit
+from plmix_dist.passes.dask import passes_over
+from plmix_dist.passes.leaves import BlockLeaves
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes
+from plmix_dist.passes.threads import LITTLE_WORK
 from plmix_dist.rankings.checks import without_information
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.ties import TIES, extend_ties
@@ -90,16 +94,23 @@ def fit_mixture(
     With `any_seed` the seed of the checkpoint is taken.
     """
     made_here = partial(made_from, rankings=rankings, settings=settings, given=given)
-    with begun(rankings, settings, client, checkpoint, made_here, any_seed=any_seed) as (passes, journal, settings):
+    with (
+        begun(rankings, settings, client, checkpoint, made_here, any_seed=any_seed) as (passes, journal, settings),
+        ExitStack() as stack,
+    ):
         check_noise(settings, covariates=rankings.covariates is not None)
         check_davidson(settings, covariates=rankings.covariates is not None)
-        stages = Stages(stage_listener(progress))
-        if journal.resumed_from is not None:
-            with stages.stage("resume", checkpoint=journal.resumed_from):
-                pass
+        stages = _stages_of(progress, journal)
         with stages.stage("look", passes=1):
             overview = journal.stage("look", lambda: take_overview(passes, rankings, settings.seed))
         treatment = TIES[settings.ties]
+        different = _different_rows(passes, rankings, overview.extent, settings, client, journal)
+        if different is not None:
+            passes.release()
+            there = None if different.n_entries <= LITTLE_WORK else client
+            passes = stack.enter_context(passes_over(different, there, settings.residency))
+            seen = journal.stage("look again", lambda: take_overview(passes, different, settings.seed))
+            overview = seen._replace(extent=overview.extent)
         if treatment.order:
             with counted_stage(stages, "ties", passes):
                 ties = journal.stage("ties", lambda: count_ties(passes, rankings, treatment.order))
@@ -148,6 +159,25 @@ def fit_mixture(
         record = {"data": data_record(rankings, overview), **made_with(settings.seed)}
         init = about | candidates[best].about | {"stages": stages.records, "failed_starts": failed}
         return Fit(run, em.m_step.name, init, coefficients, record, tuple(warnings))
+
+
+def _stages_of(progress: Callable[[dict[str, Any]], None] | None, journal: Journal) -> Stages:
+    """The record of stages; of a fit that goes on, the first says where."""
+    stages = Stages(stage_listener(progress))
+    if journal.resumed_from is not None:
+        with stages.stage("resume", checkpoint=journal.resumed_from):
+            pass
+    return stages
+
+
+def _different_rows(
+    passes: Passes, rankings: Rankings, extent: Extent, settings: FitSettings, client: Client | None, journal: Journal
+) -> Rankings | None:
+    """The different rows with their weights, where there are few and each would be treated as its equals are."""
+    if TIES[settings.ties].redraws or M_STEPS.get(settings.m_step, MM).draws or settings.from_all_rows:
+        return None
+    (few,) = journal.stage("merge", lambda: merge_if_few(passes, rankings, extent, client))
+    return None if few is None else replace(rankings, source=BlockLeaves(few), weights=None)
 
 
 def data_warnings(overview: Overview, rankings: Rankings) -> list[Warning]:

@@ -135,8 +135,8 @@ class Good(NamedTuple):
 
 # Every 20 Newton steps, an iteration looks back at what they have gained. If that is less than a quarter of a nat and
 # the gradient has not come down, the next steps are careful. Careful ones end if they gain no more than the tolerance
-# allows; or, from the third time on, less than a quarter of a nat: on such a ridge all points are as good as each
-# other, by any test and any criterion.
+# allows; or, the third time, less than half a nat, and every time after that half a nat more: on such a ridge all
+# points are as good as each other, by any test and any criterion.
 _WINDOW = 20
 _MOST_WINDOWS = 3
 _LITTLE = 0.25
@@ -163,8 +163,8 @@ class _Lookback(NamedTuple):
         gain = self._gain(good)
         if gain is None:
             return False
-        is_late = self.n_evaluations >= _MOST_WINDOWS * _WINDOW
-        return gain <= _WINDOW * rules.tol * rules.weight or (is_late and gain < _LITTLE)
+        n_late = self.n_evaluations // _WINDOW + 1 - _MOST_WINDOWS
+        return gain <= max(_WINDOW * rules.tol * rules.weight, 2 * _LITTLE * n_late)
 
     def has_gained_little(self, good: Good) -> bool:
         """Whether a window has just ended that gained little and left the gradient about as it was."""

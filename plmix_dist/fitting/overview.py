@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from plmix_dist.errors import NonFiniteError, WeightWarning
 from plmix_dist.fitting.algorithm import savable
+from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
 from plmix_dist.passes.tree import add_statistics
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.block import concatenate
 from plmix_dist.rankings.checks import n_without_information
-from plmix_dist.rankings.groups import membership_weight
+from plmix_dist.rankings.groups import membership_weight, merge_equal_rows
 from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part, sample_rows
-from plmix_dist.rankings.ties import TIES
+from plmix_dist.rankings.ties import KEPT, TIES
+
+if TYPE_CHECKING:
+    from plmix_dist.cluster.clients import Client
 
 # Starts are made from at least 20,000 rows, 200 per item, and at most 100,000.
 _FEWEST_ROWS = 20_000
@@ -89,7 +95,7 @@ def weight_warnings(overview: Overview, n_rankings: int) -> list[Warning]:
     sample = overview.sample
     if sample.weights is None or not sample.n_rankings:
         return []
-    total = float(sample.weights.mean()) * overview.extent.rows  # of rankings, or of the orders of those with ties
+    total = float(sample.weights.sum()) / overview.share  # of rankings, or of the orders of those with ties
     if total >= min(0.999 * n_rankings, sample.n_items):
         return []
     words = (
@@ -132,3 +138,62 @@ def _combine(left: _Part, right: _Part) -> _Part:
 
 def _joined(part: _Part) -> _Part:
     return part._replace(sampled=(concatenate(part.sampled),))
+
+
+# Rows that repeat. Pairs of a hundred items, or orders of five, are the same few rows again and again.
+
+# Rows are merged where at most a quarter of those of some leaves are different from each other, and of very many rows a
+# sixty-fourth: what is merged is held by one process.
+_TRIED_LEAVES = 8
+_MOST_DIFFERENT = 0.25
+_MANY_ROWS, _MOST_DIFFERENT_OF_MANY = 10_000_000, 1 / 64
+
+
+def merge_if_few(
+    passes: Passes, rankings: Rankings, extent: Extent, client: Client | None
+) -> tuple[RankingBlock | None]:
+    """All different rows with their weights, if there are few; None if there are many, or if rows are of persons."""
+    if rankings.covariates is not None or rankings.n_leaves < 2:
+        return (None,)
+    tried = sorted({number * (rankings.n_leaves - 1) // (_TRIED_LEAVES - 1) for number in range(_TRIED_LEAVES)})
+    with ExitStack() as stack:
+        if extent.tied or extent.half:  # rows as they are, before their ties are treated
+            passes = stack.enter_context(passes_over(replace(rankings, ties=KEPT), client, "store"))
+        some: _Merged = ask(passes, _merge_of(tuple(tried)))
+        most = _MOST_DIFFERENT if rankings.n_rankings <= _MANY_ROWS else _MOST_DIFFERENT_OF_MANY
+        if some.blocks is None or some.blocks[0].n_rankings > most * some.n_rankings:
+            return (None,)
+        found: _Merged = ask(passes, _merge_of(None))
+    return (None if found.blocks is None else found.blocks[0],)
+
+
+class _Merged(NamedTuple):
+    """Of some leaves: their rows, and blocks of different rows; None if rows are of persons, or have features."""
+
+    n_rankings: int
+    blocks: tuple[RankingBlock, ...] | None
+
+
+def _merge_of(leaves: tuple[int, ...] | None) -> Request:
+    return Request(_MERGE, None, (Finish("merged", _all_merged),), leaves)
+
+
+def _merged_leaf(_number: int, block: RankingBlock, _params: None) -> _Merged:
+    if block.groups is not None or block.features is not None:
+        return _Merged(block.n_rankings, None)
+    return _Merged(block.n_rankings, (merge_equal_rows(block.replace(ids=None, sides=None)),))
+
+
+def _merged_parts(left: _Merged, right: _Merged) -> _Merged:
+    n_rankings = left.n_rankings + right.n_rankings
+    if left.blocks is None or right.blocks is None:
+        return _Merged(n_rankings, None)
+    both = _Merged(n_rankings, left.blocks + right.blocks)
+    return _all_merged(both) if len(left.blocks + right.blocks) > _MOST_BLOCKS else both
+
+
+def _all_merged(found: _Merged) -> _Merged:
+    return found if found.blocks is None else found._replace(blocks=(merge_equal_rows(concatenate(found.blocks)),))
+
+
+_MERGE = Aggregation("merge", leaf=_merged_leaf, combine=_merged_parts)

@@ -53,10 +53,19 @@ class LinearPoint(NamedTuple):
         """A block whose rows list all that is on offer, with utilities of features and shares of persons."""
         block = listing_all(block)
         covariates = np.zeros((block.n_rankings, 0)) if block.covariates is None else block.covariates
-        block = block.replace(log_shares=log_shares_at(covariates, self.share_coefficients))
-        if block.features is not None:
-            block = block.replace(utilities=np.asarray(block.features, np.float64) @ self.feature_coefficients.T)
-        return block
+        return self.with_utilities(block.replace(log_shares=log_shares_at(covariates, self.share_coefficients)))
+
+    def with_utilities(self, block: RankingBlock) -> RankingBlock:
+        """A block with utilities of features; an error if it has not as many features as there are coefficients."""
+        n, n_given = self.feature_coefficients.shape[1], 0 if block.features is None else block.features.shape[1]
+        if n != n_given:
+            raise SettingsError(
+                f"this model has coefficients of {n} features, but the rankings have {n_given}; give the features of "
+                "these rankings, in the same order (features=)"
+            )
+        if block.features is None:
+            return block
+        return block.replace(utilities=np.asarray(block.features, np.float64) @ self.feature_coefficients.T)
 
 
 class _Shape(NamedTuple):
@@ -154,17 +163,8 @@ class LinearRows(NamedTuple):
 
     def logs(self, block: RankingBlock) -> Floats:
         """(n_rankings, n_components): log Pr(row | component)."""
-        n_features = self.point.feature_coefficients.shape[1]
-        if n_features and (block.features is None or block.features.shape[1] != n_features):
-            n_given = 0 if block.features is None else block.features.shape[1]
-            raise SettingsError(
-                f"this model has coefficients of {n_features} features, but the rankings have {n_given}; give the "
-                "features of these rankings, in the same order (features=)"
-            )
-        if block.features is not None and n_features:
-            block = block.replace(utilities=np.asarray(block.features, np.float64) @ self.point.feature_coefficients.T)
         if self.choices is None:
-            return _utility_logs(block, self.point.log_worths)
+            return _utility_logs(self.point.with_utilities(block), self.point.log_worths)
         rows = self.choices.rows(block.replace(groups=None, within=None, weights=None))
         assert rows.groups is not None
         logs = rows.row_weights[:, None] * _utility_logs(rows, self.point.log_worths)

@@ -153,7 +153,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         """
         del y
         settings = self._settings()
-        reading = self._rankings_to_fit(X, ties=self._ties, **how)
+        reading = self._rankings_to_fit(X, ties=self._ties, feature_names=(), **how)
         with shown_progress(self.progress, 1.0, 1) as progress, reading as (rankings, chosen):
             check_memory(rankings.n_items, settings.n_components, settings.n_chains)
             is_named = isinstance(self.init, str) and self.init in BAYES_INITS

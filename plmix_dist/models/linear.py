@@ -17,12 +17,11 @@ from plmix_dist.fitting.linear import Columns, Layout
 from plmix_dist.fitting.linear_fit import LinearEnd, LinearModel
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.kernels.utilities import LinearPoint
-from plmix_dist.passes.leaves import BlockLeaves
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.prediction.choices import Reading, choice_probabilities, item_numbers
 from plmix_dist.rankings.choice_models import CHOICES, ChoiceModel, SlateChoices, Slates, contrasts
 from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.features import Features, Table, item_table, row_table
+from plmix_dist.rankings.features import Features, Table, item_lines, item_table, refuse_twice, row_table
 from plmix_dist.rankings.ties import KEPT
 
 PLACKETT_LUCE = "plackett-luce"
@@ -50,15 +49,15 @@ class Terms:
         if model is not None and (of_items is not None or of_rows is not None):
             raise SettingsError(f"choices={choices!s} take no features; leave out one of them")
         given = [one for one in (of_items, of_rows) if one is not None]
-        block = rankings.source.block if isinstance(rankings.source, BlockLeaves) else None
-        n_rows = 0 if of_rows is None or block is None or block.features is None else block.features.shape[1]
-        return cls(
+        found = cls(
             model,
             rankings.item_names,
             model is not None or any(one.intercepts for one in given),
             None if of_items is None else item_table(of_items, rankings.item_names),
-            _names_of_rows(of_rows, n_rows),
+            rankings.feature_names,
         )
+        refuse_twice("column", found.names, "item_features and features")
+        return found
 
     @property
     def is_plain(self) -> bool:
@@ -168,54 +167,51 @@ class Terms:
 
     def reading(self, end: LinearEnd) -> Reading:
         """How the log-worths of a model that is not plain are read."""
-        worths = self.log_worths(end.point.coefficients)
+        worths, first = self.log_worths(end.point.coefficients), choice_probabilities(self._first_places(end))
         if isinstance(self.choices, SlateChoices):
-            first = choice_probabilities(self._first_places(end, self.choices))
             return Reading("slates", first, first, tuple(self.choices.names[slate] for slate in self.choices.slate_of))
-        if self.choices is None and self.design.shape[1]:
-            return Reading("equal", worths, choice_probabilities(worths))
-        return Reading("none" if self.choices is None else "scale", worths, None)
+        if self.choices is not None:
+            return Reading("scale", worths, None)
+        return Reading("equal", worths, first) if self.design.shape[1] else Reading("none", worths, None)
 
-    def _first_places(self, end: LinearEnd, slates: SlateChoices) -> Floats:
-        """(n_components, n_items): log-probabilities of the first place: of a slate, then of an item in it."""
+    def _first_places(self, end: LinearEnd) -> Floats:
+        """(n_components, n_items): log-worths; of slates log-probabilities, of a slate and then of an item in it."""
         cohesion, worths = self.cohesion(end.point.coefficients), self.log_worths(end.point.coefficients)
-        assert cohesion is not None
-        for slate, share in enumerate(cohesion.T):
-            own = np.array(slates.slate_of) == slate
-            worths[:, own] += np.log(share)[:, None] - logsumexp(worths[:, own], axis=1, keepdims=True)
+        if isinstance(self.choices, SlateChoices) and cohesion is not None:
+            for slate, share in enumerate(cohesion.T):
+                own = np.array(self.choices.slate_of) == slate
+                worths[:, own] += np.log(share)[:, None] - logsumexp(worths[:, own], axis=1, keepdims=True)
         return worths
 
-    def _numbers(self, items: Any) -> NDArray[np.int64]:
-        """The numbers of what is offered: of all items for None."""
-        return np.arange(self.n_items) if items is None else item_numbers("offered", items, self.item_names)
-
-    def offered(self, end: LinearEnd, items: Any, item_features: Any, features: Any) -> tuple[Floats, NDArray[Any]]:
-        """Utilities (n_components, n_offered) of one choice, and the names of what is offered."""
-        coefficients, n_rows, of_rows = end.point.coefficients, len(self.row_names), _lines(features)
-        if item_features is not None:
-            if self.items is None or self.intercepts:
-                raise SettingsError(
-                    "new items are known by features of items alone; fit with item_features and without intercepts"
-                )
-            if items is not None:
-                raise SettingsError("item_features say what is offered, one line each; leave out offered")
-            new, names = _new_items(item_features, self.items.names)
-            worths = coefficients[:, : len(self.items.names)] @ (new - self.items.values.mean(axis=0)).T
+    def offered(
+        self, end: LinearEnd, items: Any, item_features: Any, features: Any
+    ) -> tuple[Floats, NDArray[Any], Floats]:
+        """Utilities (n_components, n_offered) of one choice; names and features, of both kinds, of what is offered."""
+        coefficients, n_rows, of_rows = end.point.coefficients, len(self.row_names), _lines(features, self.row_names)
+        if isinstance(self.choices, SlateChoices) and items is not None:
+            raise SettingsError("choices of slates are of all items; leave out offered")
+        new = Features.of(item_features)
+        if new is None:
+            numbers = np.arange(self.n_items) if items is None else item_numbers("offered", items, self.item_names)
+            worths, names = self._first_places(end)[:, numbers], np.array(self.item_names, object)[numbers]
+            levels = np.zeros((len(numbers), 0)) if self.items is None else self.items.values[numbers]
+        elif items is not None:
+            raise SettingsError("item_features say what is offered, one line each; leave out offered")
+        elif self.items is None or self.intercepts:
+            raise SettingsError(
+                "new items are known by features of items alone; fit with item_features and without intercepts"
+            )
         else:
-            numbers = self._numbers(items)
-            worths, names = self.log_worths(coefficients)[:, numbers], np.array(self.item_names, object)[numbers]
-        if not n_rows and features is not None:
-            raise SettingsError("this model was fitted without features of rows; leave out features")
-        if isinstance(self.choices, SlateChoices):
-            if items is not None:
-                raise SettingsError("choices of slates are of all items; leave out offered")
-            return self._first_places(end, self.choices), names
+            names, levels = _new_items(new, self.items.names)
+            worths = coefficients[:, : levels.shape[1]] @ (levels - self.items.values.mean(axis=0)).T
         if of_rows.shape != (len(names) if n_rows else 0, n_rows):
             raise SettingsError(
                 f"this model has coefficients of {n_rows} features of rows; give those of what is offered, a line for "
                 f"each of {len(names)}"
             )
-        return (worths + coefficients[:, -n_rows:] @ of_rows.T if n_rows else worths), names
+        if n_rows:
+            worths, levels = worths + coefficients[:, -n_rows:] @ of_rows.T, np.concatenate([levels, of_rows], axis=1)
+        return worths, names, levels
 
     def drawn(self, end: LinearEnd, component: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """(n, n_items): a ballot of each component drawn by slates; an error for other choices."""
@@ -247,17 +243,9 @@ class Terms:
         names = self.names
         if column not in names[self.n_worths :]:
             raise SettingsError(f"{column!r} is not a feature of this model; there are {list(names[self.n_worths :])}")
-        worths, _ = self.offered(end, items, item_features, features)
-        place = names.index(column)
-        of_items = 0 if self.items is None else len(self.items.names)
-        if place - self.n_worths < of_items:
-            assert self.items is not None
-            known = None if item_features is None else _new_items(item_features, self.items.names)[0]
-            levels = (self.items.values[self._numbers(items)] if known is None else known)[:, place - self.n_worths]
-        else:
-            levels = _lines(features)[:, place - self.n_worths - of_items]
-        chances = softmax(worths, axis=1)
-        slopes = end.point.coefficients[:, place][:, None] * levels  # (n_components, n_offered)
+        worths, _, table = self.offered(end, items, item_features, features)
+        place, chances = names.index(column), softmax(worths, axis=1)
+        slopes = end.point.coefficients[:, [place]] * table[:, place - self.n_worths]  # (n_components, n_offered)
         joint = shares[:, None] * chances
         own = np.diag((joint * slopes).sum(axis=0)) - np.einsum("ki,kj->ij", joint, chances * slopes)
         found: Floats = own / joint.sum(axis=0)[:, None]
@@ -331,45 +319,19 @@ def choices_of(setting: Any) -> Any:
         raise SettingsError(f"choices={setting!r} is no JSON with the items of each slate: {error}") from None
 
 
-def _names_of_rows(features: Features | None, n_columns: int) -> tuple[str, ...]:
-    """The names of features of rows."""
-    if features is None:
-        return ()
-    if features.names is not None:
-        return tuple(features.names)
-    if hasattr(features.values, "columns"):
-        return tuple(map(str, features.values.columns))
-    return tuple(f"feature {number}" for number in range(n_columns))
-
-
-def _lines(given: Any) -> Floats:
-    """The lines of features that a user gave; none for None."""
+def _lines(given: Any, known: tuple[str, ...]) -> Floats:
+    """The lines of features of rows that a user gave, in the columns of the fit; none for None."""
     features = Features.of(given)
-    return np.zeros((0, 0)) if features is None else row_table(features, None).values
+    return np.zeros((0, 0)) if features is None else row_table(features).of_fit(known).values
 
 
-def _new_items(given: Any, columns: tuple[str, ...]) -> tuple[Floats, NDArray[Any]]:
-    """Features of new items, a line each, and their names: those of a dict or table, else "new 0" and so on."""
-    features = Features.of(given)
-    assert features is not None
-    labels = _labels(features.values)
-    found = row_table(features, None).values if labels is None else item_table(features, labels).values
-    if found.shape[1] != len(columns):
-        raise SettingsError(
-            f"item_features have {found.shape[1]} columns, but the fit had {len(columns)}: {', '.join(columns)}"
-        )
-    names = [f"new {number}" for number in range(len(found))] if labels is None else labels
-    return found, np.array(names, object)
-
-
-def _labels(values: Any) -> list[str] | None:
-    """The names of items that a dict or a table has, where its lines are not just numbered."""
-    if isinstance(values, Mapping):
-        return list(map(str, values))
-    if "item" in list(getattr(values, "columns", ())):
-        return list(map(str, values["item"]))
-    index = values.index if hasattr(values, "iloc") else None  # of pandas
-    return None if index is None or type(index).__name__ == "RangeIndex" else list(map(str, index))
+def _new_items(given: Features, known: tuple[str, ...]) -> tuple[NDArray[Any], Floats]:
+    """The names of new items, or "new 0" and so on where lines are just numbered, and their features."""
+    labels, table = item_lines(given)
+    numbers = range(len(table.values))
+    if labels is None or labels == [str(number) for number in numbers]:
+        labels = [f"new {number}" for number in numbers]
+    return np.array(labels, object), table.of_fit(known, "item_features").values
 
 
 def check_linear(settings: FitSettings) -> None:

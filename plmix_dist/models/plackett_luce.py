@@ -209,8 +209,10 @@ class PlackettLuceMixture(MixtureEstimator):
             What explains the worths of items: an array, a table or dict by item name, or `Features(...)`, which has a
             ridge, worths of items of their own, and coefficients that components share (docs/features.md).
         features : (total listed, n_features)
-            What explains the worth of each item in each row, row after row, in the order of what a row lists or
-            offers; or `Features(...)`. All methods that take these rankings take their features.
+            What explains the worth of each item in each row, row after row, in the order of the row, and of rows
+            (chosen, offered) in the order of `offered`; an array (n_rankings, n_offered, n_features) if all rows are of
+            one length; or `Features(...)`. All methods that take these rankings take their features, and then columns
+            with names go by name.
 
         Examples
         --------

@@ -125,7 +125,7 @@ class Predictions:
             if how.get("given") is not None:
                 what = "item_features beside it" if self._linear[0].is_plain else self._linear[0].described
                 raise SettingsError(f"given is for plain Plackett-Luce models, and here are {what}; leave out given")
-            worths, names = self._linear[0].offered(self._linear[1], offered, item_features, features)
+            worths, names, _ = self._linear[0].offered(self._linear[1], offered, item_features, features)
             found = posteriors.mixed(choices.choice_probabilities(worths), self._mixture(), how.get("component"))
             return self._named(found, how.get("named") or False, "probability", how.get("component"), None, names)
         if item_features is not None or features is not None:
@@ -479,7 +479,8 @@ class Predictions:
     ) -> Rankings:
         """The rankings; row functions treat ties themselves (None), so that results are per ranking."""
         how |= {"item_names": self._mixture().item_names, "default_unranked": getattr(self, "unranked_", None)}
-        found = as_rankings(X, covariates=membership_covariates, **how)
+        known = () if self._linear is None else self._linear[0].row_names
+        found = as_rankings(X, covariates=membership_covariates, feature_names=known, **how)
         if isinstance(X, Rankings):
             return found
         return replace(found, ties=TIES[self._ties].for_later if ties is None else TIES[ties])

@@ -110,6 +110,8 @@ class Rankings:
     covariates: Floats | None = None
     # What the choices of a row are, where these become the rows of a fit; items are then their alternatives.
     choices: ChoiceModel | None = None
+    # Of the columns of features that the rows have.
+    feature_names: tuple[str, ...] = ()
 
     @property
     def n_leaves(self) -> int:

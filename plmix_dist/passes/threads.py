@@ -14,7 +14,7 @@ from plmix_dist.rankings import RankingBlock
 from plmix_dist.threads import StoppableThreads
 
 # Up to this many listed items, waking threads takes longer than the work itself.
-_LITTLE_WORK = 100_000
+LITTLE_WORK = 100_000
 
 
 class ThreadedPasses:
@@ -25,7 +25,7 @@ class ThreadedPasses:
 
     def __init__(self, source: LeafSource, *, residency: Residency = "auto", n_threads: int | None = None) -> None:
         self.source = source
-        little = n_threads is None and source.n_entries <= _LITTLE_WORK
+        little = n_threads is None and source.n_entries <= LITTLE_WORK
         self.n_threads = 1 if little else n_threads or os.cpu_count() or 1
         self.in_memory = stays_in_memory(residency, source.decoded_bytes, free_memory())
         self._kept: dict[int, RankingBlock] = {}

@@ -305,12 +305,16 @@ class _MaxDiff:
         """One choice of a pair."""
         best, worst = _best_and_worst(block, self.name)
         sizes = block.n_listed.astype(np.int64)
-        wrong = np.flatnonzero((best < 0) | (worst < 0) | (sizes > _LARGEST_SET))
-        if len(wrong):
-            raise RankingError(
-                f'choices="maxdiff" takes the best and the worst of sets of at most {_LARGEST_SET} items, and ranking '
-                f'{wrong[0]} (from 0) is {block.row(int(wrong[0]))}; choose choices="best-worst"'
-            )
+        for wrong, what in (
+            ((best < 0) | (worst < 0), "sets of which the best and the worst are known"),
+            (sizes > _LARGEST_SET, f"sets of at most {_LARGEST_SET} items"),
+        ):
+            if wrong.any():
+                row = int(np.flatnonzero(wrong)[0])
+                raise RankingError(
+                    f'choices="maxdiff" takes {what}, and ranking {row} (from 0) is {block.row(row)}; choose '
+                    'choices="best-worst"'
+                )
         parts = []
         for size in np.unique(sizes).tolist() or [2]:  # a part without rows has no choices
             rows = np.flatnonzero(sizes == size)

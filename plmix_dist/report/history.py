@@ -164,11 +164,10 @@ def code_to_repeat(
     source: str | None,
     seed: int | None,
     selection: Mapping[str, Any] | None = None,
-    also: Sequence[str] = (),
 ) -> str:
     """Python that fits the same model again: settings that differ from the defaults, and the seed that was used.
 
-    `selection` are the settings of the selection that chose the model; `also` what `fit` took beside the rankings.
+    `selection` are the settings of the selection that chose the model.
     """
     left_out = ("random_state", "progress")
     given = {
@@ -180,15 +179,13 @@ def code_to_repeat(
         given["random_state"] = seed
     arguments = ", ".join(f"{name}={'plm.' * is_start_value(value)}{value!r}" for name, value in given.items())
     rankings = f"rankings = {source!r}" if source else "rankings = ...  # the rankings that were fitted"
-    rankings += "".join(f"\n{name} = ...  # those of the fit" for name in also)
-    fitted = f".fit(rankings{''.join(f', {name}={name}' for name in also)})"
-    found = f"model = plm.{class_name}({arguments}){fitted}"
+    found = f"model = plm.{class_name}({arguments}).fit(rankings)"
     if selection is not None:
         names = sorted(selection, key=lambda name: (name != "n_components", name != "criterion", name))
         asked = ", ".join(f"{name}={selection[name]!r}" for name in names)
         found = (
             f"found = plm.MixtureSelection({asked},\n    random_state={seed!r}, "
-            f"estimator=plm.{class_name}({arguments})){fitted}\n"
+            f"estimator=plm.{class_name}({arguments})).fit(rankings)\n"
             f"model = found.estimators_[{settings['n_components']}]"
         )
     return f"import plmix_dist as plm\n\n{rankings}\n{found}"

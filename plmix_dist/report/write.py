@@ -36,12 +36,6 @@ if TYPE_CHECKING:
 _MOST_WORTHS = 2_000
 _MOST_WORTHS_OF_PERSONS = 500
 _BEGINNING = 4096
-# What `fit` takes beside rankings, and what a model then has.
-_ALSO_FITTED = {
-    "item_features": "item_coefficients_",
-    "features": "feature_coefficients_",
-    "membership_covariates": "share_coefficients_",
-}
 
 
 def write_report(
@@ -168,7 +162,6 @@ def _page_of(
     source = _last_part(data.get("source"))
     init, past, tol = getattr(model, "init_", {}), getattr(model, "history_", []), settings.get("tol")
     views = components.component_views(mixture, scale, intervals)
-    also = [name for name, found in _ALSO_FITTED.items() if getattr(model, found, None) is not None]
     script, chosen_by = _text("script.js"), about.get("selection", {}).get("settings")
     kind, own = type(model), _parameters(type(model), settings)
     return _template().render(
@@ -198,7 +191,7 @@ def _page_of(
         convergence=history.convergence_of(past, weight, tol, model.converged_),
         stages=history.stages_of(init.get("stages") or getattr(model, "stages_", [])),
         settings=settings,
-        code=history.code_to_repeat(kind.__name__, own, _defaults(kind), source, about.get("seed"), chosen_by, also),
+        code=history.code_to_repeat(kind.__name__, own, _defaults(kind), source, about.get("seed"), chosen_by),
     )
 
 

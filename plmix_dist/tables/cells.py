@@ -20,7 +20,7 @@ from plmix_dist.rankings.groups import check_groups
 from plmix_dist.store import RejectedRows
 from plmix_dist.tables.format import places_of
 from plmix_dist.tables.frames import LARGEST_ITEM, MISSING_ITEM, Cells, Frame, Names, cells_of, frame_of, numbered
-from plmix_dist.tables.objects import Noted, block_of_notes, block_of_numbers, noted, with_groups
+from plmix_dist.tables.objects import Noted, as_listed, block_of_notes, block_of_numbers, noted, with_groups
 from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.sources import Header
 
@@ -42,11 +42,9 @@ def block_of_table(
 
     `item_names` are those of a fitted model.
     """
-    given = noted(source)
-    frame = None if given is not None else frame_of(source)
+    given, frame, opened = _begun(source)
     labels: dict[str, Any] = {}
-    if frame is not None and (len(frame.columns) > 1 if frame.rows is None else _has_records(frame.rows)):
-        opened = _opened(frame)
+    if opened is not None:
         if opened.form.name != "wide":
             return _of_other_formats(opened, n_items, _unranked_of(opened.header, unranked), item_names)
         unranked = _unranked_of(opened.header, unranked)
@@ -65,6 +63,32 @@ def block_of_table(
         check_rows(block)
         check_groups(block)
     return block, names
+
+
+def order_as_given(source: Any) -> NDArray[np.int64] | None:
+    """(total listed,): where the items of a block of these rows stand in the rows as they were given; None: as there.
+
+    An error for a table of which that is not clear.
+    """
+    given, frame, opened = _begun(source)
+    if opened is not None and opened.form.name != "wide":
+        raise SettingsError(
+            f"features go by the order of the items in a row, and a table in the format {opened.form.name!r} has none; "
+            "hand in a list of rows, such as choices (chosen, offered)"
+        )
+    rows = source if frame is None else frame.rows
+    rows = rows.tolist() if isinstance(rows, np.ndarray) and rows.dtype == object and rows.ndim == 1 else rows
+    given = given or noted(rows)
+    return as_listed(rows if given is None else given.rows)
+
+
+def _begun(source: Any) -> tuple[Noted | None, Frame | None, OpenedFrame | None]:
+    """The rows in a notation of their own, or the cells of a table, and its format if it has columns of any kind."""
+    given = noted(source)
+    frame = None if given is not None else frame_of(source)
+    if frame is None or not (len(frame.columns) > 1 if frame.rows is None else _has_records(frame.rows)):
+        return given, frame, None
+    return None, frame, _opened(frame)
 
 
 def _has_records(rows: list[Any]) -> bool:

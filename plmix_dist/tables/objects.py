@@ -149,7 +149,7 @@ def _row(row: Any, number: int, divider: str | None) -> _Row:
     if not isinstance(row, list | tuple | np.ndarray):
         raise RankingError(f"row {number} must be a list of items, best first, but is {shown(row)}")
     if _is_choice(row):
-        return _choice(row[0], list(row[1]), number)
+        return _choice(row[0], _in_order(row[1]), number)
     return _places(row)
 
 
@@ -165,14 +165,15 @@ def _in_order(place: Any) -> list[Any]:
     return sorted(place, key=str) if isinstance(place, set | frozenset) else list(place)
 
 
-def as_listed(rows: Any, n_rankings: int) -> NDArray[np.int64] | None:
+def as_listed(rows: Any) -> NDArray[np.int64] | None:
     """(total listed,): where the items of choices (chosen, offered) stand in what was offered; None without choices."""
-    if not isinstance(rows, list) or len(rows) != n_rankings or not any(map(_is_choice, rows)):
+    if not isinstance(rows, list | tuple) or not any(map(_is_choice, rows)):
         return None
+    divider = divider_of([row for row in rows if isinstance(row, str)])
     order: list[int] = []
-    for row in rows:
-        offered = list(row[1]) if _is_choice(row) else _places(row).items
-        listed = _choice(row[0], offered, 0).items if _is_choice(row) else offered
+    for number, row in enumerate(rows):
+        listed = _row(row, number, divider).items
+        offered = _in_order(row[1]) if _is_choice(row) else listed
         place = {item: len(order) + number for number, item in enumerate(offered)}
         order += [place[item] for item in listed]
     return np.array(order)

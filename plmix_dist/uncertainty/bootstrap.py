@@ -197,7 +197,7 @@ def bootstrap(
             how = n_replicates, weights, seed, tol, max_iter
             return _of_coefficients(model, rankings, chosen, place, how, any_seed=random_state is None)
     fitted = FittedPoint.of(model, "bootstrap replicates")
-    rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight)
+    rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight, features=features)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
     settings = {"n_replicates": n_replicates, "weights": weights, "tol": tol, "max_iter": max_iter}
     ended, n_passes = [], 1

@@ -104,7 +104,7 @@ def random_log_worths(seed: int, number: int, n_components: int, n_items: int) -
 @pytest.fixture(scope="module")
 def small_store(tmp_path_factory: pytest.TempPathFactory) -> RankingStore:
     """Three leaves, few enough rows that a start looks at all of them."""
-    return stored(tmp_path_factory.mktemp("shared") / "store", drawn(3, 6, 10_000))
+    return stored(tmp_path_factory.mktemp("shared") / "store", drawn(3, 8, 10_000))
 
 
 @pytest.mark.parametrize("m_step", ["mm", "lsr"])
@@ -121,13 +121,13 @@ def test_random_starts__share_each_pass(
     assert len(set(iterations.values())) > 1, "starts that need different times, or the sum would show nothing"
     n_passes, rest = divmod(reads.count, small_store.n_leaves)
     assert rest == 0
-    # A look, and then as many passes as the longest run needs.
-    assert n_passes == 1 + max(iterations.values()) < sum(iterations.values())
+    # A look, another for rows that repeat, and then as many passes as the longest run needs.
+    assert n_passes == 2 + max(iterations.values()) < sum(iterations.values())
     assert model.init_["stages"][-1]["passes"] == max(iterations.values())
     # Each start goes, to the last bit, the way it goes alone.
     ends = []
     for number in range(4):
-        worths = random_log_worths(3, number, 3, 6)
+        worths = random_log_worths(3, number, 3, 8)
         alone = PlackettLuceMixture(3, init=worths, m_step=m_step, tol=1e-3).fit(small_store)
         assert way(alone.history_) == way(records, number)
         ends.append(alone)
@@ -140,9 +140,9 @@ def test_random_starts__share_each_pass(
 def test_stages__passes_of_exact_em(small_store: RankingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = LeavesRead(monkeypatch)
     model = PlackettLuceMixture(2, em="exact", tol=1e-4, residency="store", random_state=0).fit(small_store)
-    # The search runs on rows that the look has drawn.
+    # The search runs on rows that the look has drawn. To see whether rows repeat, up to eight leaves are read.
     counted = sum(record["passes"] for record in model.init_["stages"] if record["stage"] != "search")
-    assert counted == reads.count / small_store.n_leaves
+    assert counted + 1 == reads.count / small_store.n_leaves
 
 
 def failing_kernel(monkeypatch: pytest.MonkeyPatch, n_rows: int, calls: Sequence[int]) -> None:

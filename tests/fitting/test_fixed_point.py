@@ -66,9 +66,9 @@ def test_iterate__goes_back_where_the_objective_falls() -> None:
     assert ended.n_evaluations == len(records)
 
 
-@pytest.mark.parametrize(("gain", "n_evaluations"), [(1e-9, 20), (0.01, 60), (0.02, None)])
+@pytest.mark.parametrize(("gain", "n_evaluations"), [(1e-9, 20), (0.02, 60), (0.04, 80), (0.08, None)])
 def test_iterate__looks_back_at_careful_steps(gain: float, n_evaluations: int | None) -> None:
-    # What 20 steps gain is compared with the tolerance; from the third time on, with a quarter of a nat.
+    # What 20 steps gain is compared with the tolerance; the third time with half a nat, the fourth with a whole one.
     iteration, n = Iteration.start(AT_ONE, NewtonState(None, n_troubles=9, wait=0)), 0
     rules = Rules(tol=1e-8, max_iter=1_000, weight=1.0, accelerate=False)
     while iteration.ended is None and n < 100:

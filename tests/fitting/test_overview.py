@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from plmix_dist import RankingBlock, SpectralPlackettLuce
+from plmix_dist import PlackettLuceMixture, RankingBlock, SpectralPlackettLuce
 from plmix_dist.datasets.given import as_rankings
+from plmix_dist.fitting import fit as fit_module
 from plmix_dist.fitting import overview as look
 from plmix_dist.fitting import overview as look_module
 from plmix_dist.fitting import search as sample_fits
@@ -24,6 +25,7 @@ from plmix_dist.fitting.overview import take_overview
 from plmix_dist.passes import ThreadedPasses
 from plmix_dist.passes.dask import DistributedPasses
 from plmix_dist.rankings import sampling as randomness
+from plmix_dist.rankings.groups import merge_equal_rows
 from plmix_dist.rankings.sampling import sample_rows
 from plmix_dist.rankings.simulate import draw_rankings
 from tests.helpers.fit_oracle import slate
@@ -228,3 +230,63 @@ def test_take_look__rows_without_weight_do_not_count() -> None:
     table = np.tile(np.arange(5), (40_000, 1))
     rankings = as_rankings(table, sample_weight=(np.arange(40_000) % 40 == 0).astype(np.float64))
     assert take_overview(ThreadedPasses(rankings), rankings, 0).sample.n_rankings == 1_000
+
+
+# --- rows that repeat ------------------------------------------------------------------------------------
+
+
+def fitted(rows: Any, weights: Any = None, **options: Any) -> Any:
+    given = {"alpha": 0.5, "random_state": 0} | options
+    return PlackettLuceMixture(2, **given).fit(rows, sample_weight=weights)
+
+
+@pytest.mark.parametrize("ties", ["none", "half", "expand", "davidson"])
+def test_rows_that_repeat__are_those_of_a_merged_store(ties: str) -> None:
+    rng = np.random.default_rng(2)
+    rows = np.array([rng.permutation(4) for _ in range(9_000)])
+    rows[:4_000] = np.where(np.arange(9_000)[:4_000, None] % 3 > 0, [0, 1, 2, 3], rows[:4_000])
+    block = RankingBlock.from_array(rows)
+    if ties != "none":
+        tied = np.zeros((9_000, 4), np.bool_)
+        tied[::5, 1] = True
+        block = block.replace(tied=tied.ravel())
+    options = {} if ties == "none" else {"ties": ties}
+    one_by_one = fitted(block, np.append(np.ones(8_999), 1 + 1e-9), **options)
+    merged = fitted(merge_equal_rows(block), **options)
+    assert_allclose(one_by_one.log_likelihood_, merged.log_likelihood_, rtol=1e-8)
+    assert_allclose(one_by_one.log_worths_, merged.log_worths_, atol=1e-3)
+    assert one_by_one.about_["data"]["n_rankings"] == 9_000
+
+
+def test_rows_that_repeat__are_merged_where_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    merged: list[Any] = []
+    merge = fit_module.merge_if_few
+    monkeypatch.setattr(fit_module, "merge_if_few", lambda *given: merged.append(merge(*given)) or merged[-1])
+    rng = np.random.default_rng(0)
+    few = np.array([rng.permutation(3) for _ in range(9_000)])
+    persons = RankingBlock.from_array(few).replace(groups=np.arange(9_000) // 2)
+    for rows, options, merges in (
+        (few, {}, True),
+        (np.array([rng.permutation(8) for _ in range(9_000)]), {}, False),
+        (persons, {}, False),
+        (few, {"m_step": "stochastic-lsr", "max_iter": 3}, False),
+        (few, {"ties": "resample"}, False),
+        (few[:4_000], {}, False),
+    ):
+        merged.clear()
+        fitted(rows, **options)
+        assert any(found is not None for (found,) in merged) == merges
+
+
+def test_rows_that_repeat__of_very_many_only_where_they_are_very_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = as_rankings(np.array([np.random.default_rng(row).permutation(5) for row in range(9_000)]))
+    passes = ThreadedPasses(rows)
+    extent = take_overview(passes, rows, 0).extent
+    (found,) = look.merge_if_few(passes, rows, extent, None)
+    assert found is not None
+    assert (found.n_rankings, found.total_weight) == (120, 9_000)
+    monkeypatch.setattr(look, "_MANY_ROWS", 8_000)
+    (found,) = look.merge_if_few(passes, rows, extent, None)
+    assert found is not None
+    monkeypatch.setattr(look, "_MOST_DIFFERENT_OF_MANY", 1 / 128)
+    assert look.merge_if_few(passes, rows, extent, None) == (None,)

@@ -261,7 +261,7 @@ def test_fit_begins_at_a_fitted_model() -> None:
         (lambda table: np.repeat(table[:, :1], 4, axis=1), "column 'feature [0-2]' of features is the same"),
         (lambda table: table @ [[1, 0, 1], [0, 1, 1], [0, 0, 0.0]], "are linear combinations of each other"),
         (lambda table: np.where(table > 3, np.nan, table), "is nan, but must be finite"),
-        (lambda table: table[:-1], "features have 1,596 lines, but 400 rankings list 1,600 items"),
+        (lambda table: table[:-1], "those of 399 rankings of 4 items each, but there are 400 rankings"),
         (lambda table: table.astype(str), "features must be numbers"),
     ],
 )
@@ -284,7 +284,7 @@ def test_a_column_that_separates__is_named_and_a_ridge_helps() -> None:
 def test_predictions__need_the_features_of_their_rankings() -> None:
     rows, table, _ = choices(10)
     model = PlackettLuceMixture(1, alpha=0.0).fit(rows, features=table)
-    with pytest.raises(SettingsError, match=r"coefficients of 3 features, but the rankings have 0; give the features"):
+    with pytest.raises(SettingsError, match=r"coefficients of 3 features: feature 0, feature 1, feature 2; give those"):
         model.score(rows)
     with pytest.raises(SettingsError, match=r"features describe the items that a row lists"):
         PlackettLuceMixture(1, unranked="below").fit([[0, 1], [1, 2]], features=np.ones((4, 1)))
