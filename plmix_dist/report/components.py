@@ -227,12 +227,10 @@ def _effects(names: tuple[str, ...], values: Floats, known: Coefficients | None,
 
 def _cohesion(names: tuple[str, ...], columns: Floats, cohesion: Floats, known: Coefficients | None) -> _Effects:
     """Cohesion with errors by the delta method, on logits; `columns` (n_slates, n_columns) make utilities of slates."""
-    spread = np.full(cohesion.shape, np.nan)
-    for k, own in enumerate(cohesion):
-        if known is not None:
-            slopes = (columns - own @ columns) / (1 - own)[:, None]  # derivatives of logits
-            place = slice(k * columns.shape[1], (k + 1) * columns.shape[1])
-            spread[k] = np.sqrt(np.einsum("si,ij,sj->s", slopes, known.covariance[place, place], slopes))
+    shape = (len(cohesion), columns.shape[1])
+    slopes = (columns - (cohesion @ columns)[:, None]) / (1 - cohesion)[:, :, None]  # derivatives of logits
+    covariance = np.full(shape * 2, np.nan) if known is None else known.covariance.reshape(shape * 2)
+    spread = np.sqrt(np.einsum("ksi,kikj,ksj->ks", slopes, covariance, slopes))
     ends = (expit(logit(cohesion) + sign * _FACTOR * spread) for sign in (-1, 1))
     return _Effects(names, cohesion, cohesion * (1 - cohesion) * spread, *ends)
 

@@ -309,10 +309,10 @@ class StandardErrors:
         worths = self.mixture.log_worths[component]
         block, blind = self._of_component(component)
         variances = _differences(block)
-        variances[_moved_differences(blind) | self._apart] = np.nan
+        apart = slates_apart(self.mixture)
+        variances[_moved_differences(blind) | apart] = np.nan
         with np.errstate(invalid="ignore"):
-            values = np.where(self._apart, np.nan, worths[:, None] - worths[None, :])
-            return Estimates(values, np.sqrt(variances))
+            return Estimates(np.where(apart, np.nan, worths[:, None] - worths[None, :]), np.sqrt(variances))
 
     def pairwise_probabilities(self, component: int | None = None) -> Estimates:
         """(n_items, n_items): the probability that item i ranks before item j, and their standard errors.
@@ -343,8 +343,8 @@ class StandardErrors:
         np.fill_diagonal(values, 0.5)
         with np.errstate(invalid="ignore"):
             errors = np.sqrt(self._mixture_variances(chances, slopes))
-        values[self._apart] = errors[self._apart] = np.nan
-        return Estimates(values, errors)
+        apart = slates_apart(self.mixture)
+        return Estimates(np.where(apart, np.nan, values), np.where(apart, np.nan, errors))
 
     def linear(self, weights: ArrayLike) -> float:
         """The standard error of a linear combination of centred log-worths, component by component, and shares.
@@ -389,17 +389,9 @@ class StandardErrors:
         (3,)
         """
         block, blind = self._of_component(self._component(component))
-        if (_moved_differences(blind) | self._apart).any():
+        if (_moved_differences(blind) | slates_apart(self.mixture)).any():
             block = np.full_like(block, np.nan)
         return _quasi_variances(block)
-
-    @cached_property
-    def _apart(self) -> NDArray[np.bool_]:
-        """(n_items, n_items): which items belong to different slates."""
-        choices = None if self.mixture.rows is None else self.mixture.rows.choices
-        slate_of = np.array(getattr(choices, "slate_of", [0] * self.mixture.n_items))
-        found: NDArray[np.bool_] = slate_of[:, None] != slate_of
-        return found
 
     @property
     def _n_worths(self) -> int:
@@ -454,6 +446,14 @@ class StandardErrors:
     def _between(self, k: int, other: int) -> Floats:
         n_items = self.mixture.n_items
         return self.blocks[0][k * n_items : (k + 1) * n_items, other * n_items : (other + 1) * n_items]
+
+
+def slates_apart(mixture: MixtureParams) -> NDArray[np.bool_]:
+    """(n_items, n_items): which items belong to different slates, so that their worths do not compare."""
+    choices = None if mixture.rows is None else mixture.rows.choices
+    slate_of = np.array(getattr(choices, "slate_of", [0] * mixture.n_items))
+    found: NDArray[np.bool_] = slate_of[:, None] != slate_of
+    return found
 
 
 def given_components(number: int) -> str:

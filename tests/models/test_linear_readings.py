@@ -76,7 +76,8 @@ def test_slates__differences_across_them_are_not_known() -> None:
     model, rows = of_two_slates()
     errors = model.standard_errors(rows)
     across = np.ix_([0, 1], [2, 3, 4])
-    for found in (errors.differences(), errors.pairwise_probabilities(0), errors.pairwise_probabilities()):
+    repeated = model.bootstrap(rows, 5, random_state=0).differences()
+    for found in (errors.differences(), errors.pairwise_probabilities(0), errors.pairwise_probabilities(), repeated):
         for values in found:
             assert np.isnan(values[across]).all()
             assert np.isfinite(values[:2, :2]).all()
