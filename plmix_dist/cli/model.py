@@ -147,7 +147,7 @@ def component_records(model: plm.PlackettLuceMixture) -> list[dict[str, Any]]:
     ]
 
 
-def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...], by: NDArray[np.float64]) -> str:
+def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...], by: Any) -> str:
     """The best items, and their log-worths."""
     return "  ".join(f"{name} {worth:+.2f}" for name, worth in _best(log_worths, names, by))
 

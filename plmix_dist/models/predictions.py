@@ -451,9 +451,8 @@ class Predictions:
 
     def _comparable(self) -> MixtureParams:
         """The fitted mixture; an error where its log-worths do not compare all items."""
-        kind = self._reading().kind
-        if kind in ("slates", "none"):
-            why = "worths compare items of one slate" if kind == "slates" else "items have no worths beside features"
+        whys = {"slates": "worths compare items of one slate", "none": "items have no worths beside features"}
+        if why := whys.get(self._reading().kind):
             raise SettingsError(f"this compares the worths of all items, but here {why}; see choice_probabilities")
         return self._mixture()
 

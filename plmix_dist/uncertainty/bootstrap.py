@@ -29,14 +29,7 @@ from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.information import InformationTotals, Layout, invert
 from plmix_dist.uncertainty.replicates import WEIGHTS, Draws, Replicates, ReplicatesState, Scales, draw_weights
-from plmix_dist.uncertainty.results import (
-    Estimates,
-    Interval,
-    PerParameter,
-    given_components,
-    percentiles,
-    slates_apart,
-)
+from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, compared, given_components, percentiles
 from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, mostly_prior, named_items, parts_of
 
 # Numbers that all replicates of a pass sum together; more replicates take turns.
@@ -134,9 +127,7 @@ class Bootstrap:
         whole_number("component", component)
         worths, drawn = self.mixture.log_worths[component], self.log_worths[:, component]
         spread = np.array([(drawn[:, [item]] - drawn).std(axis=0, ddof=1) for item in range(drawn.shape[1])])
-        apart = slates_apart(self.mixture)
-        values = np.where(apart, np.nan, worths[:, None] - worths[None, :])
-        return Estimates(values, np.where(apart, np.nan, spread))
+        return compared(self.mixture, worths[:, None] - worths[None, :], spread)
 
 
 def bootstrap(

@@ -309,10 +309,9 @@ class StandardErrors:
         worths = self.mixture.log_worths[component]
         block, blind = self._of_component(component)
         variances = _differences(block)
-        apart = slates_apart(self.mixture)
-        variances[_moved_differences(blind) | apart] = np.nan
+        variances[_moved_differences(blind)] = np.nan
         with np.errstate(invalid="ignore"):
-            return Estimates(np.where(apart, np.nan, worths[:, None] - worths[None, :]), np.sqrt(variances))
+            return compared(self.mixture, worths[:, None] - worths[None, :], np.sqrt(variances))
 
     def pairwise_probabilities(self, component: int | None = None) -> Estimates:
         """(n_items, n_items): the probability that item i ranks before item j, and their standard errors.
@@ -343,8 +342,7 @@ class StandardErrors:
         np.fill_diagonal(values, 0.5)
         with np.errstate(invalid="ignore"):
             errors = np.sqrt(self._mixture_variances(chances, slopes))
-        apart = slates_apart(self.mixture)
-        return Estimates(np.where(apart, np.nan, values), np.where(apart, np.nan, errors))
+        return compared(self.mixture, values, errors)
 
     def linear(self, weights: ArrayLike) -> float:
         """The standard error of a linear combination of centred log-worths, component by component, and shares.
@@ -389,7 +387,7 @@ class StandardErrors:
         (3,)
         """
         block, blind = self._of_component(self._component(component))
-        if (_moved_differences(blind) | slates_apart(self.mixture)).any():
+        if _moved_differences(blind).any() or np.isnan(self.differences(component).values).any():
             block = np.full_like(block, np.nan)
         return _quasi_variances(block)
 
@@ -448,12 +446,11 @@ class StandardErrors:
         return self.blocks[0][k * n_items : (k + 1) * n_items, other * n_items : (other + 1) * n_items]
 
 
-def slates_apart(mixture: MixtureParams) -> NDArray[np.bool_]:
-    """(n_items, n_items): which items belong to different slates, so that their worths do not compare."""
-    choices = None if mixture.rows is None else mixture.rows.choices
-    slate_of = np.array(getattr(choices, "slate_of", [0] * mixture.n_items))
-    found: NDArray[np.bool_] = slate_of[:, None] != slate_of
-    return found
+def compared(mixture: MixtureParams, values: Floats, errors: Floats) -> Estimates:
+    """Comparisons (n_items, n_items) of all items; NaN for items of different slates, whose worths do not compare."""
+    slate_of = np.array(getattr(getattr(mixture.rows, "choices", None), "slate_of", [0] * mixture.n_items))
+    apart = slate_of[:, None] != slate_of
+    return Estimates(np.where(apart, np.nan, values), np.where(apart, np.nan, errors))
 
 
 def given_components(number: int) -> str:
