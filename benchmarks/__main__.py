@@ -42,6 +42,7 @@ NAMES = (
     "check",
     "noise",
     "tie_rules",
+    "board",
     "features",
     "features_coverage",
     "blocs",

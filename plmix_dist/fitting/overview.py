@@ -142,8 +142,8 @@ def _joined(part: _Part) -> _Part:
 
 # Rows that repeat. Pairs of a hundred items, or orders of five, are the same few rows again and again.
 
-# Rows are merged where at most a quarter of those of some leaves are different from each other, and of very many rows a
-# sixty-fourth: what is merged is held by one process.
+# Rows are merged where at most a quarter of those of some leaves are different from each other, or could be of all; of
+# very many rows a sixty-fourth: what is merged is held by one process.
 _TRIED_LEAVES = 8
 _MOST_DIFFERENT = 0.25
 _MANY_ROWS, _MOST_DIFFERENT_OF_MANY = 10_000_000, 1 / 64
@@ -161,10 +161,20 @@ def merge_if_few(
             passes = stack.enter_context(passes_over(replace(rankings, ties=KEPT), client, "store"))
         some: _Merged = ask(passes, _merge_of(tuple(tried)))
         most = _MOST_DIFFERENT if rankings.n_rankings <= _MANY_ROWS else _MOST_DIFFERENT_OF_MANY
-        if some.blocks is None or some.blocks[0].n_rankings > most * some.n_rankings:
+        if some.blocks is None or not (_are_few(some, most) or _at_most(some.blocks[0]) <= most * rankings.n_rankings):
             return (None,)
         found: _Merged = ask(passes, _merge_of(None))
     return (None if found.blocks is None else found.blocks[0],)
+
+
+def _are_few(some: _Merged, most: float) -> bool:
+    return some.blocks is not None and some.blocks[0].n_rankings <= most * some.n_rankings
+
+
+def _at_most(block: RankingBlock) -> int:
+    """How many different rows there can be that list as many items as these."""
+    longest = min(int(block.n_listed.max(initial=1)), 12)  # more are too many for any number of items
+    return math.perm(block.n_items, longest) << (longest - 1)  # with ties or without, at each place
 
 
 class _Merged(NamedTuple):
