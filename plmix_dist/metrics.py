@@ -335,7 +335,7 @@ def local_stability(model: Any, order: Any, *, table: str = "auto") -> Any:
     >>> found["item"].tolist(), found["share"].round(3).tolist(), found["ratio"].round(2).tolist()
     (['mate', 'milk'], [0.5, 0.355], [0.5, 0.71])
     """
-    mixture = model._mixture()
+    mixture = model._plain_mixture()
     listed = item_numbers("order", order, mixture.item_names)
     worths = np.exp(mixture.log_worths - mixture.log_worths.max(axis=1, keepdims=True))
     first: list[tuple[int, str, float]] = []

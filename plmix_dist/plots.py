@@ -89,7 +89,8 @@ def plot_worths(
     few = f"; {len(chosen)} of {mixture.n_items} items, {'best' if items is None else 'chosen'}"
     title = f"component {number}, share {100 * mixture.shares[number]:.1f} %"
     axes.set(
-        xlabel="log-worth; 0 is the average item", title=title if len(chosen) == mixture.n_items else f"{title}{few}"
+        xlabel=f"log-worth; 0 is the average item{'' if model._reading().slates is None else ' of its slate'}",
+        title=title if len(chosen) == mixture.n_items else f"{title}{few}",
     )
     return axes
 
@@ -183,7 +184,7 @@ def plot_components(model: Any, *, most_items: int = 24, ax: Any = None) -> Any:
     >>> plot_components(model).images[0].get_array().shape
     (2, 1)
     """
-    mixture = model._mixture()
+    mixture = model._comparable()
     scale = scale_of(mixture, None)
     items = items_that_differ(scale, int(whole_number("most_items", most_items, at_least=1)))
     axes = _axes(ax, height=0.8 + 0.28 * len(items))

@@ -129,8 +129,8 @@ def results_of(model: MixtureEstimator, *names: str) -> dict[str, Any]:
 def component_lines(model: MixtureEstimator) -> list[tuple[str, str]]:
     """A line per component: its share, and the items of the largest log-worths. Numbers begin with 0, as in Python."""
     return [
-        (f"component {k}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_)}")
-        for k, share in enumerate(model.shares_)
+        (f"component {k}", f"{share:6.1%}  {_favourites(model.log_worths_[k], model.item_names_, by)}")
+        for k, (share, by) in enumerate(zip(model.shares_, model._reading().by, strict=True))
     ]
 
 
@@ -141,21 +141,21 @@ def component_records(model: plm.PlackettLuceMixture) -> list[dict[str, Any]]:
             "component": k,
             "share": float(share),
             "top_items": [
-                {"item": name, "log_worth": worth} for name, worth in _best(model.log_worths_[k], model.item_names_)
+                {"item": name, "log_worth": worth} for name, worth in _best(model.log_worths_[k], model.item_names_, by)
             ],
         }
-        for k, share in enumerate(model.shares_)
+        for k, (share, by) in enumerate(zip(model.shares_, model._reading().by, strict=True))
     ]
 
 
-def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> str:
-    """The items of the largest log-worths, and these."""
-    return "  ".join(f"{name} {worth:+.2f}" for name, worth in _best(log_worths, names))
+def _favourites(log_worths: NDArray[np.float64], names: tuple[str, ...], by: Any) -> str:
+    """The best items, and their log-worths."""
+    return "  ".join(f"{name} {worth:+.2f}" for name, worth in _best(log_worths, names, by))
 
 
-def _best(log_worths: NDArray[np.float64], names: tuple[str, ...]) -> list[tuple[str, float]]:
-    """The items of the largest log-worths, and these, largest first."""
-    return [(names[item], float(log_worths[item])) for item in log_worths.argsort()[::-1][:_ITEMS_SHOWN]]
+def _best(log_worths: NDArray[np.float64], names: tuple[str, ...], by: NDArray[np.float64]) -> list[tuple[str, float]]:
+    """The items of which `by` is largest (log-worths, or of slates first choices), and their log-worths."""
+    return [(names[item], float(log_worths[item])) for item in by.argsort()[::-1][:_ITEMS_SHOWN]]
 
 
 # --- the verbs ---------------------------------------------------------------------------------------------
@@ -401,7 +401,10 @@ def _truth_lines(model: plm.PlackettLuceMixture, store: str, record: dict[str, A
     order = match_components(truth.log_worths, model.log_worths_)
     record["distance_to_truth"] = matched_distance(model.log_worths_, truth.log_worths)
     beside = [
-        (f"truth {k}", f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names)}")
+        (
+            f"truth {k}",
+            f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names, truth.log_worths[j])}",
+        )
         for k, j in enumerate(order)
     ]
     return [*beside, ("distance", f"{record['distance_to_truth']:.4f} to the truth, components matched")]

@@ -28,6 +28,13 @@ _MOST_ROWS = 12
 _FAVOURITES = 5
 _TELLABLE = {"identifiable": "yes", "generic": "almost always", "not identifiable": "no", "unknown": "not known"}
 _FIRST_CHOICE = "The percentage of an item is the chance that it is chosen first from all items."
+# What is to be known of log-worths that do not say all of a Plackett-Luce model (`Reading`).
+_READ = {
+    "slates": "log-worths compare items of one slate",
+    "scale": "log-worths are a scale of what is chosen as best and as worst",
+    "equal": "log-worths and first choices are those at equal features",
+    "none": "items have no worths beside features; feature_coefficients_ says what choices depend on",
+}
 
 
 class History(list[dict[str, Any]]):
@@ -97,7 +104,10 @@ def model_card(model: Any) -> Html:
     converged: bool | None = getattr(model, "converged_", None)
     ended = "converged" if converged else "<b>not converged</b>"
     how = "" if converged is None else f", {ended} after {count(model.n_iter_)} iterations"
-    return _mixture_card(model, how, None, _FIRST_CHOICE)
+    reading = model._reading()
+    says = [_FIRST_CHOICE] if reading.first is not None else []
+    says += [f"{words[0].upper()}{words[1:]}." for words in [_READ.get(reading.kind)] if words]
+    return _mixture_card(model, how, None, " ".join(says))
 
 
 def posterior_card(model: Any) -> Html:
@@ -161,10 +171,11 @@ def _components(number: int) -> str:
 
 def _favourites(model: Any, number: int) -> str:
     """The items that a component likes best, each with its chance of being chosen first."""
-    line, names = model.log_worths_[number], model.item_names_
-    worths = np.exp(line - np.logaddexp.reduce(line))
-    best = np.argsort(-line, kind="stable")[:_FAVOURITES]
-    return ", ".join(f"{label(names[item])} {percent(float(worths[item]))}" for item in best)
+    names, reading = model.item_names_, model._reading()
+    best = np.argsort(-reading.by[number], kind="stable")[: _FAVOURITES if reading.kind != "none" else 0]
+    if reading.first is None:
+        return ", ".join(label(names[item]) for item in best)
+    return ", ".join(f"{label(names[item])} {percent(float(reading.first[number, item]))}" for item in best)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Container[int] = ()) -> str:
@@ -288,12 +299,12 @@ def tie_lines(model: Any, errors: Any) -> list[str]:
 
 
 def _group(model: Any, number: int, k: int, sure: Sureness | None) -> _Group:
-    logs = model.log_worths_[number]
-    best = np.argsort(-logs, kind="stable")[:k]
-    columns = {
-        "item": [marks.plain_label(model.item_names_[item], _LONGEST_NAME) for item in best],
-        "log-worth": [f"{logs[item]:.3f}" for item in best],
-    }
+    logs, reading = model.log_worths_[number], model._reading()
+    best = np.argsort(-reading.by[number], kind="stable")[:k]
+    columns = {"item": [marks.plain_label(model.item_names_[item], _LONGEST_NAME) for item in best]}
+    if reading.slates is not None:
+        columns["slate"] = [marks.plain_label(reading.slates[item], _LONGEST_NAME) for item in best]
+    columns["log-worth"] = [f"{logs[item]:.3f}" for item in best]
     share = f"{100 * model.shares_[number]:.1f} %"
     if sure is not None:
         low, high = (end[number] for end in sure.intervals.log_worths)
@@ -309,10 +320,15 @@ def _group(model: Any, number: int, k: int, sure: Sureness | None) -> _Group:
         ess = np.minimum(mixed.bulk_ess.log_worths[number], mixed.tail_ess.log_worths[number])
         columns["R-hat"] = [_known(mixed.r_hat.log_worths[number, item], "{:.3f}") for item in best]
         columns["ESS"] = [_known(ess[item], "{:,.0f}") for item in best]
-    worths = np.exp(logs - np.logaddexp.reduce(logs))
-    columns["first"] = [f"{worths[item]:.2g}" for item in best]
+    if reading.first is not None:
+        columns["first"] = [f"{reading.first[number, item]:.2g}" for item in best]
+    if reading.slates is not None:
+        cohesion = zip(model._linear[0].choices.names, model.cohesion_[number].tolist(), strict=True)
+        parts = [f"{marks.plain_label(name, _LONGEST_NAME)} {percent(one)}" for name, one in cohesion]
+        share += f"; cohesion: {', '.join(parts)}"
     is_noise = getattr(model, "noise", False) and number == len(model.shares_) - 1
-    return f"component {number}{', noise' if is_noise else ''}, share {share}", columns
+    title = f"component {number}{', noise' if is_noise else ''}, share {share}"
+    return title, {} if reading.kind == "none" else columns
 
 
 def _known(value: float, form: str) -> str:
@@ -320,9 +336,10 @@ def _known(value: float, form: str) -> str:
 
 
 def _notes(model: Any, k: int, sure: Sureness | None) -> list[str]:
-    n_more = len(model.item_names_) - k
-    found = [_FIRST]
-    if n_more > 0:
+    n_more, reading = len(model.item_names_) - k, model._reading()
+    found = [] if reading.first is None else [_FIRST]
+    found += [_READ[reading.kind]] if reading.kind in _READ else []
+    if n_more > 0 and reading.kind != "none":
         found.append(f"{count(n_more)} more item{'s'[: n_more != 1]} in each component: worths_frame() has all")
     if sure is not None:
         found.append(f"errors and intervals hold given {len(model.shares_)} components")

@@ -64,8 +64,18 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         >>> plm.PlackettLuceMixture(2, random_state=1).fit_predict([[0, 1, 2]] * 3 + [[2, 1, 0]]).tolist()
         [0, 0, 0, 1]
         """
-        covariates = options.get("membership_covariates")
-        return self.fit(X, y, **options).predict(X, client=options.get("client"), membership_covariates=covariates)
+        return self.fit(X, y, **options).predict(X, **_of_persons(options))
+
+    def fit_transform(self, X: Any, y: object = None, **options: Any) -> Any:
+        """Fit, then the memberships of the same rankings, as `transform` gives them. The options are those of `fit`.
+
+        Examples
+        --------
+        >>> model = plm.PlackettLuceMixture(2, random_state=1)
+        >>> model.fit_transform([[0, 1, 2]] * 3 + [[2, 1, 0]]).shape
+        (4, 2)
+        """
+        return self.fit(X, y, **options).transform(X, **_of_persons(options))
 
     def score(self, X: Any, y: object = None, **how: Unpack[OfTotals]) -> float:
         """The log-likelihood divided by total weight.
@@ -87,7 +97,10 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         `sample_weight` of the fit, if it had any; weights are counts of rankings. Free
         parameters are d = K (n_items - 1) log-worths and, unless `shares` are fixed, K - 1 shares, where K is the
         number of components that are left. Shares that depend on covariates have K - 1 coefficients per column, and
-        K - 1 intercepts. Every item of the model counts, even one that was never on offer.
+        K - 1 intercepts. Every item of the model counts, even one that was never on offer. Where utilities are linear,
+        d counts coefficients in place of log-worths: K per feature (1 if it is shared), K (n_items - 1) if items have
+        worths of their own, and K (n_items - 1) for slates in all, those of cohesion among them. Ties as outcomes have
+        parameters too.
 
         Examples
         --------
@@ -150,7 +163,8 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         ----------
         log
             Whether to give log-worths, of mean zero in each component. Otherwise worths that sum to 1 in each
-            component: the probabilities of the first choice from all items.
+            component: the probabilities of the first choice from all items. Log-worths of a model of slates compare
+            items of one `slate`, and have mean zero there.
         standard_errors
             What `standard_errors(X)` gave; they belong to log-worths.
         table
@@ -171,9 +185,11 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         """
         mixture = self._mixture()
         values = mixture.log_worths
+        first, slates = self._reading()[2:]
         if not log:
-            values = np.exp(values - np.logaddexp.reduce(values, axis=1)[:, None])
-        columns: dict[str, Any] = {"item": mixture.item_names}
+            worths = np.exp(values - np.logaddexp.reduce(values, axis=1)[:, None])
+            values = worths if first is None or slates is None else first
+        columns: dict[str, Any] = {"item": mixture.item_names} | ({} if slates is None else {"slate": slates})
         columns |= {f"component {number}": line for number, line in enumerate(values)}
         if standard_errors is not None:
             if not log:
@@ -207,7 +223,7 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         >>> model.top_items(1, table="dict")["mixture"].tolist()
         ['tea']
         """
-        mixture = self._mixture()
+        mixture = self._plain_mixture()
         k = min(int(whole_number("k", k, at_least=1)), mixture.n_items)
         by_component = top_k_probabilities(mixture.log_worths, k)
         names = np.array(mixture.item_names)
@@ -259,9 +275,7 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         columns |= {f"probability {number}": line for number, line in enumerate(probabilities.T)}
         return table_of(columns, table)
 
-    def summary(
-        self, k: int = 5, X: Any = None, *, sample_weight: ArrayLike | None = None, standard_errors: Any = None
-    ) -> Summary:
+    def summary(self, k: int = 5, X: Any = None, *, standard_errors: Any = None, **how: Unpack[OfTotals]) -> Summary:
         """What was fitted, how it ended, criteria, and the share and the k best items of each component.
 
         Prompts and `print` show text, notebooks a card.
@@ -270,8 +284,8 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         ----------
         k
             How many items of each component are shown.
-        X, sample_weight
-            The rankings of the fit and their weights, to compute standard errors from.
+        X, sample_weight, unranked, client, membership_covariates, features
+            The rankings of the fit, as in `fit`, to compute standard errors from.
         standard_errors
             What `standard_errors(X)` or `bootstrap(X)` gave. Draws of a posterior have their own.
 
@@ -292,7 +306,7 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         """
         self._mixture()
         k = int(whole_number("k", k, at_least=1))
-        return summary_of(self, self._n_parameters(), k, self._sureness(X, sample_weight, standard_errors))
+        return summary_of(self, self._n_parameters(), k, self._sureness(X, standard_errors, how))
 
     def report(
         self,
@@ -313,7 +327,7 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         ----------
         path
             The file to write.
-        X, sample_weight, unranked, client, membership_covariates
+        X, sample_weight, unranked, client, membership_covariates, features
             The rankings of the fit, as in `fit`. With them, the report says how certain memberships and worths are.
         title
             The title of the page; by default it says how many groups were found.
@@ -335,13 +349,13 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         """
         return write_report(self, path, X, how, title, names, standard_errors, selection)
 
-    def _sureness(self, X: Any, sample_weight: ArrayLike | None, given: Any) -> Sureness | None:
+    def _sureness(self, X: Any, given: Any, how: Any) -> Sureness | None:
         """Standard errors and intervals: those given, or computed from the rankings."""
         if given is None and X is None:
             return None
         if given is None and not hasattr(self, "standard_errors"):
             raise errors.SettingsError(f"{type(self).__name__} has no standard errors; leave out X")
-        found: Any = given if given is not None else self.standard_errors(X, sample_weight=sample_weight)
+        found: Any = given if given is not None else self.standard_errors(X, **how)
         spread = found.standard_errors() if hasattr(found, "standard_errors") else found
         if getattr(spread, "log_worths", np.zeros(0)).shape != self._mixture().log_worths.shape:
             raise errors.SettingsError(
@@ -350,7 +364,7 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
             )
         return Sureness("error", spread, found.intervals())
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, **how: Unpack[OfPersons]) -> Any:
         """(n_rankings, n_components): the probability of each component for each ranking, as `predict_proba` gives it.
 
         Examples
@@ -359,7 +373,7 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         >>> model.transform([[2, 1, 0]]).round(1).tolist()
         [[0.0, 1.0]]
         """
-        return self.predict_proba(X)
+        return self.predict_proba(X, **how)
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> NDArray[Any]:
         """(n_components,): the names of the columns of `transform`: "component 0" and so on.
@@ -547,6 +561,11 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         else:
             return
         errors.give_warnings([errors.WeightWarning(words)])
+
+
+def _of_persons(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `fit` that its predictions for the same rankings take too."""
+    return {name: value for name, value in options.items() if name in OfPersons.__annotations__}
 
 
 def _is_plain(value: Any) -> bool:

@@ -335,9 +335,9 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
             ) from None
         return model
 
-    def _sureness(self, X: Any, sample_weight: ArrayLike | None, given: Any) -> Sureness:
+    def _sureness(self, X: Any, given: Any, how: Any) -> Sureness:
         """Standard deviations and intervals of the draws."""
-        if X is not None or sample_weight is not None or given is not None:
+        if any(one is not None for one in (X, given, *how.values())):
             raise SettingsError("draws of a posterior have their own errors; leave out X and standard_errors")
         parts = self.draws_.log_worths, self.draws_.shares
         deviations = PerParameter(*(part.std(axis=(0, 1), ddof=1) for part in parts))

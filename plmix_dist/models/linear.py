@@ -18,7 +18,7 @@ from plmix_dist.fitting.linear_fit import LinearEnd, LinearModel
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.kernels.utilities import LinearPoint
 from plmix_dist.passes.rankings import Rankings
-from plmix_dist.prediction.choices import item_numbers
+from plmix_dist.prediction.choices import Reading, choice_probabilities, item_numbers
 from plmix_dist.rankings.choice_models import CHOICES, ChoiceModel, SlateChoices, Slates, contrasts
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.features import Features, Table, item_lines, item_table, refuse_twice, row_table
@@ -78,6 +78,11 @@ class Terms:
         for item, slate in zip(self.item_names, self.choices.slate_of, strict=True):
             of_slate[self.choices.names[slate]].append(item)
         return str(Slates(of_slate))
+
+    @property
+    def described(self) -> str:
+        """What a model that is not plain has, for errors."""
+        return "features of rows" if self.choices is None else f"choices={self.choices.name!r}"
 
     @property
     def n_items(self) -> int:
@@ -160,45 +165,62 @@ class Terms:
         found: Floats = softmax(coefficients @ self.design[self.n_items :].T, axis=1)
         return found
 
-    def offered(self, end: LinearEnd, items: Any, item_features: Any, features: Any) -> tuple[Floats, Any]:
-        """Utilities (n_components, n_offered) of one choice, and the numbers or labels of what is offered.
-
-        Of slates, the log-probabilities of the first place: of a slate, then of an item in it.
-        """
-        coefficients, names = end.point.coefficients, self.item_names
-        numbers = np.arange(self.n_items) if items is None else item_numbers("offered", items, names)
-        worths = self.log_worths(coefficients)[:, numbers]
+    def reading(self, end: LinearEnd) -> Reading:
+        """How the log-worths of a model that is not plain are read."""
+        worths, first = self.log_worths(end.point.coefficients), choice_probabilities(self._first_places(end))
         if isinstance(self.choices, SlateChoices):
-            if items is not None:
-                raise SettingsError("choices of slates are of all items; leave out offered")
-            slates, cohesion = np.array(self.choices.slate_of), self.cohesion(coefficients)
-            assert cohesion is not None
+            return Reading("slates", first, first, tuple(self.choices.names[slate] for slate in self.choices.slate_of))
+        if self.choices is not None:
+            return Reading("scale", worths, None)
+        return Reading("equal", worths, first) if self.design.shape[1] else Reading("none", worths, None)
+
+    def _first_places(self, end: LinearEnd) -> Floats:
+        """(n_components, n_items): log-worths; of slates log-probabilities, of a slate and then of an item in it."""
+        cohesion, worths = self.cohesion(end.point.coefficients), self.log_worths(end.point.coefficients)
+        if isinstance(self.choices, SlateChoices) and cohesion is not None:
             for slate, share in enumerate(cohesion.T):
-                own = slates == slate
+                own = np.array(self.choices.slate_of) == slate
                 worths[:, own] += np.log(share)[:, None] - logsumexp(worths[:, own], axis=1, keepdims=True)
-            return worths, numbers
-        n_rows, of_rows = len(self.row_names), _lines(features, self.row_names)
-        if item_features is not None:
-            if self.items is None or self.intercepts:
-                raise SettingsError(
-                    "new items are known by features of items alone; fit with item_features and without intercepts"
-                )
-            new = _lines(item_features, self.items.names, "item_features")
-            numbers = np.arange(len(new))
-            worths = coefficients[:, : len(self.items.names)] @ (new - self.items.values.mean(axis=0)).T
-        if of_rows.shape != (len(numbers) if n_rows else 0, n_rows):
+        return worths
+
+    def offered(
+        self, end: LinearEnd, items: Any, item_features: Any, features: Any
+    ) -> tuple[Floats, NDArray[Any], Floats]:
+        """Utilities (n_components, n_offered) of one choice; names and features, of both kinds, of what is offered."""
+        coefficients, n_rows, of_rows = end.point.coefficients, len(self.row_names), _lines(features, self.row_names)
+        if isinstance(self.choices, SlateChoices) and items is not None:
+            raise SettingsError("choices of slates are of all items; leave out offered")
+        new = Features.of(item_features)
+        if new is None:
+            numbers = np.arange(self.n_items) if items is None else item_numbers("offered", items, self.item_names)
+            worths, names = self._first_places(end)[:, numbers], np.array(self.item_names, object)[numbers]
+            levels = np.zeros((len(numbers), 0)) if self.items is None else self.items.values[numbers]
+        elif items is not None:
+            raise SettingsError("item_features say what is offered, one line each; leave out offered")
+        elif self.items is None or self.intercepts:
             raise SettingsError(
-                f"this model has coefficients of {n_rows} features of rows; give those of what is offered"
+                "new items are known by features of items alone; fit with item_features and without intercepts"
+            )
+        else:
+            names, levels = _new_items(new, self.items.names)
+            worths = coefficients[:, : levels.shape[1]] @ (levels - self.items.values.mean(axis=0)).T
+        if of_rows.shape != (len(names) if n_rows else 0, n_rows):
+            raise SettingsError(
+                f"this model has coefficients of {n_rows} features of rows; give those of what is offered, a line for "
+                f"each of {len(names)}"
             )
         if n_rows:
-            worths = worths + coefficients[:, -n_rows:] @ of_rows.T
-        return worths, numbers
+            worths, levels = worths + coefficients[:, -n_rows:] @ of_rows.T, np.concatenate([levels, of_rows], axis=1)
+        return worths, names, levels
 
     def drawn(self, end: LinearEnd, component: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """(n, n_items): a ballot of each component drawn by slates; an error for other choices."""
         cohesion, n, slates = self.cohesion(end.point.coefficients), len(component), self.choices
         if cohesion is None or not isinstance(slates, SlateChoices):
-            raise SettingsError("sample draws rankings of plain models and of slates; use plm.simulate")
+            raise SettingsError(
+                f"sample draws rankings of plain models and of slates, and this one has {self.described}; "
+                "choice_probabilities has the chances of one choice"
+            )
         slate_of = np.array(slates.slate_of)
         keys = self.log_worths(end.point.coefficients)[component] + rng.gumbel(size=(n, self.n_items))
         own = np.argsort(-keys, axis=1)  # in every slate, its items in this order
@@ -221,17 +243,9 @@ class Terms:
         names = self.names
         if column not in names[self.n_worths :]:
             raise SettingsError(f"{column!r} is not a feature of this model; there are {list(names[self.n_worths :])}")
-        worths, numbers = self.offered(end, items, item_features, features)
-        place = names.index(column)
-        of_items = 0 if self.items is None else len(self.items.names)
-        if place - self.n_worths < of_items:
-            assert self.items is not None
-            new = _lines(item_features, self.items.names, "item_features")
-            levels = (self.items.values[numbers] if item_features is None else new)[:, place - self.n_worths]
-        else:
-            levels = _lines(features, self.row_names)[:, place - self.n_worths - of_items]
-        chances = softmax(worths, axis=1)
-        slopes = end.point.coefficients[:, place][:, None] * levels  # (n_components, n_offered)
+        worths, _, table = self.offered(end, items, item_features, features)
+        place, chances = names.index(column), softmax(worths, axis=1)
+        slopes = end.point.coefficients[:, [place]] * table[:, place - self.n_worths]  # (n_components, n_offered)
         joint = shares[:, None] * chances
         own = np.diag((joint * slopes).sum(axis=0)) - np.einsum("ki,kj->ij", joint, chances * slopes)
         found: Floats = own / joint.sum(axis=0)[:, None]
@@ -305,13 +319,19 @@ def choices_of(setting: Any) -> Any:
         raise SettingsError(f"choices={setting!r} is no JSON with the items of each slate: {error}") from None
 
 
-def _lines(given: Any, known: tuple[str, ...], what: str = "features") -> Floats:
-    """The lines of features that a user gave, in the columns of the fit; none for None."""
+def _lines(given: Any, known: tuple[str, ...]) -> Floats:
+    """The lines of features of rows that a user gave, in the columns of the fit; none for None."""
     features = Features.of(given)
-    if features is None:
-        return np.zeros((0, 0))
-    table = row_table(features) if what == "features" else item_lines(features)[1]
-    return table.of_fit(known, what).values
+    return np.zeros((0, 0)) if features is None else row_table(features).of_fit(known).values
+
+
+def _new_items(given: Features, known: tuple[str, ...]) -> tuple[NDArray[Any], Floats]:
+    """The names of new items, or "new 0" and so on where lines are just numbered, and their features."""
+    labels, table = item_lines(given)
+    numbers = range(len(table.values))
+    if labels is None or labels == [str(number) for number in numbers]:
+        labels = [f"new {number}" for number in numbers]
+    return np.array(labels, object), table.of_fit(known, "item_features").values
 
 
 def check_linear(settings: FitSettings) -> None:

@@ -365,8 +365,11 @@ class PlackettLuceMixture(MixtureEstimator):
         without_noise
             Leave out the component of noise (`noise=True`), and count the others as the whole.
         **options
-            `sample_weight`, `unranked` and `client` as in `fit`; `n_replicates` and `random_state` of a bootstrap;
-            `table` as in `worths_frame`.
+            `sample_weight`, `unranked`, `client`, `membership_covariates` and `features` as in `fit`; `n_replicates`
+            and `random_state` of a bootstrap; `table` as in `worths_frame`.
+
+        Ratings are at equal features. Slates, whose worths compare items of one slate, and models of features of rows
+        without worths of items have no leaderboard.
 
         Returns
         -------

@@ -96,11 +96,12 @@ class Predictions:
         offered : (n_offered,)
             Item names or numbers. None offers all items; with `given`, what is left to choose in each row.
         item_features
-            Features of what is offered, one line each, in place of those of the fit: items may be new then, if the fit
-            had no intercepts. `features` are those of what is offered, if the fit had features of rows.
+            Features of what is offered, one line each, in place of `offered`: items may be new then, if the fit had no
+            intercepts. They have the names of a table or dict, or are "new 0" and so on. `features` are those of what
+            is offered, if the fit had features of rows.
         given
             What persons have ranked so far. With `offered`, the choice is a new one by the same person, from exactly
-            this set.
+            this set. For plain Plackett-Luce models alone.
 
         Returns
         -------
@@ -121,7 +122,10 @@ class Predictions:
         """
         features = how.pop("features", None) if how.get("given") is None else None
         if self._linear is not None and not (self._linear[0].is_plain and item_features is None):
-            worths, names = self._linear[0].offered(self._linear[1], offered, item_features, features)
+            if how.get("given") is not None:
+                what = "item_features beside it" if self._linear[0].is_plain else self._linear[0].described
+                raise SettingsError(f"given is for plain Plackett-Luce models, and here are {what}; leave out given")
+            worths, names, _ = self._linear[0].offered(self._linear[1], offered, item_features, features)
             found = posteriors.mixed(choices.choice_probabilities(worths), self._mixture(), how.get("component"))
             return self._named(found, how.get("named") or False, "probability", how.get("component"), None, names)
         if item_features is not None or features is not None:
@@ -344,6 +348,7 @@ class Predictions:
         >>> round(found.error, 6), round(found.mean_log_loss, 4)
         (0.0, 0.5623)
         """
+        self._plain_mixture()
         whole_number("n_bins", n_bins, at_least=1)
         found: Calibration = self._total(FIRST_CHOICES, X, int(n_bins), **how)
         return found
@@ -381,16 +386,20 @@ class Predictions:
         return probabilities
 
     def _named(
-        self, found: Any, named: bool | str, quantity: str, component: Any, given: Any, *items: NDArray[np.int64]
+        self, found: Any, named: bool | str, quantity: str, component: Any, given: Any, *items: NDArray[Any]
     ) -> Any:
-        """The numbers as they are, or one per row of a table; the last axes are those of `items`, by default all."""
+        """The numbers as they are, or one per row of a table; the last axes are those of `items`, by default all.
+
+        These are numbers of items, or names.
+        """
         if not named:
             return found
         values, names = np.asarray(found), np.array(self.item_names_, object)
         labels = {} if given is None else {"ranking": np.arange(len(values))}
         if component == posteriors.ALL:
             labels["component"] = np.arange(len(self.shares_))
-        labels |= zip(("item", "other"), [names[one] for one in items] or [names], strict=False)
+        shown = [one if one.dtype == object else names[one] for one in items] or [names]
+        labels |= zip(("item", "other"), shown, strict=False)
         places = np.indices(values.shape).reshape(values.ndim, -1)
         columns = {name: label[place] for (name, label), place in zip(labels.items(), places, strict=True)}
         return choices.table_of(columns | {quantity: values.ravel()}, "auto" if named is True else str(named))
@@ -425,13 +434,28 @@ class Predictions:
     def _plain_mixture(self) -> MixtureParams:
         """The fitted mixture; an error where its worths alone do not say what is predicted."""
         mixture = self._mixture()
-        if mixture.rows is not None:
-            what = "features of rows" if mixture.rows.choices is None else f"choices={mixture.rows.choices.name!r}"
+        if self._linear is not None and mixture.rows is not None:
             raise SettingsError(
-                f"this is a prediction of plain Plackett-Luce models, and this one has {what}; choice_probabilities, "
-                "predict, predict_proba and score know them"
+                f"this is a prediction of plain Plackett-Luce models, and this one has {self._linear[0].described}; "
+                "choice_probabilities, predict, predict_proba and score know them"
             )
         return mixture
+
+    def _reading(self) -> choices.Reading:
+        """How the log-worths of the fitted mixture are read."""
+        mixture = self._mixture()
+        if self._linear is None or mixture.rows is None:
+            worths = mixture.log_worths
+            return choices.Reading("all", worths, choices.choice_probabilities(worths))
+        found: choices.Reading = self._linear[0].reading(self._linear[1])
+        return found
+
+    def _comparable(self) -> MixtureParams:
+        """The fitted mixture; an error where its log-worths do not compare all items."""
+        whys = {"slates": "worths compare items of one slate", "none": "items have no worths beside features"}
+        if why := whys.get(self._reading().kind):
+            raise SettingsError(f"this compares the worths of all items, but here {why}; see choice_probabilities")
+        return self._mixture()
 
     def _set_mixture(self, mixture: MixtureParams) -> None:
         self.log_worths_ = mixture.log_worths

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,21 @@ from numpy.typing import ArrayLike, NDArray
 from plmix_dist.errors import SettingsError
 from plmix_dist.settings import nearest, one_of, shown
 from plmix_dist.store.mixture import Floats
+
+
+class Reading(NamedTuple):
+    """How the log-worths (n_components, n_items) of a fitted mixture are read.
+
+    They say "all" of a Plackett-Luce model; or compare items of one slate ("slates"), are a "scale" of what is chosen
+    as best and worst, hold at "equal" features of rows, or are "none": items have no worths beside features of rows.
+    """
+
+    kind: str
+    by: Floats  # (n_components, n_items): what puts items in order, the best with the largest number
+    first: (
+        Floats | None
+    )  # (n_components, n_items): chances to be chosen first from all items; None where there are none
+    slates: tuple[str, ...] | None = None  # (n_items,): the slate of each item
 
 
 def choice_probabilities(log_worths: ArrayLike, offered: NDArray[np.bool_] | None = None) -> Floats:

@@ -1,4 +1,4 @@
-"""What each group likes, how sure that is, and what sets it apart from the mixture: numbers for the page.
+"""What each group likes, how sure that is, what sets it apart, and what choices depend on: numbers for the page.
 
 The scale is the chance that an item ranks above an item of average log-worth. It does not depend on how many items
 there are, a half means average, and the ends of intervals of log-worths carry over.
@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit, ndtri
 
 from plmix_dist.display.marks import Html, label, percent
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared
 from plmix_dist.passes.request import Aggregation
-from plmix_dist.prediction.choices import choice_probabilities
+from plmix_dist.prediction.choices import Reading, choice_probabilities
 from plmix_dist.prediction.posteriors import posteriors_by_ranking, prepared_first
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import with_person_shares
 from plmix_dist.store.mixture import Floats, MixtureParams
-from plmix_dist.uncertainty.results import Interval
+from plmix_dist.uncertainty.results import Coefficients, Interval, StandardErrors
 
 # Show all items of a component up to 15, otherwise the best 10.
 _SHOW_ALL = 15
@@ -43,8 +43,9 @@ class _Scale(NamedTuple):
     low: Floats  # (n_components, n_items): NaN where there is no interval
     high: Floats
     overall: Floats  # (n_items,): the mean over components by their shares
-    first: Floats  # (n_components, n_items): the probability to be chosen first from all items
+    first: Floats  # (n_components, n_items): the probability to be chosen first from all items; NaN without one
     first_overall: Floats  # (n_items,)
+    by: Floats  # (n_components, n_items): what puts items in order, the best with the largest number
 
 
 class _Apart(NamedTuple):
@@ -92,15 +93,16 @@ def group_names(n_components: int, given: Sequence[str] | None = None) -> list[s
     return names
 
 
-def scale_of(mixture: MixtureParams, intervals: Interval | None) -> _Scale:
-    """Worths on a scale that needs no statistics."""
+def scale_of(mixture: MixtureParams, intervals: Interval | None, reading: Reading | None = None) -> _Scale:
+    """Worths on a scale that needs no statistics, as they are to be read; by default as those of plain models."""
     logs = mixture.log_worths
     chance = expit(logs)
     low = high = np.full(logs.shape, np.nan)
     if intervals is not None:
         low, high = (expit(end) for end in intervals.log_worths)
-    first = choice_probabilities(logs)
-    return _Scale(chance, low, high, mixture.shares @ chance, first, mixture.shares @ first)
+    _, by, first, _ = reading or Reading("all", logs, choice_probabilities(logs))
+    first = np.full(logs.shape, np.nan) if first is None else first
+    return _Scale(chance, low, high, mixture.shares @ chance, first, mixture.shares @ first, by)
 
 
 def component_views(mixture: MixtureParams, scale: _Scale, intervals: Interval | None) -> list[_ComponentView]:
@@ -113,7 +115,7 @@ def component_views(mixture: MixtureParams, scale: _Scale, intervals: Interval |
 
 
 def _view(number: int, mixture: MixtureParams, scale: _Scale, low: float, high: float) -> _ComponentView:
-    order = np.argsort(-mixture.log_worths[number], kind="stable")
+    order = np.argsort(-scale.by[number], kind="stable")
     shown = order if mixture.n_items <= _SHOW_ALL else order[:_MOST_SHOWN]
     gain = scale.chance[number] - scale.overall
     by_gain = np.argsort(-gain, kind="stable")
@@ -126,14 +128,28 @@ def _view(number: int, mixture: MixtureParams, scale: _Scale, low: float, high: 
     return _ComponentView(number, share, low, high, items, n_more, liked, disliked, best, int(order[-1]), beginnings)
 
 
-def group_sentence(view: _ComponentView, names: Sequence[str], unit: str) -> Html:
+def group_sentence(view: _ComponentView, names: Sequence[str], unit: str, kind: str = "all") -> Html:
     """One group in words: how large it is, what it ranks first and last, and how it differs from all together."""
-    found = f"{percent(view.share)} of the {unit}s. They rank {_listed(view.best, names)} highest"
-    if view.last not in view.best:
-        found += f" and {_listed([view.last], names)} lowest"
+    found = f"{percent(view.share)} of the {unit}s"
+    if kind == "none":
+        return Html(f"{found}.")
+    best, last = _SAID[kind]
+    found += f". {best.format(_listed(view.best, names))}"
+    if last and view.last not in view.best:
+        found += f" and {_listed([view.last], names)} {last}"
     apart = [("more", view.liked), ("less", view.disliked)]
     words = [f"{_listed([one.item for one in some[:2]], names)} {how}" for how, some in apart if some]
-    return Html(f"{found}. Compared with everyone, they like {' and '.join(words)}." if words else f"{found}.")
+    among = ", among those of the same slate" if kind == "slates" else ""
+    return Html(f"{found}. Compared with everyone, they like {' and '.join(words)}{among}." if words else f"{found}.")
+
+
+# What a group is said to like best and least, by how log-worths are read (`Reading`).
+_SAID = {
+    "all": ("They rank {} highest", "lowest"),
+    "equal": ("At equal features, they rank {} highest", "lowest"),
+    "scale": ("They like {} most", "least"),
+    "slates": ("Most often they choose {} first", ""),
+}
 
 
 def _listed(items: Sequence[int], names: Sequence[str]) -> str:
@@ -170,6 +186,53 @@ def items_that_differ(scale: _Scale, most: int = _HEAT_ROWS) -> list[int]:
         spread = scale.chance.max(axis=0) - scale.chance.min(axis=0)
         chosen = np.sort(np.argsort(-spread, kind="stable")[:most])
     return [int(item) for item in chosen[np.argsort(-scale.overall[chosen], kind="stable")]]
+
+
+# What choices and shares depend on.
+
+_FACTOR = float(ndtri(0.975))
+
+
+class _Effects(NamedTuple):
+    """Numbers (n_components, n) by name, their standard errors, and ends of 95 % intervals; NaN where not known."""
+
+    names: tuple[str, ...]
+    values: Floats
+    errors: Floats
+    low: Floats
+    high: Floats
+
+
+def effects_of(model: Any, errors: StandardErrors | None) -> dict[str, _Effects]:
+    """Coefficients of "features" and of "shares", and the "cohesion" of slates: what of these a model has."""
+    found = {}
+    if model._linear is not None:
+        terms, end = model._linear
+        known, first = getattr(errors, "coefficients", None), terms.n_worths
+        if len(terms.names) > first:
+            found["features"] = _effects(terms.names[first:], end.point.coefficients[:, first:], known, first)
+        if model.cohesion_ is not None:
+            found["cohesion"] = _cohesion(terms.choices.names, terms.design[terms.n_items :], model.cohesion_, known)
+    shares = model._coefficients
+    if shares is not None:
+        names = ("intercept", *(f"covariate {number}" for number in range(shares.shape[1] - 1)))
+        found["shares"] = _effects(names, shares, getattr(errors, "share_coefficients", None))
+    return found
+
+
+def _effects(names: tuple[str, ...], values: Floats, known: Coefficients | None, first: int = 0) -> _Effects:
+    spread = np.full(values.shape, np.nan) if known is None else known.standard_errors[:, first:]
+    return _Effects(names, values, spread, values - _FACTOR * spread, values + _FACTOR * spread)
+
+
+def _cohesion(names: tuple[str, ...], columns: Floats, cohesion: Floats, known: Coefficients | None) -> _Effects:
+    """Cohesion with errors by the delta method, on logits; `columns` (n_slates, n_columns) make utilities of slates."""
+    shape = (len(cohesion), columns.shape[1])
+    slopes = (columns - (cohesion @ columns)[:, None]) / (1 - cohesion)[:, :, None]  # derivatives of logits
+    covariance = np.full(shape * 2, np.nan) if known is None else known.covariance.reshape(shape * 2)
+    spread = np.sqrt(np.einsum("ksi,kikj,ksj->ks", slopes, covariance, slopes))
+    ends = (expit(logit(cohesion) + sign * _FACTOR * spread) for sign in (-1, 1))
+    return _Effects(names, cohesion, cohesion * (1 - cohesion) * spread, *ends)
 
 
 # How certain memberships are, summed over all rankings in one pass.

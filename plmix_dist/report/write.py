@@ -20,7 +20,7 @@ from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, Setti
 from plmix_dist.fitting.starts.settings import start_of
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.report import components, history
-from plmix_dist.report.cautions import cautions_of, checked
+from plmix_dist.report.cautions import cautions_of, checked, told_of
 from plmix_dist.settings import shown
 from plmix_dist.store.access import write_whole
 from plmix_dist.uncertainty.check_results import FitCheck
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # Up to this many log-worths standard errors are computed by default: beyond, they take minutes.
 _MOST_WORTHS = 2_000
+_MOST_WORTHS_OF_PERSONS = 500
 _BEGINNING = 4096
 
 
@@ -70,9 +71,9 @@ def write_report(
         if rows is not None:
             found["memberships"] = memberships = model._total(components.MEMBERSHIPS, rows, model._ties, **how)
             model._check_weight(float(memberships.weight.sum()), how.get("sample_weight"))
-        how.pop("membership_covariates", None)  # with these there are no standard errors
         errors = _errors(model, rows, how, standard_errors)
-        if errors is not None and rows is not None:
+        if errors is not None and rows is not None and model._coefficients is None:
+            how.pop("membership_covariates", None)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # given with the standard errors, and in words on the page
                 found |= {"board": _board(model, rows, how), "check": _check(model, rows, how)}
@@ -92,7 +93,10 @@ def _errors(
     if isinstance(wanted, StandardErrors):
         return wanted
     mixture = model._mixture()
-    affordable = mixture.log_worths.size <= _MOST_WORTHS and model._coefficients is None
+    # With covariates they are made from contrasts of items, which takes longer, and where ties are extended.
+    of_persons = model._coefficients is not None and model._linear is None
+    affordable = mixture.log_worths.size <= (_MOST_WORTHS_OF_PERSONS if of_persons else _MOST_WORTHS)
+    affordable &= TIES[model._ties].extends or not of_persons
     if wanted is False or rows is None or not (wanted or affordable) or not hasattr(model, "standard_errors"):
         return None
     with warnings.catch_warnings():
@@ -105,7 +109,8 @@ def _errors(
 
 def _board(model: Any, rows: Any, how: Mapping[str, Any]) -> list[list[str]]:
     """The leaderboard of battles, as cells; empty for other rankings."""
-    if data_of(model).get("mean_listed") != 2 or not hasattr(model, "leaderboard"):
+    is_comparable = model._reading().kind not in ("slates", "none")
+    if data_of(model).get("mean_listed") != 2 or not is_comparable or not hasattr(model, "leaderboard"):
         return []
     return board_cells(model.leaderboard(rows, table="dict", **how))
 
@@ -148,8 +153,9 @@ def _page_of(
     """The HTML of a report; intervals are those of the errors, or `of_draws` where there are some."""
     mixture, is_sampled = model._mixture(), hasattr(model, "diagnostics_")
     intervals = errors.intervals() if errors is not None else model.intervals() if is_sampled and of_draws else None
-    scale = components.scale_of(mixture, intervals)
-    about, data = getattr(model, "about_", None) or {}, data_of(model)
+    reading = model._reading()
+    scale = components.scale_of(mixture, intervals, reading)
+    about, data = getattr(model, "about_", None) or {}, told_of(model)
     unit, weight = "person" if data.get("by_person") else "ranking", data.get("weight") or 1.0
     # The page is sent around: no folders of this machine.
     settings = {name: _last_part(value) for name, value in model._plain_settings().items()}
@@ -160,7 +166,7 @@ def _page_of(
     kind, own = type(model), _parameters(type(model), settings)
     return _template().render(
         found,
-        title=marks.plain_label(title) if title else _title(mixture.n_components),
+        title=marks.plain_label(title) if title else _title(mixture.n_components, reading.kind),
         style=marks.Html(_text("style.css")),
         script=marks.Html(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -168,9 +174,11 @@ def _page_of(
         mixture=mixture,
         scale=scale,
         views=views,
-        sentences=[components.group_sentence(view, mixture.item_names, unit) for view in views],
+        reading=reading,
+        effects=components.effects_of(model, errors),
+        sentences=[components.group_sentence(view, mixture.item_names, unit, reading.kind) for view in views],
         has_intervals=intervals is not None,
-        kept=float(errors.slopes.min()) if errors is not None and errors.shrinkage.any() else None,
+        kept=None if errors is None or errors.slopes.min() >= 1 else float(errors.slopes.min()),
         is_sampled=is_sampled,
         ties=tie_lines(model, errors),
         about=about,
@@ -187,10 +195,10 @@ def _page_of(
     )
 
 
-def _title(n_components: int) -> str:
+def _title(n_components: int, kind: str) -> str:
     word = _NUMBER_WORDS[n_components] if n_components < len(_NUMBER_WORDS) else marks.count(n_components)
     if n_components == 1:
-        return "One ranking of everyone's tastes"
+        return "One ranking of everyone's tastes" if kind == "all" else "One kind of taste"
     return f"{word} kinds of taste"
 
 

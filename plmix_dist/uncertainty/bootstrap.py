@@ -29,7 +29,7 @@ from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.mixture import Floats, MixtureParams
 from plmix_dist.uncertainty.information import InformationTotals, Layout, invert
 from plmix_dist.uncertainty.replicates import WEIGHTS, Draws, Replicates, ReplicatesState, Scales, draw_weights
-from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, given_components, percentiles
+from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, compared, given_components, percentiles
 from plmix_dist.uncertainty.standard_errors import FittedPoint, information_totals, mostly_prior, named_items, parts_of
 
 # Numbers that all replicates of a pass sum together; more replicates take turns.
@@ -115,6 +115,8 @@ class Bootstrap:
     def differences(self, component: int = 0) -> Estimates:
         """(n_items, n_items): log-worth of item i less that of item j in the fit, and standard deviations.
 
+        NaN for items of different slates, whose worths do not compare.
+
         Examples
         --------
         >>> rankings = [[0, 1]] * 60 + [[1, 0]] * 40
@@ -125,7 +127,7 @@ class Bootstrap:
         whole_number("component", component)
         worths, drawn = self.mixture.log_worths[component], self.log_worths[:, component]
         spread = np.array([(drawn[:, [item]] - drawn).std(axis=0, ddof=1) for item in range(drawn.shape[1])])
-        return Estimates(worths[:, None] - worths[None, :], spread)
+        return compared(self.mixture, worths[:, None] - worths[None, :], spread)
 
 
 def bootstrap(

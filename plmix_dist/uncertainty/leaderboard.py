@@ -97,7 +97,7 @@ def leaderboard(
     """
     offset, factor = _SCALES[one_of("scale", scale, tuple(_SCALES))]
     one_of("interval", interval, _INTERVALS)
-    mixture = model._mixture()
+    mixture = model._comparable()
     shown = _shown(model, without_noise)
     fixed = _anchor(anchor, mixture, offset)
     boards, votes = [_Board(one) for one in _lines(mixture.log_worths, mixture.shares, shown, fixed)], None
@@ -260,7 +260,7 @@ def _before(
     """
     if not hasattr(old, "_mixture"):
         raise SettingsError(f"against must be a fitted model, but is {type(old).__name__}")
-    theirs = old._mixture()
+    theirs = old._comparable()
     number_of = {name: number for number, name in enumerate(theirs.item_names)}
     known = np.array([number_of.get(name, -1) for name in mixture.item_names])
     both = known >= 0

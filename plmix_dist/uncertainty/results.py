@@ -295,6 +295,8 @@ class StandardErrors:
     def differences(self, component: int = 0) -> Estimates:
         """(n_items, n_items): log-worth of item i less that of item j in a component, and their standard errors.
 
+        NaN for items of different slates, whose worths do not compare.
+
         Examples
         --------
         >>> rankings = [[0, 1]] * 30 + [[1, 0]] * 10
@@ -309,10 +311,12 @@ class StandardErrors:
         variances = _differences(block)
         variances[_moved_differences(blind)] = np.nan
         with np.errstate(invalid="ignore"):
-            return Estimates(worths[:, None] - worths[None, :], np.sqrt(variances))
+            return compared(self.mixture, worths[:, None] - worths[None, :], np.sqrt(variances))
 
     def pairwise_probabilities(self, component: int | None = None) -> Estimates:
         """(n_items, n_items): the probability that item i ranks before item j, and their standard errors.
+
+        NaN for items of different slates, for which worths do not say it.
 
         Parameters
         ----------
@@ -338,7 +342,7 @@ class StandardErrors:
         np.fill_diagonal(values, 0.5)
         with np.errstate(invalid="ignore"):
             errors = np.sqrt(self._mixture_variances(chances, slopes))
-        return Estimates(values, errors)
+        return compared(self.mixture, values, errors)
 
     def linear(self, weights: ArrayLike) -> float:
         """The standard error of a linear combination of centred log-worths, component by component, and shares.
@@ -383,7 +387,7 @@ class StandardErrors:
         (3,)
         """
         block, blind = self._of_component(self._component(component))
-        if _moved_differences(blind).any():
+        if _moved_differences(blind).any() or np.isnan(self.differences(component).values).any():
             block = np.full_like(block, np.nan)
         return _quasi_variances(block)
 
@@ -440,6 +444,13 @@ class StandardErrors:
     def _between(self, k: int, other: int) -> Floats:
         n_items = self.mixture.n_items
         return self.blocks[0][k * n_items : (k + 1) * n_items, other * n_items : (other + 1) * n_items]
+
+
+def compared(mixture: MixtureParams, values: Floats, errors: Floats) -> Estimates:
+    """Comparisons (n_items, n_items) of all items; NaN for items of different slates, whose worths do not compare."""
+    slate_of = np.array(getattr(getattr(mixture.rows, "choices", None), "slate_of", [0] * mixture.n_items))
+    apart = slate_of[:, None] != slate_of
+    return Estimates(np.where(apart, np.nan, values), np.where(apart, np.nan, errors))
 
 
 def given_components(number: int) -> str:
