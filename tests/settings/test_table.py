@@ -229,7 +229,8 @@ def test_made_from__every_setting_that_changes_bits_counts(task: str, setting: S
 
     store = pl.open_store(place / "ballots")
     given = {name: each.default for name, each in settings_of(task).items() if each.text is not None}
-    other = {"fit": "prior", "spectral": "random"}.get(setting.default, "another")
+    others = {"fit": "prior", "spectral": "random", "plackett-luce": "maxdiff"}
+    other = others.get(setting.default, "another")
     one, two = (Work(task, values).made_from(store) for values in (given, given | {setting.name: other}))
     assert is_same(one, two) == (setting.name == "residency")
     assert not is_same(one, Work(task, given, seed=1).made_from(store))
