@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from plmix_dist.errors import SettingsError
@@ -62,6 +63,8 @@ def as_rankings(
     return replace(found, ties=TIES[ties], covariates=checked_covariates(covariates, found.n_rankings))
 
 
+# A column of features further from zero than this many times its range is centred.
+_FAR = 10.0
 _UNLISTED = (
     "features describe the items that a row lists, and here unlisted items are on offer too; give what was on offer in "
     "each row, as choices (chosen, offered)"
@@ -86,7 +89,11 @@ def _with_features(given: Any, found: Rankings, features: Features | None, known
     table = row_table(features, block.n_listed)
     table = table if known is None else table.of_fit(known)
     order = order_as_given(given)
-    block = block.replace(features=table.values if order is None else table.values[order])
+    values = table.values if order is None else table.values[order]
+    # A constant in all rows changes no choice, and numbers far from zero (dates, say) would lose digits.
+    middle, ends = values.mean(axis=0, dtype=np.float64), (values.min(axis=0), values.max(axis=0))
+    far = np.abs(middle) > _FAR * (ends[1] - ends[0])
+    block = block.replace(features=values - np.where(far, middle, 0.0) if far.any() else values)
     return replace(found, source=BlockLeaves(block), feature_names=table.names)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -363,3 +363,43 @@ def linear_start(init: Any, terms: Terms, n_components: int) -> LinearPoint | No
     if len(found.coefficients) != n_components:
         raise SettingsError(f"init has {len(found.coefficients)} components, but n_components is {n_components}")
     return found
+
+
+def bloc_config(model: Any, n_voters: int, slates: Any) -> Any:
+    """A mixture as VoteKit's generators of elections take it: shares, cohesion, preferences within slates."""
+    try:
+        from votekit.ballot_generator import BlocSlateConfig
+    except ImportError:
+        raise SettingsError('VoteKit is not installed; pip install "plmix-dist[votekit]"') from None
+    mixture, known = model._mixture(), None if model._linear is None else model._linear[0].choices
+    if (slates is None) != isinstance(known, SlateChoices) or not isinstance(known, SlateChoices | None):
+        raise SettingsError("slates are those of the fit; for a plain mixture give the items of each slate, as a dict")
+    choices = known if known is not None else Slates(slates).of_items(mixture.item_names)
+    worths, of_item, blocs = (
+        softmax(mixture.log_worths, axis=1),
+        np.array(choices.slate_of),
+        range(mixture.n_components),
+    )
+    names = np.array(mixture.item_names, object)
+    within = [worths[:, of_item == slate] for slate in range(len(choices.names))]
+    cohesion = model.cohesion_ if slates is None else np.column_stack([own.sum(axis=1) for own in within])
+    items = {slate: names[of_item == number].tolist() for number, slate in enumerate(choices.names)}
+
+    def of_bloc(values: Sequence[Any]) -> dict[str, Any]:
+        return {f"bloc {bloc + 1}": value for bloc, value in enumerate(values)}
+
+    def preferences(bloc: int) -> dict[str, dict[str, float]]:
+        shares = [(own[bloc] / own[bloc].sum()).tolist() for own in within]
+        return {
+            slate: dict(zip(listed, share, strict=True))
+            for (slate, listed), share in zip(items.items(), shares, strict=True)
+        }
+
+    return BlocSlateConfig(
+        n_voters=n_voters,
+        slate_to_candidates=items,
+        bloc_proportions=of_bloc(mixture.shares.tolist()),
+        cohesion_mapping=of_bloc([dict(zip(choices.names, own, strict=True)) for own in cohesion.tolist()]),
+        preference_mapping=of_bloc([preferences(bloc) for bloc in blocs]),
+        silent=True,
+    )

@@ -23,13 +23,13 @@ from plmix_dist.kernels.prepared import NO_TIES
 from plmix_dist.metrics import log_p_of_sides
 from plmix_dist.models.base import MixtureEstimator
 from plmix_dist.models.keywords import OfFitToPersons, OfTotals, OfWeights
-from plmix_dist.models.linear import PLACKETT_LUCE, Terms, check_linear, choices_of, linear_start, restored
+from plmix_dist.models.linear import PLACKETT_LUCE, Terms, bloc_config, check_linear, choices_of, linear_start, restored
 from plmix_dist.passes.memory import Residency, check_memory
 from plmix_dist.passes.request import ask
 from plmix_dist.prediction.choices import table_of
 from plmix_dist.rankings import Unranked
 from plmix_dist.rankings.ties import TIES
-from plmix_dist.settings import INITS, RandomState, check_settings, numbers, refuse_start_fields, seed_of
+from plmix_dist.settings import INITS, RandomState, check_settings, numbers, refuse_start_fields, seed_of, whole_number
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.store.checkpoints import Checkpoint
 from plmix_dist.store.location import Location
@@ -336,6 +336,24 @@ class PlackettLuceMixture(MixtureEstimator):
         terms, end = self._linear
         found: NDArray[np.float64] = terms.elasticities(end, self.shares_, column, offered, item_features, features)
         return found
+
+    def to_votekit(self, n_voters: int, slates: Any = None) -> Any:
+        """The mixture as a `BlocSlateConfig` of VoteKit, whose generators draw elections from it (extra `votekit`).
+
+        Parameters
+        ----------
+        n_voters
+            How many ballots are drawn.
+        slates
+            The items of each slate, as a dict; a model that was fitted with slates knows them. VoteKit's
+            `slate_pl_profile_generator` draws as such a model says, `name_pl_profile_generator` as a plain one.
+
+        Examples
+        --------
+        >>> model = PlackettLuceMixture(1).fit([["tea", "mate", "milk"]] * 3 + [["milk", "mate", "tea"]])
+        >>> model.to_votekit(100, {"leaves": ["tea", "mate"], "white": ["milk"]})  # doctest: +SKIP
+        """
+        return bloc_config(self, whole_number("n_voters", n_voters, at_least=1), slates)
 
     def leaderboard(
         self,

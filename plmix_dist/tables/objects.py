@@ -122,9 +122,8 @@ def block_of_numbers(
     n_ordered = notes.setdefault("n_ordered", narrowest(n_listed))
     end = int(numbers.max()) + 1 if numbers.size else 0
     n_items = end if n_items is None else n_items
-    below = np.zeros(len(n_listed), np.bool_)
-    plain = np.flatnonzero(n_ordered == n_listed)  # the others say themselves what was on offer
-    below[plain] = below_flags(n_listed[plain], n_items, unranked)
+    # Rows that are not ordered to their end say themselves what was on offer.
+    below = below_flags(np.where(n_ordered == n_listed, n_listed, n_items), n_items, unranked)
     items = numbers.astype(item_dtype(max(n_items, end)))
     return RankingBlock(items=items, n_listed=narrowest(n_listed), below=below, n_items=n_items, **notes)
 

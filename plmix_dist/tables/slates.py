@@ -72,7 +72,7 @@ def _recognise_choices(table: Table, options: ReadOptions, named: bool) -> Table
     found = {"id": case, "item": item, "rank": chosen}
     found |= {"considered": roles["considered"]} if flags == ["chosen", "considered"] else {}
     found |= {"weight": roles["weight"]} if "weight" in options.columns else {}
-    found |= _person(table, options, {*found.values()})
+    found |= _person(table, options, found["id"], {*found.values()})
     table = replace(table, roles=found, unranked="absent")
     names = [table.columns[found[role]] for role in ("id", "item", "rank")]
     table = table.with_guess(
@@ -143,12 +143,12 @@ def _item_of(table: Table, options: ReadOptions, case: int, taken: Sequence[int]
     return found[0]
 
 
-def _person(table: Table, options: ReadOptions, taken: set[int]) -> dict[str, int]:
+def _person(table: Table, options: ReadOptions, case: int, taken: set[int]) -> dict[str, int]:
     """The column of persons, if persons have several rows, which stand together."""
     if "group" in options.columns:
         return {"group": table.roles["group"]}
     for place in _places(table, _PERSONS):
-        runs, n_cases = _runs(table, place), len(_runs(table, next(iter(taken))))
+        runs, n_cases = _runs(table, place), len(_runs(table, case))
         distinct = len({table.cells(place)[run[0]] for run in runs})
         if place not in taken and distinct == len(runs) and distinct < n_cases:
             return {"group": place}

@@ -22,6 +22,7 @@ from plmix_dist.metrics import match_components
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Request, ask
+from plmix_dist.prediction.posteriors import check_columns
 from plmix_dist.rankings import RankingBlock, Unranked
 from plmix_dist.rankings.groups import person_of_row, weights_within
 from plmix_dist.settings import RandomState, one_of, real_number, seed_of, whole_number
@@ -199,7 +200,9 @@ def bootstrap(
             how = n_replicates, weights, seed, tol, max_iter
             return _of_coefficients(model, rankings, chosen, place, how, any_seed=random_state is None)
     fitted = FittedPoint.of(model, "bootstrap replicates")
-    rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight, features=features)
+    of_rows = {"membership_covariates": membership_covariates, "features": features}
+    rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight, **of_rows)
+    check_columns(model._coefficients, rankings.covariates)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
     settings = {"n_replicates": n_replicates, "weights": weights, "tol": tol, "max_iter": max_iter}
     ended, n_passes = [], 1

@@ -27,6 +27,8 @@ from plmix_dist.uncertainty import information
 from plmix_dist.uncertainty.results import Coefficients, StandardErrors, far_from_maximum
 
 _Sums = TypeVar("_Sums")
+# A singular direction moves a coefficient if its entry is at least this large.
+_FELT = 1e-8
 
 
 def sums_over(rankings: Rankings, squared: Rankings | None, client: Any, add_up: Callable[[Passes], _Sums]) -> _Sums:
@@ -73,6 +75,8 @@ def coefficient_errors(
     give_warnings(warnings)
     shrinkage = solved.shrinkage[: mixture.log_worths.size].reshape(mixture.log_worths.shape)
     everywhere, split = to @ solved.parameters @ to.T, point.coefficients.size
+    unknown = np.abs(to @ solved.singular).max(axis=1, initial=0.0) > _FELT * np.abs(to).max(initial=1.0)
+    everywhere[unknown] = everywhere[:, unknown] = np.nan  # the rankings say nothing about these
     of_choices = _coefficients(layout.columns.names, point.coefficients, everywhere[:split, :split])
     of_shares = None
     if layout.n_covariates:

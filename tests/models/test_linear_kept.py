@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from plmix_dist import Features, MixtureSelection, PlackettLuceMixture, Slates
-from plmix_dist.errors import NotIdentifiedError, SettingsError
+from plmix_dist.errors import NotIdentifiableWarning, NotIdentifiedError, SettingsError
 from plmix_dist.uncertainty.results import Coefficients
 
 RNG = np.random.default_rng(0)
@@ -116,3 +116,41 @@ def test_willingness_to_pay__where_price_has_no_effect() -> None:
     ratio = found.willingness_to_pay("room", "price")
     assert np.isnan(ratio.values).all()
     assert (ratio.lower[0], ratio.upper[0]) == (-np.inf, np.inf)
+
+
+def test_to_votekit__its_generators_draw_from_the_mixture() -> None:
+    pytest.importorskip("votekit", reason="needs votekit")
+    from votekit.ballot_generator import name_pl_profile_generator, slate_pl_profile_generator
+
+    np.random.seed(0)  # noqa: NPY002 - VoteKit draws from it
+    by_slate = PlackettLuceMixture(1, choices=SLATES, alpha=0.0).fit(ROWS)
+    drawn = slate_pl_profile_generator(by_slate.to_votekit(20_000))
+    again = PlackettLuceMixture(1, choices=SLATES, alpha=0.0).fit(drawn)
+    assert_allclose(again.cohesion_, by_slate.cohesion_, atol=0.02)
+    assert_allclose(again.choice_probabilities(), by_slate.choice_probabilities(), atol=0.02)
+    plain = PlackettLuceMixture(1).fit(ROWS)
+    again = PlackettLuceMixture(1).fit(name_pl_profile_generator(plain.to_votekit(20_000, SLATES.slates)))
+    assert_allclose(again.choice_probabilities(), plain.choice_probabilities(), atol=0.02)
+    for model, slates in ((by_slate, SLATES.slates), (plain, None)):
+        with pytest.raises(SettingsError, match="slates are those of the fit"):
+            model.to_votekit(10, slates)
+
+
+@pytest.mark.parametrize("offset", [1e5, 1.7e12])
+def test_features_far_from_zero__lose_no_digits(offset: float) -> None:
+    column = np.round(COLUMN, 2)
+    near = PlackettLuceMixture(1, alpha=0.0).fit(ROWS, features=column)
+    far = PlackettLuceMixture(1, alpha=0.0).fit(ROWS, features=column + offset)
+    assert_allclose(far.feature_coefficients_, near.feature_coefficients_, rtol=1e-2)
+    errors = [model.standard_errors(ROWS, features=column).coefficients for model in (near, far)]
+    assert_allclose(errors[1].standard_errors, errors[0].standard_errors, rtol=1e-3)  # type: ignore[union-attr]
+    assert far.score(ROWS, features=column + offset) == pytest.approx(near.score(ROWS, features=column))
+
+
+def test_standard_errors__of_what_rankings_say_nothing_about() -> None:
+    columns = np.concatenate([COLUMN, RNG.normal(size=(300, 4, 1))], axis=2)
+    model = PlackettLuceMixture(1, alpha=0.0).fit(ROWS, features=columns)
+    with pytest.warns(NotIdentifiableWarning):
+        errors = model.standard_errors(ROWS, features=columns * [1.0, 0.0]).coefficients
+    assert errors is not None
+    assert np.isnan(errors.standard_errors).tolist() == [[False, True]]

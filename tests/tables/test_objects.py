@@ -156,3 +156,8 @@ def test_fit__score_and_predict_take_them() -> None:
     assert model.predict([("a", ["a", "c"]), ["b", ["a", "c"]]]).tolist() == [0, 0]
     with pytest.raises(PlmixError, match="there is no item 'd'"):
         model.score(["a > d"], unranked="absent")
+
+
+def test_fit__a_short_row_among_choices_is_named() -> None:
+    with pytest.raises(PlmixError, match="row 1 lists 1 of 2 items"):
+        plm.PlackettLuceMixture(1).fit([("a", ["a", "b"]), ["a"], ["b", "a"]])

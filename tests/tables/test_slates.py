@@ -91,3 +91,13 @@ def test_results__a_word_that_is_not_known(tmp_path: Path) -> None:
     rows = [("Rome", f"driver{n}", n) for n in range(1, 30)] + [("Rome", "zoe", "banana")]
     source = write(tmp_path / "a.csv", table("race,driver,position", list(rows)))
     assert "the position 'banana' is not understood" in ingest_error(source, tmp_path / "store")
+
+
+def test_choices__persons_of_one_case_each_are_no_groups(tmp_path: Path) -> None:
+    rows = [
+        (item, int(item == "tea"), person, f"c{person}") for person in range(20) for item in ("tea", "mate", "milk")
+    ]
+    source = write(tmp_path / "a.csv", table("alternative,chosen,person,case", list(rows)))
+    store = ingest(source, tmp_path / "store", format="choices")
+    assert store.label_kind("groups") == "none"
+    assert store.n_rankings == 20
