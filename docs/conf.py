@@ -88,7 +88,8 @@ def _copy_notebooks() -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for path in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
-        shutil.copy(path, target / path.name)
+        text = path.read_text(encoding="utf-8").replace("](../docs/", "](../")  # pages are one folder nearer there
+        (target / path.name).write_text(text, encoding="utf-8")
 
 
 _copy_notebooks()
