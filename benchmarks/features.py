@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import plmix_dist as plm
-from benchmarks.common import save
+from benchmarks.common import interleaved, save
 from plmix_dist.kernels.utilities import LinearPoint, linear_sums
 from plmix_dist.threads import single_thread
 
@@ -59,31 +59,27 @@ def run(tiny: bool = False) -> list[dict[str, Any]]:
                 "fit, s of CPU": cpu,
                 "iterations": model.n_iter_,
                 "largest error of a coefficient": float(np.abs(model.feature_coefficients_ - truth).max()),
-                **_pass(block, table, model.feature_coefficients_),
+                **_on_one_thread(block, table, model.feature_coefficients_),
             }
         )
     return save("features", rows)
 
 
-def _pass(block: plm.RankingBlock, table: Any, coefficients: Any) -> dict[str, float]:
-    """A pass over some rows on one thread, and the two products alone; the least of five."""
+def _on_one_thread(block: plm.RankingBlock, table: Any, coefficients: Any) -> dict[str, float]:
+    """A pass over some rows on one thread, and the two products alone, in single and in double; the least of five."""
     n = min(block.n_rankings, 50_000)
     some = block[:n].replace(features=table[: n * N_OFFERED])
     shares = np.log([0.5, 0.3, 0.2])[:, None]
     point = LinearPoint(np.zeros((N_OFFERED, 0)), coefficients, shares)
-    features, narrow = some.features, coefficients.T.astype(table.dtype)
-    whole, products = [], []
+    narrow, wide = some.features, some.features.astype(np.float64)
     with single_thread():
-        for _ in range(5):
-            begun = time.perf_counter()
-            linear_sums(some, point)
-            whole.append(time.perf_counter() - begun)
-            begun = time.perf_counter()
-            residuals = features @ narrow
-            residuals.T @ features
-            products.append(time.perf_counter() - begun)
-    return {
-        "pass, ns per row": 1e9 * min(whole) / n,
-        "products, ns per row": 1e9 * min(products) / n,
-        "ratio": min(whole) / min(products),
-    }
+        seconds = interleaved(
+            5,
+            {
+                "pass": lambda: linear_sums(some, point),
+                "products, float64": lambda: (wide @ coefficients.T).T @ wide,
+                "products, float32": lambda: (narrow @ coefficients.T.astype(np.float32)).T @ narrow,
+            },
+        )
+    found = {f"{name}, ns per row": 1e9 * min(times) / n for name, times in seconds.items()}
+    return found | {"ratio": found["pass, ns per row"] / found["products, float64, ns per row"]}
