@@ -16,7 +16,7 @@ from plmix_dist.passes.memory import check_memory
 from plmix_dist.passes.rankings import Rankings, check_total, checked_covariates, checked_weights
 from plmix_dist.rankings import RankingBlock, Unranked
 from plmix_dist.rankings.checks import check_numbered_from_zero, check_ranges, check_rows
-from plmix_dist.rankings.features import Features, columns_of_fit, refuse_twice, row_table
+from plmix_dist.rankings.features import Features, columns_of_fit, names_of_columns, refuse_twice, row_table
 from plmix_dist.rankings.groups import check_groups, membership_weight
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of, whole_number
@@ -42,13 +42,15 @@ def as_rankings(
     covariates: ArrayLike | None = None,
     features: Any = None,
     feature_names: Names | None = None,
+    covariate_names: Names | None = None,
 ) -> Rankings:
     """Whatever the user gave as X, as leaves; an error that says what is wrong with it.
 
     `unranked` is that of this call, an error for a store, which knows it; `default_unranked` is the estimator's, which
-    stores ignore. `item_names` and `feature_names` are those of a fitted model: a source that names its items must use
-    them, and features must have these columns (in a fit, None: any). `client` finds the largest item of a Dask array.
-    Shapes: sample_weight (n_rankings,), covariates (n_rankings, n_columns), features (total listed, n_features).
+    stores ignore. `item_names`, `feature_names` and `covariate_names` are those of a fitted model: a source that names
+    its items must use them, and features and covariates must have these columns (in a fit, None: any). `client` finds
+    the largest item of a Dask array. Shapes: sample_weight (n_rankings,), covariates (n_rankings, n_columns), features
+    (total listed, n_features).
     """
     if isinstance(source, Rankings):
         return source
@@ -60,7 +62,10 @@ def as_rankings(
         found = _from_memory(given, n_items, unranked or default_unranked, item_names, client)
     found = _with_features(source, found, Features.of(features), feature_names)
     found = replace(found, weights=checked_weights(sample_weight, found.n_rankings))
-    return replace(found, ties=TIES[ties], covariates=checked_covariates(covariates, found.n_rankings))
+    table, names = checked_covariates(covariates, found.n_rankings), names_of_columns(covariates)
+    if table is not None and names and covariate_names:  # by name, in any order
+        table = table[:, columns_of_fit(covariate_names, names, "membership_covariates")]
+    return replace(found, ties=TIES[ties], covariates=table, covariate_names=names)
 
 
 # A column of features further from zero than this many times its range is centred.

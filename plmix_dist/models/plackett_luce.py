@@ -126,6 +126,8 @@ class PlackettLuceMixture(MixtureEstimator):
     share_coefficients_ : (n_components, n_columns + 1)
         Intercept and coefficients of each component, if the fit had `membership_covariates`; otherwise None. Those of
         the first component are 0.
+    covariate_names_ : (n_columns,)
+        The names of the columns of `membership_covariates`, if these were a table; otherwise None.
     item_coefficients_, feature_coefficients_ : (n_components, n_features)
         Of `item_features` and `features`, in their units; None without them.
     cohesion_ : (n_components, n_slates)
@@ -242,6 +244,7 @@ class PlackettLuceMixture(MixtureEstimator):
                 begin = linear_start(self.load(self.init) if named else self.init, terms, settings.n_components)
                 fitted = fit_linear(terms.of_rankings(rankings), settings, model, begin, chosen, **run)
         self._take(fitted, rankings.item_names, terms)
+        self.covariate_names_ = rankings.covariate_names or None
         self.unranked_ = self._unranked_of_fit(how.get("unranked"))
         give_warnings(fitted.warnings)
         return self
@@ -561,7 +564,8 @@ class PlackettLuceMixture(MixtureEstimator):
         return {
             "settings": self._plain_settings(),
             "fit": {name: getattr(self, f"{name}_") for name in _RESULTS}
-            | {"posterior_shares": self.posterior_shares_.tolist()},
+            | {"posterior_shares": self.posterior_shares_.tolist()}
+            | ({"covariate_names": list(self.covariate_names_)} if self.covariate_names_ else {}),
             "history": self.history_,
             "events": self.events_,
             "init": {name: value for name, value in self.init_.items() if not isinstance(value, np.ndarray)},
@@ -593,6 +597,7 @@ class PlackettLuceMixture(MixtureEstimator):
         model = cls._unfitted(mixture, parts["settings"] | {"init": init, "choices": choices})
         for name in _RESULTS:
             setattr(model, f"{name}_", parts["fit"].get(name))
+        model.covariate_names_ = tuple(parts["fit"].get("covariate_names") or ()) or None
         linear = parts["linear"]
         names = mixture.item_names
         model._set_linear(restored(model.choices, linear, arrays, names, where) if linear else None)

@@ -108,6 +108,7 @@ class Rankings:
     weights: Floats | None = None
     ties: TieTreatment = MARGINAL
     covariates: Floats | None = None
+    covariate_names: tuple[str, ...] = ()
     # What the choices of a row are, where these become the rows of a fit; items are then their alternatives.
     choices: ChoiceModel | None = None
     # Of the columns of features that the rows have.

@@ -119,6 +119,21 @@ def columns_of_fit(known: Sequence[str], given: Sequence[str] | int, what: str =
     return [list(given).index(name) for name in known]
 
 
+def names_of_columns(values: Any) -> tuple[str, ...]:
+    """The names of the columns of a table, or of one column with a name; none of an array.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> names_of_columns(pd.DataFrame({"age": [1]})), names_of_columns(np.ones((1, 1)))
+    (('age',), ())
+    """
+    if hasattr(values, "to_frame") and not hasattr(values, "columns"):
+        return () if values.name is None else (str(values.name),)
+    labels = list(getattr(values, "column_names", getattr(values, "columns", [])))
+    return () if labels == list(range(len(labels))) else tuple(map(str, labels))
+
+
 class _Given(NamedTuple):
     """What a user gave, as numbers of any shape; the names of columns and the items of lines, if there are any."""
 

@@ -80,7 +80,8 @@ def coefficient_errors(
     of_choices = _coefficients(layout.columns.names, point.coefficients, everywhere[:split, :split])
     of_shares = None
     if layout.n_covariates:
-        names = ("intercept", *(f"covariate {number}" for number in range(layout.n_covariates)))
+        numbered = [f"covariate {number}" for number in range(layout.n_covariates)]
+        names = ("intercept", *(model.covariate_names_ or numbered))
         of_shares = _coefficients(names, point.share_coefficients, everywhere[split:, split:])
     blocks = (solved.covariance,), (solved.blind,)
     return StandardErrors(

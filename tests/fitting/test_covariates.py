@@ -597,3 +597,30 @@ def test_shares__are_means_at_the_coefficients_also_after_a_refused_step() -> No
         assert model.shares_ == pytest.approx(shares.mean(axis=0), abs=1e-9)
         refused += not model.history_[-1]["taken"]
     assert refused
+
+
+def test_names_of_columns__are_kept_and_found_again() -> None:
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    persons = pd.DataFrame({"age": rng.normal(size=400), "town": rng.integers(0, 2, 400)})
+    old = rng.random(400) < 1 / (1 + np.exp(-1.5 * persons["age"]))
+    worths = np.where(old.to_numpy()[:, None], [2.0, 1.0, 0.0, -1.0], [-1.0, 0.0, 1.0, 2.0])
+    rows = np.argsort(-(worths + rng.gumbel(size=worths.shape)), axis=1)
+    model = PlackettLuceMixture(2, random_state=0).fit(rows, membership_covariates=persons)
+    assert model.covariate_names_ == ("age", "town")
+    again = PlackettLuceMixture.from_json(model.to_json())
+    expected = model.score(rows, membership_covariates=persons)
+    for given in (persons[["town", "age"]], persons.to_numpy()):
+        assert again.score(rows, membership_covariates=given) == expected
+    errors = again.standard_errors(rows, membership_covariates=persons).share_coefficients
+    assert errors is not None
+    assert errors.names == ("intercept", "age", "town")
+    with pytest.raises(SettingsError, match="'town' is missing"):
+        model.score(rows, membership_covariates=persons[["age"]])
+    one = PlackettLuceMixture(2, random_state=0).fit(rows, membership_covariates=persons["age"])
+    assert one.covariate_names_ == ("age",)
+    nameless = PlackettLuceMixture(2, random_state=0).fit(rows, membership_covariates=persons["age"].to_numpy())
+    assert nameless.covariate_names_ is None
+    assert nameless.score(rows, membership_covariates=persons["age"]) == one.score(
+        rows, membership_covariates=persons["age"]
+    )
