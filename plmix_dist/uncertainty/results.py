@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit, ndtri
+from scipy.special import expit, logit, ndtri, softmax
 
 from plmix_dist.errors import NotConvergedWarning, SettingsError
 from plmix_dist.settings import nearest, real_number, whole_number
@@ -343,6 +343,30 @@ class StandardErrors:
         with np.errstate(invalid="ignore"):
             errors = np.sqrt(self._mixture_variances(chances, slopes))
         return compared(self.mixture, values, errors)
+
+    def shares_at(self, covariates: ArrayLike) -> Estimates:
+        """(n, n_components): the shares of components among persons with these covariates (n, n_columns).
+
+        So a table by precinct, district or age: covariates that are 0 and 1 give the mix of each, with its errors.
+
+        Examples
+        --------
+        >>> rows, old = [[0, 1, 2]] * 30 + [[2, 1, 0]] * 30, np.repeat([0, 1, 0], [20, 20, 20])
+        >>> model = plm.PlackettLuceMixture(2, random_state=0).fit(rows, membership_covariates=old)
+        >>> model.standard_errors(rows, membership_covariates=old).shares_at([[0], [1]]).values.round(1).tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
+        """
+        own = self.share_coefficients
+        if own is None:
+            raise SettingsError("these shares do not depend on covariates; fit with membership_covariates")
+        given = np.asarray(covariates, np.float64)
+        if given.ndim != 2 or given.shape[1] != len(own.names) - 1:
+            raise SettingsError(f"covariates must have the shape (n, {len(own.names) - 1}), but have {given.shape}")
+        columns = np.column_stack([np.ones(len(given)), given])
+        shares: Floats = softmax(columns @ own.values.T, axis=1)
+        slopes = shares[:, :, None] * (np.eye(shares.shape[1]) - shares[:, None])  # by the logits of a person
+        full = (slopes[..., None] * columns[:, None, None]).reshape(*shares.shape, -1)
+        return Estimates(shares, np.sqrt(np.einsum("nki,ij,nkj->nk", full, own.covariance, full)))
 
     def linear(self, weights: ArrayLike) -> float:
         """The standard error of a linear combination of centred log-worths, component by component, and shares.

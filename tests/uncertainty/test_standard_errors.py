@@ -611,3 +611,27 @@ def test_coverage() -> None:
 
 def test_coverage__short() -> None:
     assert 0.85 <= coverage(20, 500) <= 1.0
+
+
+def test_shares_at__by_draws_of_the_coefficients() -> None:
+    rng = np.random.default_rng(0)
+    town = rng.integers(0, 3, 600)
+    columns = np.eye(3)[town][:, 1:]
+    kind = rng.random(600) < np.array([0.2, 0.5, 0.8])[town]
+    worths = np.where(kind[:, None], [2.0, 1.0, -1.0, -2.0], [-2.0, -1.0, 1.0, 2.0])
+    rows = np.argsort(-(worths + rng.gumbel(size=worths.shape)), axis=1)
+    model = PlackettLuceMixture(2, random_state=0).fit(rows, membership_covariates=columns)
+    errors = model.standard_errors(rows, membership_covariates=columns)
+    found = errors.shares_at([[0, 0], [1, 0], [0, 1]])
+    assert np.sort(found.values[:, 0]) == pytest.approx(np.sort([0.2, 0.5, 0.8]), abs=0.1)
+    own = errors.share_coefficients
+    assert own is not None
+    draws = rng.multivariate_normal(own.values.ravel(), own.covariance, 100_000).reshape(-1, 2, 3)
+    logits = np.einsum("dkj,nj->dnk", draws, [[1, 0, 0], [1, 1, 0], [1, 0, 1]])
+    shares = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    assert_allclose(found.standard_errors, shares.std(axis=0), rtol=0.05)
+    with pytest.raises(SettingsError, match=r"covariates must have the shape \(n, 2\)"):
+        errors.shares_at([[1.0]])
+    plain = PlackettLuceMixture(2, random_state=0).fit(rows).standard_errors(rows)
+    with pytest.raises(SettingsError, match="these shares do not depend on covariates"):
+        plain.shares_at([[1.0]])
