@@ -7,8 +7,8 @@ import contextvars
 import csv
 import json
 import os
-import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -124,8 +124,11 @@ def _fitted(file: str, selection: MixtureSelection, reading: dict[str, Any]) -> 
     """What one election gives: its sizes, the choice, and the table of the selection."""
     notes: list[Warning] = []
     warnings_kept.set(notes)
-    with tempfile.TemporaryDirectory(prefix="plmix-election-") as folder:
-        store = ingest(file, f"{folder}/rankings", client=False, **reading)
+    # In memory: of small elections, syncing a store to a disk takes longer than reading the file.
+    place, key = Location.of("memory://plmix-elections"), uuid.uuid4().hex
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(place.remove, key)
+        store = ingest(file, place.child(key), client=False, **reading)
         begun = time.perf_counter()
         found = selection.fit(store, client=False)
         seconds = round(time.perf_counter() - begun, 3)
