@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -170,8 +171,15 @@ def visible(text: str) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
+# A list in which warnings are kept instead of given, in one context: `warnings.catch_warnings` is one for all threads.
+warnings_kept: ContextVar[list[Warning] | None] = ContextVar("warnings_kept", default=None)
+
+
 def give_warnings(found: Iterable[Warning]) -> None:
     """Give the warnings that came with a result, at the line outside of this package that asked for it."""
+    if (kept := warnings_kept.get()) is not None:
+        kept.extend(found)
+        return
     level, frame = 2, sys._getframe(1)
     while frame.f_globals.get("__name__", "").startswith(f"{__package__}.") and frame.f_back is not None:
         level, frame = level + 1, frame.f_back

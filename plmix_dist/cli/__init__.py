@@ -4,7 +4,7 @@ main       the group, errors and exit codes; Ctrl-C: what is left, and how to go
 options    options that verbs share; those of fit, select and bayes are made from the table of settings
 output     text, JSON and progress
 data       example, ingest, export, simulate, split, verify, info; ratings has the options of ratings
-model      fit, score, predict; select: select, bayes
+model      fit, score, predict; select: select, elections, bayes
 report     report, leaderboard, check; what info shows of a model
 jobs       run, resume, status
 cluster    scheduler, worker, certificates, doctor, compile, completion

@@ -23,7 +23,8 @@ from plmix_dist.errors import SettingsError, StoreError
 _MOST_SOURCES = 3
 
 
-def _format_option(words: str, *more: str) -> Decorator:
+def format_option(words: str, *more: str) -> Decorator:
+    """The option --format, for what reads (`more`: ONLY_READ) or writes."""
     return option(
         "--format",
         "format_name",
@@ -33,7 +34,7 @@ def _format_option(words: str, *more: str) -> Decorator:
     )
 
 
-_ONLY_READ = (
+ONLY_READ = (
     *("scores", "battles", "best-worst", "choices", "results", "ratings"),
     *("cvr", "blt", "scottish", "votekit", "abif", "dominion", "nist", "hart", "qualtrics"),
 )
@@ -49,7 +50,7 @@ def _choices(contest: str | None, question: str | None, rules: tuple[str, ...]) 
     return {name: value for name, value in named.items() if value} | _pairs(rules, "--rule", _RULE)
 
 
-_choices_options = gathered(
+choices_options = gathered(
     "choices",
     _choices,
     option("--contest", metavar="NAME", help="The contest of cast vote records."),
@@ -65,7 +66,7 @@ _choices_options = gathered(
 )
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", type=SOURCES)
 @click.argument("store", metavar="STORE", type=PATH)
-@_format_option("Format of the sources; `plmix formats` shows each.", *_ONLY_READ)
+@format_option("Format of the sources; `plmix formats` shows each.", *ONLY_READ)
 @options.unranked_option
 @option(
     "--on-error",
@@ -98,7 +99,7 @@ _choices_options = gathered(
     default=None,
     help="Whether the first line names the columns; default as the first lines show.",
 )
-@_choices_options
+@choices_options
 @ratings_options
 @options.executor_options
 def ingest(
@@ -191,7 +192,7 @@ def example(name: str, target: str | None, *, force: bool) -> None:
 @verb("plmix export ballots again.csv", "plmix export ballots again.parquet")
 @click.argument("store", type=STORE)
 @click.argument("target", type=PATH)
-@_format_option("Format of the target; auto goes by its suffix, and writes text as orderings.")
+@format_option("Format of the target; auto goes by its suffix, and writes text as orderings.")
 @options.force_option
 def export(store: str, target: str, *, format_name: str, force: bool) -> None:
     """Write STORE to TARGET as PrefLib, delimited text or Parquet."""

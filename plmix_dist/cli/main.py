@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # The verbs in the order in which people meet them. One that is not named here comes under "More".
 _HEADINGS = {
     "Data": ("example", "simulate", "formats", "ingest", "info", "verify", "split", "export"),
-    "Fit": ("fit", "select", "bayes"),
+    "Fit": ("fit", "select", "elections", "bayes"),
     "Use": ("report", "leaderboard", "check", "predict", "score"),
     "Jobs": ("run", "resume", "status"),
     "Cluster and installation": ("scheduler", "worker", "certificates", "doctor", "compile", "completion"),

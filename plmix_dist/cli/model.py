@@ -81,8 +81,7 @@ def run_work(
         from plmix_dist.store import Location, checkpoints
 
         work = Work(task, settings, seed, covariates, features.split(",") if features else None)
-        source = click.get_current_context().get_parameter_source
-        work.checked([name for name in settings if source(name) is not ParameterSource.DEFAULT])
+        work.checked(typed(settings))
         folder, opened = Location.of(out), plm.open_store(store)
         on_interruption(_what_is_left(folder, checkpoint, last))
         made_from = work.made_from(opened)
@@ -101,6 +100,12 @@ def run_work(
         ):
             found = work.compute(opened, client=client, progress=progress, checkpoint=checkpoint)
     return _Finished(found, opened, folder, made_from, time.perf_counter() - begun)
+
+
+def typed(settings: dict[str, Any]) -> list[str]:
+    """The settings that the user gave to this verb."""
+    source = click.get_current_context().get_parameter_source
+    return [name for name in settings if source(name) is not ParameterSource.DEFAULT]
 
 
 def _what_is_left(folder: Location, checkpoint: plm.Checkpoint | None, last: str) -> Callable[[], str]:

@@ -289,8 +289,12 @@ def _is_list(setting: Setting) -> bool:
     return setting.kind.words == "list of names"
 
 
+def settings_options(task: str) -> Decorator:
+    """Add the settings of a task to a verb, which receives them by flat names as `settings`."""
+    of_settings = (_option_of(setting) for setting in settings_of(task).values() if setting.text is not None)
+    return gathered("settings", dict, *of_settings)
+
+
 def work_options(task: str) -> Decorator:
     """Add what fit, select and bayes share: settings by flat names, checkpoint, force, seed, where to compute."""
-    of_settings = (_option_of(setting) for setting in settings_of(task).values() if setting.text is not None)
-    own = gathered("settings", dict, *of_settings)
-    return lambda verb: own(_checkpoint_options(force_option(seed_option(executor_options(verb)))))
+    return lambda verb: settings_options(task)(_checkpoint_options(force_option(seed_option(executor_options(verb)))))

@@ -1,17 +1,21 @@
-"""The verbs select, which chooses a number of components, and bayes, which draws from the posterior of a mixture."""
+"""The verbs select, which chooses a number of components, elections (for many files), and bayes, which draws."""
 
 from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 import plmix_dist as plm
-from plmix_dist.cli.model import component_lines, results_of, run_work
+from plmix_dist.cli import options as shared
+from plmix_dist.cli.data import ONLY_READ, choices_options, format_option
+from plmix_dist.cli.main import on_interruption
+from plmix_dist.cli.model import component_lines, results_of, run_work, typed
 from plmix_dist.cli.options import PATH, STORE, features_option, option, verb, work_options
-from plmix_dist.cli.output import EXIT_NOT_CONVERGED, json_text, show
+from plmix_dist.cli.output import EXIT_NOT_CONVERGED, few, json_text, progress_bar, show
 from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.errors import DamagedStoreError, StoreExistsError
 
@@ -111,6 +115,45 @@ def _write_plot(found: plm.MixtureSelection, folder: Location) -> None:
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
     folder.write_bytes(_PLOT, drawn.getvalue())
+
+
+# --- elections ---------------------------------------------------------------------------------------------
+
+
+@verb(
+    "plmix elections council --components 1:5 --out council.csv",
+    "plmix elections 'council/*.csv' --components 1:3 --tol 1e-3 --out council.parquet",
+)
+@click.argument("folder", type=PATH)
+@option("--out", required=True, metavar="TABLE", type=PATH, help="Table to write: .csv, .jsonl or .parquet.")
+@shared.settings_options("select")  # before what files cannot say, which is called choices too
+@format_option("Format of the files; `plmix formats` shows each.", *ONLY_READ)
+@shared.unranked_option
+@choices_options
+@shared.force_option
+@shared.seed_option
+@shared.executor_options
+def elections(folder: str, *, out: str, settings: dict[str, Any], seed: int, **how: Any) -> None:
+    """Choose a number of components for every file of FOLDER, each an election, and write one table.
+
+    FOLDER is a folder or a glob. A file that cannot be read or fitted has the reason in the column error. Unlisted
+    candidates are ranked below unless --unranked says otherwise. An interrupted run goes on with the same command.
+    """
+    from plmix_dist.jobs.elections import fit_elections
+    from plmix_dist.jobs.results import Work
+
+    work = Work("select", settings, seed)
+    work.checked(typed(settings))
+    on_interruption(lambda: f"what is finished is kept in {out}.parts; run the same command again to continue")
+    how |= {"format": how.pop("format_name"), "overwrite": how.pop("force"), "client": how.pop("executor")}
+    with progress_bar("elections") as progress:
+        rows = fit_elections(folder, out, cast("Any", work.estimator()), progress=progress, **how)
+    errors = {row["file"]: row["error"] for row in rows if row["error"] is not None}
+    chosen = dict(sorted(Counter(row["n_components"] for row in rows if row["error"] is None).items()))
+    record = {"table": out, "n_files": len(rows), "chosen": chosen, "errors": errors}
+    lines = [("table", out), ("chosen", ", ".join(f"K = {k} in {count}" for k, count in chosen.items()))]
+    lines += [("failed", few([f"{file} ({error})" for file, error in errors.items()], 3))] if errors else []
+    show(lines, record)
 
 
 # --- bayes -------------------------------------------------------------------------------------------------

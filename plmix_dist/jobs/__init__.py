@@ -4,6 +4,7 @@ file       keys of a job file, and all checks, before anything starts
 results    fit, select and bayes, once for verbs and for jobs; what a result is made from, and whether it is there
 steps      what a job does in turn: read, fit, memberships, report
 driver     runs the steps with a log, a summary, limits and hooks
+elections  a battery: one selection for every file of a folder, and one table
 folder     the output folder; hooks: what happens at the end; plan: what a job would cost
 
 Names are imported when they are first used: verbs that fit need `results` alone.

@@ -48,6 +48,7 @@ WITH_EXAMPLES = (
     "score",
     "predict",
     "select",
+    "elections",
     "bayes",
     "report",
     "run",
@@ -193,7 +194,7 @@ def test_fit__how_many_starts_led_there(shell: Callable[..., Said]) -> None:
     assert "search" not in dict(_start_lines({"stages": [], "method": "random"}))
 
 
-def test_help__every_example_runs(shell: Callable[..., Said]) -> None:
+def test_help__every_example_runs(tmp_path: Path, shell: Callable[..., Said]) -> None:
     pl.simulate("s", n_rankings=300, n_items=6, n_components=2, length=4, unranked="below", random_state=2)
     pl.export("s", "ballots.csv")
     pl.export("s", "ballots.soi")
@@ -201,6 +202,8 @@ def test_help__every_example_runs(shell: Callable[..., Said]) -> None:
     rows = [f"{user},{item},{rng.integers(1, 6)}" for user in range(40) for item in rng.permutation(9)[:6]]
     with open("ratings.csv", "w") as file:
         file.write("\n".join(["user,item,rating", *rows]))
+    (tmp_path / "council").mkdir()
+    pl.export("s", "council/ward.csv")
     with open("job.toml", "w") as file:
         file.write(JOB)
     for verb in WITH_EXAMPLES:

@@ -68,6 +68,8 @@ def a_folder_with_data(tmp_path, monkeypatch):
     pl.export("source", "ballots.soi")
     (tmp_path / "races").mkdir()
     pl.export("source", "races/first.parquet")
+    (tmp_path / "council").mkdir()
+    pl.export("source", "council/ward.csv", format="wide")
     rng = np.random.default_rng(0)
     ranks = np.array([rng.permutation(4) + 1 for _ in range(50)])
     _write("ranks.csv", ["tea,mate,milk,water", *(",".join(map(str, row)) for row in ranks)])
