@@ -294,6 +294,8 @@ def test_predictions__need_the_features_of_their_rankings() -> None:
     ("options", "words"),
     [
         ({"noise": True}, "noise=True does not go together"),
+        ({"em": "exact"}, "em='exact' does not go together"),
+        ({"accelerate": False}, "accelerate=False does not go together"),
         ({"m_step": "lsr"}, "m_step='lsr' does not go together"),
         ({"ties": "davidson"}, "ties='davidson' does not go together"),
         ({"choices": "maxdif"}, "choices must be"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from plmix_dist import Features, MixtureSelection, PlackettLuceMixture, Slates
+from plmix_dist import Features, MixtureSelection, PlackettLuceMixture, Ranking, RankingBlock, Slates
 from plmix_dist.errors import NotIdentifiableWarning, NotIdentifiedError, SettingsError
 from plmix_dist.uncertainty.results import Coefficients
 
@@ -100,6 +100,28 @@ def test_ridge_of_columns_as_they_are__in_any_unit(unit: float, ridge: float) ->
     assert plain.feature_coefficients_ is not None
     assert found.feature_coefficients_ is not None
     assert_allclose(found.feature_coefficients_ * unit, plain.feature_coefficients_, rtol=1e-5)
+
+
+def test_ridge_by_deviation__is_that_of_all_choices_by_weight() -> None:
+    table, weights = Features(RNG.normal(size=(4, 1)), ridge=100.0), np.arange(300) % 3 + 1
+
+    def coefficient(rows: Any, **how: Any) -> Any:
+        return (
+            PlackettLuceMixture(1, alpha=0.0, unranked="below").fit(rows, item_features=table, **how).item_coefficients_
+        )
+
+    expected = coefficient(np.repeat(ROWS[:, :2], weights, axis=0))
+    assert_allclose(coefficient(ROWS[:, :2], sample_weight=weights), expected)
+    listed = [Ranking(((one,), (two,)), tuple(rest), "absent", 1.0) for one, two, *rest in ROWS.tolist()]
+    assert_allclose(coefficient(RankingBlock.from_rows(listed, n_items=4), sample_weight=weights), expected)
+
+
+def test_prior_of_worths__is_that_of_plain_models() -> None:
+    plain = PlackettLuceMixture(1, alpha=100.0).fit(ROWS)
+    none = Features(COLUMN, ridge=1e9, intercepts=True)
+    assert_allclose(
+        PlackettLuceMixture(1, alpha=100.0).fit(ROWS, features=none).log_worths_, plain.log_worths_, rtol=0.02
+    )
 
 
 def test_worths_of_items__that_have_no_estimate_are_named() -> None:
