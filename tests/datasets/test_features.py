@@ -187,6 +187,13 @@ def test_damage__of_features_is_found(table: Path, tmp_path: Path) -> None:
     assert plm.PlackettLuceMixture(1).fit(plm.open_store(tmp_path / "store")).n_iter_ > 0
 
 
+def test_index__features_are_so_many_for_each_item(table: Path, tmp_path: Path) -> None:
+    index = ingested(table, tmp_path / "store").index(0)
+    assert index.miscounts() == []
+    index.columns["features"]["length"] -= 1
+    assert index.miscounts() == ["array features has 1,799 entries, its leaves have 900"]
+
+
 def test_command_line__from_a_table_to_memberships(table: Path, tmp_path: Path, shell: Any) -> None:
     named = [f"--column={role}={name}" for role, name in COLUMNS.items()]
     said: Said = shell("ingest", str(table), "store", "--format", "choices", *named)

@@ -158,7 +158,7 @@ def test_to_votekit__its_generators_draw_from_the_mixture() -> None:
             model.to_votekit(10, slates)
 
 
-@pytest.mark.parametrize("offset", [1e5, 1.7e12])
+@pytest.mark.parametrize("offset", [1e5, 1.7e12, -1.7e12])
 def test_features_far_from_zero__lose_no_digits(offset: float) -> None:
     column = np.round(COLUMN, 2)
     near = PlackettLuceMixture(1, alpha=0.0).fit(ROWS, features=column)
@@ -176,3 +176,4 @@ def test_standard_errors__of_what_rankings_say_nothing_about() -> None:
         errors = model.standard_errors(ROWS, features=columns * [1.0, 0.0]).coefficients
     assert errors is not None
     assert np.isnan(errors.standard_errors).tolist() == [[False, True]]
+    assert np.isnan(errors.covariance).tolist() == [[False, True], [True, True]]
