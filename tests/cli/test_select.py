@@ -61,6 +61,13 @@ def test_select__writes_table_plot_and_model_once(shell: Shell) -> None:
     assert pl.PlackettLuceMixture.load("d/model").converged_
 
 
+def test_select__says_again_that_the_chosen_fit_did_not_converge(shell: Shell) -> None:
+    simulate()
+    for changed in (True, False):
+        said = shell(*SELECT, "d", "--max-iter", "1", "--json", code=4)
+        assert json.loads(said.out)["changed"] is changed
+
+
 def test_select__leaves_other_files_alone(shell: Shell) -> None:
     simulate()
     Path("mine").mkdir()

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 
 import plmix_dist as plm
 from plmix_dist.errors import DamagedStoreError, IngestError, PlmixError, SettingsError
+from plmix_dist.store.arrays import _rows_of_chunk
 from tests.helpers.cli_helpers import Said, shell
 
 __all__ = ["shell"]  # the fixture that runs a verb in a folder of its own
@@ -158,6 +159,8 @@ def test_ingest__a_missing_feature_is_a_bad_row(tmp_path: Path) -> None:
         ingested(tmp_path / "flights.csv", tmp_path / "store")
     store = ingested(tmp_path / "flights.csv", tmp_path / "store", on_error="drop")
     assert store.n_rankings == 39
+    with pytest.raises(IngestError, match="feature price is 'inf', and must be a finite number"):
+        ingested(frame.assign(price=np.inf), tmp_path / "other")
 
 
 def test_fit__columns_that_a_store_does_not_have(table: Path, tmp_path: Path) -> None:
@@ -170,6 +173,8 @@ def test_fit__columns_that_a_store_does_not_have(table: Path, tmp_path: Path) ->
     plain = plm.simulate(tmp_path / "plain", n_rankings=100, n_items=3, random_state=0)
     with pytest.raises(SettingsError, match="has none: read its source with --column features=NAME,NAME"):
         model.fit(plain, features=["price"])
+    with pytest.raises(DamagedStoreError, match="has 2 columns, where more are expected"):
+        store.with_features([2]).block()
     model.fit(store, features=["price"])
     with pytest.raises(SettingsError, match=r"not a feature of this store, which has none|other items"):
         model.score(plain)
@@ -190,6 +195,8 @@ def test_damage__of_features_is_found(table: Path, tmp_path: Path) -> None:
 def test_index__features_are_so_many_for_each_item(table: Path, tmp_path: Path) -> None:
     index = ingested(table, tmp_path / "store").index(0)
     assert index.miscounts() == []
+    index.columns["features"]["chunk"] = 100
+    assert "within rows 0 to 299 of" in _rows_of_chunk(index, "features/c/2")
     index.columns["features"]["length"] -= 1
     assert index.miscounts() == ["array features has 1,799 entries, its leaves have 900"]
 
