@@ -170,6 +170,8 @@ def test_fit__columns_that_a_store_does_not_have(table: Path, tmp_path: Path) ->
         model.fit(store, features=["price", "speed"])
     with pytest.raises(SettingsError, match="the features of a store are columns that it has; name them"):
         model.fit(store, features=np.ones((900, 2)))
+    with pytest.raises(SettingsError, match="the features of a store are columns that it has; name them"):
+        model.fit(store, features=[])
     plain = plm.simulate(tmp_path / "plain", n_rankings=100, n_items=3, random_state=0)
     with pytest.raises(SettingsError, match="has none: read its source with --column features=NAME,NAME"):
         model.fit(plain, features=["price"])

@@ -235,7 +235,11 @@ def test_weights_of_zero__a_part_without_rows_changes_nothing() -> None:
 def test_saved_coefficients__altered_ones_are_refused() -> None:
     rows, slates = ballots(2, n=100)
     saved = json.loads(PlackettLuceMixture(1, choices=slates, unranked="below").fit(rows).to_json())
-    saved["coefficients"] = [row[1:] for row in saved["coefficients"]]
+    coefficients = saved["coefficients"]
+    saved["coefficients"] = [row[1:] for row in coefficients]
+    with pytest.raises(DamagedStoreError, match="its coefficients are damaged: shapes"):
+        PlackettLuceMixture.from_json(json.dumps(saved))
+    saved["coefficients"], saved["unit_scale"] = coefficients, [1.0]
     with pytest.raises(DamagedStoreError, match="its coefficients are damaged: shapes"):
         PlackettLuceMixture.from_json(json.dumps(saved))
     del saved["coefficients"]
@@ -288,6 +292,15 @@ def test_predictions__need_the_features_of_their_rankings() -> None:
         model.score(rows)
     with pytest.raises(SettingsError, match=r"features describe the items that a row lists"):
         PlackettLuceMixture(1, unranked="below").fit([[0, 1], [1, 2]], features=np.ones((4, 1)))
+
+
+@pytest.mark.filterwarnings("ignore::plmix_dist.errors.CollapsedComponentWarning")
+def test_several_starts__are_numbered_in_the_history() -> None:
+    rows, table, _ = choices(0, n=60)
+    seen: list[Any] = []
+    model = PlackettLuceMixture(4, n_init=3, random_state=0, progress=seen.append, max_iter=5)
+    found = model.fit(rows, features=Features(table, ridge=1.0)).init_["search"]["n_ends"]
+    assert {record.get("start") for record in seen} == set(range(found)) == {0, 1}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import plmix_dist as plm
 from plmix_dist import Features, PlackettLuceMixture, Ranking, RankingBlock, Slates
 from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.kernels.utilities import LinearPoint, linear_sums
+from plmix_dist.rankings.choice_models import CHOICES
 
 RANKED = np.array([np.random.default_rng(seed).permutation(4) for seed in range(200)])
 TABLE = np.random.default_rng(1).normal(size=(200, 4, 2))
@@ -288,3 +289,5 @@ def test_maxdiff__says_what_it_takes() -> None:
     large = RankingBlock.from_rows([Ranking(((0,), tuple(range(1, 61)), (61,)), (), "absent", 1.0)], n_items=62)
     with pytest.raises(RankingError, match="takes sets of at most 60 items, and ranking 0"):
         PlackettLuceMixture(1, choices="maxdiff").fit(large)
+    largest = RankingBlock.from_rows([Ranking(((0,), tuple(range(1, 59)), (59,)), (), "absent", 1.0)], n_items=60)
+    assert CHOICES["maxdiff"].rows(largest).n_listed.tolist() == [60 * 59]
