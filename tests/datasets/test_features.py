@@ -182,6 +182,15 @@ def test_fit__columns_that_a_store_does_not_have(table: Path, tmp_path: Path) ->
         model.score(plain)
 
 
+def test_fit__unlisted_items_on_offer_have_no_features(tmp_path: Path) -> None:
+    lines = [{"ranking": row, "item": item, "rank": rank, "price": row + rank} for row in range(9)
+             for rank, item in enumerate(("a", "b") if row % 2 else ("c", "a"))]  # fmt: skip
+    options: dict[str, Any] = {"format": "long", "columns": {"features": "price"}, "unranked": "below"}
+    store = plm.ingest(pd.DataFrame(lines), tmp_path / "store", **options)
+    with pytest.raises(SettingsError, match="features describe the items that a row lists"):
+        plm.PlackettLuceMixture(1).fit(store, features=["price"])
+
+
 def test_damage__of_features_is_found(table: Path, tmp_path: Path) -> None:
     store = ingested(table, tmp_path / "store")
     (chunk, *_) = sorted((tmp_path / "store/partitions/p000000/features/c").iterdir())

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 
 from plmix_dist import Features, MixtureSelection, PlackettLuceMixture, Ranking, RankingBlock, Slates
 from plmix_dist.errors import NotIdentifiableWarning, NotIdentifiedError, SettingsError
+from plmix_dist.fitting import linear_fit
 from plmix_dist.uncertainty.results import Coefficients
 
 RNG = np.random.default_rng(0)
@@ -89,6 +90,13 @@ def test_shared_coefficients__alone_are_those_of_one_component() -> None:
     assert_allclose(shared.feature_coefficients_, plain.feature_coefficients_)
     with pytest.raises(SettingsError, match="share all coefficients, so they are one"):
         PlackettLuceMixture(2, alpha=0.0).fit(ROWS, features=given)
+
+
+def test_coefficients__no_more_than_newton_steps_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_fit, "_MOST_FREE", 3)
+    assert PlackettLuceMixture(2).fit(ROWS, features=Features(COLUMN, ridge=1.0)).n_iter_ > 0
+    with pytest.raises(SettingsError, match="3 components have 5 coefficients, more than 3; choose fewer components"):
+        PlackettLuceMixture(3).fit(ROWS, features=Features(COLUMN, ridge=1.0))
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-5, 1e6])
