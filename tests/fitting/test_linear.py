@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 
 from plmix_dist import RankingBlock
 from plmix_dist.datasets.given import rankings_of_block
 from plmix_dist.fitting.algorithm import run
 from plmix_dist.fitting.covariates import Units
-from plmix_dist.fitting.linear import Columns, Layout, LinearFit
+from plmix_dist.fitting.linear import Columns, Layout, LinearFit, LinearState, _LinearGood, damped_step
 from plmix_dist.fitting.linear_fit import LinearEnd
 from plmix_dist.kernels.utilities import linear_information
 from plmix_dist.passes.dask import passes_over
@@ -53,3 +54,18 @@ def test_error__says_in_which_iteration() -> None:
 def test_order_of_components__shares_are_measured_from_the_first() -> None:
     end = LinearEnd(Layout(COLUMNS, 2, Units.none()).point(np.arange(6.0)), Layout(COLUMNS, 2, Units.none()))
     assert end.reordered(np.array([1, 0])).point.share_coefficients.tolist() == [[0.0], [-5.0]]
+
+
+@pytest.mark.parametrize(("gradient", "ended"), [(1e-6, "converged"), (1e-3, "stalled")])
+def test_end__where_no_step_is_short_enough(gradient: float, ended: str) -> None:
+    layout = Layout(COLUMNS, 1, Units.none())
+    good = _LinearGood(np.zeros(3), 0.0, 0.0, np.full(3, gradient), np.ones(1))
+    fit = LinearFit(layout, 2.0, 2, tol=1e-8)
+    assert fit._shortened(LinearState(np.zeros(3), good, damping=1e8)).ended == ended
+
+
+def test_step__goes_no_further_than_two_either_way() -> None:
+    for sign in (1.0, -1.0):
+        assert_allclose(
+            damped_step(np.eye(2), np.ones(2), np.array([40.0, 10.0]) * sign, 0.0), [2.0 * sign, 0.5 * sign]
+        )

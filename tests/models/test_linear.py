@@ -267,6 +267,7 @@ def test_fit_begins_at_a_fitted_model() -> None:
         (lambda table: np.where(table > 3, np.nan, table), "is nan, but must be finite"),
         (lambda table: table[:-1], "those of 399 rankings of 4 items each, but there are 400 rankings"),
         (lambda table: table.astype(str), "features must be numbers"),
+        (lambda table: np.where(table == 4.0, 2e100, table), r"\[0, 0\] is 2e\+100, but .* at most 1e\+100"),
     ],
 )
 def test_features_that_cannot_work__are_named(changed: Any, words: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from plmix_dist import Features, MixtureSelection, PlackettLuceMixture, Ranking, RankingBlock, Slates
-from plmix_dist.errors import NotIdentifiableWarning, NotIdentifiedError, SettingsError
+from plmix_dist.errors import NotIdentifiableWarning, NotIdentifiedError, OptimumFoundOnceWarning, SettingsError
 from plmix_dist.fitting import linear_fit
 from plmix_dist.uncertainty.results import Coefficients
 
@@ -185,3 +185,18 @@ def test_standard_errors__of_what_rankings_say_nothing_about() -> None:
     assert errors is not None
     assert np.isnan(errors.standard_errors).tolist() == [[False, True]]
     assert np.isnan(errors.covariance).tolist() == [[False, True], [True, True]]
+
+
+def test_standard_errors__of_ties_that_count_half_are_of_the_sandwich() -> None:
+    model = PlackettLuceMixture(1, ties="half").fit(
+        SETS, item_features=Features([[1.0], [0.0], [2.0], [1.0]], ridge=1.0)
+    )
+    assert model.standard_errors(SETS).kind == "sandwich"
+    assert model.standard_errors(SETS, kind="information").kind == "information"
+
+
+def test_best_end__that_was_found_once_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_fit, "_SAME_END", 0.0)  # no two ends are one
+    monkeypatch.setattr(linear_fit, "_MOST_ROUNDS", 1)
+    with pytest.warns(OptimumFoundOnceWarning):
+        PlackettLuceMixture(2, random_state=0).fit(ROWS, features=Features(COLUMN, ridge=1.0))
