@@ -352,6 +352,13 @@ def test_fit__settings_that_make_no_sense(
     assert f"{start}{options[0]} must be " in said.err
 
 
+def test_fit__how_to_save_without_where(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) -> None:
+    for options in (("--keep", 2), ("--checkpoint-every", 0)):
+        said = plmix("fit", simulated, "--components", 2, "--out", tmp_path / "model", *options)
+        assert (said.code, said.out) == (1, "")
+        assert "--checkpoint-every and --keep need --checkpoint DIR" in said.err
+
+
 def test_fit__option_of_another_start(tmp_path: Path, simulated: Path, plmix: Callable[..., Said]) -> None:
     command = ("fit", simulated, "--components", 2, "--out", tmp_path / "model")
     said = plmix(*command, "--kernel", "mallows")

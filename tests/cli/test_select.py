@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,24 @@ def test_select__writes_table_plot_and_model_once(shell: Shell) -> None:
     Path("d/model/model.json").unlink()
     shell(*SELECT, "d", "--criterion", "aic", "--quiet")
     assert pl.PlackettLuceMixture.load("d/model").converged_
+
+
+def test_select__says_again_that_the_chosen_fit_did_not_converge(shell: Shell) -> None:
+    simulate()
+    for changed in (True, False):
+        said = shell(*SELECT, "d", "--max-iter", "1", "--json", code=4)
+        assert json.loads(said.out)["changed"] is changed
+
+
+def test_select__force_that_is_stopped_leaves_no_model_of_before(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    simulate()
+    shell(*SELECT, "d")
+    monkeypatch.setattr(importlib.import_module("plmix_dist.cli.select"), "_write_plot", stopped)
+    shell(*SELECT, "d", "--alpha", "9", "--force", code=130)
+    assert not Path("d/model/model.json").exists()
 
 
 def test_select__leaves_other_files_alone(shell: Shell) -> None:

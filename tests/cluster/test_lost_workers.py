@@ -164,6 +164,7 @@ def test_client__that_is_gone(cluster: Cluster, status: str, message: str) -> No
 
 
 def test_names__three_and_the_number_of_the_rest(cluster: Cluster) -> None:
+    assert watching._some(["a", "b", "c"]) == "a, b, c"
     watch = cluster.watch()
     cluster.processing = {f"tcp://{number}:1": [f"rows-1-{number}"] for number in range(5)}
     cluster.looks(watch, 1)

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 
 import plmix_dist as plm
 from plmix_dist.errors import DamagedStoreError, IngestError, PlmixError, SettingsError
+from plmix_dist.store.arrays import _rows_of_chunk
 from tests.helpers.cli_helpers import Said, shell
 
 __all__ = ["shell"]  # the fixture that runs a verb in a folder of its own
@@ -158,6 +159,8 @@ def test_ingest__a_missing_feature_is_a_bad_row(tmp_path: Path) -> None:
         ingested(tmp_path / "flights.csv", tmp_path / "store")
     store = ingested(tmp_path / "flights.csv", tmp_path / "store", on_error="drop")
     assert store.n_rankings == 39
+    with pytest.raises(IngestError, match="feature price is 'inf', and must be a finite number"):
+        ingested(frame.assign(price=np.inf), tmp_path / "other")
 
 
 def test_fit__columns_that_a_store_does_not_have(table: Path, tmp_path: Path) -> None:
@@ -167,12 +170,25 @@ def test_fit__columns_that_a_store_does_not_have(table: Path, tmp_path: Path) ->
         model.fit(store, features=["price", "speed"])
     with pytest.raises(SettingsError, match="the features of a store are columns that it has; name them"):
         model.fit(store, features=np.ones((900, 2)))
+    with pytest.raises(SettingsError, match="the features of a store are columns that it has; name them"):
+        model.fit(store, features=[])
     plain = plm.simulate(tmp_path / "plain", n_rankings=100, n_items=3, random_state=0)
     with pytest.raises(SettingsError, match="has none: read its source with --column features=NAME,NAME"):
         model.fit(plain, features=["price"])
+    with pytest.raises(DamagedStoreError, match="has 2 columns, where more are expected"):
+        store.with_features([2]).block()
     model.fit(store, features=["price"])
     with pytest.raises(SettingsError, match=r"not a feature of this store, which has none|other items"):
         model.score(plain)
+
+
+def test_fit__unlisted_items_on_offer_have_no_features(tmp_path: Path) -> None:
+    lines = [{"ranking": row, "item": item, "rank": rank, "price": row + rank} for row in range(9)
+             for rank, item in enumerate(("a", "b") if row % 2 else ("c", "a"))]  # fmt: skip
+    options: dict[str, Any] = {"format": "long", "columns": {"features": "price"}, "unranked": "below"}
+    store = plm.ingest(pd.DataFrame(lines), tmp_path / "store", **options)
+    with pytest.raises(SettingsError, match="features describe the items that a row lists"):
+        plm.PlackettLuceMixture(1).fit(store, features=["price"])
 
 
 def test_damage__of_features_is_found(table: Path, tmp_path: Path) -> None:
@@ -185,6 +201,15 @@ def test_damage__of_features_is_found(table: Path, tmp_path: Path) -> None:
     with pytest.raises(DamagedStoreError, match=r"features/c/0 was altered.* rows 0 to"):
         plm.PlackettLuceMixture(1).fit(plm.open_store(tmp_path / "store"), features=["price"])
     assert plm.PlackettLuceMixture(1).fit(plm.open_store(tmp_path / "store")).n_iter_ > 0
+
+
+def test_index__features_are_so_many_for_each_item(table: Path, tmp_path: Path) -> None:
+    index = ingested(table, tmp_path / "store").index(0)
+    assert index.miscounts() == []
+    index.columns["features"]["chunk"] = 100
+    assert "within rows 0 to 299 of" in _rows_of_chunk(index, "features/c/2")
+    index.columns["features"]["length"] -= 1
+    assert index.miscounts() == ["array features has 1,799 entries, its leaves have 900"]
 
 
 def test_command_line__from_a_table_to_memberships(table: Path, tmp_path: Path, shell: Any) -> None:

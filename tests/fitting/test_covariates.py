@@ -361,6 +361,9 @@ def test_groups__rows_of_a_person_that_differ_are_named(panel: tuple[RankingBloc
     wrong[41] = 7.5
     with pytest.raises(SettingsError, match=r"membership_covariates\[41, 0\] is 7.5, but the row before"):
         PlackettLuceMixture(2).fit(block, membership_covariates=wrong)
+    leaves = RankingBlock.from_array([[0, 1]] * 9_000).replace(groups=np.arange(9_000) // 2)
+    with pytest.raises(SettingsError, match=r"membership_covariates\[8001, 0\] is 1, but the row before"):
+        PlackettLuceMixture(2).fit(leaves, membership_covariates=np.arange(9_000) == 8_001)
 
 
 @pytest.mark.parametrize("ties", ["expand", "marginal"])

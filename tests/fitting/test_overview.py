@@ -271,6 +271,7 @@ def test_rows_that_repeat__are_merged_where_they_are_few(monkeypatch: pytest.Mon
         (persons, {}, False),
         (few, {"m_step": "stochastic-lsr", "max_iter": 3}, False),
         (few, {"ties": "resample"}, False),
+        (RankingBlock.from_array(few).replace(tied=np.tile([False, True, False], 9_000)), {"ties": "half"}, True),
         (few[:4_000], {}, False),
     ):
         merged.clear()
@@ -279,7 +280,8 @@ def test_rows_that_repeat__are_merged_where_they_are_few(monkeypatch: pytest.Mon
 
 
 def test_rows_that_repeat__of_very_many_only_where_they_are_very_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = as_rankings(np.array([np.random.default_rng(row).permutation(5) for row in range(9_000)]))
+    orders = RankingBlock.from_array(np.array([np.random.default_rng(row).permutation(5) for row in range(9_000)]))
+    rows = as_rankings(orders.replace(sides=np.arange(9_000) % 2))  # which change no fit
     passes = ThreadedPasses(rows)
     extent = take_overview(passes, rows, 0).extent
     (found,) = look.merge_if_few(passes, rows, extent, None)

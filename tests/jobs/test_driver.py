@@ -131,6 +131,8 @@ def test_run__warm_start_that_was_interrupted(place: Path, drawn: Path, monkeypa
 def test_run__with_other_settings_is_refused(place: Path, shell: Shell) -> None:
     write_job(place)
     shell("run", "job.toml")
+    write_job(place, model={"residency": "store"}, start={"warm": False})  # these change no bit
+    assert "nothing to do" in shell("run", "job.toml").out
     job = (place / "out/job.json").read_bytes()
     write_job(place, start={"n_init": 2})
     assert "another job (start.n_init is 1 there and 2 here)" in shell("run", "job.toml", code=2).err

@@ -87,17 +87,22 @@ def test_hooks__secrets_of_a_command_are_kept_from_others(place: Path) -> None:
     assert stat.S_IMODE((place / "out/job.json").stat().st_mode) == 0o600
 
 
-def test_hooks__of_a_job_out_of_time_have_two_seconds(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "seconds"), [(OutOfTime, 2), (KeyboardInterrupt, 0.1)])
+def test_hooks__of_a_job_that_was_stopped_have_two_seconds(
+    place: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], seconds: float
+) -> None:
     begun = time.monotonic()
 
-    def out_of_time(*_: object) -> None:
-        raise OutOfTime
+    def stopped(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(driver, "_run_steps", out_of_time)
-    with pytest.raises(OutOfTime):
+    monkeypatch.setattr(driver, "_run_steps", stopped)
+    if seconds < 2:
+        monkeypatch.setattr(driver, "_LAST_SECONDS", seconds)
+    with pytest.raises(error):
         run_job(read_job(write_job(place, hooks={"command": ["sleep", "60"], "timeout": 60})))
     assert time.monotonic() - begun < 30
-    assert "took longer than 2 s" in summary_of(place)["failed_hooks"]["command"]
+    assert f"took longer than {seconds} s" in summary_of(place)["failed_hooks"]["command"]
 
 
 def test_metrics__names_are_escaped() -> None:

@@ -341,7 +341,7 @@ def test_work__what_decides_the_result_is_in_its_record(drawn: Path, tmp_path: P
         np.save(file, np.full((400, 1), float(value)))
     start = pl.PlackettLuceMixture.from_arrays([[1.0, -1.0]], [1.0], ["a", "b"])
     start.save(tmp_path / "start")
-    settings = {"n_components": 2, "alpha": 1.0, "init": str(tmp_path / "start")}
+    settings = {"n_components": 2, "alpha": 1.0, "init": str(tmp_path / "start"), "residency": "memory"}
     work = Work("fit", settings, 1, str(files[0]))
     others: dict[str, Work] = {
         "seed": work._replace(seed=2),
@@ -349,6 +349,8 @@ def test_work__what_decides_the_result_is_in_its_record(drawn: Path, tmp_path: P
         "covariates": work._replace(covariates=str(files[1])),
     }
     first = work.made_from(pl.open_store(drawn / "ballots"))
+    elsewhere = work._replace(settings=settings | {"residency": "store"})  # which changes no bit
+    assert is_same(first, elsewhere.made_from(pl.open_store(drawn / "ballots")))
     assert is_same(first, work.made_from(pl.open_store(drawn / "ballots")))
     store = drawn / ("later" if change == "store" else "ballots")
     if change == "start":  # another model at the same place

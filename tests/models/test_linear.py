@@ -235,7 +235,11 @@ def test_weights_of_zero__a_part_without_rows_changes_nothing() -> None:
 def test_saved_coefficients__altered_ones_are_refused() -> None:
     rows, slates = ballots(2, n=100)
     saved = json.loads(PlackettLuceMixture(1, choices=slates, unranked="below").fit(rows).to_json())
-    saved["coefficients"] = [row[1:] for row in saved["coefficients"]]
+    coefficients = saved["coefficients"]
+    saved["coefficients"] = [row[1:] for row in coefficients]
+    with pytest.raises(DamagedStoreError, match="its coefficients are damaged: shapes"):
+        PlackettLuceMixture.from_json(json.dumps(saved))
+    saved["coefficients"], saved["unit_scale"] = coefficients, [1.0]
     with pytest.raises(DamagedStoreError, match="its coefficients are damaged: shapes"):
         PlackettLuceMixture.from_json(json.dumps(saved))
     del saved["coefficients"]
@@ -263,6 +267,7 @@ def test_fit_begins_at_a_fitted_model() -> None:
         (lambda table: np.where(table > 3, np.nan, table), "is nan, but must be finite"),
         (lambda table: table[:-1], "those of 399 rankings of 4 items each, but there are 400 rankings"),
         (lambda table: table.astype(str), "features must be numbers"),
+        (lambda table: np.where(table == 4.0, 2e100, table), r"\[0, 0\] is 2e\+100, but .* at most 1e\+100"),
     ],
 )
 def test_features_that_cannot_work__are_named(changed: Any, words: str) -> None:
@@ -290,10 +295,21 @@ def test_predictions__need_the_features_of_their_rankings() -> None:
         PlackettLuceMixture(1, unranked="below").fit([[0, 1], [1, 2]], features=np.ones((4, 1)))
 
 
+@pytest.mark.filterwarnings("ignore::plmix_dist.errors.CollapsedComponentWarning")
+def test_several_starts__are_numbered_in_the_history() -> None:
+    rows, table, _ = choices(0, n=60)
+    seen: list[Any] = []
+    model = PlackettLuceMixture(4, n_init=3, random_state=0, progress=seen.append, max_iter=5)
+    found = model.fit(rows, features=Features(table, ridge=1.0)).init_["search"]["n_ends"]
+    assert {record.get("start") for record in seen} == set(range(found)) == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"noise": True}, "noise=True does not go together"),
+        ({"em": "exact"}, "em='exact' does not go together"),
+        ({"accelerate": False}, "accelerate=False does not go together"),
         ({"m_step": "lsr"}, "m_step='lsr' does not go together"),
         ({"ties": "davidson"}, "ties='davidson' does not go together"),
         ({"choices": "maxdif"}, "choices must be"),

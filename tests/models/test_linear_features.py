@@ -13,8 +13,11 @@ from numpy.testing import assert_allclose
 
 import plmix_dist as plm
 from plmix_dist import Features, PlackettLuceMixture, Ranking, RankingBlock, Slates
+from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.kernels.utilities import LinearPoint, linear_sums
+from plmix_dist.models.linear import Terms
+from plmix_dist.rankings.choice_models import CHOICES
 
 RANKED = np.array([np.random.default_rng(seed).permutation(4) for seed in range(200)])
 TABLE = np.random.default_rng(1).normal(size=(200, 4, 2))
@@ -186,6 +189,18 @@ def test_features_of_items__that_are_not_clear(given: Any, words: str) -> None:
         PlackettLuceMixture(1).fit(NAMED, item_features=given)
 
 
+def test_features_of_both_kinds__keep_their_own_settings() -> None:
+    of_items = Features(np.eye(3)[:, :1], ridge=1.0, intercepts=True)
+    of_rows = Features(np.arange(6.0), ridge=2.0, shared=True, standardised=False)
+    terms = Terms.of("plackett-luce", of_items, of_rows, as_rankings([[0, 1, 2], [2, 1, 0]], features=of_rows))
+    assert terms is not None
+    model = terms.model(of_items, of_rows, 3.0)
+    assert model.ridge.tolist() == [1.5, 1.5, 1.0, 2.0]
+    assert model.shared.tolist() == [False, False, False, True]
+    assert model.standardised.tolist() == [False, False, True, False]
+    assert model.given == {"item_feature 0": "item_features", "feature 0": "features"}
+
+
 def test_column_names__each_occurs_once() -> None:
     twice = pd.concat([LINES["price"], LINES["price"]], axis=1)
     with pytest.raises(SettingsError, match="column 'price' occurs 2 times in features"):
@@ -288,3 +303,5 @@ def test_maxdiff__says_what_it_takes() -> None:
     large = RankingBlock.from_rows([Ranking(((0,), tuple(range(1, 61)), (61,)), (), "absent", 1.0)], n_items=62)
     with pytest.raises(RankingError, match="takes sets of at most 60 items, and ranking 0"):
         PlackettLuceMixture(1, choices="maxdiff").fit(large)
+    largest = RankingBlock.from_rows([Ranking(((0,), tuple(range(1, 59)), (59,)), (), "absent", 1.0)], n_items=60)
+    assert CHOICES["maxdiff"].rows(largest).n_listed.tolist() == [60 * 59]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from plmix_dist import Features, MixtureSelection, PlackettLuceMixture, Slates
-from plmix_dist.errors import NotIdentifiableWarning, NotIdentifiedError, SettingsError
+from plmix_dist import Features, MixtureSelection, PlackettLuceMixture, Ranking, RankingBlock, Slates
+from plmix_dist.errors import NotIdentifiableWarning, NotIdentifiedError, OptimumFoundOnceWarning, SettingsError
+from plmix_dist.fitting import linear_fit
 from plmix_dist.uncertainty.results import Coefficients
 
 RNG = np.random.default_rng(0)
@@ -91,6 +92,13 @@ def test_shared_coefficients__alone_are_those_of_one_component() -> None:
         PlackettLuceMixture(2, alpha=0.0).fit(ROWS, features=given)
 
 
+def test_coefficients__no_more_than_newton_steps_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_fit, "_MOST_FREE", 3)
+    assert PlackettLuceMixture(2).fit(ROWS, features=Features(COLUMN, ridge=1.0)).n_iter_ > 0
+    with pytest.raises(SettingsError, match="3 components have 5 coefficients, more than 3; choose fewer components"):
+        PlackettLuceMixture(3).fit(ROWS, features=Features(COLUMN, ridge=1.0))
+
+
 @pytest.mark.parametrize("unit", [1.0, 1e-5, 1e6])
 @pytest.mark.parametrize("ridge", [0.0, 2.0])
 def test_ridge_of_columns_as_they_are__in_any_unit(unit: float, ridge: float) -> None:
@@ -100,6 +108,28 @@ def test_ridge_of_columns_as_they_are__in_any_unit(unit: float, ridge: float) ->
     assert plain.feature_coefficients_ is not None
     assert found.feature_coefficients_ is not None
     assert_allclose(found.feature_coefficients_ * unit, plain.feature_coefficients_, rtol=1e-5)
+
+
+def test_ridge_by_deviation__is_that_of_all_choices_by_weight() -> None:
+    table, weights = Features(RNG.normal(size=(4, 1)), ridge=100.0), np.arange(300) % 3 + 1
+
+    def coefficient(rows: Any, **how: Any) -> Any:
+        return (
+            PlackettLuceMixture(1, alpha=0.0, unranked="below").fit(rows, item_features=table, **how).item_coefficients_
+        )
+
+    expected = coefficient(np.repeat(ROWS[:, :2], weights, axis=0))
+    assert_allclose(coefficient(ROWS[:, :2], sample_weight=weights), expected)
+    listed = [Ranking(((one,), (two,)), tuple(rest), "absent", 1.0) for one, two, *rest in ROWS.tolist()]
+    assert_allclose(coefficient(RankingBlock.from_rows(listed, n_items=4), sample_weight=weights), expected)
+
+
+def test_prior_of_worths__is_that_of_plain_models() -> None:
+    plain = PlackettLuceMixture(1, alpha=100.0).fit(ROWS)
+    none = Features(COLUMN, ridge=1e9, intercepts=True)
+    assert_allclose(
+        PlackettLuceMixture(1, alpha=100.0).fit(ROWS, features=none).log_worths_, plain.log_worths_, rtol=0.02
+    )
 
 
 def test_worths_of_items__that_have_no_estimate_are_named() -> None:
@@ -136,7 +166,7 @@ def test_to_votekit__its_generators_draw_from_the_mixture() -> None:
             model.to_votekit(10, slates)
 
 
-@pytest.mark.parametrize("offset", [1e5, 1.7e12])
+@pytest.mark.parametrize("offset", [1e5, 1.7e12, -1.7e12])
 def test_features_far_from_zero__lose_no_digits(offset: float) -> None:
     column = np.round(COLUMN, 2)
     near = PlackettLuceMixture(1, alpha=0.0).fit(ROWS, features=column)
@@ -154,3 +184,19 @@ def test_standard_errors__of_what_rankings_say_nothing_about() -> None:
         errors = model.standard_errors(ROWS, features=columns * [1.0, 0.0]).coefficients
     assert errors is not None
     assert np.isnan(errors.standard_errors).tolist() == [[False, True]]
+    assert np.isnan(errors.covariance).tolist() == [[False, True], [True, True]]
+
+
+def test_standard_errors__of_ties_that_count_half_are_of_the_sandwich() -> None:
+    model = PlackettLuceMixture(1, ties="half").fit(
+        SETS, item_features=Features([[1.0], [0.0], [2.0], [1.0]], ridge=1.0)
+    )
+    assert model.standard_errors(SETS).kind == "sandwich"
+    assert model.standard_errors(SETS, kind="information").kind == "information"
+
+
+def test_best_end__that_was_found_once_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_fit, "_SAME_END", 0.0)  # no two ends are one
+    monkeypatch.setattr(linear_fit, "_MOST_ROUNDS", 1)
+    with pytest.warns(OptimumFoundOnceWarning):
+        PlackettLuceMixture(2, random_state=0).fit(ROWS, features=Features(COLUMN, ridge=1.0))

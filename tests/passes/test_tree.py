@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plmix_dist.passes.tree import TreeSum, leaf_ranges, shared_ranges
+from plmix_dist.errors import FitError
+from plmix_dist.passes.tree import Failure, Summed, TreeSum, add_statistics, join, leaf_ranges, shared_ranges, total_of
 from plmix_dist.rankings.sampling import generator
 
 
@@ -88,6 +89,13 @@ def test_tree_sum__same_bits_for_any_tasks(data: st.DataObject, n_leaves: int, s
     for found, wanted in zip(whole.root(), expected, strict=True):
         assert found.dtype == dtype
         assert found.tobytes() == wanted.tobytes()
+
+
+def test_join__keeps_the_failure_of_the_lower_leaf_and_the_slowest_time() -> None:
+    parts = [Summed([{(0, leaf): Failure(FitError(f"leaf {leaf}"))}], 1.0 + leaf, 0.0) for leaf in (1, 0)]
+    joined = join([(add_statistics, 2)], parts)
+    assert str(total_of(joined.nodes[0], 2).error) == "leaf 0"
+    assert joined.pass_seconds == 2.0
 
 
 def test_tree_sum__missing_leaf() -> None:

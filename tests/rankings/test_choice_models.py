@@ -60,6 +60,9 @@ def test_slates__choices_of_a_ballot_share_its_membership_and_weight() -> None:
     assert np.unique(rows.groups).tolist() == [0, 1]
     assert rows.within is not None
     assert_allclose(rows.row_weights / rows.within, np.array([5.0, 2.0])[rows.groups])
+    known = SLATES.of_items(list("abcdef")).rows(block.replace(covariates=np.array([[3.0], [4.0]])))
+    assert known.covariates is not None
+    assert known.covariates.tolist() == [[3.0 + owner] for owner in rows.groups.tolist()]
     persons = SLATES.of_items(list("abcdef")).rows(block.replace(groups=np.array([9, 9])))
     assert persons.within is None
     assert set(persons.groups.tolist()) == {9}

@@ -129,6 +129,12 @@ def test_features_of_rows__coefficients_with_intervals(tmp_path: Path, intercept
             assert absent not in text
 
 
+def test_pairs_that_are_known_by_features_alone__have_no_leaderboard(tmp_path: Path) -> None:
+    rows, table, _ = choices(3, n_items=2)
+    PlackettLuceMixture(1, alpha=0.0).fit(rows, features=table).report(tmp_path / "a.html", rows, features=table)
+    assert "eaderboard" not in text_of(tmp_path / "a.html")
+
+
 def test_features_of_items__a_portrait_and_coefficients(tmp_path: Path) -> None:
     model = PlackettLuceMixture(1).fit(ROWS, item_features=OF_ITEMS)
     model.report(tmp_path / "a.html", ROWS)

@@ -122,6 +122,10 @@ def test_leaves__long_runs_are_read_in_parts(
 ) -> None:
     monkeypatch.setattr("plmix_dist.store.reader._READ_ENTRIES", 1)
     assert plain(open_store(finished_store).block()) == every_column
+    # Features take room too.
+    opened = open_store(finished_store)._open(0)
+    monkeypatch.setattr("plmix_dist.store.reader._READ_ENTRIES", int(opened.item_bounds[4]))
+    assert (opened.run_end(0, 5, 0), opened.run_end(0, 5, 10_000)) == (4, 1)
 
 
 @pytest.mark.parametrize(

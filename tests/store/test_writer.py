@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,10 @@ def test_unfinished__refused_with_what_is_missing(tmp_path: Path) -> None:
         UnfinishedStoreError, match=r"store is unfinished \(partitions not written: 3, 7\); .*`plmix ingest`"
     ):
         open_store(tmp_path / "store")
+    for name, n_partitions, last in (("many", 21, "19, 20"), ("more", 22, "19, 20, ...")):
+        begin_and_stop(tmp_path / name, written=[0], n_partitions=n_partitions)
+        with pytest.raises(UnfinishedStoreError, match=rf", 18, {re.escape(last)}\)"):
+            open_store(tmp_path / name)
 
 
 @pytest.mark.promise(15)

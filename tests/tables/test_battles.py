@@ -228,6 +228,11 @@ def test_refused__with_what_helps(tmp_path: Path, contents: str, words: str) -> 
     assert words in ingest_error(write(tmp_path / "a.csv", contents), tmp_path / "store")
 
 
+def test_texts_that_occur_once__may_be_items_where_they_are_few(tmp_path: Path) -> None:
+    store = ingest(write(tmp_path / "a.csv", table("prompt,chosen,rejected", ["q,tea,mate"])), tmp_path / "store")
+    assert named_rows(store) == [row("tea", "mate")]
+
+
 @pytest.mark.parametrize(
     "contents",
     [

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from plmix_dist import ingest
+from plmix_dist.tables.long import LongLines
 from tests.helpers.ingest_helpers import cut_small, ingest_error, labels_of, named_rows, rejected, row, write
 
 if TYPE_CHECKING:
@@ -77,6 +80,14 @@ def test_long__bad_line_spoils_its_ranking_alone(
     store = ingest(source, tmp_path / "store", on_error="drop", most_dropped=1.0)
     assert labels_of(store, "ids") == [7, 9]
     assert [(bad["reason"], bad["line"], bad["item"]) for bad in rejected(store)] == [(reason, number, item)]
+
+
+def test_long__bad_lines_stay_with_their_lines_from_batch_to_batch() -> None:
+    bad = {0: ("syntax", "why")}
+    held = LongLines(np.array([7]), pa.array(["tea"]), np.array([1.0]), np.array([2]), {}, bad)
+    both = held.followed_by(held)
+    assert both.bad == {0: bad[0], 1: bad[0]}
+    assert both.cut(1, 2).bad == bad
 
 
 @pytest.mark.promise(20)

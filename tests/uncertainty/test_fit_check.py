@@ -183,6 +183,10 @@ def test_p_values__uniform_under_the_model(kind: str, n_sets: int) -> None:
         assert (values < 0.05).mean() < 0.05 + 4 * np.sqrt(0.0475 / n_sets)
 
 
+def test_p_values__are_never_zero() -> None:
+    assert fit_check._p_value(1e9, np.eye(2), np.random.default_rng(0)) == 1 / 10_000
+
+
 def test_p_values__given_parameters_would_be_conservative() -> None:
     # What estimation takes away is most of the variance of pairs: without it nothing would be noticed.
     block, _ = draw_rankings(WORTHS, SHARES, 3_000, np.random.default_rng(0))

@@ -106,6 +106,13 @@ def test_leaderboard__ranks_and_tiers() -> None:
     assert model.leaderboard(table="dict")["rank"].tolist() == [1, 2, 3]
 
 
+def test_leaderboard__tiers_are_counted_from_their_best_item() -> None:
+    pairs = [[one, two] for place, one in enumerate("abcd") for two in "bcde"[place:] if one + two != "de"]
+    rows = pairs * 95 + [pair[::-1] for pair in pairs] * 5 + [["d", "e"], ["e", "d"]] * 50
+    model = PlackettLuceMixture(1, alpha=0.0).fit(rows, unranked="absent")
+    assert model.leaderboard(rows, table="dict")["tier"].tolist() == [1, 2, 3, 4, 4]
+
+
 def test_leaderboard__anchor_holds_an_item() -> None:
     block = _two_tastes(60)
     model = PlackettLuceMixture(1).fit(block)
