@@ -243,8 +243,7 @@ class PlackettLuceMixture(MixtureEstimator):
                 named = isinstance(self.init, str | os.PathLike) and self.init not in INITS
                 begin = linear_start(self.load(self.init) if named else self.init, terms, settings.n_components)
                 fitted = fit_linear(terms.of_rankings(rankings), settings, model, begin, chosen, **run)
-        self._take(fitted, rankings.item_names, terms)
-        self.covariate_names_ = rankings.covariate_names or None
+        self._take(fitted, rankings.item_names, terms, rankings.covariate_names)
         self.unranked_ = self._unranked_of_fit(how.get("unranked"))
         give_warnings(fitted.warnings)
         return self
@@ -638,7 +637,9 @@ class PlackettLuceMixture(MixtureEstimator):
     def _card(self) -> str | None:
         return model_card(self) if hasattr(self, "log_worths_") else None
 
-    def _take(self, fitted: Fit, item_names: tuple[str, ...], terms: Terms | None = None) -> None:
+    def _take(
+        self, fitted: Fit, item_names: tuple[str, ...], terms: Terms | None = None, covariates: tuple[str, ...] = ()
+    ) -> None:
         run, end = fitted.run, fitted.linear
         shares = np.exp(run.point.log_shares)
         worths = run.point.log_worths if terms is None else terms.log_worths(end.point.coefficients)
@@ -655,6 +656,7 @@ class PlackettLuceMixture(MixtureEstimator):
         if log_ties.size:
             delta = np.where(log_ties > NO_TIES, np.exp(log_ties), 0.0)
             self.tie_parameters_ = np.broadcast_to(delta, (len(order), delta.shape[1]))[order]
+        self.covariate_names_ = covariates or None
         coefficients = fitted.share_coefficients
         self.share_coefficients_: NDArray[np.float64] | None = None
         if coefficients is not None:

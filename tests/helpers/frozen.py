@@ -189,6 +189,7 @@ def help_texts() -> dict[str, str]:
     context = click.Context(plmix, info_name="plmix", **settings)
     texts = {"plmix": plmix.get_help(context)}
     for name, verb in sorted(verbs.items()):
+        verb._help_option = None  # click keeps the one of the first context in this process
         inner = click.Context(verb, parent=context, info_name=name, **settings)
         texts[name] = verb.get_help(inner)
     return texts
