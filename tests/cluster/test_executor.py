@@ -434,6 +434,23 @@ def test_client_if_asked(made: list[Any], options: ClusterOptions, asked: bool) 
     assert sum(name == "Client closed" for name, *_ in made) == int(asked)
 
 
+def test_threads__after_an_error_tasks_that_have_begun_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "STOP_SECONDS", 0.0)
+    begun, ended = threading.Event(), []
+
+    def work(number: int) -> None:
+        if not number:
+            assert begun.wait(60)
+            raise LookupError
+        begun.set()
+        time.sleep(0.3)
+        ended.append(number)
+
+    with pytest.raises(LookupError):
+        run_all(ThreadedExecutor(2), work, range(2), "work")
+    assert ended == [1]
+
+
 def test_threads__one_per_core_unless_told() -> None:
     assert ThreadedExecutor().n_threads == os.cpu_count()
     assert ThreadedExecutor(3).n_threads == 3
