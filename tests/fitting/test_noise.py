@@ -48,6 +48,7 @@ def test_noise__is_held_and_last_and_its_share_is_at_the_maximum() -> None:
     block, is_random = _people()
     model = PlackettLuceMixture(1, alpha=0.0, noise=True, random_state=0, tol=1e-10).fit(block)
     assert model.converged_
+    assert [record["iteration"] for record in model.history_] == list(range(1, model.n_iter_ + 1))
     assert model.log_worths_.shape == (2, 4)
     assert model.log_worths_[1].tolist() == [0.0] * 4
     here = np.append(model.log_worths_[0, :3] - model.log_worths_[0, 3], np.log(model.shares_[1] / model.shares_[0]))
@@ -129,6 +130,15 @@ def test_noise__refused(settings: Any, words: str) -> None:
     block, _ = _people(3, 20)
     with pytest.raises(SettingsError, match=words):
         PlackettLuceMixture(2, noise=True, **settings).fit(block)
+
+
+def test_evidence__ties_are_on_neither_side() -> None:
+    block, _ = _people(3, 20)
+    model = PlackettLuceMixture(1, noise=True, random_state=0).fit(block)
+    found = model.evidence_of_noise(block.replace(sides=np.ones(block.n_rankings, np.uint8)), table="dict")
+    assert block.tied is not None
+    assert found["n_sides"].tolist() == (20 - block.tied.reshape(20, -1).sum(axis=1)).tolist()
+    assert set(found["share_left"].tolist()) == {1.0}
 
 
 def test_noise__refused_where_there_is_none() -> None:
