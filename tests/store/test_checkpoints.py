@@ -171,7 +171,7 @@ def test_fit__does_not_repeat_what_is_finished(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.promise(3)
 def test_fit__resumed_on_another_number_of_workers(tmp_path: Path, client: Client) -> None:
-    store = pl.simulate(tmp_path / "store", n_rankings=9_000, n_items=6, n_components=2, random_state=2)
+    store = pl.simulate(tmp_path / "store", n_rankings=9_000, n_items=8, n_components=2, random_state=2)
     undisturbed = bits(PlackettLuceMixture(2, random_state=1).fit(store, client=False))
     for name, first, second in (("away", False, client), ("home", client, False)):
         place = tmp_path / name
@@ -185,7 +185,7 @@ def test_fit__resumed_on_another_number_of_workers(tmp_path: Path, client: Clien
 @pytest.mark.promise(3)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of connections that were cut
 def test_fit__after_the_scheduler_was_killed(tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]) -> None:
-    store = pl.simulate(tmp_path / "store", n_rankings=9_000, n_items=6, n_components=2, random_state=2)
+    store = pl.simulate(tmp_path / "store", n_rankings=9_000, n_items=8, n_components=2, random_state=2)
     undisturbed = bits(PlackettLuceMixture(2, random_state=1).fit(store, client=False))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

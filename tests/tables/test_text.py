@@ -191,6 +191,8 @@ def tables(draw: st.DrawFn, form: str) -> tuple[str, dict[str, int], str]:
         roles["ordering"], width = n_labels, n_labels + 1
     else:
         width = n_labels + draw(st.integers(1, 4))
+    if form == "wide":
+        roles |= {f"place {place}": place for place in range(n_labels, width)}
     if form == "orderings" and draw(st.booleans()):
         roles, width = {"ordering": 0}, 1
     numbers = st.sampled_from(["1", "2", "3", "1", "2.5", "0", "", "NA", "x", "1e2", "1_0", "inf"])
@@ -201,8 +203,8 @@ def tables(draw: st.DrawFn, form: str) -> tuple[str, dict[str, int], str]:
     )
     kinds = {"weight": numbers, "id": labels, "group": labels, "unranked": said, "rank": numbers}
     kinds |= {"item": _TEXT, "ordering": st.one_of(orders, _TEXT)}
-    by_place = {place: kinds[role] for role, place in roles.items()}
     values = numbers if form == "ranks" else _TEXT
+    by_place = {place: kinds.get(role, values) for role, place in roles.items()}
     quoted = draw(st.booleans())
     ending = draw(st.sampled_from(["\n", "\n", "\r\n"]))
     lines = []

@@ -26,10 +26,13 @@ def run(name: str) -> dict[str, Any]:
     """The names that a notebook has defined after its last cell. Pictures are drawn, and shown nowhere."""
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
+    import matplotlib.pyplot
+
     names: dict[str, Any] = {"__name__": name}
     for number, cell in enumerate(cells_of(name)):
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), f"{name}.ipynb, cell {number}", "exec"), names)
+    matplotlib.pyplot.close("all")
     return names
 
 

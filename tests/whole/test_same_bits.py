@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from plmix_dist.store import RankingStore
 
-N_ROWS, N_ITEMS, N_COMPONENTS = 30_000, 7, 3
+N_ROWS, N_ITEMS, N_COMPONENTS = 30_000, 10, 3
 SOLVERS = pytest.mark.parametrize("m_step", ["lsr", "mm"])
 # They differ from the others in their sums and in what keys their draws, not in how blocks and tasks are cut.
 OTHER_SOLVERS = ["cml", "gmm", "stochastic-lsr"]
