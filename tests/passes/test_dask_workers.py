@@ -197,7 +197,7 @@ def test_worker__cut_off_or_paused_between_passes(fault: str) -> None:
     """The scheduler hears nothing more of a worker. After its patience the others do the work, with the same bits."""
     request = [Request(Aggregation("roots", leaf=roots_of))]
     expected = ThreadedPasses(RANKINGS).run(request)[0].results[0]
-    with dask.config.set({"distributed.scheduler.worker-ttl": "5s"}), local_cluster(1) as cluster:
+    with dask.config.set({"distributed.scheduler.worker-ttl": "20s"}), local_cluster(1) as cluster:
         proxy = Proxy(cluster.scheduler_address.removeprefix("tcp://"))
         with (
             Client(cluster, set_as_default=False) as client,
