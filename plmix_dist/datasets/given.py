@@ -175,7 +175,7 @@ def _block_of(
             check_total(block.total_weight)
     check_memory(block.n_items)
     if block.n_rankings == 0:
-        raise SettingsError("there are no rankings")
+        raise SettingsError("no rankings were given")
     return block, names
 
 

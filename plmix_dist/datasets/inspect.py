@@ -116,7 +116,7 @@ def _identified(lengths: OrderedLengths, store: RankingStore) -> dict[str, Any]:
         "generic": generic,
         "counts_like_items": found.counts_like,
         "rankings": found.described,
-        "why_no_more": found.reason(generic + 1) if generic == found.generic else "there are no more rankings",
+        "why_no_more": found.reason(generic + 1) if generic == found.generic else "no more rankings",
     }
 
 

@@ -93,7 +93,7 @@ class ComponentStep(NamedTuple):
     """What the M-step of one component gives."""
 
     next: Worths
-    # safe, gradient: the safe step and the derivatives of the objective; None where there is no objective.
+    # safe, gradient: the safe step and the derivatives of the objective; None without an objective.
     safe: Worths | None
     gradient: Gradient | None
     # At the present worths.
@@ -136,7 +136,7 @@ def held_step(worths: Worths, seconds: float) -> ComponentStep:
 def _shortened(worths: Worths, step: Worths, alpha: float) -> Worths:
     """A step halved until its log-worths can be computed with; part of a safe step raises the objective too.
 
-    Without a prior a step that leads too far shows that there is no maximum: it is left as it is, for the loop to see.
+    Without a prior a step that leads too far shows that no maximum exists: it is left as it is, for the loop to see.
     """
     if alpha == 0:
         return step

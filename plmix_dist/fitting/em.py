@@ -263,7 +263,7 @@ class Em:
         )
 
     def _better(self, one: Good, other: Good | None) -> Good:
-        """The point with the higher score; the first where there is no objective."""
+        """The point with the higher score; the first without an objective."""
         if other is None or one.evaluation.objective is None or other.evaluation.objective is None:
             return one
         return other if self._score_of(other) > self._score_of(one) else one

@@ -283,7 +283,7 @@ def _looked_back(iteration: Iteration, best: Good, rules: Rules) -> tuple[Iterat
 
 
 def _is_taken(evaluation: Evaluation, good: Good | None) -> bool:
-    """Whether the objective is no lower than at the last good point."""
+    """Whether the objective is at least what it was at the last good point."""
     if evaluation.objective is None:
         return True
     if not math.isfinite(evaluation.objective):

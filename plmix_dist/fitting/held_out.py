@@ -210,7 +210,7 @@ def _ems_of_parts(task: Task, numbers: Sequence[int], parts: Sequence[RowPart], 
     overviews = overviews_of_parts(task.passes, parts, task.overview.share, task.settings.seed)
     for place, (extent, _) in enumerate(overviews):
         if not extent.weight > 0:
-            raise SettingsError(f"{words} {place + 1} there are no rankings; there are too few to be divided so")
+            raise SettingsError(f"{words} {place + 1}: no rankings are left; there are too few for this division")
     if task.settings.alpha == 0:
         _check_identified(task, parts, words)
     return [
@@ -232,6 +232,6 @@ def _check_identified(task: Task, parts: Sequence[RowPart], words: str) -> None:
             outside = int(np.flatnonzero(graph.group > 0)[0])
             raise NotIdentifiedError(
                 f"{words} {place + 1} item {task.rankings.item_names[outside]!r} is not compared both ways with all "
-                "others, so there is no maximum-likelihood estimate. Choose alpha > 0, which gives it a worth, or "
+                "others, so no maximum-likelihood estimate exists. Choose alpha > 0, which gives it a worth, or "
                 'criterion="bic"'
             )

@@ -121,7 +121,7 @@ class SampleHessian:
     def bent_step(
         self, hessian: Hessian, point: Point, evaluation: Evaluation, there: Point, refused: Evaluation, damping: float
     ) -> _NewtonStep | None:
-        """A step on the curve that a refused step has shown: its gradient tells how the ridge bends on the way."""
+        """A step on the curve that a refused step has shown: its gradient shows how the ridge bends."""
         assert evaluation.gradient is not None
         assert evaluation.scale is not None
         if refused.gradient is None or not np.isfinite(refused.gradient).all():
@@ -161,7 +161,7 @@ class SampleHessian:
         free, n_components = np.ones(point.n_parameters, bool), point.n_components
         free[-n_components:] = not self.fixed_shares
         if not self.alpha:
-            free[-2 * n_components : -n_components] = False  # without a prior there are no ghosts
+            free[-2 * n_components : -n_components] = False  # ghosts come with a prior
         return free
 
 

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 # A column whose standard deviation within choices is less than this share of its largest entry says nothing.
 _CONSTANT = 1e-10
-# The least eigenvalue of the correlation of columns within choices that can be told from none.
+# The least eigenvalue of the correlation of columns within choices that is distinguished from zero.
 _COLLINEAR = 1e-8
-# A search looks at this many persons per parameter, and at least at so many.
+# A search uses this many persons per parameter, and at least the second number.
 _PERSONS_PER_PARAMETER, _FEWEST_PERSONS = 50, 2_000
 # It runs starts in rounds, until two independent ones share the best end.
 _STARTS_PER_ROUND, _MOST_ROUNDS = 4, 4
@@ -282,8 +282,8 @@ class _Driver:
             raise failed[0]
         distinct = ends[:1] + [end for before, end in pairwise(ends) if before.objective - end.objective > same]
         n_starts = len(ends) + len(failed)
-        told = {"n_starts": n_starts, "n_best": n_best, "n_varied": 0, "n_ends": len(distinct)}
-        return [end.vector for end in distinct[:n_wanted]], {"search": told}
+        summary = {"n_starts": n_starts, "n_best": n_best, "n_varied": 0, "n_ends": len(distinct)}
+        return [end.vector for end in distinct[:n_wanted]], {"search": summary}
 
     def _end_on(self, sample: RankingBlock, layout: Layout, vector: Floats | None) -> _End:
         """Where a start ends on a sample; its error if it has no good point."""

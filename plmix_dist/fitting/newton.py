@@ -118,7 +118,7 @@ class Newton:
         state = state._replace(is_new=False)
         if state.wait > 0 or not self.sample.suits(point):
             return state._replace(wait=state.wait - 1), None
-        if not state.was_refused:  # the last proposal was taken, so failures are no longer in a row
+        if not state.was_refused:  # the last proposal was taken, so the row of failures ends
             state = state._replace(n_failures=0)
         gradients = (*state.gradients, evaluation.residual)[-_STEPS_WATCHED - 1 :]
         n_poor = state.n_poor + 1 if _is_poor(state, evaluation) else 0

@@ -4,7 +4,7 @@ In every pass a component and then an order of tied items are drawn for every ra
 current fit. One M-step is taken as if these orders had been observed. Draws are keyed by (seed, pass, leaf) and by the
 place of the row in its leaf, so results do not depend on workers. Steps are noisy, so the fit has three stages:
 
-1. Steps until the objective has stopped rising: its mean over 10 passes is no higher than over the 10 before, but for
+1. Steps until the objective has stopped rising: its mean over 10 passes is not higher than over the 10 before, but for
    noise.
 2. Steps whose points are averaged. It ends when 10 more passes have moved the average of every log-worth and log-share
    by at most 0.002 or, if that is more, a tenth of 1 / sqrt(weight), which is about the least standard error that the

@@ -199,7 +199,7 @@ def _first_batch(proposer: Proposer, spectral: Sequence[Start]) -> list[Start]:
 
 
 def _grown(proposer: Proposer, smaller: Mixture | None) -> list[Start]:
-    """Starts from a fit of fewer components; none if there is no such fit, or if shares are fixed."""
+    """Starts from a fit of fewer components; none without such a fit, or if shares are fixed."""
     if smaller is None or proposer.settings.shares is not None:
         return []
     n_splits = min(_SPLITS, len(smaller.shares))
@@ -321,7 +321,7 @@ _FEWEST_STARTS = 8
 # Of many rows, at most this share of the listed items: a dozen starts then cost a few passes over all rows.
 _SEARCH_SHARE = 1 / 128
 _ALPHA_OF_PARTS = 0.1
-# The optimum of a sample is uncertain by about one over its size; there is no use in going on further than that.
+# The optimum of a sample is uncertain by about one over its size; iterating further gains nothing.
 _SAMPLE_TOLERANCE = 1e-4
 # EM alone ends sooner than this where components are well apart; where it does not, Newton steps pay.
 NEWTON_AFTER = 10

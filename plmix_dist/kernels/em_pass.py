@@ -79,7 +79,7 @@ class RateSums(NamedTuple):
     on_offer: Room
     # Length of a line.
     padded: int
-    # n_components, or 0 if there are no lines.
+    # n_components, or 0 without lines.
     n_queues: int
 
 

@@ -90,7 +90,7 @@ def without_ties(block: RankingBlock) -> RankingBlock:
 
 
 def persons_of(block: RankingBlock, params: Prepared) -> Memberships:
-    """The membership of every person: of every row, if there are no groups."""
+    """The membership of every person: of every row without groups."""
     if block.groups is not None:
         return memberships_at(block, params)
     log_likelihoods, posteriors = row_posteriors(block, params)

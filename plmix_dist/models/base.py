@@ -586,7 +586,7 @@ def _saved_start(init: Any, words: tuple[str, ...]) -> tuple[MixtureParams, Floa
         if "/" in os.fspath(init):
             raise
         raise errors.SettingsError(
-            f"{expected}, but is {shown(init, str)}, and there is no model at this path{nearest(init, words)}"
+            f"{expected}, but is {shown(init, str)}, and no model is at this path{nearest(init, words)}"
         ) from None
     return mixture, saved.arrays.get("ghosts")
 

@@ -66,7 +66,7 @@ class Terms:
 
     @property
     def keeps_ties(self) -> bool:
-        """Whether ties say what is best and worst, and are no ties."""
+        """Whether ties mark what is best and worst, and do not mean equality."""
         return self.choices is not None and not isinstance(self.choices, SlateChoices)
 
     @property

@@ -143,7 +143,7 @@ class PlackettLuceMixture(MixtureEstimator):
         Log-likelihood of all rankings; the objective is its sum with the log-prior. It is None for M-steps that do not
         raise it: "cml", "gmm", "stochastic-lsr".
     gradient_norm_
-        The largest entry of the gradient, divided by total weight; None where there is no objective.
+        The largest entry of the gradient, divided by total weight; None without an objective.
     m_step_, history_, events_
         The M-step that was used; one record per iteration; components that collapsed and were seeded again or dropped.
     init_
@@ -373,7 +373,7 @@ class PlackettLuceMixture(MixtureEstimator):
         Parameters
         ----------
         X
-            The rankings of the fit. Without them there are no intervals, tiers, votes and win rates.
+            The rankings of the fit. Intervals, tiers, votes and win rates need them.
         scale
             "elo": 1000 + 400 / ln(10) times the log-worth; "log": log-worths. The average item has 1000, or 0.
         interval

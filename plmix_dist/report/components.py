@@ -40,7 +40,7 @@ class _Scale(NamedTuple):
     """Chances to rank above an average item."""
 
     chance: Floats  # (n_components, n_items)
-    low: Floats  # (n_components, n_items): NaN where there is no interval
+    low: Floats  # (n_components, n_items): NaN without an interval
     high: Floats
     overall: Floats  # (n_items,): the mean over components by their shares
     first: Floats  # (n_components, n_items): the probability to be chosen first from all items; NaN without one

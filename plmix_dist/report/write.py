@@ -127,7 +127,7 @@ def _checked_target(path: str | os.PathLike[str]) -> Path:
     """An error unless a report can be written here: over nothing, or over another report."""
     target = Path(path)
     if not target.parent.is_dir():
-        raise SettingsError(f"there is no folder {target.parent} to write the report to; make it first")
+        raise SettingsError(f"no folder {target.parent} to write the report to; make it first")
     if target.is_dir():
         raise StoreExistsError(f"{target} is a folder; name a file, such as {target / 'report.html'}")
     if target.exists():

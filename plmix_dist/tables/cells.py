@@ -53,7 +53,7 @@ def block_of_table(
     given = given or noted(rows)
     cells = cells_of(source, frame) if given is None else None
     if cells is not None and not len(cells.lengths):
-        raise SettingsError("there are no rankings")
+        raise SettingsError("no rankings were given")
     given = given or with_groups(rows, cells and cells.values)
     if given is not None or cells is None:
         return block_of_notes(given or Noted([]), n_items, unranked, item_names)

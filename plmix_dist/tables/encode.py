@@ -184,7 +184,7 @@ class Encoder:
         return row_problems(block, [_shown_plainly(name) for name in self.item_names]) if problems else []
 
     def _codes(self, labels: pa.Array) -> NDArray[np.int64]:
-        """(total listed,): the item number of each label, -1 if there is no such item."""
+        """(total listed,): the item number of each label, -1 of an unknown one."""
         if not len(labels):
             return np.empty(0, np.int64)
         encoded = labels if pa.types.is_dictionary(labels.type) else labels.dictionary_encode()

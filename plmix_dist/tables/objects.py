@@ -89,7 +89,7 @@ def block_of_notes(
 ) -> tuple[RankingBlock, Names | None]:
     """A block of the rows, and the names of the items; None if they are numbers. `item_names` are those of a model."""
     if not len(given.rows):
-        raise SettingsError("there are no rankings")
+        raise SettingsError("no rankings were given")
     divider = divider_of([row for row in given.rows if isinstance(row, str)])
     rows = [_row(row, number, divider) for number, row in enumerate(given.rows)]
     n_listed = np.array([len(row.items) for row in rows], np.int64)

@@ -207,7 +207,7 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
     else:
         result = _results(columns, batch.n_rows, header)
         refuse(result == _UNKNOWN, lambda row: _not_understood(columns, row))
-        refuse(result == _NONE, "there is no result", wrong=False)
+        refuse(result == _NONE, "the result is missing", wrong=False)
         results = [(result, np.ones(batch.n_rows))]
     # Who lost, or how often, is in columns of their own: nothing says who stood where.
     has_sides = not {"loser", "first_wins"} & columns.keys()

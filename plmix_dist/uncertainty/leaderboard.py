@@ -85,7 +85,7 @@ def leaderboard(
     features: Any = None,
     table: str = "auto",
 ) -> Any:
-    """The leaderboard of a fitted mixture; the same as `model.leaderboard(X)`, which tells what the parameters are.
+    """The leaderboard of a fitted mixture; the same as `model.leaderboard(X)`, which describes the parameters.
 
     Examples
     --------

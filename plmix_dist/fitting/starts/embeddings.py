@@ -178,7 +178,7 @@ def pair_frequencies(wins: Floats) -> Floats:
 class PersonRows:
     """The rank embedding (n_persons, n_items) of persons: the weighted mean of the rows of each.
 
-    One ranking of two items tells next to nothing about the component of its person. Many of them together do, so rows
+    One ranking of two items holds little information about the component of its person, many together hold more: rows
     are averaged before directions and clusters are looked for. A person weighs as much as all its rows.
     """
 

@@ -97,7 +97,7 @@ def _slabs(block: RankingBlock) -> Iterator[tuple[slice, RankingBlock]]:
 
 
 def _signs(block: RankingBlock, centre: Floats | None) -> tuple[NDArray[np.floating], Floats]:
-    """Signs of every pair in every row (n_rows, n_pairs), integers if there is no centre; how many are known (n_rows,).
+    """Signs of every pair in every row (n_rows, n_pairs), integers without a centre; how many are known (n_rows,).
 
     The similarity of two rows is their inner product, divided by the square root of the product of these numbers.
     """
