@@ -12,9 +12,8 @@ import numpy as np
 from plmix_dist.errors import NonFiniteError, SettingsError
 from plmix_dist.fitting.point import SMALLEST_SHARE, WIDEST_POINT, Point
 from plmix_dist.kernels import Prepared
-from plmix_dist.passes.request import Aggregation, Answer, Finish, Request
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part
+from plmix_dist.passes import Aggregation, Answer, Finish, Request
+from plmix_dist.rankings import RankingBlock, RowPart, generator, rows_of_part
 from plmix_dist.solvers import Gradient, MStep, Sums, Worths, log_prior
 
 Parameters = TypeVar("Parameters", Point, Prepared)

@@ -17,7 +17,7 @@ from plmix_dist.errors import NonFiniteError
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.fitting.newton import Hessian, Newton, NewtonState
 from plmix_dist.fitting.point import WIDEST_POINT, Point
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 
 # Anderson acceleration of a fixed-point iteration.
 

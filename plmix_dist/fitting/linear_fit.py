@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.cluster.clients import Client
 from plmix_dist.datasets.given import rankings_of_block
 from plmix_dist.display.progress import Stages, stage_listener
 from plmix_dist.errors import CollapsedComponentWarning, FitError, SettingsError
@@ -31,18 +32,11 @@ from plmix_dist.fitting.overview import Overview, take_overview
 from plmix_dist.fitting.point import SMALLEST_SHARE, Point
 from plmix_dist.fitting.starts.clusters import cluster_rows
 from plmix_dist.kernels.utilities import LinearPoint, linear_information, person_scores
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.passes import Aggregation, Passes, Rankings, Request, ask, passes_over
+from plmix_dist.rankings import Floats, RankingBlock, generator, sample_rows
 from plmix_dist.rankings.groups import membership_weight, n_memberships
-from plmix_dist.rankings.sampling import generator, sample_rows
-from plmix_dist.store.checkpoints import Checkpoint
+from plmix_dist.store import Checkpoint
 from plmix_dist.threads import single_thread
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
 
 # A column whose standard deviation within choices is less than this share of its largest entry says nothing.
 _CONSTANT = 1e-10

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.fitting.point import Point
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 
 if TYPE_CHECKING:
     from plmix_dist.fitting.fixed_point import Evaluation

@@ -30,11 +30,9 @@ from plmix_dist.fitting.newton import Newton
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.starts import make
 from plmix_dist.fitting.starts.make import Mixture, Proposer, Start
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.passes import passes_over
+from plmix_dist.rankings import RankingBlock, extend_ties, generator, sample_rows
 from plmix_dist.rankings.groups import membership_weight, merge_if_short
-from plmix_dist.rankings.sampling import generator, sample_rows
-from plmix_dist.rankings.ties import extend_ties
 from plmix_dist.solvers import LOG_LIKELIHOOD, MM
 from plmix_dist.solvers.likelihood import largest_log_prior
 from plmix_dist.threads import StoppableThreads, single_thread

@@ -17,11 +17,10 @@ from typing import Any
 from plmix_dist.cluster.executor import bytes_of
 from plmix_dist.errors import JobError, PlmixError, SettingsError
 from plmix_dist.jobs.results import Work
-from plmix_dist.settings import BAYES_INITS, INITS, SETTINGS, TASKS, settings_of
-from plmix_dist.settings.checks import nearest, shown
+from plmix_dist.settings import BAYES_INITS, INITS, SETTINGS, TASKS, nearest, settings_of, shown
 from plmix_dist.settings.table import Kind, Setting, flag, real, whole, word
+from plmix_dist.store import Location
 from plmix_dist.store.checkpoints import DEFAULT_KEPT, DEFAULT_SECONDS, Checkpoint
-from plmix_dist.store.location import Location
 
 # --- keys --------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,7 @@ from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.kernels.prepared import Prepared, Room, Rows, Workspace, pointers, rows_of
 from plmix_dist.kernels.tied_rows import TiedRows
-from plmix_dist.rankings import Floats, RankingBlock
-from plmix_dist.rankings.ties import unorder_last_ties
+from plmix_dist.rankings import Floats, RankingBlock, unorder_last_ties
 
 
 class WinSums(NamedTuple):

@@ -24,15 +24,12 @@ from plmix_dist.metrics import log_p_of_sides
 from plmix_dist.models.base import MixtureEstimator
 from plmix_dist.models.keywords import OfFitToPersons, OfTotals, OfWeights
 from plmix_dist.models.linear import PLACKETT_LUCE, Terms, bloc_config, check_linear, choices_of, linear_start, restored
-from plmix_dist.passes.memory import Residency, check_memory
-from plmix_dist.passes.request import ask
+from plmix_dist.passes import Residency, ask, check_memory
 from plmix_dist.prediction.choices import table_of
-from plmix_dist.rankings import Unranked
-from plmix_dist.rankings.ties import TIES
+from plmix_dist.rankings import TIES, Unranked
 from plmix_dist.settings import INITS, RandomState, check_settings, numbers, refuse_start_fields, seed_of, whole_number
 from plmix_dist.solvers import M_STEPS
-from plmix_dist.store.checkpoints import Checkpoint
-from plmix_dist.store.location import Location
+from plmix_dist.store import Checkpoint, Location
 from plmix_dist.store.mixture import MixtureParams, mixture_json, mixture_of_json
 from plmix_dist.uncertainty.bootstrap import Bootstrap, bootstrap
 from plmix_dist.uncertainty.check_results import FitCheck

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from plmix_dist.cluster.submission import Job, results_of, submit
 from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.passes.leaves import LazyRows
-from plmix_dist.rankings import RankingBlock, Unranked
-from plmix_dist.rankings.columns import item_dtype
-from plmix_dist.rankings.groups import default_leaf_rows
+from plmix_dist.rankings import RankingBlock, Unranked, default_leaf_rows, item_dtype
 
 if TYPE_CHECKING:
     from distributed import Client

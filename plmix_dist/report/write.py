@@ -18,7 +18,7 @@ from plmix_dist.display import marks
 from plmix_dist.display.notebook import data_of, tie_lines
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, SettingsError, StoreExistsError
 from plmix_dist.fitting.starts.settings import start_of
-from plmix_dist.rankings.ties import TIES
+from plmix_dist.rankings import TIES
 from plmix_dist.report import components, history
 from plmix_dist.report.cautions import cautions_of, checked, told_of
 from plmix_dist.settings import shown

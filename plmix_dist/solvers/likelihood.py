@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from plmix_dist.kernels import EmStatistics, em_statistics
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 from plmix_dist.solvers.m_step import Gradient, MStep, Objective, Worths
 
 # The prior: every item has `alpha` wins and `alpha` losses against one ghost item, in every component. The ghost's

@@ -13,9 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError, visible
-from plmix_dist.rankings import Unranked
-from plmix_dist.rankings.block import RankingBlock
-from plmix_dist.rankings.checks import RowProblem, row_problems
+from plmix_dist.rankings import RankingBlock, RowProblem, Unranked, row_problems
 from plmix_dist.rankings.columns import STRING, Labels, item_dtype, label_column, narrowest
 from plmix_dist.settings.checks import alike
 from plmix_dist.store import RejectedRows

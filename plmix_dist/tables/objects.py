@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError, RankingError, SettingsError
-from plmix_dist.rankings import Unranked
-from plmix_dist.rankings.block import RankingBlock
-from plmix_dist.rankings.checks import check_numbered_from_zero, check_rows
+from plmix_dist.rankings import RankingBlock, Unranked, check_numbered_from_zero, check_rows
 from plmix_dist.rankings.columns import below_flags, item_dtype, narrowest
 from plmix_dist.settings import shown
 from plmix_dist.tables.encode import natural_order

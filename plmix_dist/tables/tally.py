@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
-from plmix_dist.rankings.columns import label_column
+from plmix_dist.rankings import label_column
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import Batch, Column
 from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, whole_numbers_if_all

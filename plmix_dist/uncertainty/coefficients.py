@@ -15,14 +15,12 @@ from plmix_dist.fitting.covariates import Units
 from plmix_dist.fitting.linear import INFORMATION, Columns, Layout
 from plmix_dist.fitting.linear_fit import LinearEnd
 from plmix_dist.kernels.utilities import LinearInformation, LinearPoint
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Passes, Request, ask
+from plmix_dist.passes import Passes, Rankings, Request, ask, passes_over
 from plmix_dist.prediction.posteriors import check_columns
+from plmix_dist.rankings import Floats
 from plmix_dist.rankings.choice_models import contrasts
-from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.ties import TIES, TieTreatment
-from plmix_dist.store.mixture import MixtureParams
+from plmix_dist.store import MixtureParams
 from plmix_dist.uncertainty import information
 from plmix_dist.uncertainty.results import Coefficients, StandardErrors, far_from_maximum
 

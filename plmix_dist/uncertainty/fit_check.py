@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError, give_warnings
 from plmix_dist.kernels import Prepared, prepare
-from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.passes.tree import add_statistics
+from plmix_dist.passes import Aggregation, Passes, Request, add_statistics, ask
 from plmix_dist.prediction.choices import choice_probabilities, item_numbers, pairwise_probabilities
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import TIES, Floats, RankingBlock, generator
 from plmix_dist.rankings.groups import person_of_row, person_weights, row_runs, weights_within
-from plmix_dist.rankings.sampling import generator
-from plmix_dist.rankings.ties import TIES
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 from plmix_dist.threads import single_thread
 from plmix_dist.uncertainty.check_results import FitCheck, Length, Residual
 from plmix_dist.uncertainty.information import by_unit, flat_scores, information_pass, person_scores, tied_orders

@@ -18,14 +18,13 @@ from plmix_dist.kernels.em_pass import component_logs
 from plmix_dist.kernels.information import all_choice_sums, scores_of_persons
 from plmix_dist.kernels.memberships import Memberships, memberships, row_logs
 from plmix_dist.kernels.tied_choices import tie_information
-from plmix_dist.passes.request import Aggregation
+from plmix_dist.passes import Aggregation
 from plmix_dist.prediction.posteriors import prepared_of
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import row_runs
+from plmix_dist.rankings import Floats, RankingBlock, row_runs
 from plmix_dist.rankings.ties import MOST_EXTENSIONS, TIES, extend_ties
 from plmix_dist.solvers.davidson import outcomes
 from plmix_dist.solvers.likelihood import probabilities_against_ghost
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 from plmix_dist.threads import single_thread
 
 # The parameters of a mixture as one vector: log-worths, ghosts of the prior, logits of the shares.

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtri, softmax
 
 from plmix_dist.errors import NotConvergedWarning, SettingsError
+from plmix_dist.rankings import Floats
 from plmix_dist.settings import nearest, real_number, whole_number
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 from plmix_dist.uncertainty.information import Solved
 
 # An estimate that would move by more than this many standard errors is not at its maximum.
