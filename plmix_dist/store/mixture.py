@@ -228,11 +228,7 @@ def _json_record(text: str | bytes) -> dict[str, Any]:
             f"this JSON is not a model: its format is {found!r}, where {_JSON_FORMAT!r} is expected; "
             "from_json takes the text that to_json gave, and load takes the folder of a model"
         )
-    if record.get("version") != sealed.VERSIONS[_JSON_FORMAT]:
-        raise errors.UnsupportedFormatError(
-            f"this JSON has format version {record.get('version')!r}, and this version of plmix_dist reads "
-            f"{sealed.VERSIONS[_JSON_FORMAT]}; install a newer plmix_dist"
-        )
+    sealed.check_version(_JSON_FORMAT, record.get("version"), "this JSON")
     return record
 
 
