@@ -407,4 +407,5 @@ def _truth_lines(model: plm.PlackettLuceMixture, store: str, record: dict[str, A
     record["distance_to_truth"] = matched_distance(model.log_worths_, truth.log_worths)
     rows = zip(truth.shares, truth.log_worths, strict=True)
     words = [f"{share:6.1%}  {_favourites(worths, truth.item_names, worths)}" for share, worths in rows]
-    return [*((f"truth {k}", words[j]) for k, j in enumerate(order)), ("distance", f"{record['distance_to_truth']:.4f} to the truth, components matched")]
+    distance = f"{record['distance_to_truth']:.4f} to the truth, components matched"
+    return [*((f"truth {k}", words[j]) for k, j in enumerate(order)), ("distance", distance)]

@@ -22,7 +22,7 @@ from plmix_dist.rankings.choice_models import contrasts
 from plmix_dist.rankings.ties import TIES, TieTreatment
 from plmix_dist.store import MixtureParams
 from plmix_dist.uncertainty import information
-from plmix_dist.uncertainty.results import Coefficients, StandardErrors, far_from_maximum
+from plmix_dist.uncertainty.results import Coefficients, StandardErrors
 
 _Sums = TypeVar("_Sums")
 # A singular direction moves a coefficient if its entry is at least this large.
@@ -66,7 +66,7 @@ def coefficient_errors(
     middle = to.T @ totals.products @ to if kind == "sandwich" else None
     to_results = _to_results(layout, totals, layout.columns.design if terms is None else terms.worth_columns)
     solved = information.solve_at(sums, prior, np.zeros((layout.n_free, 0)), middle, to_results)
-    warnings = far_from_maximum([solved])
+    warnings = information.far_from_maximum([solved])
     if solved.singular.shape[1]:
         words = "the rankings say nothing about some coefficients: they have no standard error; choose a ridge above 0"
         warnings.append(NotIdentifiableWarning(words))

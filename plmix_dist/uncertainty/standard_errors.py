@@ -18,8 +18,8 @@ from plmix_dist.store import MixtureParams
 from plmix_dist.threads import single_thread
 from plmix_dist.uncertainty import information
 from plmix_dist.uncertainty.coefficients import coefficient_errors, sums_over
-from plmix_dist.uncertainty.information import InformationTotals, Layout, Solved
-from plmix_dist.uncertainty.results import StandardErrors, Unidentified, far_from_maximum
+from plmix_dist.uncertainty.information import InformationTotals, Layout, Solved, far_from_maximum
+from plmix_dist.uncertainty.results import StandardErrors, Unidentified
 
 KINDS = ("information", "sandwich")
 # Up to this many log-worths, ghosts and shares, all covariances are computed; beyond, those within components.
