@@ -57,7 +57,7 @@ class StoreError(PlmixError, OSError):
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):
-    """There is no store at this path or URL."""
+    """No store was found at this path or URL."""
 
 
 class StoreExistsError(StoreError, FileExistsError):

@@ -15,8 +15,9 @@ from scipy.stats import binom
 from plmix_dist.errors import SettingsError
 from plmix_dist.prediction.calibration import Calibration, binned
 from plmix_dist.prediction.choices import item_numbers, table_of
+from plmix_dist.rankings import Floats
 from plmix_dist.settings import numbers, shown, whole_number
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 
 
 def match_components(log_worths: ArrayLike, reference: ArrayLike) -> NDArray[np.int64]:

@@ -59,7 +59,7 @@ def plot_worths(
     component
         A number from 0.
     standard_errors
-        What `model.standard_errors(X)` gave; without them there are no intervals.
+        What `model.standard_errors(X)` gave; intervals need them.
     items
         Item names or numbers; by default the best ones.
     most_items

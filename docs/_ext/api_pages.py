@@ -14,7 +14,7 @@ _RESULTS = (
     "plmix_dist.uncertainty.bootstrap.Bootstrap",
     "plmix_dist.uncertainty.results.StandardErrors",
     "plmix_dist.uncertainty.results.Coefficients",
-    "plmix_dist.uncertainty.results.QuasiVariances",
+    "plmix_dist.uncertainty.quasi_variances.QuasiVariances",
 )
 
 

@@ -405,11 +405,7 @@ def _truth_lines(model: plm.PlackettLuceMixture, store: str, record: dict[str, A
         return [("truth", f"{truth.n_components} components")]
     order = match_components(truth.log_worths, model.log_worths_)
     record["distance_to_truth"] = matched_distance(model.log_worths_, truth.log_worths)
-    beside = [
-        (
-            f"truth {k}",
-            f"{truth.shares[j]:6.1%}  {_favourites(truth.log_worths[j], truth.item_names, truth.log_worths[j])}",
-        )
-        for k, j in enumerate(order)
-    ]
-    return [*beside, ("distance", f"{record['distance_to_truth']:.4f} to the truth, components matched")]
+    rows = zip(truth.shares, truth.log_worths, strict=True)
+    words = [f"{share:6.1%}  {_favourites(worths, truth.item_names, worths)}" for share, worths in rows]
+    distance = f"{record['distance_to_truth']:.4f} to the truth, components matched"
+    return [*((f"truth {k}", words[j]) for k, j in enumerate(order)), ("distance", distance)]

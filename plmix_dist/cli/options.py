@@ -93,7 +93,7 @@ class _ResultPath(_PathText):
                 text = str(Path(text).expanduser().absolute())
                 missing = not Path(text).exists()
         if missing:
-            raise StoreNotFoundError(f"there is no {self._kind} at {text}{checks.near_path(text)}; {self._made_by}")
+            raise StoreNotFoundError(f"no {self._kind} at {text}{checks.near_path(text)}; {self._made_by}")
         return value
 
 

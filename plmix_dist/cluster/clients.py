@@ -16,6 +16,8 @@ from plmix_dist.settings import shown
 if TYPE_CHECKING:
     from distributed import Client as Client
     from distributed.deploy.cluster import Cluster
+else:
+    Client = Any  # for annotations; distributed is imported when a cluster is used
 
 # What users may give as `client`.
 ClientLike: TypeAlias = "Client | Cluster | str | Literal[False] | None"

@@ -219,7 +219,7 @@ def open_client(options: ClusterOptions) -> Iterator[Client]:
 
 
 def bytes_of(limit: str | None) -> int | None:
-    """An amount of memory per worker in bytes, None for Dask's own; an error if it is no amount, or too small."""
+    """An amount of memory per worker in bytes, None for Dask's own; an error if it is not an amount, or too small."""
     from dask.utils import parse_bytes
 
     if limit in (None, "auto"):

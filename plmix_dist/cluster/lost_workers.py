@@ -180,7 +180,7 @@ class Watch:
         seen = ask(self.client, lambda scheduler: scheduler.identity(n_workers=-1)) or {"workers": {}}
         if not held:
             states = [_worker_words(worker, seen["workers"]) for worker in sorted(seen["workers"])]
-            return f"tasks that no worker has taken up ({_some(states) or 'there are no workers'})"
+            return f"tasks that no worker has taken up ({_some(states) or 'no workers'})"
         return _some([f"{self.job.task(key)} on {_worker_words(one, seen['workers'])}" for key, one in held])
 
 

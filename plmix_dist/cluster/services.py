@@ -103,7 +103,7 @@ async def _scheduler(ready: _Ready, host: str, port: int, dashboard: str | None,
 
 
 async def _workers(ready: _Ready, address: str, n: int, *, threads: int, wait: float, **how: Any) -> int | None:
-    """Workers with so many threads each, which wait so many seconds for the scheduler."""
+    """`n` workers with `threads` threads each, which wait up to `wait` seconds for the scheduler."""
     from distributed import Nanny
 
     # /health and /metrics only, for this machine only: they are plain HTTP.

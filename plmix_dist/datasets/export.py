@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
+from plmix_dist.passes import StoreLeaves
 from plmix_dist.passes.by_row import RowFunction, rows_lazily
-from plmix_dist.passes.leaves import StoreLeaves
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.store import RankingStore, check_file, open_store
 from plmix_dist.tables.registry import format_of_target

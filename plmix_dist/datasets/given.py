@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from plmix_dist.cluster.clients import Client
 from plmix_dist.errors import SettingsError
+from plmix_dist.passes import BlockLeaves, StoreLeaves, check_memory
 from plmix_dist.passes.dask_leaves import DaskLeaves, check_dask_array, is_dask_array, item_range
-from plmix_dist.passes.leaves import BlockLeaves, StoreLeaves
-from plmix_dist.passes.memory import check_memory
 from plmix_dist.passes.rankings import Rankings, check_total, checked_covariates, checked_weights
-from plmix_dist.rankings import RankingBlock, Unranked
-from plmix_dist.rankings.checks import check_numbered_from_zero, check_ranges, check_rows
+from plmix_dist.rankings import TIES, RankingBlock, Unranked, check_numbered_from_zero, check_ranges, check_rows
 from plmix_dist.rankings.features import Features, columns_of_fit, names_of_columns, refuse_twice, row_table
 from plmix_dist.rankings.groups import check_groups, membership_weight
-from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of, whole_number
-from plmix_dist.store import RankingStore, open_store
-from plmix_dist.store.location import Location
+from plmix_dist.store import Location, RankingStore, open_store
 from plmix_dist.tables.cells import block_of_table, order_as_given
 from plmix_dist.tables.frames import Names
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
 
 
 def as_rankings(
@@ -175,7 +169,7 @@ def _block_of(
             check_total(block.total_weight)
     check_memory(block.n_items)
     if block.n_rankings == 0:
-        raise SettingsError("there are no rankings")
+        raise SettingsError("no rankings were given")
     return block, names
 
 

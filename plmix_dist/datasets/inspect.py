@@ -12,14 +12,13 @@ import numpy as np
 from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.cluster.executor import Executor, run_all
 from plmix_dist.errors import InvalidRowsError, PlmixError, StoreAccessError, StoreError
-from plmix_dist.passes.tree import add_statistics
+from plmix_dist.passes import add_statistics
 from plmix_dist.rankings.checks import n_without_information, row_problems
 from plmix_dist.rankings.comparison import ComparisonGraph, Comparisons, add_comparisons, comparison_graph, comparisons
 from plmix_dist.rankings.identifiability import OrderedLengths, identifiability, ordered_lengths
-from plmix_dist.store import RankingStore, manifest, open_store
+from plmix_dist.store import RankingStore, manifest, open_store, sha256
 from plmix_dist.store.access import TooLargeError
 from plmix_dist.store.arrays import LARGEST_FILE
-from plmix_dist.store.sealed import sha256
 
 Progress = Callable[[int, int], None]
 
@@ -116,7 +115,7 @@ def _identified(lengths: OrderedLengths, store: RankingStore) -> dict[str, Any]:
         "generic": generic,
         "counts_like_items": found.counts_like,
         "rankings": found.described,
-        "why_no_more": found.reason(generic + 1) if generic == found.generic else "there are no more rankings",
+        "why_no_more": found.reason(generic + 1) if generic == found.generic else "no more rankings",
     }
 
 

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from plmix_dist.cluster.executor import Executor, run_all
 from plmix_dist.errors import IngestError, SettingsError, visible
+from plmix_dist.passes import check_memory
 from plmix_dist.passes.dask_leaves import RowBlock, is_dask_array, row_blocks
-from plmix_dist.passes.memory import check_memory
-from plmix_dist.rankings.checks import check_numbered_from_zero
+from plmix_dist.rankings import check_numbered_from_zero
 from plmix_dist.settings import numbers, whole_number
 from plmix_dist.store import RankingStore, RejectedRows
 from plmix_dist.tables import registry

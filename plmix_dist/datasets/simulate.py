@@ -12,18 +12,14 @@ import numpy as np
 from plmix_dist.cluster.clients import ClientLike
 from plmix_dist.cluster.executor import Executor, run_all
 from plmix_dist.errors import SettingsError, StoreExistsError
-from plmix_dist.passes.memory import check_memory
-from plmix_dist.rankings import Unranked
-from plmix_dist.rankings.groups import default_leaf_rows
-from plmix_dist.rankings.sampling import generator
+from plmix_dist.passes import check_memory
+from plmix_dist.rankings import Unranked, default_leaf_rows, generator
 from plmix_dist.rankings.simulate import NOISES, checked_length, draw_log_worths, draw_rankings
 from plmix_dist.settings import RandomState, one_of, seed_of, whole_number
-from plmix_dist.store import Location, RankingStore
+from plmix_dist.store import HOW_TO_REPLACE, Location, RankingStore, WriteSession, check_output, check_target
 from plmix_dist.store.manifest import MANIFEST
 from plmix_dist.store.mixture import MODEL, MixtureParams
 from plmix_dist.store.partition import PartitionTask, WritePlan, write_partition
-from plmix_dist.store.targets import HOW_TO_REPLACE, check_target
-from plmix_dist.store.writer import WriteSession, check_output
 
 # Entries per partition: a few megabytes, so that even small stores give work to several workers.
 _PARTITION_ENTRIES = 1 << 22

@@ -16,10 +16,8 @@ from plmix_dist.errors import IngestError, SettingsError, StoreExistsError
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.sampling import draw_portions, generator
 from plmix_dist.settings import RandomState, numbers, seed_of
-from plmix_dist.store import Location, RankingStore, open_store
+from plmix_dist.store import HOW_TO_REPLACE, Location, RankingStore, WriteSession, check_file, check_output, open_store
 from plmix_dist.store.partition import PartitionTask, WritePlan, write_partition
-from plmix_dist.store.targets import HOW_TO_REPLACE, check_file
-from plmix_dist.store.writer import WriteSession, check_output
 from plmix_dist.tables.sources import open_bytes
 from plmix_dist.tables.write import check_target, exists, open_binary_target
 

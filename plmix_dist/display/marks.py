@@ -164,22 +164,22 @@ def _width(share: float) -> str:
     return f"{100 * min(1.0, max(0.0, share)):.2f}".rstrip("0").rstrip(".") + "%"
 
 
-def _svg(marks: str, says: str, *, kind: str, height: int = _HEIGHT, scaled: str = "") -> Html:
-    """An SVG as wide as its place, described by `says` for screen readers; `scaled` are attributes of its own scale."""
-    said = f'role="img" aria-label="{html.escape(says)}"' if says else 'aria-hidden="true"'
-    return Html(f'<svg class="{kind}" width="100%" height="{height}" {scaled}{said}>{marks}</svg>')
+def _svg(marks: str, alt: str, *, kind: str, height: int = _HEIGHT, scaled: str = "") -> Html:
+    """An SVG as wide as its place, described by `alt` for screen readers; `scaled` are attributes of its own scale."""
+    attribute = f'role="img" aria-label="{html.escape(alt)}"' if alt else 'aria-hidden="true"'
+    return Html(f'<svg class="{kind}" width="100%" height="{height}" {scaled}{attribute}>{marks}</svg>')
 
 
-def bar(share: float, colour: str, says: str = "") -> Html:
+def bar(share: float, colour: str, alt: str = "") -> Html:
     """A bar from 0 to a share of the width."""
     marks = (
         '<rect class="track" width="100%" height="10" y="4" rx="2"/>'
         f'<rect width="{_width(share)}" height="10" y="4" rx="2" fill="{colour}"/>'
     )
-    return _svg(marks, says, kind="bar")
+    return _svg(marks, alt, kind="bar")
 
 
-def interval(value: float, low: float | None, high: float | None, colour: str, says: str = "") -> Html:
+def interval(value: float, low: float | None, high: float | None, colour: str, alt: str = "") -> Html:
     """A dot at a share of the width, and a line over its interval where one is known."""
     line = ""
     if low is not None and high is not None and math.isfinite(low) and math.isfinite(high):
@@ -190,20 +190,20 @@ def interval(value: float, low: float | None, high: float | None, colour: str, s
         '<line class="track" x1="0" x2="100%" y1="9" y2="9"/><line class="middle" x1="50%" x2="50%" y1="0" y2="18"/>'
         f'{line}<circle cx="{_width(value)}" cy="9" r="4.5" fill="{colour}"/>'
     )
-    return _svg(marks, says, kind="interval")
+    return _svg(marks, alt, kind="interval")
 
 
-def stacked(shares: Sequence[float], says: str = "", height: int = 28) -> Html:
+def stacked(shares: Sequence[float], alt: str = "", height: int = 28) -> Html:
     """One bar cut into shares that sum to 1, in the colours of the components."""
     marks, begun = [], 0.0
     for number, share in enumerate(shares):
         place = f'x="{_width(begun)}" width="{_width(share)}" height="{height}"'
         marks.append(f'<rect class="part" {place} fill="{component_colour(number)}"/>')
         begun += share
-    return _svg("".join(marks), says, kind="stacked", height=height)
+    return _svg("".join(marks), alt, kind="stacked", height=height)
 
 
-def columns(values: Sequence[float], colour: str, says: str = "", height: int = 56) -> Html:
+def columns(values: Sequence[float], colour: str, alt: str = "", height: int = 56) -> Html:
     """Columns side by side, the largest as high as there is room: a histogram."""
     largest = max([*values, 0.0]) or 1.0
     width = 1 / max(1, len(values))
@@ -213,10 +213,10 @@ def columns(values: Sequence[float], colour: str, says: str = "", height: int = 
         place = f'x="{_width(number * width)}" width="{_width(0.86 * width)}"'
         marks.append(f'<rect {place} y="{height - tall:.1f}" height="{tall:.1f}" fill="{colour}"/>')
     base = f'<line class="track" x1="0" x2="100%" y1="{height}" y2="{height}"/>'
-    return _svg(base + "".join(marks), says, kind="columns", height=height)
+    return _svg(base + "".join(marks), alt, kind="columns", height=height)
 
 
-def curve(values: Sequence[float], says: str = "", *, level: float | None = None, height: int = 120) -> Html:
+def curve(values: Sequence[float], alt: str = "", *, level: float | None = None, height: int = 120) -> Html:
     """A line through values in equal steps, the least at the bottom and the largest at the top."""
     step = max(1, math.ceil(len(values) / _MOST_POINTS))
     last = len(values) - 1
@@ -242,12 +242,12 @@ def curve(values: Sequence[float], says: str = "", *, level: float | None = None
         height_of_goal = tall * (1 - (level - lowest) / span)
         goal = f'<line class="goal" x1="0" x2="{wide:.0f}" y1="{height_of_goal:.4g}" y2="{height_of_goal:.4g}"/>'
     scaled = f'viewBox="0 0 {wide:.0f} {tall:.0f}" preserveAspectRatio="none" '
-    return _svg(f'{goal}<polyline points="{points}"/>', says, kind="curve", height=height, scaled=scaled)
+    return _svg(f'{goal}<polyline points="{points}"/>', alt, kind="curve", height=height, scaled=scaled)
 
 
-def dots(n_filled: int, n_all: int, colour: str, says: str = "", most: int = 128) -> Html:
+def dots(n_filled: int, n_all: int, colour: str, alt: str = "", most: int = 128) -> Html:
     """One dot for each of `n_all`, those of `n_filled` filled."""
     shown = min(n_all, most)
     n_yes = round(shown * n_filled / max(1, n_all))
     one = '<i class="yes"></i>' * n_yes + '<i class="no"></i>' * (shown - n_yes)
-    return Html(f'<div class="dots" style="--dot:{colour}" role="img" aria-label="{html.escape(says)}">{one}</div>')
+    return Html(f'<div class="dots" style="--dot:{colour}" role="img" aria-label="{html.escape(alt)}">{one}</div>')

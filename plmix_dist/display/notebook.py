@@ -48,7 +48,7 @@ class History(list[dict[str, Any]]):
         values = [float(record[name]) for record in taken if record.get(name) is not None]
         if not values:
             return card("<div>no iterations</div>")
-        says = f"{name.replace('_', '-')} from {values[0]:,.4f} to {values[-1]:,.4f}"
+        caption = f"{name.replace('_', '-')} from {values[0]:,.4f} to {values[-1]:,.4f}"
         rows = []
         for record in self[-_MOST_ROWS:]:
             size = record.get("gradient", record.get("largest_change"))
@@ -56,9 +56,8 @@ class History(list[dict[str, Any]]):
             step = f"{record.get('step', '')}{'' if record.get('taken', True) else ', not taken'}"
             rows.append([str(record["iteration"]), f"{record['log_likelihood']:.4f}", size_text, label(step)])
         found = table(["iteration", "log-likelihood", "gradient", "step"], rows, numbers=(0, 1, 2))
-        return card(
-            f"<div><b>{count(len(self))}</b> iterations, {says}</div>{marks.curve(values, says, height=70)}{found}"
-        )
+        curve = marks.curve(values, caption, height=70)
+        return card(f"<div><b>{count(len(self))}</b> iterations, {caption}</div>{curve}{found}")
 
 
 class NotebookView:
@@ -105,9 +104,9 @@ def model_card(model: Any) -> Html:
     ended = "converged" if converged else "<b>not converged</b>"
     how = "" if converged is None else f", {ended} after {count(model.n_iter_)} iterations"
     reading = model._reading()
-    says = [_FIRST_CHOICE] if reading.first is not None else []
-    says += [f"{words[0].upper()}{words[1:]}." for words in [_READ.get(reading.kind)] if words]
-    return _mixture_card(model, how, None, " ".join(says))
+    remarks = [_FIRST_CHOICE] if reading.first is not None else []
+    remarks += [f"{words[0].upper()}{words[1:]}." for words in [_READ.get(reading.kind)] if words]
+    return _mixture_card(model, how, None, " ".join(remarks))
 
 
 def posterior_card(model: Any) -> Html:
@@ -116,11 +115,11 @@ def posterior_card(model: Any) -> Html:
     mixed = "the chains agree" if model.converged_ else "<b>the chains do not agree</b>"
     largest = f"largest R-hat {model.diagnostics_.largest_r_hat:.3f}"
     how = f", {count(n_chains)} chains of {count(n_draws)} draws; {mixed} ({largest})"
-    says = f"Posterior means. A share is in its interval with probability 95\xa0%. {_FIRST_CHOICE}"
-    return _mixture_card(model, how, model.intervals(0.95).shares, says)
+    remarks = f"Posterior means. A share is in its interval with probability 95\xa0%. {_FIRST_CHOICE}"
+    return _mixture_card(model, how, model.intervals(0.95).shares, remarks)
 
 
-def _mixture_card(model: Any, how: str, intervals: Any, says: str) -> Html:
+def _mixture_card(model: Any, how: str, intervals: Any, remarks: str) -> Html:
     """A card with a row for each component; `intervals` are ends of those of shares, or None."""
     n_components, n_items = model.log_worths_.shape
     head = f"<div><b>{type(model).__name__}</b>: {_components(n_components)}, {count(n_items)} items{how}</div>"
@@ -134,10 +133,10 @@ def _mixture_card(model: Any, how: str, intervals: Any, says: str) -> Html:
         rows.append([str(number), percent(share, 1), *ends, mark, _favourites(model, number)])
     of_ends = [] if intervals is None else ["95\xa0% interval"]
     found = table(["component", "share", *of_ends, "", "favourites"], rows, numbers=range(1, 2 + len(of_ends)))
-    return card(f"{head}{found}<div class=quiet>{says}</div>")
+    return card(f"{head}{found}<div class=quiet>{remarks}</div>")
 
 
-def selection_card(found: Any, column: str, says: str, *, lowest: bool) -> Html:
+def selection_card(found: Any, column: str, criterion: str, *, lowest: bool) -> Html:
     """A choice of the number of components: the choice in words, and a row with a bar for each number."""
     values = {row["n_components"]: row.get(column) for row in found.table_}
     known = {k: value for k, value in values.items() if value is not None and math.isfinite(value)}
@@ -157,7 +156,7 @@ def selection_card(found: Any, column: str, says: str, *, lowest: bool) -> Html:
         tellable = row.get("identifiable") or ""
         notes = label(row.get("reason") or _TELLABLE.get(tellable, tellable))
         rows.append([shown, value, mark, seen, notes])
-    headings = ["components", label(says), "", "starts at the best end", "can such rankings tell?"]
+    headings = ["components", label(criterion), "", "starts at the best end", "can such rankings tell?"]
     return card(
         f"<div>{html.escape(found.words_)}</div>{table(headings, rows, numbers=(1,))}"
         f"<div class=quiet>A longer bar is better: {'lower' if lowest else 'higher'} values are. "

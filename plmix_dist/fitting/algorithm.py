@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from plmix_dist import errors
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import DamagedStoreError, FitError
-from plmix_dist.passes.request import Answer, Passes, Request
+from plmix_dist.passes import Answer, Passes, Request
 from plmix_dist.rankings import RankingBlock
 
 # The state of an algorithm as arrays and JSON, and back: what a checkpoint holds. Nothing is pickled. A state is a tree

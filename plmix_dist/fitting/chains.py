@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from plmix_dist.cluster.clients import Client
 from plmix_dist.display.progress import Stages, stage_listener
 from plmix_dist.errors import CollapsedComponentWarning, NotConvergedWarning, OptimumFoundOnceWarning, SettingsError
 from plmix_dist.fitting.algorithm import counted_stage
@@ -23,19 +24,11 @@ from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.overview import take_overview
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels.tied_rows import TiedRows
-from plmix_dist.passes.memory import Residency
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.groups import membership_weight
-from plmix_dist.rankings.sampling import generator
+from plmix_dist.passes import Aggregation, Passes, Rankings, Request, Residency, ask
+from plmix_dist.rankings import Floats, RankingBlock, generator, membership_weight
 from plmix_dist.settings import numbers, take_settings
 from plmix_dist.solvers.gamma_prior import GammaPrior, Parameters
-from plmix_dist.store.checkpoints import Checkpoint
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
+from plmix_dist.store import Checkpoint
 
 # Where chains begin: around a fit, further apart than the posterior is wide, or at draws from the prior.
 

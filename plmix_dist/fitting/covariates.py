@@ -29,12 +29,10 @@ from plmix_dist.fitting.em import Em, Progress, Run, flat_gradient, run_reported
 from plmix_dist.fitting.fixed_point import Evaluation, Good, Iteration, Rules, advance
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.point import Point
-from plmix_dist.kernels import Prepared, prepare
-from plmix_dist.kernels.em_pass import memberships_at
+from plmix_dist.kernels import Prepared, memberships_at, prepare
 from plmix_dist.kernels.memberships import Memberships
-from plmix_dist.passes.request import Aggregation, Answer, Finish, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.passes import Aggregation, Answer, Finish, Passes, Request, ask
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import person_weights, with_person_shares
 from plmix_dist.solvers import MStep, Sums, Worths
 from plmix_dist.threads import single_thread

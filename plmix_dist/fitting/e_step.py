@@ -12,9 +12,8 @@ import numpy as np
 from plmix_dist.errors import NonFiniteError, SettingsError
 from plmix_dist.fitting.point import SMALLEST_SHARE, WIDEST_POINT, Point
 from plmix_dist.kernels import Prepared
-from plmix_dist.passes.request import Aggregation, Answer, Finish, Request
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part
+from plmix_dist.passes import Aggregation, Answer, Finish, Request
+from plmix_dist.rankings import RankingBlock, RowPart, generator, rows_of_part
 from plmix_dist.solvers import Gradient, MStep, Sums, Worths, log_prior
 
 Parameters = TypeVar("Parameters", Point, Prepared)
@@ -93,7 +92,7 @@ class ComponentStep(NamedTuple):
     """What the M-step of one component gives."""
 
     next: Worths
-    # safe, gradient: the safe step and the derivatives of the objective; None where there is no objective.
+    # safe, gradient: the safe step and the derivatives of the objective; None without an objective.
     safe: Worths | None
     gradient: Gradient | None
     # At the present worths.
@@ -136,7 +135,7 @@ def held_step(worths: Worths, seconds: float) -> ComponentStep:
 def _shortened(worths: Worths, step: Worths, alpha: float) -> Worths:
     """A step halved until its log-worths can be computed with; part of a safe step raises the objective too.
 
-    Without a prior a step that leads too far shows that there is no maximum: it is left as it is, for the loop to see.
+    Without a prior a step that leads too far shows that no maximum exists: it is left as it is, for the loop to see.
     """
     if alpha == 0:
         return step

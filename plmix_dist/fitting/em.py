@@ -18,9 +18,8 @@ from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.newton import Hessian, Newton
 from plmix_dist.fitting.point import Point, drop_collapsed, has_collapsed, mend_collapsed
 from plmix_dist.fitting.tied_outcomes import tie_step
-from plmix_dist.passes.request import Answer, Passes, Request
-from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.sampling import RowPart
+from plmix_dist.passes import Answer, Passes, Request
+from plmix_dist.rankings import Floats, RowPart
 from plmix_dist.solvers import MStep
 from plmix_dist.solvers.likelihood import largest_log_prior
 
@@ -263,7 +262,7 @@ class Em:
         )
 
     def _better(self, one: Good, other: Good | None) -> Good:
-        """The point with the higher score; the first where there is no objective."""
+        """The point with the higher score; the first without an objective."""
         if other is None or one.evaluation.objective is None or other.evaluation.objective is None:
             return one
         return other if self._score_of(other) > self._score_of(one) else one

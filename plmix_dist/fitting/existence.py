@@ -13,14 +13,11 @@ from scipy.sparse import csr_array
 from plmix_dist.errors import NotIdentifiableWarning, NotIdentifiedError, SettingsError
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import Prepared, pairwise_wins, row_posteriors
-from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.passes import Aggregation, Finish, Passes, Request, ask
+from plmix_dist.rankings import Floats, RankingBlock, RowPart, extend_ties, rows_of_part, unorder_last_ties
 from plmix_dist.rankings.comparison import Comparisons, add_comparisons, comparison_graph, comparisons
 from plmix_dist.rankings.groups import merge_equal_rows
 from plmix_dist.rankings.identifiability import identifiability, ordered_lengths
-from plmix_dist.rankings.sampling import RowPart, rows_of_part
-from plmix_dist.rankings.ties import extend_ties, unorder_last_ties
 
 # Numbers that are summed for the check at the end; beyond, it is left out.
 _MOST_NUMBERS = 1 << 26

@@ -17,9 +17,7 @@ from plmix_dist.fitting.algorithm import to_plain
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.overview import Overview
 from plmix_dist.fitting.point import Point
-from plmix_dist.passes.leaves import StoreLeaves
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Aggregation, Passes, Request, ask
+from plmix_dist.passes import Aggregation, Passes, Rankings, Request, StoreLeaves, ask
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.identifiability import identifiability, ordered_lengths
 from plmix_dist.store.reader import digest_of_store

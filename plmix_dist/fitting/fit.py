@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from plmix_dist import errors
+from plmix_dist.cluster.clients import Client
 from plmix_dist.display.progress import Stages, stage_listener
 from plmix_dist.fitting.algorithm import counted_stage, savable
 from plmix_dist.fitting.covariates import run_with_covariates
@@ -29,22 +30,15 @@ from plmix_dist.fitting.search import NEWTON_AFTER, SampleFits, halving, with_ne
 from plmix_dist.fitting.starts.make import Mixture, Start, Starts, make_starts, starts_of_all_rows
 from plmix_dist.fitting.starts.spectral import gap_warnings
 from plmix_dist.fitting.tied_outcomes import check_davidson, count_ties, with_tie_weights
-from plmix_dist.kernels.loading import FIRST_FIT_SECONDS, compile_kernels, kernels_are_compiled, kernels_of_fit
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.leaves import BlockLeaves
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Passes
+from plmix_dist.kernels import FIRST_FIT_SECONDS, compile_kernels, kernels_are_compiled, kernels_of_fit
+from plmix_dist.passes import BlockLeaves, Passes, Rankings, passes_over
 from plmix_dist.passes.threads import LITTLE_WORK
+from plmix_dist.rankings import TIES, Floats, extend_ties
 from plmix_dist.rankings.checks import without_information
-from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.ties import TIES, extend_ties
 from plmix_dist.solvers import LOG_LIKELIHOOD, LSR, M_STEPS, MM, STOCHASTIC_LSR, MStep
 from plmix_dist.solvers.davidson import DAVIDSON
-from plmix_dist.store.checkpoints import Checkpoint
+from plmix_dist.store import Checkpoint
 from plmix_dist.threads import StoppableThreads
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
 
 logger = logging.getLogger("plmix_dist")
 

@@ -17,7 +17,7 @@ from plmix_dist.errors import NonFiniteError
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.fitting.newton import Hessian, Newton, NewtonState
 from plmix_dist.fitting.point import WIDEST_POINT, Point
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 
 # Anderson acceleration of a fixed-point iteration.
 
@@ -283,7 +283,7 @@ def _looked_back(iteration: Iteration, best: Good, rules: Rules) -> tuple[Iterat
 
 
 def _is_taken(evaluation: Evaluation, good: Good | None) -> bool:
-    """Whether the objective is no lower than at the last good point."""
+    """Whether the objective is at least what it was at the last good point."""
     if evaluation.objective is None:
         return True
     if not math.isfinite(evaluation.objective):

@@ -23,10 +23,8 @@ from plmix_dist.fitting.overview import overviews_of_parts
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.search import NEWTON_AFTER, with_newton
 from plmix_dist.kernels import Prepared, memberships_at
-from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.passes.tree import add_statistics
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.passes import Aggregation, Passes, Request, add_statistics, ask
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.sampling import Division, RowPart, rows_of_part
 
 if TYPE_CHECKING:
@@ -210,7 +208,7 @@ def _ems_of_parts(task: Task, numbers: Sequence[int], parts: Sequence[RowPart], 
     overviews = overviews_of_parts(task.passes, parts, task.overview.share, task.settings.seed)
     for place, (extent, _) in enumerate(overviews):
         if not extent.weight > 0:
-            raise SettingsError(f"{words} {place + 1} there are no rankings; there are too few to be divided so")
+            raise SettingsError(f"{words} {place + 1}: no rankings are left; there are too few for this division")
     if task.settings.alpha == 0:
         _check_identified(task, parts, words)
     return [
@@ -232,6 +230,6 @@ def _check_identified(task: Task, parts: Sequence[RowPart], words: str) -> None:
             outside = int(np.flatnonzero(graph.group > 0)[0])
             raise NotIdentifiedError(
                 f"{words} {place + 1} item {task.rankings.item_names[outside]!r} is not compared both ways with all "
-                "others, so there is no maximum-likelihood estimate. Choose alpha > 0, which gives it a worth, or "
+                "others, so no maximum-likelihood estimate exists. Choose alpha > 0, which gives it a worth, or "
                 'criterion="bic"'
             )

@@ -16,13 +16,9 @@ from plmix_dist.fitting.fixed_point import Evaluation
 from plmix_dist.fitting.newton import Hessian
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import EmStatistics, Information, Prepared, information
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.request import Aggregation, Request
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.passes import Aggregation, Request, passes_over
+from plmix_dist.rankings import Floats, RankingBlock, RowPart, extend_ties, generator, rows_of_part, sample_rows
 from plmix_dist.rankings.groups import membership_weight, merge_if_short, n_memberships
-from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part, sample_rows
-from plmix_dist.rankings.ties import extend_ties
 from plmix_dist.solvers import MM, MStep
 from plmix_dist.solvers.likelihood import probabilities_against_ghost, with_ghost
 from plmix_dist.threads import single_thread
@@ -121,7 +117,7 @@ class SampleHessian:
     def bent_step(
         self, hessian: Hessian, point: Point, evaluation: Evaluation, there: Point, refused: Evaluation, damping: float
     ) -> _NewtonStep | None:
-        """A step on the curve that a refused step has shown: its gradient tells how the ridge bends on the way."""
+        """A step on the curve that a refused step has shown: its gradient shows how the ridge bends."""
         assert evaluation.gradient is not None
         assert evaluation.scale is not None
         if refused.gradient is None or not np.isfinite(refused.gradient).all():
@@ -161,7 +157,7 @@ class SampleHessian:
         free, n_components = np.ones(point.n_parameters, bool), point.n_components
         free[-n_components:] = not self.fixed_shares
         if not self.alpha:
-            free[-2 * n_components : -n_components] = False  # without a prior there are no ghosts
+            free[-2 * n_components : -n_components] = False  # ghosts come with a prior
         return free
 
 

@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from plmix_dist import __version__, errors
+from plmix_dist.cluster.clients import Client
 from plmix_dist.fitting import algorithm as loops
 from plmix_dist.fitting.algorithm import Algorithm, from_plain, to_plain
 from plmix_dist.passes.dask import passes_over
@@ -27,9 +28,6 @@ from plmix_dist.store.lock import LEASE_SECONDS, write_lock
 from plmix_dist.store.sealed import plain_json
 from plmix_dist.store.targets import differences
 from plmix_dist.threads import called_before_the_end
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
 
 State = TypeVar("State")
 Result = TypeVar("Result")

@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.cluster.clients import Client
 from plmix_dist.datasets.given import rankings_of_block
 from plmix_dist.display.progress import Stages, stage_listener
 from plmix_dist.errors import CollapsedComponentWarning, FitError, SettingsError
@@ -31,24 +32,17 @@ from plmix_dist.fitting.overview import Overview, take_overview
 from plmix_dist.fitting.point import SMALLEST_SHARE, Point
 from plmix_dist.fitting.starts.clusters import cluster_rows
 from plmix_dist.kernels.utilities import LinearPoint, linear_information, person_scores
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.passes import Aggregation, Passes, Rankings, Request, ask, passes_over
+from plmix_dist.rankings import Floats, RankingBlock, generator, sample_rows
 from plmix_dist.rankings.groups import membership_weight, n_memberships
-from plmix_dist.rankings.sampling import generator, sample_rows
-from plmix_dist.store.checkpoints import Checkpoint
+from plmix_dist.store import Checkpoint
 from plmix_dist.threads import single_thread
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
 
 # A column whose standard deviation within choices is less than this share of its largest entry says nothing.
 _CONSTANT = 1e-10
-# The least eigenvalue of the correlation of columns within choices that can be told from none.
+# The least eigenvalue of the correlation of columns within choices that is distinguished from zero.
 _COLLINEAR = 1e-8
-# A search looks at this many persons per parameter, and at least at so many.
+# A search uses this many persons per parameter, and at least the second number.
 _PERSONS_PER_PARAMETER, _FEWEST_PERSONS = 50, 2_000
 # It runs starts in rounds, until two independent ones share the best end.
 _STARTS_PER_ROUND, _MOST_ROUNDS = 4, 4
@@ -282,8 +276,8 @@ class _Driver:
             raise failed[0]
         distinct = ends[:1] + [end for before, end in pairwise(ends) if before.objective - end.objective > same]
         n_starts = len(ends) + len(failed)
-        told = {"n_starts": n_starts, "n_best": n_best, "n_varied": 0, "n_ends": len(distinct)}
-        return [end.vector for end in distinct[:n_wanted]], {"search": told}
+        summary = {"n_starts": n_starts, "n_best": n_best, "n_varied": 0, "n_ends": len(distinct)}
+        return [end.vector for end in distinct[:n_wanted]], {"search": summary}
 
     def _end_on(self, sample: RankingBlock, layout: Layout, vector: Floats | None) -> _End:
         """Where a start ends on a sample; its error if it has no good point."""

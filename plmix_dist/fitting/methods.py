@@ -10,8 +10,8 @@ from typing import Any, Literal
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.fixed_point import STOPPINGS
 from plmix_dist.fitting.starts.settings import check_start
-from plmix_dist.passes.memory import Residency
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.passes import Residency
+from plmix_dist.rankings import Floats
 from plmix_dist.settings import default_of, one_of, shown, take_settings, yes_or_no
 
 # Hard clusters overstate differences between items, so log-worths of clusters are shrunk to at most this standard

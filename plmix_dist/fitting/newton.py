@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.fitting.point import Point
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 
 if TYPE_CHECKING:
     from plmix_dist.fitting.fixed_point import Evaluation
@@ -118,7 +118,7 @@ class Newton:
         state = state._replace(is_new=False)
         if state.wait > 0 or not self.sample.suits(point):
             return state._replace(wait=state.wait - 1), None
-        if not state.was_refused:  # the last proposal was taken, so failures are no longer in a row
+        if not state.was_refused:  # the last proposal was taken, so the row of failures ends
             state = state._replace(n_failures=0)
         gradients = (*state.gradients, evaluation.residual)[-_STEPS_WATCHED - 1 :]
         n_poor = state.n_poor + 1 if _is_poor(state, evaluation) else 0

@@ -15,15 +15,11 @@ from plmix_dist.fitting.em import Em, Progress, Run, run_reported
 from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.point import Point
-from plmix_dist.kernels import Prepared, prepare
-from plmix_dist.kernels.em_pass import memberships_at
-from plmix_dist.passes.request import Aggregation, Passes, Request
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.groups import person_of_row, weights_within
-from plmix_dist.rankings.ties import TIES
+from plmix_dist.kernels import Prepared, memberships_at, prepare
+from plmix_dist.passes import Aggregation, Passes, Request
+from plmix_dist.rankings import TIES, Floats, RankingBlock, person_of_row, weights_within
 from plmix_dist.solvers import M_STEPS
-from plmix_dist.store.mixture import MixtureParams
+from plmix_dist.store import MixtureParams
 
 # Where the share of noise begins. It stays away from 0 and 1, where EM does not move it.
 _FIRST_SHARE = 0.05

@@ -7,23 +7,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from plmix_dist.cluster.clients import Client
 from plmix_dist.errors import NonFiniteError, WeightWarning
 from plmix_dist.fitting.algorithm import savable
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
-from plmix_dist.passes.tree import add_statistics
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.block import concatenate
+from plmix_dist.passes import Aggregation, Finish, Passes, Rankings, Request, add_statistics, ask, passes_over
+from plmix_dist.rankings import RankingBlock, RowPart, concatenate, generator, rows_of_part, sample_rows
 from plmix_dist.rankings.checks import n_without_information
 from plmix_dist.rankings.groups import membership_weight, merge_equal_rows
-from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part, sample_rows
 from plmix_dist.rankings.ties import KEPT, TIES
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
 
 # Starts are made from at least 20,000 rows, 200 per item, and at most 100,000.
 _FEWEST_ROWS = 20_000

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from plmix_dist.errors import CollapsedComponentWarning
 from plmix_dist.fitting.algorithm import savable
 from plmix_dist.kernels import Prepared, prepare
-from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.sampling import generator
+from plmix_dist.rankings import Floats, generator
 from plmix_dist.solvers import Worths
 
 # Log-worths of a component may range over this much during a fit; kernels can tell apart a little more.

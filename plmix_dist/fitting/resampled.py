@@ -4,7 +4,7 @@ In every pass a component and then an order of tied items are drawn for every ra
 current fit. One M-step is taken as if these orders had been observed. Draws are keyed by (seed, pass, leaf) and by the
 place of the row in its leaf, so results do not depend on workers. Steps are noisy, so the fit has three stages:
 
-1. Steps until the objective has stopped rising: its mean over 10 passes is no higher than over the 10 before, but for
+1. Steps until the objective has stopped rising: its mean over 10 passes is not higher than over the 10 before, but for
    noise.
 2. Steps whose points are averaged. It ends when 10 more passes have moved the average of every log-worth and log-share
    by at most 0.002 or, if that is more, a tenth of 1 / sqrt(weight), which is about the least standard error that the
@@ -32,10 +32,8 @@ from plmix_dist.fitting.journal import NO_JOURNAL, Journal
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import Prepared
 from plmix_dist.kernels.draws import draw_extensions
-from plmix_dist.passes.request import Aggregation, Answer, Passes, Request
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.sampling import generator
+from plmix_dist.passes import Aggregation, Answer, Passes, Request
+from plmix_dist.rankings import Floats, RankingBlock, generator
 from plmix_dist.solvers import MStep, Sums
 
 _WINDOW = 10

@@ -30,11 +30,9 @@ from plmix_dist.fitting.newton import Newton
 from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.starts import make
 from plmix_dist.fitting.starts.make import Mixture, Proposer, Start
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.passes import passes_over
+from plmix_dist.rankings import RankingBlock, extend_ties, generator, sample_rows
 from plmix_dist.rankings.groups import membership_weight, merge_if_short
-from plmix_dist.rankings.sampling import generator, sample_rows
-from plmix_dist.rankings.ties import extend_ties
 from plmix_dist.solvers import LOG_LIKELIHOOD, MM
 from plmix_dist.solvers.likelihood import largest_log_prior
 from plmix_dist.threads import StoppableThreads, single_thread
@@ -199,7 +197,7 @@ def _first_batch(proposer: Proposer, spectral: Sequence[Start]) -> list[Start]:
 
 
 def _grown(proposer: Proposer, smaller: Mixture | None) -> list[Start]:
-    """Starts from a fit of fewer components; none if there is no such fit, or if shares are fixed."""
+    """Starts from a fit of fewer components; none without such a fit, or if shares are fixed."""
     if smaller is None or proposer.settings.shares is not None:
         return []
     n_splits = min(_SPLITS, len(smaller.shares))
@@ -321,7 +319,7 @@ _FEWEST_STARTS = 8
 # Of many rows, at most this share of the listed items: a dozen starts then cost a few passes over all rows.
 _SEARCH_SHARE = 1 / 128
 _ALPHA_OF_PARTS = 0.1
-# The optimum of a sample is uncertain by about one over its size; there is no use in going on further than that.
+# The optimum of a sample is uncertain by about one over its size; iterating further gains nothing.
 _SAMPLE_TOLERANCE = 1e-4
 # EM alone ends sooner than this where components are well apart; where it does not, Newton steps pay.
 NEWTON_AFTER = 10

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from plmix_dist.cluster.clients import Client
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import FitError, SettingsError
 from plmix_dist.fitting.algorithm import Together, counted_stage
@@ -25,16 +26,11 @@ from plmix_dist.fitting.point import Point
 from plmix_dist.fitting.search import NEWTON_AFTER, SampleFits, halving, with_newton
 from plmix_dist.fitting.starts.make import Mixture
 from plmix_dist.fitting.starts.spectral import gap_warnings
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Passes
+from plmix_dist.passes import Passes, Rankings
+from plmix_dist.rankings import TIES, RowPart
 from plmix_dist.rankings.identifiability import identifiability, ordered_lengths
-from plmix_dist.rankings.sampling import RowPart
-from plmix_dist.rankings.ties import TIES
-from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD
-from plmix_dist.store.checkpoints import Checkpoint
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
+from plmix_dist.solvers import LOG_LIKELIHOOD
+from plmix_dist.store import Checkpoint
 
 # The strength of the prior of fits that show the maximum of the likelihood, and the most iterations to it.
 _HARDLY_A_PRIOR = 1e-3

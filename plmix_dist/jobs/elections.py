@@ -24,8 +24,7 @@ from plmix_dist.cluster.executor import Executor, run_all
 from plmix_dist.datasets.ingest import ingest
 from plmix_dist.errors import IngestError, PlmixError, SettingsError, warnings_kept
 from plmix_dist.models.selection import MixtureSelection
-from plmix_dist.store import Location, sealed
-from plmix_dist.store.targets import check_file
+from plmix_dist.store import Location, check_file, sealed
 from plmix_dist.tables.notation import spreadsheet_safe
 from plmix_dist.tables.sources import file_digest, find, find_sources
 from plmix_dist.tables.write import open_binary_target, open_target

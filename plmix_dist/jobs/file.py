@@ -17,11 +17,10 @@ from typing import Any
 from plmix_dist.cluster.executor import bytes_of
 from plmix_dist.errors import JobError, PlmixError, SettingsError
 from plmix_dist.jobs.results import Work
-from plmix_dist.settings import BAYES_INITS, INITS, SETTINGS, TASKS, settings_of
-from plmix_dist.settings.checks import nearest, shown
+from plmix_dist.settings import BAYES_INITS, INITS, SETTINGS, TASKS, nearest, settings_of, shown
 from plmix_dist.settings.table import Kind, Setting, flag, real, whole, word
+from plmix_dist.store import Location
 from plmix_dist.store.checkpoints import DEFAULT_KEPT, DEFAULT_SECONDS, Checkpoint
-from plmix_dist.store.location import Location
 
 # --- keys --------------------------------------------------------------------------------------------------
 
@@ -225,7 +224,7 @@ def _job_of(given: Any, folder: Path, *, typed: bool = True) -> Job:
     for name in (*_PATHS, *also):
         try:
             values[name] = _absolute(values[name], folder)
-        except RuntimeError as error:  # there is no such user
+        except RuntimeError as error:  # of an unknown user
             faults.append(f"{name} is not a path: {error}")
             values[name] = None
     job = Job(values)
@@ -273,7 +272,7 @@ def _flat(given: Any, faults: list[str]) -> Iterator[tuple[str, Any]]:
         elif name in _TABLES:
             faults.append(f"{name} must be a table, [{name}], but is {shown(value)}")
         else:
-            faults.append(f"there is no table or key {name!r}{nearest(name, (*_TABLES, *top))}")
+            faults.append(f"unknown table or key {name!r}{nearest(name, (*_TABLES, *top))}")
 
 
 def _absolute(value: Any, folder: Path) -> Any:
@@ -304,7 +303,7 @@ def _faults_together(job: Job, typed: list[str]) -> Iterator[str]:
     yield from _faults_of_places(job)
     for name in _FILES:
         if job[name] is not None and not Path(job[name]).is_file():
-            yield f"{name}: there is no file {job[name]}"
+            yield f"{name}: no file {job[name]}"
     yield from _faults_of_cluster(job)
     yield from _faults_of_results(job)
     if job["model.components"] is not None:
@@ -345,7 +344,7 @@ def _faults_of_cluster(job: Job) -> Iterator[str]:
 def _faults_of_results(job: Job) -> Iterator[str]:
     """A store and a model that are not there."""
     if job["data.sources"] is None and job["data.store"] is not None:
-        missing = f"data.store: there is no store at {job['data.store']}; name data.sources to make it"
+        missing = f"data.store: no store at {job['data.store']}; name data.sources to make it"
         yield from _fault_unless(job, "data.store", "manifest.json", missing)
     if _begins_at_model(job.values):
         given, known = Path(job["start.init"]).name, _inits(job.values)

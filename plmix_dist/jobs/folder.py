@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from plmix_dist import __version__
-from plmix_dist.store import access, sealed
-from plmix_dist.store.location import Location
+from plmix_dist.store import Location, access, sealed
 
 JOB, SUMMARY, HISTORY, LOG, ENVIRONMENT = (
     "job.json", "summary.json", "history.jsonl", "log.jsonl", "environment.json",

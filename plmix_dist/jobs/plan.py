@@ -14,8 +14,8 @@ from plmix_dist.datasets.given import as_rankings, rankings_of_block
 from plmix_dist.fitting import chains, e_step, fit, methods, overview, point
 from plmix_dist.jobs import driver, folder, steps
 from plmix_dist.jobs.file import Job
+from plmix_dist.passes import ThreadedPasses
 from plmix_dist.passes.memory import check_memory, free_memory, stays_in_memory
-from plmix_dist.passes.threads import ThreadedPasses
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.solvers import MStep
 from plmix_dist.store import Location, RankingStore, open_store

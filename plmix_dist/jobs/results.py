@@ -17,8 +17,7 @@ from plmix_dist.models.linear import choices_of
 from plmix_dist.models.plackett_luce import PlackettLuceMixture
 from plmix_dist.models.selection import MixtureSelection
 from plmix_dist.settings import BAYES_INITS, INITS, TASKS, settings_of
-from plmix_dist.store import Location, RankingStore, mixture, reader, sealed, targets
-from plmix_dist.store.checkpoints import Checkpoint
+from plmix_dist.store import Checkpoint, Location, RankingStore, mixture, reader, sealed, targets
 from plmix_dist.tables.sources import read_covariates
 
 _Fitted = PlackettLuceMixture | BayesianPlackettLuceMixture

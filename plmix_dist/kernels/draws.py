@@ -31,8 +31,7 @@ from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.kernels.pairs import persons_of, without_ties
 from plmix_dist.kernels.tied_rows import TiedRows
-from plmix_dist.rankings import Floats, RankingBlock
-from plmix_dist.rankings.ties import unorder_last_ties
+from plmix_dist.rankings import Floats, RankingBlock, unorder_last_ties
 
 
 class SweepSums(NamedTuple):

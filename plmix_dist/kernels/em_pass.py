@@ -46,8 +46,7 @@ from plmix_dist.kernels.prepared import (
 from plmix_dist.kernels.tied_choices import tie_logs
 from plmix_dist.kernels.tied_rows import PlaceSums, TiedRows
 from plmix_dist.kernels.utilities import LinearRows
-from plmix_dist.rankings import Floats, RankingBlock
-from plmix_dist.rankings.ties import unorder_last_ties
+from plmix_dist.rankings import Floats, RankingBlock, unorder_last_ties
 
 # Rates between items, as LSR needs them: for every choice that j won while i was on offer, one number is added.
 
@@ -79,7 +78,7 @@ class RateSums(NamedTuple):
     on_offer: Room
     # Length of a line.
     padded: int
-    # n_components, or 0 if there are no lines.
+    # n_components, or 0 without lines.
     n_queues: int
 
 

@@ -19,8 +19,7 @@ import numpy as np
 from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import memberships, row_logs, single_posteriors
 from plmix_dist.kernels.prepared import Prepared, Room, Rows, Slots, Workspace, rows_of, run_over
-from plmix_dist.rankings import Floats, RankingBlock
-from plmix_dist.rankings.groups import weights_within
+from plmix_dist.rankings import Floats, RankingBlock, weights_within
 
 
 class Information(NamedTuple):

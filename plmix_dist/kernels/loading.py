@@ -191,7 +191,7 @@ def _warn_once(folder: str, reason: str) -> None:
     logger.warning(
         "compiled kernels cannot be kept, so every process compiles them again: %s. Set PLMIX_CACHE_DIR to a folder "
         "that can be written, and by you alone",
-        "there is no home folder" if folder.startswith(os.devnull) else reason,
+        "no home folder" if folder.startswith(os.devnull) else reason,
     )
 
 

@@ -12,8 +12,7 @@ from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.kernels.prepared import Prepared, Room, Rows, Workspace, pointers, rows_of
 from plmix_dist.kernels.tied_rows import TiedRows
-from plmix_dist.rankings import Floats, RankingBlock
-from plmix_dist.rankings.ties import unorder_last_ties
+from plmix_dist.rankings import Floats, RankingBlock, unorder_last_ties
 
 
 class WinSums(NamedTuple):
@@ -90,7 +89,7 @@ def without_ties(block: RankingBlock) -> RankingBlock:
 
 
 def persons_of(block: RankingBlock, params: Prepared) -> Memberships:
-    """The membership of every person: of every row, if there are no groups."""
+    """The membership of every person: of every row without groups."""
     if block.groups is not None:
         return memberships_at(block, params)
     log_likelihoods, posteriors = row_posteriors(block, params)

@@ -326,7 +326,7 @@ class Rows(NamedTuple):
     below: NDArray[np.bool_]
     weights: Room
     n_rows: int
-    # How many items the longest row lists; 1 if there are no rows.
+    # How many items the longest row lists; 1 without rows.
     longest: int
 
 

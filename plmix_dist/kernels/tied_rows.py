@@ -22,8 +22,7 @@ from plmix_dist.kernels.tied_places import (
     tie_by_integral,
     tie_by_subsets,
 )
-from plmix_dist.rankings import Floats, RankingBlock
-from plmix_dist.rankings.ties import unorder_last_ties
+from plmix_dist.rankings import Floats, RankingBlock, unorder_last_ties
 
 # Up to this many tied items the recursion over subsets is faster than the integral.
 _MOST_BY_SUBSETS = 6

@@ -8,37 +8,31 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from plmix_dist import errors
-from plmix_dist.cluster.clients import ClientLike, client_of
+from plmix_dist.cluster.clients import Client, ClientLike, client_of
 from plmix_dist.datasets.given import as_rankings, first_difference
 from plmix_dist.display.notebook import NotebookView, Summary, Sureness, data_of, summary_of
 from plmix_dist.fitting.overview import TO_COUNTS
 from plmix_dist.fitting.point import Point
 from plmix_dist.models.keywords import OfFit, OfPersons, OfTotals
 from plmix_dist.models.predictions import Predictions
+from plmix_dist.passes import Rankings
 from plmix_dist.passes.by_row import rows_now
-from plmix_dist.passes.rankings import Rankings
 from plmix_dist.prediction.choices import table_of, top_k_probabilities
 from plmix_dist.prediction.posteriors import SCORE, Score, probabilities_of
-from plmix_dist.rankings import Unranked
-from plmix_dist.rankings.sampling import generator
+from plmix_dist.rankings import TIES, Floats, Unranked, generator
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.rankings.ties import TIES
 from plmix_dist.report.write import write_report
 from plmix_dist.settings import RandomState, check_settings, nearest, numbers, seed_of, shown, whole_number
-from plmix_dist.store.location import Location
-from plmix_dist.store.mixture import Floats, MixtureParams, load_with
-from plmix_dist.store.targets import check_target
+from plmix_dist.store import Location, check_target
+from plmix_dist.store.mixture import MixtureParams, load_with
 from plmix_dist.uncertainty.results import StandardErrors
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
 
 
 class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -586,7 +580,7 @@ def _saved_start(init: Any, words: tuple[str, ...]) -> tuple[MixtureParams, Floa
         if "/" in os.fspath(init):
             raise
         raise errors.SettingsError(
-            f"{expected}, but is {shown(init, str)}, and there is no model at this path{nearest(init, words)}"
+            f"{expected}, but is {shown(init, str)}, and no model is at this path{nearest(init, words)}"
         ) from None
     return mixture, saved.arrays.get("ghosts")
 

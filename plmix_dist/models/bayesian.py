@@ -19,11 +19,10 @@ from plmix_dist.models import diagnostics
 from plmix_dist.models.base import MixtureEstimator
 from plmix_dist.models.keywords import OfFit, OfWeights
 from plmix_dist.models.predictive_density import Loo, Waic, loo_of, pointwise_of, waic_of
-from plmix_dist.passes.memory import Residency, check_memory
+from plmix_dist.passes import Residency, check_memory
 from plmix_dist.rankings import Unranked
 from plmix_dist.settings import BAYES_INITS, RandomState, check_settings, seed_of, whole_number
-from plmix_dist.store.checkpoints import Checkpoint
-from plmix_dist.store.mixture import MixtureParams
+from plmix_dist.store import Checkpoint, MixtureParams
 from plmix_dist.uncertainty.results import Interval, PerParameter, percentiles
 
 R = TypeVar("R")

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from plmix_dist.store.mixture import Floats
+from plmix_dist.rankings import Floats
 from plmix_dist.uncertainty.results import PerParameter
 
 

@@ -17,10 +17,10 @@ from plmix_dist.fitting.linear import Columns, Layout
 from plmix_dist.fitting.linear_fit import LinearEnd, LinearModel
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.kernels.utilities import LinearPoint
-from plmix_dist.passes.rankings import Rankings
+from plmix_dist.passes import Rankings
 from plmix_dist.prediction.choices import Reading, choice_probabilities, item_numbers
+from plmix_dist.rankings import Floats
 from plmix_dist.rankings.choice_models import CHOICES, ChoiceModel, SlateChoices, Slates, contrasts
-from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.features import Features, Table, item_lines, item_table, refuse_twice, row_table
 from plmix_dist.rankings.ties import KEPT
 
@@ -66,7 +66,7 @@ class Terms:
 
     @property
     def keeps_ties(self) -> bool:
-        """Whether ties say what is best and worst, and are no ties."""
+        """Whether ties mark what is best and worst, and do not mean equality."""
         return self.choices is not None and not isinstance(self.choices, SlateChoices)
 
     @property

@@ -24,15 +24,12 @@ from plmix_dist.metrics import log_p_of_sides
 from plmix_dist.models.base import MixtureEstimator
 from plmix_dist.models.keywords import OfFitToPersons, OfTotals, OfWeights
 from plmix_dist.models.linear import PLACKETT_LUCE, Terms, bloc_config, check_linear, choices_of, linear_start, restored
-from plmix_dist.passes.memory import Residency, check_memory
-from plmix_dist.passes.request import ask
+from plmix_dist.passes import Residency, ask, check_memory
 from plmix_dist.prediction.choices import table_of
-from plmix_dist.rankings import Unranked
-from plmix_dist.rankings.ties import TIES
+from plmix_dist.rankings import TIES, Unranked
 from plmix_dist.settings import INITS, RandomState, check_settings, numbers, refuse_start_fields, seed_of, whole_number
 from plmix_dist.solvers import M_STEPS
-from plmix_dist.store.checkpoints import Checkpoint
-from plmix_dist.store.location import Location
+from plmix_dist.store import Checkpoint, Location
 from plmix_dist.store.mixture import MixtureParams, mixture_json, mixture_of_json
 from plmix_dist.uncertainty.bootstrap import Bootstrap, bootstrap
 from plmix_dist.uncertainty.check_results import FitCheck
@@ -143,7 +140,7 @@ class PlackettLuceMixture(MixtureEstimator):
         Log-likelihood of all rankings; the objective is its sum with the log-prior. It is None for M-steps that do not
         raise it: "cml", "gmm", "stochastic-lsr".
     gradient_norm_
-        The largest entry of the gradient, divided by total weight; None where there is no objective.
+        The largest entry of the gradient, divided by total weight; None without an objective.
     m_step_, history_, events_
         The M-step that was used; one record per iteration; components that collapsed and were seeded again or dropped.
     init_
@@ -373,7 +370,7 @@ class PlackettLuceMixture(MixtureEstimator):
         Parameters
         ----------
         X
-            The rankings of the fit. Without them there are no intervals, tiers, votes and win rates.
+            The rankings of the fit. Intervals, tiers, votes and win rates need them.
         scale
             "elo": 1000 + 400 / ln(10) times the log-worth; "log": log-worths. The average item has 1000, or 0.
         interval

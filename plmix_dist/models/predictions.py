@@ -18,17 +18,15 @@ from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels.utilities import LinearRows
 from plmix_dist.models.keywords import OfPersons, OfPredictions, spell_out
+from plmix_dist.passes import Aggregation, Passes, Rankings, Request, ask, passes_over
 from plmix_dist.passes.by_row import RowFunction, rows_lazily, rows_now
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.prediction import choices, given_rows, posteriors
 from plmix_dist.prediction.calibration import FIRST_CHOICES, Calibration
 from plmix_dist.prediction.most_probable import MOST_STEPS, MostProbable, most_probable
-from plmix_dist.rankings.ties import TIES
+from plmix_dist.rankings import TIES, Floats
 from plmix_dist.settings import whole_number
 from plmix_dist.solvers.davidson import outcomes
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 
 
 class Predictions:

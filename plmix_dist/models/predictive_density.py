@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, memberships_at, prepare
-from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.passes import Aggregation, Passes, Request, ask
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import n_memberships, row_runs
-from plmix_dist.store.mixture import Floats
 from plmix_dist.threads import single_thread
 
 # Log-likelihoods that are held at once, in a leaf and in a matrix for ArviZ.

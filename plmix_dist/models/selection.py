@@ -20,14 +20,12 @@ from plmix_dist.fitting.starts.settings import flat_start
 from plmix_dist.models.keywords import OfFitToPersons, spelled_out
 from plmix_dist.models.linear import PLACKETT_LUCE
 from plmix_dist.models.plackett_luce import PlackettLuceMixture
-from plmix_dist.passes.memory import check_memory
+from plmix_dist.passes import check_memory
 from plmix_dist.plots import plot_selection
 from plmix_dist.prediction.choices import table_of
-from plmix_dist.rankings import Unranked
-from plmix_dist.rankings.ties import TIES
+from plmix_dist.rankings import TIES, Unranked
 from plmix_dist.settings import RandomState, check_settings, seed_of, settings_of, shown
-from plmix_dist.store.checkpoints import Checkpoint
-from plmix_dist.store.location import Location
+from plmix_dist.store import Checkpoint, Location
 
 
 @dataclass(eq=False, repr=False)

@@ -17,11 +17,10 @@ from plmix_dist.fitting.starts.settings import Spectral, flat_start, start_of
 from plmix_dist.fitting.starts.spectral import SpectralStarter, gap_warnings
 from plmix_dist.models.base import MixtureEstimator
 from plmix_dist.models.keywords import OfFit
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.memory import Residency, check_memory
+from plmix_dist.passes import Residency, check_memory, passes_over
 from plmix_dist.rankings import Unranked
 from plmix_dist.settings import RandomState, check_settings, refuse_start_fields, seed_of, shown
-from plmix_dist.store.mixture import MixtureParams
+from plmix_dist.store import MixtureParams
 
 _RESULTS = ("unranked", "rank", "embedding", "n_sampled", "gap_rule", "stages")
 _ARRAYS = ("singular_values", "vectors", "labels")

@@ -11,9 +11,15 @@ memory       whether rows stay in memory from pass to pass
 svd          randomised singular value decomposition of rows that are made when they are needed
 """
 
+from plmix_dist.passes.by_row import RowFunction
 from plmix_dist.passes.dask import DistributedPasses, make_passes, passes_over
+from plmix_dist.passes.leaves import BlockLeaves, StoreLeaves
+from plmix_dist.passes.memory import Residency, check_memory
+from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Answer, Finish, Passes, Request, ask
 from plmix_dist.passes.threads import ThreadedPasses
+from plmix_dist.passes.tree import add_statistics
 
-__all__ = ["Aggregation", "Answer", "DistributedPasses", "Finish", "Passes", "Request", "ThreadedPasses", "ask"]
+__all__ = ["Aggregation", "Answer", "BlockLeaves", "DistributedPasses", "Finish", "Passes", "Rankings", "Request"]
+__all__ += ["Residency", "RowFunction", "StoreLeaves", "ThreadedPasses", "add_statistics", "ask", "check_memory"]
 __all__ += ["make_passes", "passes_over"]

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from plmix_dist.cluster.submission import Job, results_of, submit
 from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.passes.leaves import LazyRows
-from plmix_dist.rankings import RankingBlock, Unranked
-from plmix_dist.rankings.columns import item_dtype
-from plmix_dist.rankings.groups import default_leaf_rows
+from plmix_dist.rankings import RankingBlock, Unranked, default_leaf_rows, item_dtype
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -36,7 +34,7 @@ def check_dask_array(array: Any) -> None:
     if np.isnan(array.shape).any():
         raise SettingsError("the Dask array has chunks of unknown sizes; call compute_chunk_sizes() first")
     if 0 in array.shape:
-        raise SettingsError(f"there are no rankings in a Dask array of shape {array.shape}")
+        raise SettingsError(f"a Dask array of shape {array.shape} holds no rankings")
 
 
 def item_range(array: Any, client: Client | None = None) -> tuple[int, int]:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.checks import check_ranges
+from plmix_dist.rankings import RankingBlock, check_ranges
 from plmix_dist.rankings.groups import cut_leaves, default_leaf_rows
 from plmix_dist.store import RankingStore
 from plmix_dist.store.manifest import read_index

@@ -17,8 +17,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plmix_dist.errors import FitError
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.checks import check_ranges
+from plmix_dist.rankings import RankingBlock, check_ranges
 from plmix_dist.threads import check_stopped
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from plmix_dist.passes.request import Aggregation
+from plmix_dist.passes import Aggregation
 from plmix_dist.prediction.choices import choice_probabilities, table_of
 from plmix_dist.prediction.given_rows import row_places
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import log_shares_at
-from plmix_dist.store.mixture import Floats
 
 
 class Calibration(NamedTuple):

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from plmix_dist.errors import SettingsError
+from plmix_dist.rankings import Floats
 from plmix_dist.settings import nearest, one_of, shown
-from plmix_dist.store.mixture import Floats
 
 
 class Reading(NamedTuple):

@@ -18,9 +18,7 @@ from scipy.special import gammaln
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.prediction.choices import choice_probabilities, order_logs, pairwise_probabilities, top_k_probabilities
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.ties import unorder_last_ties
-from plmix_dist.store.mixture import Floats
+from plmix_dist.rankings import Floats, RankingBlock, unorder_last_ties
 
 # Pairs of items times rows held at once.
 _MOST_IN_PAIRS = 1 << 21

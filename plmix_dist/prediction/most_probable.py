@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.prediction.choices import expected_ranks, order_logs
-from plmix_dist.store.mixture import Floats
+from plmix_dist.rankings import Floats
 
 # Prefixes that a search extends before it gives up.
 MOST_STEPS = 5_000

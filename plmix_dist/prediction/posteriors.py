@@ -14,15 +14,13 @@ from scipy.special import xlogy
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, prepare, row_posteriors
 from plmix_dist.kernels.em_pass import component_logs, memberships_at
-from plmix_dist.passes.by_row import RowFunction
-from plmix_dist.passes.request import Aggregation
+from plmix_dist.passes import Aggregation, RowFunction
 from plmix_dist.prediction import given_rows
 from plmix_dist.prediction.most_probable import MOST_STEPS, most_probable
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import TIES, Floats, RankingBlock
 from plmix_dist.rankings.groups import membership_weight, with_person_shares
-from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import shown
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 
 ALL = "all"
 

@@ -26,7 +26,7 @@ _MOST_SLATES = 62
 _LARGEST_SET = 60
 
 
-# What all of these know: `name`, which users type as `choices`; `n_alternatives` of so many items; `design`
+# What all of these know: `name`, which users type as `choices`; `n_alternatives` of a number of items; `design`
 # (n_alternatives, n_columns), the columns whose combinations are utilities; and `rows`, the choices of all rows of a
 # block, a row each: those of one row stand together and share its membership.
 ChoiceModel: TypeAlias = "SlateChoices | _BestWorst | _MaxDiff"

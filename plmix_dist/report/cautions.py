@@ -126,8 +126,8 @@ def _of_groups(model: Any, names: Sequence[str]) -> Iterator[_Caution]:
     events = getattr(model, "events_", [])
     if events:
         actions = {"reseed": "was started again", "drop": "was dropped"}
-        told = [actions.get(str(event.get("action")), str(event.get("action"))) for event in events]
-        text = f"During the fit a group {' and one '.join(dict.fromkeys(told))}."
+        happened = [actions.get(str(event.get("action")), str(event.get("action"))) for event in events]
+        text = f"During the fit a group {' and one '.join(dict.fromkeys(happened))}."
         yield _Caution("A group lost all its rankings on the way", text)
     small = [names[number] for number, share in enumerate(model.shares_) if share < _SMALL_SHARE]
     if small:

@@ -17,12 +17,12 @@ from scipy.special import expit, logit, ndtri
 from plmix_dist.display.marks import Html, label, percent
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared
-from plmix_dist.passes.request import Aggregation
+from plmix_dist.passes import Aggregation
 from plmix_dist.prediction.choices import Reading, choice_probabilities
 from plmix_dist.prediction.posteriors import posteriors_by_ranking, prepared_first
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import with_person_shares
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 from plmix_dist.uncertainty.results import Coefficients, Interval, StandardErrors
 
 # Show all items of a component up to 15, otherwise the best 10.
@@ -40,7 +40,7 @@ class _Scale(NamedTuple):
     """Chances to rank above an average item."""
 
     chance: Floats  # (n_components, n_items)
-    low: Floats  # (n_components, n_items): NaN where there is no interval
+    low: Floats  # (n_components, n_items): NaN without an interval
     high: Floats
     overall: Floats  # (n_items,): the mean over components by their shares
     first: Floats  # (n_components, n_items): the probability to be chosen first from all items; NaN without one

@@ -18,7 +18,7 @@ from plmix_dist.display import marks
 from plmix_dist.display.notebook import data_of, tie_lines
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, SettingsError, StoreExistsError
 from plmix_dist.fitting.starts.settings import start_of
-from plmix_dist.rankings.ties import TIES
+from plmix_dist.rankings import TIES
 from plmix_dist.report import components, history
 from plmix_dist.report.cautions import cautions_of, checked, told_of
 from plmix_dist.settings import shown
@@ -127,7 +127,7 @@ def _checked_target(path: str | os.PathLike[str]) -> Path:
     """An error unless a report can be written here: over nothing, or over another report."""
     target = Path(path)
     if not target.parent.is_dir():
-        raise SettingsError(f"there is no folder {target.parent} to write the report to; make it first")
+        raise SettingsError(f"no folder {target.parent} to write the report to; make it first")
     if target.is_dir():
         raise StoreExistsError(f"{target} is a folder; name a file, such as {target / 'report.html'}")
     if target.exists():

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from plmix_dist.kernels.tied_choices import tie_statistics
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 from plmix_dist.solvers.likelihood import LOG_LIKELIHOOD, MM, ComponentStatistics, mm_ratio, moved
 from plmix_dist.solvers.m_step import Gradient, Worths
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from plmix_dist.kernels import EmStatistics, SweepSums
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 
 # The step of an item that has won nothing has no end; it is taken in parts.
 _LONGEST_STEP = 5.0

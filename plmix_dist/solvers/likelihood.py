@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from plmix_dist.kernels import EmStatistics, em_statistics
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 from plmix_dist.solvers.m_step import Gradient, MStep, Objective, Worths
 
 # The prior: every item has `alpha` wins and `alpha` losses against one ghost item, in every component. The ghost's
@@ -97,7 +97,7 @@ def mm_ratio(at: Gradient, alpha: float) -> Floats:
     """(n_items + 1,): the logarithms of wins / expected wins."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio: Floats = np.log(at.wins) - np.log(at.expected_wins)
-    # Without a prior there is no ghost. With one its step is bounded: its expected wins may be too small to be held.
+    # A ghost comes with a prior. Its step is bounded: its expected wins may be too small to be held.
     ratio[-1] = max(-_LONGEST_GHOST_STEP, min(_LONGEST_GHOST_STEP, ratio[-1])) if alpha else 0.0
     return ratio
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from plmix_dist.kernels import drawn_statistics, em_statistics
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 from plmix_dist.solvers.likelihood import MM, ComponentStatistics, moved, probabilities_against_ghost
 from plmix_dist.solvers.m_step import Worths, square
 from plmix_dist.threads import single_thread

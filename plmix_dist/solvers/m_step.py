@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from plmix_dist.kernels import Prepared
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 
 
 class Worths(NamedTuple):
@@ -95,7 +94,7 @@ class MStep:
     component: Callable[[Any, int], Any]
     # From these, worths and alpha to the next worths; None where the objective's safe step is the step.
     step: Callable[[Any, Worths, float], Worths] | None
-    # What the steps raise. None if there is no such thing: then no step is refused, none is accelerated, and a fit
+    # What the steps raise. None if nothing is raised: then no step is refused, none is accelerated, and a fit
     # ends when its parameters stop moving.
     objective: Objective | None
     # How many numbers are summed per component, given the number of items.

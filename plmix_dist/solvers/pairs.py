@@ -11,7 +11,7 @@ import scipy.linalg
 from scipy.special import expit
 
 from plmix_dist.kernels import PairStatistics, pair_statistics
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 from plmix_dist.solvers.m_step import MStep, Worths, square
 from plmix_dist.threads import single_thread
 

@@ -10,17 +10,16 @@
 - memberships, mixture, checkpoints: the other results
 """
 
-from plmix_dist.store.location import Location as Location
-from plmix_dist.store.memberships import MembershipPlan as MembershipPlan
-from plmix_dist.store.memberships import MembershipSession as MembershipSession
-from plmix_dist.store.memberships import write_memberships as write_memberships
-from plmix_dist.store.partition import PartitionTask as PartitionTask
-from plmix_dist.store.partition import RejectedRows as RejectedRows
-from plmix_dist.store.partition import WritePlan as WritePlan
-from plmix_dist.store.partition import write_partition as write_partition
-from plmix_dist.store.reader import RankingStore as RankingStore
-from plmix_dist.store.reader import open_store as open_store
-from plmix_dist.store.targets import check_file as check_file
-from plmix_dist.store.targets import check_target as check_target
-from plmix_dist.store.writer import WriteSession as WriteSession
-from plmix_dist.store.writer import check_output as check_output
+from plmix_dist.store.checkpoints import Checkpoint
+from plmix_dist.store.location import Location
+from plmix_dist.store.memberships import MembershipPlan, MembershipSession, write_memberships
+from plmix_dist.store.mixture import MixtureParams
+from plmix_dist.store.partition import PartitionTask, RejectedRows, WritePlan, write_partition
+from plmix_dist.store.reader import RankingStore, open_store
+from plmix_dist.store.sealed import sha256
+from plmix_dist.store.targets import HOW_TO_REPLACE, check_file, check_target
+from plmix_dist.store.writer import WriteSession, check_output
+
+__all__ = ["HOW_TO_REPLACE", "Checkpoint", "Location", "MembershipPlan", "MembershipSession", "MixtureParams"]
+__all__ += ["PartitionTask", "RankingStore", "RejectedRows", "WritePlan", "WriteSession", "check_file"]
+__all__ += ["check_output", "check_target", "open_store", "sha256", "write_memberships", "write_partition"]

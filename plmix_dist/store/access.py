@@ -66,7 +66,7 @@ def reading_permitted(path: str) -> Iterator[None]:
     except errors.PlmixError:
         raise
     except NotADirectoryError:
-        raise FileNotFoundError(errno.ENOENT, "there is no such file", path) from None
+        raise FileNotFoundError(errno.ENOENT, "no such file", path) from None
     except OSError as error:
         if isinstance(error, PermissionError) or error.errno in _FORBIDDEN:
             raise errors.StoreAccessError(

@@ -22,8 +22,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, WrapperStore
 
 from plmix_dist.errors import DamagedStoreError
-from plmix_dist.rankings.block import RankingBlock
-from plmix_dist.rankings.columns import STRING, item_dtype
+from plmix_dist.rankings import STRING, RankingBlock, item_dtype
 from plmix_dist.store import access, sealed
 
 if TYPE_CHECKING:

@@ -203,7 +203,7 @@ class Location:
     def publish(self, staged: str, final: str) -> None:
         """Move what was written under `staged` to `final` in one step.
 
-        On local disk everything is synced and then renamed. Behind a URL there is no rename: `staging` gave
+        On local disk everything is synced and then renamed. Behind a URL nothing can be renamed: `staging` gave
         the final place itself, and the last key that the caller writes marks it as complete.
         """
         if staged == final:

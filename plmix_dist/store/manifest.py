@@ -156,7 +156,7 @@ def read_manifest(location: Location) -> Manifest:
     except (FileNotFoundError, NotADirectoryError):
         if location.exists(PLAN):
             raise UnfinishedStoreError(_what_is_missing(location)) from None
-        raise StoreNotFoundError(f"there is no store at {location.url}{_what_is_there(location)}") from None
+        raise StoreNotFoundError(f"no store at {location.url}{_what_is_there(location)}") from None
     return Manifest.from_bytes(data, f"{location.url}/{MANIFEST}")
 
 

@@ -16,7 +16,7 @@ import zarr
 from zarr.storage import MemoryStore
 
 from plmix_dist.errors import DamagedStoreError, StoreExistsError, UnfinishedStoreError
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 from plmix_dist.store import arrays, publication, sealed, targets
 from plmix_dist.store.location import Location
 

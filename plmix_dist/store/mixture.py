@@ -228,11 +228,7 @@ def _json_record(text: str | bytes) -> dict[str, Any]:
             f"this JSON is not a model: its format is {found!r}, where {_JSON_FORMAT!r} is expected; "
             "from_json takes the text that to_json gave, and load takes the folder of a model"
         )
-    if record.get("version") != sealed.VERSIONS[_JSON_FORMAT]:
-        raise errors.UnsupportedFormatError(
-            f"this JSON has format version {record.get('version')!r}, and this version of plmix_dist reads "
-            f"{sealed.VERSIONS[_JSON_FORMAT]}; install a newer plmix_dist"
-        )
+    sealed.check_version(_JSON_FORMAT, record.get("version"), "this JSON")
     return record
 
 
@@ -425,7 +421,7 @@ def _read_json(location: Location) -> bytes:
         instead = near_path(location.url) or f": it has no {MODEL}; make one with `plmix fit`"
         if location.exists("manifest.json"):
             instead = ": it holds a store of rankings; fit a model to it with `plmix fit`"
-        raise errors.StoreNotFoundError(f"there is no model at {location.url}{instead}") from None
+        raise errors.StoreNotFoundError(f"no model at {location.url}{instead}") from None
     except errors.DamagedStoreError as error:
         raise _unreadable(location, str(error)) from None
 
@@ -435,7 +431,7 @@ def _parse(location: Location, data: bytes) -> _SavedModel:
     if not isinstance(record, dict):
         raise errors.DamagedStoreError(f"{MODEL} holds {type(record).__name__}, where an object is expected")
     if (found := record.get("format")) != FORMAT:
-        raise errors.UnsupportedFormatError(f"there is no model at {location.url}: its format is {found!r}")
+        raise errors.UnsupportedFormatError(f"no model at {location.url}: its format is {found!r}")
     early = record.get("version") == 1
     remedy = "it was written by an early version, so fit it again" if early else "install a newer plmix_dist"
     sealed.check_version(FORMAT, record.get("version"), f"the model at {location.url}", remedy)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.errors import DamagedStoreError
-from plmix_dist.rankings.block import RankingBlock
+from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.groups import cut_leaves
 from plmix_dist.store import publication, sealed
 from plmix_dist.store.arrays import CHUNK_BYTES, COLUMNS, ColumnWriter, RecordingStore, columns_of

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.display.notebook import store_card
 from plmix_dist.errors import InvalidRowsError
-from plmix_dist.rankings.block import RankingBlock, concatenate
-from plmix_dist.rankings.checks import check_ranges
+from plmix_dist.rankings import RankingBlock, check_ranges, concatenate
 from plmix_dist.rankings.columns import item_dtype, joined_labels
 from plmix_dist.store import arrays, manifest, sealed
 from plmix_dist.store.location import AnyPath, Location

@@ -12,10 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError, RankingError, SettingsError
-from plmix_dist.rankings import RankingBlock, Unranked
-from plmix_dist.rankings.block import concatenate
-from plmix_dist.rankings.checks import check_numbered_from_zero, check_rows
-from plmix_dist.rankings.columns import label_column
+from plmix_dist.rankings import RankingBlock, Unranked, check_numbered_from_zero, check_rows, concatenate, label_column
 from plmix_dist.rankings.groups import check_groups
 from plmix_dist.store import RejectedRows
 from plmix_dist.tables.format import places_of
@@ -53,7 +50,7 @@ def block_of_table(
     given = given or noted(rows)
     cells = cells_of(source, frame) if given is None else None
     if cells is not None and not len(cells.lengths):
-        raise SettingsError("there are no rankings")
+        raise SettingsError("no rankings were given")
     given = given or with_groups(rows, cells and cells.values)
     if given is not None or cells is None:
         return block_of_notes(given or Noted([]), n_items, unranked, item_names)

@@ -13,9 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError, visible
-from plmix_dist.rankings import Unranked
-from plmix_dist.rankings.block import RankingBlock
-from plmix_dist.rankings.checks import RowProblem, row_problems
+from plmix_dist.rankings import RankingBlock, RowProblem, Unranked, row_problems
 from plmix_dist.rankings.columns import STRING, Labels, item_dtype, label_column, narrowest
 from plmix_dist.settings.checks import alike
 from plmix_dist.store import RejectedRows
@@ -184,7 +182,7 @@ class Encoder:
         return row_problems(block, [_shown_plainly(name) for name in self.item_names]) if problems else []
 
     def _codes(self, labels: pa.Array) -> NDArray[np.int64]:
-        """(total listed,): the item number of each label, -1 if there is no such item."""
+        """(total listed,): the item number of each label, -1 of an unknown one."""
         if not len(labels):
             return np.empty(0, np.int64)
         encoded = labels if pa.types.is_dictionary(labels.type) else labels.dictionary_encode()

@@ -83,7 +83,7 @@ def check_columns(columns: Any, roles: Collection[str], where: str = "") -> None
         raise SettingsError(f"columns must give a column name for each role, but is {shown(columns)}")
     unknown = sorted(set(columns) - set(roles))
     if unknown:
-        raise SettingsError(f"there is no column role {unknown[0]!r}{where}; choose from {', '.join(roles)}")
+        raise SettingsError(f"unknown column role {unknown[0]!r}{where}; choose from {', '.join(roles)}")
 
 
 def _names_in(text: str) -> list[str]:
@@ -169,7 +169,7 @@ class Format:
     user named the format, it is the table or an error. An error also stops other formats from being tried.
     read(batches, header): rows of rankings. `wanted` are the columns that it needs, by default those with a role;
     `wanted_raw` those that it reads as plain text, because few of their cells are equal. The others are left out, and
-    the user is told so.
+    the user is warned.
     """
 
     name: str
@@ -244,7 +244,7 @@ def column_roles(columns: Sequence[str], options: ReadOptions, names: Mapping[st
         chosen = options.columns.get(role)
         if chosen is not None:
             if chosen.strip().lower() not in places:
-                raise IngestError(f"there is no column {chosen!r} for the {role}; found: {', '.join(columns)}")
+                raise IngestError(f"no column {chosen!r} for the {role}; found: {', '.join(columns)}")
             roles[role] = places[chosen.strip().lower()]
             continue
         free = (places[name] for name in usual if name in places and places[name] not in named)

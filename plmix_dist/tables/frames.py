@@ -296,6 +296,6 @@ def _refuse_unknown(unknown: list[str], names: Names, cells: Cells) -> NoReturn:
     some = ", ".join(map(repr, near or names[:5])) + ("" if near or len(names) <= 5 else ", ...")
     more = f" ({len(unknown)} names are unknown)" if len(unknown) > 1 else ""
     raise RankingError(
-        f"{cells.place_of(unknown[0])}: there is no item {shown(unknown[0], str)} among the "
+        f"{cells.place_of(unknown[0])}: {shown(unknown[0], str)} is not among the "
         f"{len(names)} known items{more}; {'the nearest are' if near else 'these are'}: {some}"
     )

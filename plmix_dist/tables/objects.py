@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError, RankingError, SettingsError
-from plmix_dist.rankings import Unranked
-from plmix_dist.rankings.block import RankingBlock
-from plmix_dist.rankings.checks import check_numbered_from_zero, check_rows
+from plmix_dist.rankings import RankingBlock, Unranked, check_numbered_from_zero, check_rows
 from plmix_dist.rankings.columns import below_flags, item_dtype, narrowest
 from plmix_dist.settings import shown
 from plmix_dist.tables.encode import natural_order
@@ -89,7 +87,7 @@ def block_of_notes(
 ) -> tuple[RankingBlock, Names | None]:
     """A block of the rows, and the names of the items; None if they are numbers. `item_names` are those of a model."""
     if not len(given.rows):
-        raise SettingsError("there are no rankings")
+        raise SettingsError("no rankings were given")
     divider = divider_of([row for row in given.rows if isinstance(row, str)])
     rows = [_row(row, number, divider) for number, row in enumerate(given.rows)]
     n_listed = np.array([len(row.items) for row in rows], np.int64)

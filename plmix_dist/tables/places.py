@@ -342,7 +342,7 @@ def with_places(table: Table, named: list[str] | None = None) -> Table:
     names = table.names(table.values) if named is None else named
     missing = [name for name in names if name not in table.columns]
     if missing:
-        raise IngestError(f"there is no column {missing[0]!r} for a place; found: {', '.join(table.columns)}")
+        raise IngestError(f"no column {missing[0]!r} for a place; found: {', '.join(table.columns)}")
     order = words.order_of_places(names) if named is None and table.has_names else list(range(len(names)))
     if order is None:
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -61,8 +61,7 @@ def format_named(name: str) -> Format:
         raise SettingsError("ratings have a function of their own: plmix_dist.ingest_ratings(source, store)")
     if not isinstance(name, str) or name not in FORMATS:
         raise SettingsError(
-            f"there is no format {shown(name, str)}; choose one of auto, {', '.join(FORMATS)}"
-            f"{nearest(name, (*FORMATS,))}"
+            f"unknown format {shown(name, str)}; choose one of auto, {', '.join(FORMATS)}{nearest(name, (*FORMATS,))}"
         )
     return FORMATS[name]
 
@@ -173,7 +172,7 @@ def _condition(text: str, table: Table) -> Condition:
     equal = not name.endswith("!")
     name = name.removesuffix("!").strip()
     if name not in table.columns:
-        raise IngestError(f"there is no column {name!r} for --where; found: {', '.join(table.columns)}")
+        raise IngestError(f"no column {name!r} for --where; found: {', '.join(table.columns)}")
     return Condition(table.columns.index(name), equal, value.strip().casefold())
 
 
@@ -204,9 +203,9 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
     An error if it is of no format, or may be of several; it names the option that decides.
     """
     if (unknown := next((name for name in options.ignored if name not in table.columns), None)) is not None:
-        raise IngestError(f"there is no column {unknown!r} to ignore; found: {', '.join(table.columns)}")
+        raise IngestError(f"no column {unknown!r} to ignore; found: {', '.join(table.columns)}")
     if (unknown := next((name for name in options.features if name not in table.columns), None)) is not None:
-        raise IngestError(f"there is no column {unknown!r} for features; found: {', '.join(table.columns)}")
+        raise IngestError(f"no column {unknown!r} for features; found: {', '.join(table.columns)}")
     features = {f"{FEATURE}{name}": table.columns.index(name) for name in options.features}
     # Formats look at the other columns.
     ignored = (*table.ignored, *map(table.columns.index, options.ignored), *features.values())

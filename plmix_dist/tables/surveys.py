@@ -222,7 +222,7 @@ def _wide_roles(table: Table, options: ReadOptions) -> dict[str, int] | None:
         return None
     if options.trait is not None:
         if options.trait not in whole:
-            raise IngestError(f"there is no trait {options.trait!r}; found: {', '.join(filter(None, whole))}")
+            raise IngestError(f"unknown trait {options.trait!r}; found: {', '.join(filter(None, whole))}")
         return shown | whole[options.trait]
     if len(whole) > 1:
         raise IngestError(

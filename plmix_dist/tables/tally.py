@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
-from plmix_dist.rankings.columns import label_column
+from plmix_dist.rankings import label_column
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import Batch, Column
 from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, whole_numbers_if_all
@@ -207,7 +207,7 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
     else:
         result = _results(columns, batch.n_rows, header)
         refuse(result == _UNKNOWN, lambda row: _not_understood(columns, row))
-        refuse(result == _NONE, "there is no result", wrong=False)
+        refuse(result == _NONE, "the result is missing", wrong=False)
         results = [(result, np.ones(batch.n_rows))]
     # Who lost, or how often, is in columns of their own: nothing says who stood where.
     has_sides = not {"loser", "first_wins"} & columns.keys()

@@ -54,7 +54,7 @@ def _syntax(
     def read_header(file: SourceFile, options: ReadOptions) -> Header:
         found = contests(file.parts)
         if not found:
-            raise IngestError("these are votes without ranks, so there are no rankings to read")
+            raise IngestError("these are votes without ranks, so they give no rankings")
         name = cvr.chosen_contest({name: f"{one.n_ballots:,} ballots" for name, one in found.items()}, options.choices)
         rules = cvr.rules_of(options.choices)
         names = found[name].names

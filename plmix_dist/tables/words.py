@@ -89,7 +89,7 @@ def is_place_name(name: str) -> bool:
 
 
 def is_generic_name(name: str) -> bool:
-    """Whether a column name means nothing: a number, one letter, or what tools write where there is no name."""
+    """Whether a column name means nothing: a number, one letter, or what tools write for a missing name."""
     return bool(_GENERIC.fullmatch(name.strip()))
 
 

@@ -19,15 +19,11 @@ from plmix_dist.fitting.journal import open_journal
 from plmix_dist.fitting.linear import INFORMATION, LinearFit
 from plmix_dist.kernels.utilities import LinearPoint, linear_sums
 from plmix_dist.metrics import match_components
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Aggregation, Request, ask
+from plmix_dist.passes import Aggregation, Rankings, Request, ask, passes_over
 from plmix_dist.prediction.posteriors import check_columns
-from plmix_dist.rankings import RankingBlock, Unranked
-from plmix_dist.rankings.groups import person_of_row, weights_within
+from plmix_dist.rankings import Floats, RankingBlock, Unranked, person_of_row, weights_within
 from plmix_dist.settings import RandomState, one_of, real_number, seed_of, whole_number
-from plmix_dist.store.checkpoints import Checkpoint
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import Checkpoint, MixtureParams
 from plmix_dist.uncertainty.information import InformationTotals, Layout, invert
 from plmix_dist.uncertainty.replicates import WEIGHTS, Draws, Replicates, ReplicatesState, Scales, draw_weights
 from plmix_dist.uncertainty.results import Estimates, Interval, PerParameter, compared, given_components, percentiles

@@ -15,16 +15,14 @@ from plmix_dist.fitting.covariates import Units
 from plmix_dist.fitting.linear import INFORMATION, Columns, Layout
 from plmix_dist.fitting.linear_fit import LinearEnd
 from plmix_dist.kernels.utilities import LinearInformation, LinearPoint
-from plmix_dist.passes.dask import passes_over
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Passes, Request, ask
+from plmix_dist.passes import Passes, Rankings, Request, ask, passes_over
 from plmix_dist.prediction.posteriors import check_columns
+from plmix_dist.rankings import Floats
 from plmix_dist.rankings.choice_models import contrasts
-from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.ties import TIES, TieTreatment
-from plmix_dist.store.mixture import MixtureParams
+from plmix_dist.store import MixtureParams
 from plmix_dist.uncertainty import information
-from plmix_dist.uncertainty.results import Coefficients, StandardErrors, far_from_maximum
+from plmix_dist.uncertainty.results import Coefficients, StandardErrors
 
 _Sums = TypeVar("_Sums")
 # A singular direction moves a coefficient if its entry is at least this large.
@@ -68,7 +66,7 @@ def coefficient_errors(
     middle = to.T @ totals.products @ to if kind == "sandwich" else None
     to_results = _to_results(layout, totals, layout.columns.design if terms is None else terms.worth_columns)
     solved = information.solve_at(sums, prior, np.zeros((layout.n_free, 0)), middle, to_results)
-    warnings = far_from_maximum([solved])
+    warnings = information.far_from_maximum([solved])
     if solved.singular.shape[1]:
         words = "the rankings say nothing about some coefficients: they have no standard error; choose a ridge above 0"
         warnings.append(NotIdentifiableWarning(words))

@@ -17,18 +17,15 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError, give_warnings
 from plmix_dist.kernels import Prepared, prepare
-from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.passes.tree import add_statistics
+from plmix_dist.passes import Aggregation, Passes, Request, add_statistics, ask
 from plmix_dist.prediction.choices import choice_probabilities, item_numbers, pairwise_probabilities
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import TIES, Floats, RankingBlock, generator
 from plmix_dist.rankings.groups import person_of_row, person_weights, row_runs, weights_within
-from plmix_dist.rankings.sampling import generator
-from plmix_dist.rankings.ties import TIES
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 from plmix_dist.threads import single_thread
+from plmix_dist.uncertainty import information
 from plmix_dist.uncertainty.check_results import FitCheck, Length, Residual
 from plmix_dist.uncertainty.information import by_unit, flat_scores, information_pass, person_scores, tied_orders
-from plmix_dist.uncertainty.results import far_from_maximum
 from plmix_dist.uncertainty.standard_errors import FittedPoint, is_joint, mostly_prior, solve
 
 _Integers = NDArray[np.int64]
@@ -322,8 +319,8 @@ def _checked_pairs(pairs: Any, mixture: MixtureParams) -> _Integers:
 
 
 def _checked(passes: Passes, fitted: FittedPoint, plan: _Plan) -> FitCheck:
-    information = Request(information_pass(fitted.ties, joint=True), plan.mixture)
-    (totals,), (seen,) = (answer.get() for answer in passes.run([information, Request(_OBSERVED, plan)]))
+    whole = Request(information_pass(fitted.ties, joint=True), plan.mixture)
+    (totals,), (seen,) = (answer.get() for answer in passes.run([whole, Request(_OBSERVED, plan)]))
     ((solved, layout),) = solve(totals, fitted, "information")
     weight, *by_length, lines, n_tied = seen
     n_items, n_events = plan.mixture.n_items, plan.n_events
@@ -348,7 +345,7 @@ def _checked(passes: Passes, fitted: FittedPoint, plan: _Plan) -> FitCheck:
         crossed = taken @ products[:, :n_events, n_events:].reshape(taken.shape).T
         scores = products[:, n_events:, n_events:].sum(axis=0)
         covariance += (taken @ scores @ taken.T - crossed - crossed.T).reshape(covariance.shape)
-    give_warnings(far_from_maximum([solved]))
+    give_warnings(information.far_from_maximum([solved]))
     notes = (*cautions, *_notes(fitted, totals, int(n_tied)))
     p_values, discrepancies = _tests(plan, counts, covariance)
     lengths = []

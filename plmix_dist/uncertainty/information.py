@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -12,20 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from plmix_dist.errors import SettingsError
+from plmix_dist.errors import NotConvergedWarning, SettingsError
 from plmix_dist.kernels import Prepared
 from plmix_dist.kernels.em_pass import component_logs
 from plmix_dist.kernels.information import all_choice_sums, scores_of_persons
 from plmix_dist.kernels.memberships import Memberships, memberships, row_logs
 from plmix_dist.kernels.tied_choices import tie_information
-from plmix_dist.passes.request import Aggregation
+from plmix_dist.passes import Aggregation
 from plmix_dist.prediction.posteriors import prepared_of
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.groups import row_runs
+from plmix_dist.rankings import Floats, RankingBlock, row_runs
 from plmix_dist.rankings.ties import MOST_EXTENSIONS, TIES, extend_ties
 from plmix_dist.solvers.davidson import outcomes
 from plmix_dist.solvers.likelihood import probabilities_against_ghost
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 from plmix_dist.threads import single_thread
 
 # The parameters of a mixture as one vector: log-worths, ghosts of the prior, logits of the shares.
@@ -474,3 +473,24 @@ def _add_second_derivatives(observed: list[Floats], found: _PersonScores, shares
     own_logits = observed[-1][-n_components:, -n_components:]
     own_logits += np.outer(sums, shares) + np.outer(shares, sums) - 2 * total * np.outer(shares, shares)
     own_logits += np.diag(total * shares - sums)
+
+
+# An estimate that would move by more than this many standard errors is not at its maximum.
+_FAR = 0.25
+
+
+def far_from_maximum(blocks: Iterable[Solved]) -> list[Warning]:
+    """A warning if a Newton step is long, measured by the variances of what it moves: this is not the maximum."""
+    furthest = 0.0
+    for one in blocks:
+        variances = np.diag(one.inverse)
+        known = variances > 0
+        furthest = max(furthest, float((np.abs(one.step[known]) / np.sqrt(variances[known])).max(initial=0.0)))
+    if furthest <= _FAR:
+        return []
+    words = (
+        f"these rankings would move the parameters by {furthest:.2g} standard errors, so the fit is not at its "
+        "maximum here, and standard errors are those of another point; give the rankings of the fit and their "
+        "sample_weight, or fit again with a smaller tol"
+    )
+    return [NotConvergedWarning(words)]

@@ -19,16 +19,13 @@ from plmix_dist.display.marks import aligned
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared, pairwise_wins
 from plmix_dist.metrics import match_components
-from plmix_dist.passes.leaves import BlockLeaves
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Aggregation, Request, ask
+from plmix_dist.passes import Aggregation, BlockLeaves, Rankings, Request, ask
 from plmix_dist.prediction.choices import item_numbers, table_of
 from plmix_dist.prediction.posteriors import ALL, posteriors_by_ranking, prepared_of
-from plmix_dist.rankings import RankingBlock, Unranked
+from plmix_dist.rankings import TIES, Floats, RankingBlock, Unranked
 from plmix_dist.rankings.groups import merge_if_short
-from plmix_dist.rankings.ties import TIES
 from plmix_dist.settings import one_of, real_number, whole_number
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 from plmix_dist.uncertainty.bootstrap import bootstrap
 from plmix_dist.uncertainty.standard_errors import errors_on
 
@@ -85,7 +82,7 @@ def leaderboard(
     features: Any = None,
     table: str = "auto",
 ) -> Any:
-    """The leaderboard of a fitted mixture; the same as `model.leaderboard(X)`, which tells what the parameters are.
+    """The leaderboard of a fitted mixture; the same as `model.leaderboard(X)`, which describes the parameters.
 
     Examples
     --------

@@ -22,12 +22,9 @@ from plmix_dist.fitting.algorithm import savable
 from plmix_dist.kernels import EmStatistics, Prepared, em_statistics, memberships_at, prepare
 from plmix_dist.kernels.em_pass import is_plain, reweighted_statistics, statistics_at, statistics_with_ties
 from plmix_dist.kernels.tied_rows import TiedRows
-from plmix_dist.passes.request import Aggregation, Answer, Request
+from plmix_dist.passes import Aggregation, Answer, Request
 from plmix_dist.prediction.posteriors import prepared_first
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.sampling import generator
-from plmix_dist.rankings.ties import TIES
-from plmix_dist.store.mixture import Floats
+from plmix_dist.rankings import TIES, Floats, RankingBlock, generator
 from plmix_dist.threads import single_thread
 from plmix_dist.uncertainty.information import flat_scores, person_scores
 from plmix_dist.uncertainty.standard_errors import FittedPoint

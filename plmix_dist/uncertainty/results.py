@@ -1,8 +1,7 @@
-"""StandardErrors: how sure a fit is, with intervals, differences, quasi-variances; values by the delta method."""
+"""StandardErrors: how sure a fit is, with intervals and differences; values by the delta method."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -11,34 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtri, softmax
 
-from plmix_dist.errors import NotConvergedWarning, SettingsError
+from plmix_dist.errors import SettingsError
+from plmix_dist.rankings import Floats
 from plmix_dist.settings import nearest, real_number, whole_number
-from plmix_dist.store.mixture import Floats, MixtureParams
-from plmix_dist.uncertainty.information import Solved
+from plmix_dist.store import MixtureParams
+from plmix_dist.uncertainty.quasi_variances import QuasiVariances, quasi_variances
 
-# An estimate that would move by more than this many standard errors is not at its maximum.
-_FAR = 0.25
 # A quantity has no standard error if a singular direction moves it by this, where the largest move is 1.
 _MOVED = 1e-6
 # Numbers of a covariance matrix that is put together from blocks.
 _MOST_NUMBERS = 1 << 27
-
-
-def far_from_maximum(blocks: Iterable[Solved]) -> list[Warning]:
-    """A warning if a Newton step is long, measured by the variances of what it moves: this is not the maximum."""
-    furthest = 0.0
-    for one in blocks:
-        variances = np.diag(one.inverse)
-        known = variances > 0
-        furthest = max(furthest, float((np.abs(one.step[known]) / np.sqrt(variances[known])).max(initial=0.0)))
-    if furthest <= _FAR:
-        return []
-    words = (
-        f"these rankings would move the parameters by {furthest:.2g} standard errors, so the fit is not at its "
-        "maximum here, and standard errors are those of another point; give the rankings of the fit and their "
-        "sample_weight, or fit again with a smaller tol"
-    )
-    return [NotConvergedWarning(words)]
 
 
 class Unidentified(NamedTuple):
@@ -413,7 +394,7 @@ class StandardErrors:
         block, blind = self._of_component(self._component(component))
         if _moved_differences(blind).any() or np.isnan(self.differences(component).values).any():
             block = np.full_like(block, np.nan)
-        return _quasi_variances(block)
+        return quasi_variances(block)
 
     @property
     def _n_worths(self) -> int:
@@ -522,84 +503,3 @@ def _moved_differences(blind: Floats) -> NDArray[np.bool_]:
     for column in blind.T:
         moved |= np.abs(column[:, None] - column[None, :]) > _MOVED
     return moved
-
-
-# Quasi-variances: one number per item such that the variance of every difference is nearly the sum of two of them.
-
-_MOST_STEPS = 200
-_SETTLED = 1e-13
-
-
-class QuasiVariances(NamedTuple):
-    """Quasi-variances (n_items,) of log-worths, and how far they are from the truth."""
-
-    values: Floats  # (n_items,): they may be negative for single items; the sum of two never is
-    # The lowest and the highest relative error of the standard error of a difference.
-    worst_errors: tuple[float, float]
-
-    @property
-    def standard_errors(self) -> Floats:
-        """(n_items,): their square roots; NaN where a quasi-variance is negative."""
-        with np.errstate(invalid="ignore"):
-            roots: Floats = np.sqrt(self.values)
-        return roots
-
-
-def _quasi_variances(covariance: Floats) -> QuasiVariances:
-    """Quasi-variances of a covariance matrix (n_items, n_items), as qvcalc of R has them (Firth and de Menezes 2004).
-
-    They minimise the sum over pairs of (log(q_i + q_j) - log(variance of the difference))**2.
-    """
-    n_items = len(covariance)
-    if n_items < 3:
-        raise SettingsError(f"quasi-variances need at least 3 items, but there are {n_items}")
-    if not np.isfinite(covariance).all():
-        raise SettingsError(
-            "quasi-variances need a covariance of all items, but some log-worths are not identified; see `unidentified`"
-        )
-    diagonal = np.diag(covariance)
-    logs = np.log(np.maximum(diagonal[:, None] + diagonal[None, :] - 2 * covariance, 1e-300))
-    pairs = ~np.eye(n_items, dtype=bool)
-    values = _start(np.exp(logs), pairs)
-    objective = _objective(values, logs, pairs)
-    for _ in range(_MOST_STEPS):
-        step = _step(values, logs, pairs)
-        share = 1.0
-        while share > 1e-10 and not _objective(values + share * step, logs, pairs) <= objective:
-            share /= 2
-        moved = values + share * step
-        settled = float(np.abs(share * step).max()) <= _SETTLED * float(np.abs(values).max())
-        if share <= 1e-10:
-            break
-        values, objective = moved, _objective(moved, logs, pairs)
-        if settled:
-            break
-    ratios = np.sqrt(np.exp(np.log(values[:, None] + values[None, :], where=pairs, out=np.zeros_like(logs)) - logs))
-    errors = ratios[pairs] - 1
-    return QuasiVariances(values, (float(errors.min()), float(errors.max())))
-
-
-def _start(variances: Floats, pairs: NDArray[np.bool_]) -> Floats:
-    """Least squares of q_i + q_j on the variances; positive numbers if some sum is not."""
-    n_items = len(variances)
-    sums = np.where(pairs, variances, 0.0).sum(axis=1)
-    values: Floats = (sums - sums.sum() / (2 * (n_items - 1))) / (n_items - 2)
-    added = (values[:, None] + values[None, :])[pairs]
-    return values if added.min() > 1e-3 * variances[pairs].min() else sums / (2 * (n_items - 1))
-
-
-def _objective(values: Floats, logs: Floats, pairs: NDArray[np.bool_]) -> float:
-    added = (values[:, None] + values[None, :])[pairs]
-    if not added.min() > 0:
-        return np.inf
-    return float(((np.log(added) - logs[pairs]) ** 2).sum())
-
-
-def _step(values: Floats, logs: Floats, pairs: NDArray[np.bool_]) -> Floats:
-    """The step of Gauss and Newton."""
-    added = values[:, None] + values[None, :]
-    inverse = np.divide(1.0, added, out=np.zeros_like(added), where=pairs)
-    residuals = np.where(pairs, np.log(np.where(pairs, added, 1.0)) - logs, 0.0)
-    matrix = inverse**2
-    matrix += np.diag(matrix.sum(axis=1))
-    return -np.linalg.solve(matrix, (residuals * inverse).sum(axis=1))

@@ -10,17 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.errors import NonFiniteError, NotIdentifiableWarning, SettingsError, ShrunkenWarning, give_warnings
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Passes, Request, ask
-from plmix_dist.rankings.ties import TIES
+from plmix_dist.passes import Passes, Rankings, Request, ask
+from plmix_dist.rankings import TIES, Floats
 from plmix_dist.settings import one_of
 from plmix_dist.solvers import M_STEPS
-from plmix_dist.store.mixture import Floats, MixtureParams
+from plmix_dist.store import MixtureParams
 from plmix_dist.threads import single_thread
 from plmix_dist.uncertainty import information
 from plmix_dist.uncertainty.coefficients import coefficient_errors, sums_over
-from plmix_dist.uncertainty.information import InformationTotals, Layout, Solved
-from plmix_dist.uncertainty.results import StandardErrors, Unidentified, far_from_maximum
+from plmix_dist.uncertainty.information import InformationTotals, Layout, Solved, far_from_maximum
+from plmix_dist.uncertainty.results import StandardErrors, Unidentified
 
 KINDS = ("information", "sandwich")
 # Up to this many log-worths, ghosts and shares, all covariances are computed; beyond, those within components.

@@ -340,7 +340,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("fit balots --components 2 --out m", "there is no store at .*balots; did you mean 'ballots'?"),
+        ("fit balots --components 2 --out m", "no store at .*balots; did you mean 'ballots'?"),
         ("score model votes.csv", r"it is a file; read it into a store with `plmix ingest \S*votes\.csv STORE`$"),
         ("fit model --components 2 --out m", "it holds a model; name the store of its rankings instead"),
         ("fit ballots --components 61 --out m", r"choose --components <= \d+$"),
@@ -350,7 +350,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("ingest cased.csv store", "'Tea' and 'tea' differ only in case or spaces: are they one item?"),
         ("score ballots model", "the model comes first, then the store: model ballots"),
         ("predict ballots model out", "the model comes first, then the store: model ballots"),
-        ("score modle ballots", "there is no model at .*modle; did you mean 'model'?"),
+        ("score modle ballots", "no model at .*modle; did you mean 'model'?"),
         ("score ballots ballots", "it holds a store of rankings; fit a model to it with `plmix fit`"),
     ],
 )

@@ -222,7 +222,7 @@ def test_fit__from_a_saved_model(tmp_path: Path, simulated: Path, fitted: Path, 
     assert "init has shape (2, 6), but 3 components of 6 items are to be fitted" in said.err
     said = plmix("fit", simulated, "--components", 2, "--init", tmp_path / "none", "--out", tmp_path / "three")
     assert said.code == 1
-    assert f"there is no model at {tmp_path / 'none'}" in said.err
+    assert f"no model at {tmp_path / 'none'}" in said.err
     assert not (tmp_path / "three").exists()
 
 
@@ -388,7 +388,7 @@ def test_score__plain_and_json(simulated: Path, fitted: Path, plmix: Callable[..
 def test_score__not_there(tmp_path: Path, simulated: Path, fitted: Path, plmix: Callable[..., Said]) -> None:
     said = plmix("score", tmp_path / "none", simulated)
     assert said.code == 1
-    assert f"there is no model at {tmp_path / 'none'}" in said.err
+    assert f"no model at {tmp_path / 'none'}" in said.err
     said = plmix("score", fitted, tmp_path / "none")
     assert said.code == 1
     assert str(tmp_path / "none") in said.err

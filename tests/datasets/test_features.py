@@ -134,7 +134,7 @@ def test_append__has_the_same_features(table: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
-        ({"features": "price,rom"}, {}, "there is no column 'rom' for features"),
+        ({"features": "price,rom"}, {}, "no column 'rom' for features"),
         ({"features": "flight"}, {}, "feature flight is 'a', and must be a finite number"),
         ({}, {"merge": True}, "rankings with features are not merged"),
     ],

@@ -147,7 +147,7 @@ def test_bad_rows__in_an_appended_file(tmp_path: Path, bad_file: Path) -> None:
         ({"unranked": "last"}, "unranked must be below or absent, but is 'last'"),
         ({"weights": [1.0]}, "weights is not used for a file or a table"),
         ({"n_items": 3}, "n_items is not used for a file or a table"),
-        ({"format": "xml"}, "there is no format 'xml'; choose one of auto, preflib"),
+        ({"format": "xml"}, "unknown format 'xml'; choose one of auto, preflib"),
         ({"item_names": ["tea", "tea"]}, "item_names: the item name 'tea' occurs twice"),
         ({"item_names": ["tea"]}, "item_names: a ranking needs at least two items, but there are 1"),
         ({"item_names": ["tea", "a\nb"]}, "item_names: item name 'a\\nb' has a line break"),
@@ -432,7 +432,7 @@ def test_append__preflib_goes_by_the_names(tmp_path: Path, begun: Path) -> None:
 
 def test_append__to_nothing(tmp_path: Path) -> None:
     source = write(tmp_path / "more.csv", "p1,p2,p3\nmate,milk,tea\n")
-    with pytest.raises(StoreNotFoundError, match="there is no store at"):
+    with pytest.raises(StoreNotFoundError, match="no store at"):
         ingest(source, tmp_path / "none", append=True)
 
 

@@ -285,7 +285,7 @@ def test_layouts__no_column_for_ratings(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("who,item,mark\n1,a,3\n")
     with pytest.raises(IngestError, match=r"no column holds the user, rating; found: who, item, mark"):
         pl.ingest_ratings(tmp_path / "r.csv", tmp_path / "s", client=False)
-    with pytest.raises(SettingsError, match="there is no column role 'stars' in ratings"):
+    with pytest.raises(SettingsError, match="unknown column role 'stars' in ratings"):
         pl.ingest_ratings(tmp_path / "r.csv", tmp_path / "s", columns={"stars": "mark"}, client=False)
     with pytest.raises(SettingsError, match="choose says how n_items"):
         pl.ingest_ratings(tmp_path / "r.csv", tmp_path / "s", choose="most-rated", client=False)
@@ -449,7 +449,7 @@ def test_command_line__ties_and_completion(tmp_path: Path, capsys: pytest.Captur
         (("--format", "ratings", "--merge"), "--merge is not for ratings; leave it out"),
         (("--format", "ratings", "--where", "user=1"), "--where is not for ratings; leave it out"),
         (("--format", "ratings", "--most-dropped", "0.5"), "--most-dropped is not for ratings; leave it out"),
-        (("--format", "ratings", "--column", "rank=rating"), "no column role 'rank' in ratings"),
+        (("--format", "ratings", "--column", "rank=rating"), "unknown column role 'rank' in ratings"),
     ],
 )
 def test_command_line__options_that_do_not_fit(

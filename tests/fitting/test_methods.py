@@ -84,7 +84,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("shares", [-0.5, 1.5], "but is [-0.5, 1.5]"),
     ("shares", [0.6, 0.6], "but is [0.6, 0.6]"),
     ("shares", {"a": 1}, "shares must be numbers, but is {'a': 1} (dict)"),
-    ("init", "spectal", "and there is no model at this path; did you mean 'spectral'?"),
+    ("init", "spectal", "and no model is at this path; did you mean 'spectral'?"),
     ("init", "Random", "did you mean 'random'?"),
     ("init", "", "a store needs a path or a URL, but got an empty one"),
     (
@@ -236,7 +236,7 @@ def test_setting__numbers_of_numpy_are_numbers() -> None:
 
 def test_init__a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing", str(tmp_path / "nothing")):
-        with pytest.raises(StoreNotFoundError, match="there is no model at"):
+        with pytest.raises(StoreNotFoundError, match="no model at"):
             PlackettLuceMixture(2, init=path).fit(ROWS)
 
 
@@ -291,7 +291,7 @@ def test_seed__fits_and_samples_from_generators(make: Callable[[int], Any]) -> N
         ({"X": [[10**400, 0]]}, "row 0, column 0: expected an item's name or its number, a whole number, but got 1000"),
         ({"X": [[True, False]]}, "expected item names or integer item numbers, but got bool"),
         ({"X": np.ma.masked_equal([[0, 1], [1, 0]], 1)}, "fill masked places with -1 first: array.filled(-1)"),
-        ({"X": np.zeros((0, 3), int)}, "there are no rankings"),
+        ({"X": np.zeros((0, 3), int)}, "no rankings were given"),
         ({"X": [[0, 10**12]], "unranked": "below"}, "1,000,000,000,001 items need at least 400,000 GB of memory"),
         ({"n_items": 10**12, "unranked": "below"}, "1,000,000,000,000 items need at least 400,000 GB of memory"),
         ({"n_items": 2.5}, "n_items must be a whole number from 1 on, but is 2.5 (float)"),
@@ -357,8 +357,8 @@ def test_memory__no_more_worths_than_kernels_can_number(monkeypatch: pytest.Monk
         ({"source": [[0, 1]]}, "but is [0, 1] (list)"),
         ({"source": "~nobody-here/a.csv"}, "~nobody-here/a.csv cannot be found"),
         ({"source": "nofs://bucket/a.csv"}, "nofs://bucket/a.csv cannot be found: Protocol not known: nofs"),
-        ({"format": "orderngs"}, "there is no format 'orderngs'; choose one of auto, preflib"),
-        ({"format": None}, "there is no format None"),
+        ({"format": "orderngs"}, "unknown format 'orderngs'; choose one of auto, preflib"),
+        ({"format": None}, "unknown format None"),
         ({"on_error": "drp"}, "on_error must be raise, drop or quarantine, but is 'drp'; did you mean 'drop'?"),
         ({"on_error": None}, "on_error must be raise, drop or quarantine, but is None"),
         ({"unranked": "belw"}, "unranked must be below or absent, but is 'belw'; did you mean 'below'?"),

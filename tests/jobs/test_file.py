@@ -38,7 +38,7 @@ def test_job__all_faults_at_once_with_the_nearest_known_name(tmp_path: Path) -> 
     said = str(caught.value)
     for expected in (
         "[data] has no key 'stores'; did you mean 'store'?",
-        "there is no table or key 'modell'; did you mean 'model'?",
+        "unknown table or key 'modell'; did you mean 'model'?",
         "model.components must be a whole number from 1 on, but is 0",
         "[model] has no key 'alhpa'; did you mean 'alpha'?",
         "model.m_step must be auto, lsr",
@@ -48,7 +48,7 @@ def test_job__all_faults_at_once_with_the_nearest_known_name(tmp_path: Path) -> 
         "outputs.folder is missing",
         "cluster.scheduler and cluster.workers exclude each other",
         "such as 2GB, at least 200MB, but is 'lots'",
-        "cluster.tls_ca: there is no file",
+        "cluster.tls_ca: no file",
         "start.init must be spectral, random, kernel, moments or the folder of a model, but is 'spectal'; did you mean",
         "limits must be a table, [limits], but is 3 (int)",
         "hooks.url must begin with http:// or https://, but is 'ftp://example.org'",

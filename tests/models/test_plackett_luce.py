@@ -410,7 +410,7 @@ def test_load__what_was_saved(tmp_path: Path, model: PlackettLuceMixture, store:
 
 
 def test_load__no_model(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError, match=f"there is no model at {tmp_path}/nothing"):
+    with pytest.raises(StoreNotFoundError, match=f"no model at {tmp_path}/nothing"):
         PlackettLuceMixture.load(tmp_path / "nothing")
 
 
@@ -483,7 +483,7 @@ def test_init__wrong_shape(full: NDArray[np.int64], init: Any) -> None:
 
 
 def test_init__not_there_not_fitted_not_finite(tmp_path: Path, full: NDArray[np.int64]) -> None:
-    with pytest.raises(StoreNotFoundError, match=f"there is no model at {tmp_path}/nothing"):
+    with pytest.raises(StoreNotFoundError, match=f"no model at {tmp_path}/nothing"):
         PlackettLuceMixture(2, init=tmp_path / "nothing").fit(full)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         PlackettLuceMixture(2, init=PlackettLuceMixture(2)).fit(full)
@@ -535,11 +535,11 @@ def test_ties__at_the_end_are_none() -> None:
 
 
 def test_fit__no_rankings(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="there are no rankings"):
+    with pytest.raises(SettingsError, match="no rankings were given"):
         PlackettLuceMixture(1).fit(np.empty((0, 3), int), n_items=3)
     with pytest.raises(StoreNotFoundError):
         PlackettLuceMixture(1).fit(tmp_path / "nothing")
-    with pytest.raises(SettingsError, match="there are no rankings"):
+    with pytest.raises(SettingsError, match="no rankings were given"):
         PlackettLuceMixture(1).fit([])
     with pytest.raises(RankingError, match=r"row 0, column 0: 0.5 is not an item number"):
         PlackettLuceMixture(1).fit(np.array([[0.5, 1.0]]))

@@ -442,7 +442,7 @@ def test_a_report_is_replaced_and_nothing_else(model, tmp_path):
     assert path.read_text() == "my own notes"
     with pytest.raises(StoreExistsError, match="is a folder"):
         model.report(tmp_path)
-    with pytest.raises(SettingsError, match="there is no folder"):
+    with pytest.raises(SettingsError, match="no folder"):
         model.report(tmp_path / "no" / "r.html")
     assert [one.name for one in tmp_path.iterdir()] == ["r.html"]
 
@@ -545,7 +545,7 @@ def test_verb(tmp_path, capsys, model):
 def test_verb__no_model(tmp_path, capsys):
     code, _, err = run(capsys, "report", tmp_path / "nothing")
     assert code == 1
-    assert "there is no model" in err
+    assert "no model" in err
 
 
 # --- colours -------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cycle__write_read_append_verify(place: Location) -> None:
     block = PLAIN.block()
-    with pytest.raises(StoreNotFoundError, match=f"there is no store at {place.url}"):
+    with pytest.raises(StoreNotFoundError, match=f"no store at {place.url}"):
         open_store(place)
     write_store(place, [[block[:3]]])
     old = open_store(place)

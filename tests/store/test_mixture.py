@@ -162,7 +162,7 @@ def test_save__behind_a_url(memory_place: Location, mixture: MixtureParams) -> N
 
 
 def test_load__nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError, match=r"there is no model at .*nowhere"):
+    with pytest.raises(StoreNotFoundError, match=r"no model at .*nowhere"):
         MixtureParams.load(tmp_path / "nowhere")
 
 

@@ -296,10 +296,10 @@ def test_store__components_only_where_rows_were_drawn(tmp_path: Path, finished_s
 
 
 def test_open_store__nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError, match=r"there is no store at .*nowhere; make one with `plmix"):
+    with pytest.raises(StoreNotFoundError, match=r"no store at .*nowhere; make one with `plmix"):
         open_store(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreNotFoundError, match=r"there is no store at .*file"):
+    with pytest.raises(StoreNotFoundError, match=r"no store at .*file"):
         open_store(tmp_path / "file")
 
 

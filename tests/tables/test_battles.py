@@ -191,7 +191,7 @@ def test_rows__bad_ones_have_their_lines(tmp_path: Path) -> None:
     assert [(one["line"], one["message"]) for one in rejected(store)] == [
         (12, "item 'tea' stands on both sides"),
         (22, "the result is not understood: winner 'modle_a'"),
-        (32, "there is no result"),
+        (32, "the result is missing"),
     ]
 
 
@@ -208,7 +208,7 @@ def test_rows__where(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", table("model_a,model_b,winner,language", lines))
     store = ingest(source, tmp_path / "store", where=["language=english", "winner!=tie (bothbad)"])
     assert named_rows(store) == [row("tea", "mate", weight=3.0)]
-    assert "there is no column 'lang' for --where" in ingest_error(source, tmp_path / "other", where=["lang=x"])
+    assert "no column 'lang' for --where" in ingest_error(source, tmp_path / "other", where=["lang=x"])
 
 
 @pytest.mark.parametrize(

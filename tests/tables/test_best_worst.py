@@ -40,7 +40,7 @@ def test_tricot__a_trait_is_chosen(tmp_path: Path) -> None:
     assert "several traits (yield, taste): say --trait NAME" in ingest_error(source, tmp_path / "store")
     store = ingest(source, tmp_path / "store", trait="taste")
     assert named_rows(store) == [row("mate", "milk", "tea"), row("water", "tea", "milk")]
-    assert "there is no trait 'smell'" in ingest_error(source, tmp_path / "other", trait="smell")
+    assert "unknown trait 'smell'" in ingest_error(source, tmp_path / "other", trait="smell")
 
 
 def long_table(values: str) -> str:

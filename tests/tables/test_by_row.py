@@ -61,7 +61,7 @@ def test_wide__places_named_by_the_user(tmp_path: Path) -> None:
     store = ingest(source, tmp_path / "store", columns={"places": "first,second"})
     assert named_rows(store) == [row("mate", "tea"), row("tea", "mate")]
     message = ingest_error(source, tmp_path / "other", columns={"places": "first,third"})
-    assert "there is no column 'third' for a place; found: town, second, first" in message
+    assert "no column 'third' for a place; found: town, second, first" in message
 
 
 # --- one column per item ---

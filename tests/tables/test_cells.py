@@ -302,12 +302,12 @@ def test_names__are_those_of_the_model(model: PlackettLuceMixture) -> None:
 
 def test_names__unknown_ones_are_named(model: PlackettLuceMixture) -> None:
     message = (
-        r"row 1, column 1: there is no item 'cofee' among the 4 known items \(2 names are unknown\); "
+        r"row 1, column 1: 'cofee' is not among the 4 known items \(2 names are unknown\); "
         r"the nearest are: 'coffee'"
     )
     with pytest.raises(RankingError, match=message):
         model.score([["tea"], ["mate", "cofee"], ["wine"]])
-    message = r"row 0, column 0: there is no item '07' among .*; these are: 'coffee', 'mate', 'milk', 'tea'$"
+    message = r"row 0, column 0: '07' is not among .*; these are: 'coffee', 'mate', 'milk', 'tea'$"
     with pytest.raises(RankingError, match=message):
         model.predict_proba([["07"]])
 
@@ -445,7 +445,7 @@ def test_categories__folds_without_an_item() -> None:
     table = pd.DataFrame(padded(named([[2, 0], *[[0, 1, 3], [3, 1], [1, 0]] * 3]), None)).astype(kind)
     mixture = PlackettLuceMixture(1, unranked="below")
     assert np.isfinite(cross_val_score(mixture, table, cv=KFold(5), error_score="raise")).all()
-    with pytest.raises(RankingError, match=r"row 0, column 0 \('0'\): there is no item 'milk'"):
+    with pytest.raises(RankingError, match=r"row 0, column 0 \('0'\): 'milk' is not among"):
         cross_val_score(mixture, table.astype(object), cv=KFold(5), error_score="raise")
 
 

@@ -65,7 +65,7 @@ def test_columns__named_by_the_user(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"columns": {"id": "paper"}}, "there is no column 'paper' for the id; found: first, second"),
+        ({"columns": {"id": "paper"}}, "no column 'paper' for the id; found: first, second"),
         ({"format": "long"}, "no column holds the id, item, rank; found: first, second"),
         ({"format": "orderings"}, "no column holds orderings; found: first, second"),
     ],
@@ -84,5 +84,5 @@ def test_columns__none_left_for_places(tmp_path: Path) -> None:
 
 def test_columns__role_that_does_not_exist(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", "first,second\ntea,mate\n")
-    with pytest.raises(SettingsError, match=r"there is no column role 'paper'; choose from id, weight, group"):
+    with pytest.raises(SettingsError, match=r"unknown column role 'paper'; choose from id, weight, group"):
         ingest(source, tmp_path / "store", columns={"paper": "a"})

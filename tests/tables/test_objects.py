@@ -154,7 +154,7 @@ def test_fit__score_and_predict_take_them() -> None:
     assert model.item_names_ == ("a", "b", "c")
     assert model.score(["a > b = c"]) < 0
     assert model.predict([("a", ["a", "c"]), ["b", ["a", "c"]]]).tolist() == [0, 0]
-    with pytest.raises(PlmixError, match="there is no item 'd'"):
+    with pytest.raises(PlmixError, match="'d' is not among"):
         model.score(["a > d"], unranked="absent")
 
 

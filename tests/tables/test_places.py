@@ -216,7 +216,7 @@ SAID_IN_VAIN: list[tuple[str, dict[str, Any], str]] = [
     (READ["loser first"][0], {"columns": {"rank": "loser"}}, "no column for rank: leave out --column rank=..."),
     (READ["loser first"][0], {"format": "wide", "columns": {"ordering": "loser"}}, "no column for ordering"),
     (READ["votes count"][0], {"columns": {"item": "votes"}}, "no column for item"),
-    (READ["loser first"][0], {"columns": {"ignore": "town"}}, "there is no column 'town' to ignore"),
+    (READ["loser first"][0], {"columns": {"ignore": "town"}}, "no column 'town' to ignore"),
 ]
 
 

@@ -178,7 +178,7 @@ def test_frames__columns_by_number() -> None:
     frame = pd.DataFrame([["tea", "mate"]], columns=[1, 2])
     [rows] = _read(frame, "won-and-lost", ReadOptions(columns={"winner": "2", "loser": "1"}))
     assert rows.text(0) == "mate tea"
-    with pytest.raises(IngestError, match="there is no column '3' for the winner; found: 1, 2"):
+    with pytest.raises(IngestError, match="no column '3' for the winner; found: 1, 2"):
         _read(frame, "won-and-lost", ReadOptions(columns={"winner": "3"}))
 
 

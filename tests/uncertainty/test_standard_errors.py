@@ -19,7 +19,7 @@ from plmix_dist.passes.request import Request
 from plmix_dist.passes.threads import ThreadedPasses
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.uncertainty.information import information_pass
-from plmix_dist.uncertainty.results import _quasi_variances
+from plmix_dist.uncertainty.quasi_variances import quasi_variances
 from plmix_dist.uncertainty.standard_errors import standard_errors as module_function
 
 if TYPE_CHECKING:
@@ -462,7 +462,7 @@ def test_intervals(two_components: RankingBlock) -> None:
 def test_quasi_variances__three_items_are_exact() -> None:
     factor = np.random.default_rng(0).normal(size=(3, 3))
     covariance = factor @ factor.T
-    found = _quasi_variances(covariance)
+    found = quasi_variances(covariance)
     for i, j in ((0, 1), (0, 2), (1, 2)):
         variance = covariance[i, i] + covariance[j, j] - 2 * covariance[i, j]
         assert found.values[i] + found.values[j] == pytest.approx(variance, rel=1e-9)
@@ -472,7 +472,7 @@ def test_quasi_variances__three_items_are_exact() -> None:
 def test_quasi_variances__least_squares_on_logs() -> None:
     factor = np.random.default_rng(1).normal(size=(6, 9))
     covariance = factor @ factor.T
-    found = _quasi_variances(covariance)
+    found = quasi_variances(covariance)
     first, second = np.triu_indices(6, 1)
     logs = np.log(np.diag(covariance)[first] + np.diag(covariance)[second] - 2 * covariance[first, second])
     wanted = least_squares(
@@ -567,7 +567,7 @@ def test_settings(two_components: RankingBlock, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(SettingsError, match="6 in all, but have shape"):
         found.linear([1.0])
     with pytest.raises(SettingsError, match="at least 3 items"):
-        _quasi_variances(np.eye(2))
+        quasi_variances(np.eye(2))
     with pytest.raises(NotFittedError):
         PlackettLuceMixture(1).standard_errors(two_components)
     with pytest.raises(SettingsError, match="SpectralPlackettLuce is not one"):

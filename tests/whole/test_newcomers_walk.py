@@ -189,11 +189,11 @@ def test_ids_and_weights__several_ballots_of_one_person(tmp_path: Path, shell: C
         (("ingest", "none.csv", "out"), 1, "no file matches 'none.csv'"),
         (("ingest", "votes.csv", ".", "--unranked", "below"), 1, "a store needs a folder of its own"),
         (("fit", "votes.csv", "--components", "2", "--out", "m"), 1, "say --unranked below (they rank below)"),
-        (("fit", "none", "--components", "2", "--out", "m"), 1, "there is no store at"),
+        (("fit", "none", "--components", "2", "--out", "m"), 1, "no store at"),
         (("fit", "votes", "--components", "299", "--out", "m"), 1, "distinct rankings: choose --components <="),
         (("fit", "votes", "--components", "0", "--out", "m"), 2, "must be a whole number from 1 on, but is 0"),
         (("fit", "votes", "--out", "m"), 2, "Missing option '--components'"),
-        (("score", "votes", "votes"), 1, "there is no model at"),
+        (("score", "votes", "votes"), 1, "no model at"),
     ],
 )
 def test_mistakes__end_with_a_message_and_write_nothing(
@@ -230,7 +230,7 @@ def test_notebook__a_table_from_pandas(
 
     assert model.predict(table)[:2].tolist() == [1, 0]
     assert model.predict_proba(pd.DataFrame({"a": ["Zoë"], "b": ["O'Brien"]})).argmax() == 1  # other columns
-    with pytest.raises(RankingError, match=r"row 0, column 1: there is no item 'Nobody' among the 5 known items"):
+    with pytest.raises(RankingError, match=r"row 0, column 1: 'Nobody' is not among the 5 known items"):
         model.score([["Zoë", "Nobody"]])
     store = pl.ingest("votes.csv", "votes", unranked="below")
     again = pl.PlackettLuceMixture(2, random_state=0).fit(store)

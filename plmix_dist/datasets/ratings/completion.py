@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from plmix_dist.cluster.executor import Executor
 from plmix_dist.datasets.ratings.leaf import RatingLeaf, UsedRatings
 from plmix_dist.datasets.ratings.shuffle import Scratch, sum_over_leaves
-from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.sampling import generator
+from plmix_dist.rankings import Floats, generator
 from plmix_dist.threads import single_thread
 
 # Lengths grow by a tenth, so that at most a tenth of the entries is padding.

@@ -15,14 +15,12 @@ from plmix_dist.datasets.ratings import shuffle
 from plmix_dist.datasets.ratings.leaf import LeafMaker, LeafSummary
 from plmix_dist.datasets.ratings.selection import Leaves, RankedLeaf, select
 from plmix_dist.errors import IngestError, SettingsError, StoreExistsError
-from plmix_dist.rankings.groups import default_leaf_rows
+from plmix_dist.rankings import default_leaf_rows
 from plmix_dist.settings import RandomState, one_of, real_number, seed_of, shown, whole_number, yes_or_no
-from plmix_dist.store import Location, RankingStore, open_store
+from plmix_dist.store import HOW_TO_REPLACE, Location, RankingStore, WriteSession, check_output, open_store
 from plmix_dist.store.arrays import CHUNK_BYTES
 from plmix_dist.store.manifest import MANIFEST
 from plmix_dist.store.partition import PartitionTask, RejectedRows, WritePlan, write_partition
-from plmix_dist.store.targets import HOW_TO_REPLACE
-from plmix_dist.store.writer import WriteSession, check_output
 from plmix_dist.tables.encode import OnError, checked_names, natural_order
 from plmix_dist.tables.format import ReadOptions, check_columns
 from plmix_dist.tables.ratings import COLUMN_NAMES, RATINGS

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.datasets.ratings.shuffle import Scratch, rows_of_leaf
 from plmix_dist.errors import IngestError
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import STRING, Floats, item_dtype, narrowest
+from plmix_dist.rankings import STRING, Floats, RankingBlock, item_dtype, narrowest
 from plmix_dist.tables.encode import natural_order, shown
 
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ from scipy import sparse
 
 from plmix_dist.fitting.starts.clusters import fit_one_model
 from plmix_dist.kernels import place_surprises
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.groups import person_of_row
+from plmix_dist.rankings import Floats, RankingBlock, person_of_row
 
 # Rankings are short if they order less than this share of the items on average.
 _SHORT_SHARE = 0.5
@@ -178,7 +176,7 @@ def pair_frequencies(wins: Floats) -> Floats:
 class PersonRows:
     """The rank embedding (n_persons, n_items) of persons: the weighted mean of the rows of each.
 
-    One ranking of two items tells next to nothing about the component of its person. Many of them together do, so rows
+    One ranking of two items holds little information about the component of its person, many together hold more: rows
     are averaged before directions and clusters are looked for. A person weighs as much as all its rows.
     """
 

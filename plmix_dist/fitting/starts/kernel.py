@@ -18,8 +18,7 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts.sdp import clusters_of, peng_wei
 from plmix_dist.fitting.starts.spectral import cluster_worths
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import merge_equal_rows
 from plmix_dist.rankings.sampling import generator, thinned
 
@@ -97,7 +96,7 @@ def _slabs(block: RankingBlock) -> Iterator[tuple[slice, RankingBlock]]:
 
 
 def _signs(block: RankingBlock, centre: Floats | None) -> tuple[NDArray[np.floating], Floats]:
-    """Signs of every pair in every row (n_rows, n_pairs), integers if there is no centre; how many are known (n_rows,).
+    """Signs of every pair in every row (n_rows, n_pairs), integers without a centre; how many are known (n_rows,).
 
     The similarity of two rows is their inner product, divided by the square root of the product of these numbers.
     """

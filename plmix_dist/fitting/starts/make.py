@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.cluster.clients import Client
 from plmix_dist.display.progress import Stages
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts.clusters import fit_models, fit_one_model, one_hot
@@ -16,14 +17,8 @@ from plmix_dist.fitting.starts.moments import moments_start
 from plmix_dist.fitting.starts.paper import whole_start
 from plmix_dist.fitting.starts.spectral import SpectralStarter
 from plmix_dist.kernels import prepare, row_posteriors
-from plmix_dist.passes.rankings import Rankings
-from plmix_dist.passes.request import Passes
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.sampling import generator
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
+from plmix_dist.passes import Passes, Rankings
+from plmix_dist.rankings import Floats, RankingBlock, generator
 
 # A search begins with spectral starts on at most this many ranks.
 _MOST_RANKS = 4

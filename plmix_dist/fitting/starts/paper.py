@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.cluster.clients import Client
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.algorithm import counted_stage
@@ -29,9 +30,6 @@ from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.solvers import Worths
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
 
 # One task holds at most this many bytes of singular vectors, with those that dask-ml adds.
 _MOST_VECTOR_BYTES = 1 << 30

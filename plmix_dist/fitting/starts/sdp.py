@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.starts.clusters import cluster_rows
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats
 from plmix_dist.threads import single_thread
 
 _OVER_RELAXATION = 1.7

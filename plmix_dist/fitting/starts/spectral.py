@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.cluster.clients import Client
 from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError, StartWarning
 from plmix_dist.fitting.methods import FitSettings
@@ -16,15 +17,10 @@ from plmix_dist.fitting.starts import clusters
 from plmix_dist.fitting.starts.embeddings import PairRows, PersonRows, PlaceRows, pair_frequencies
 from plmix_dist.kernels import pairwise_wins
 from plmix_dist.passes.svd import PASSES_OVER_ROWS, RowMaker, Svd, randomized_svd, with_fixed_signs
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock, generator
 from plmix_dist.rankings.groups import SMALLEST_LEAF
-from plmix_dist.rankings.sampling import generator
 from plmix_dist.solvers import Worths
 from plmix_dist.threads import single_thread
-
-if TYPE_CHECKING:
-    from plmix_dist.cluster.clients import Client
 
 # Up to this many columns, exact eigenvectors of the Gram matrix are fastest. With more items, rows are sparse.
 _MOST_GRAM_COLUMNS = 1_500

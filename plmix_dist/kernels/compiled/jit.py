@@ -48,7 +48,7 @@ class _PartLibrary(JITCodeLibrary):
     def get_pointer_to_function(self, name: str) -> int:
         del name
         self._ensure_finalized()
-        return 0  # there is no machine code
+        return 0  # machine code is missing
 
     @property
     def codegen(self) -> Any:

@@ -334,7 +334,7 @@ def _sweep_queue(component: int, n_items: int, rates: Any) -> None:
 
 @kernel_part
 def add_what_is_queued(params: Any, rates: Any) -> None:
-    """Add the rates of rows that still wait when there are no more; empty slots of a queue add nothing."""
+    """Add the rates of rows that still wait after the last; empty slots of a queue add nothing."""
     n_items = params.n_items
     for component in range(rates.n_queues):
         n_queued = load_index(rates.n_queued, component)
