@@ -19,7 +19,7 @@ from plmix_dist.models.selection import MixtureSelection
 from plmix_dist.settings import BAYES_INITS, INITS, TASKS, settings_of
 from plmix_dist.store import Location, RankingStore, mixture, reader, sealed, targets
 from plmix_dist.store.checkpoints import Checkpoint
-from plmix_dist.tables.sources import read_covariates
+from plmix_dist.tables.sources import covariates_named
 
 _Fitted = PlackettLuceMixture | BayesianPlackettLuceMixture
 Estimator = _Fitted | MixtureSelection
@@ -35,7 +35,7 @@ class Work(NamedTuple):
     task: str
     settings: dict[str, Any]
     seed: int = 0
-    covariates: str | None = None
+    covariates: str | list[str] | None = None
     features: Sequence[str] | None = None  # columns of the store
 
     def estimator(self, **how: Any) -> Estimator:
@@ -88,8 +88,8 @@ class Work(NamedTuple):
 
     @property
     def columns(self) -> Any:
-        """The covariates of persons (n_rankings, n_columns), if there are any."""
-        return None if self.covariates is None else read_covariates(self.covariates)
+        """The covariates of persons (n_rankings, n_columns), or names of columns of the store, if there are any."""
+        return covariates_named(self.covariates)
 
     def compute(
         self,
