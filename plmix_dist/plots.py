@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plmix_dist.display.marks import COMPONENTS, component_colour, count, heat_colour, plain_label
+from plmix_dist.display.marks import COMPONENTS, component_colour, count, heat_colour, plain_label, text_on
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.criteria import CRITERIA
 from plmix_dist.kernels import pairwise_wins
+from plmix_dist.metrics import match_components
 from plmix_dist.prediction.choices import item_numbers
-from plmix_dist.report.components import MEMBERSHIPS, items_that_differ, membership_sums, scale_of
+from plmix_dist.report.components import MEMBERSHIPS, items_that_differ, membership_sums, ranks_of, scale_of
 from plmix_dist.report.history import heading_of, selection_table, smaller_is_better
 from plmix_dist.settings import whole_number
 from plmix_dist.uncertainty.results import StandardErrors
@@ -29,7 +30,9 @@ __all__ = [
     "plot_leaderboard",
     "plot_membership_map",
     "plot_memberships",
+    "plot_ranks",
     "plot_selection",
+    "plot_two_models",
     "plot_worths",
 ]
 
@@ -127,6 +130,8 @@ def plot_leaderboard(board: Any, component: int | str = 0, *, most_items: int = 
     names = _names(tuple(map(str, column["item"])), np.arange(len(shown)))
     _dots(axes, column["rating"], ends, names, "0.3" if component == "all" else component_colour(int(component)))
     few = "" if len(shown) == len(own) else f"; {len(shown)} of {len(own)} items"
+    for end in np.flatnonzero(np.diff(column.get("tier", np.zeros(0)))):  # a line between tiers
+        axes.axhline(end + 0.5, color="0.7", linestyle=":", linewidth=1)
     title = f"{'all components' if component == 'all' else f'component {component}'}{few}"
     axes.set(xlabel="rating, with 95 % intervals" if "lower" in column else "rating", title=title)
     return axes
@@ -162,6 +167,95 @@ def plot_check(check: Any, *, most_names: int = 5, ax: Any = None) -> Any:
         axes.annotate(name, (100 * one.expected / one.out_of, 100 * one.observed / one.out_of))
     expected = "expected, in % of rankings that offer the item or decide the pair"
     axes.set(xlabel=expected, ylabel="observed, in %", title=check.verdict)
+    axes.legend()
+    return axes
+
+
+def plot_ranks(
+    model: Any,
+    X: Any,  # noqa: N803
+    *,
+    most_items: int = 20,
+    ax: Any = None,
+    **how: Any,
+) -> Any:
+    """A heat map of items by place: observed shares of rankings minus expected ones, with both as numbers.
+
+    Rankings count that offer all items and have no ties; up to ten places.
+
+    Parameters
+    ----------
+    model
+        A fitted mixture.
+    X
+        The rankings of the fit; `how` is as in `model.score`: weights, covariates and so on.
+    most_items
+        How many of the best items are drawn.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> rankings = [["tea", "mate", "milk"]] * 40 + [["milk", "mate", "tea"]] * 20
+    >>> axes = plot_ranks(plm.PlackettLuceMixture(1, alpha=0).fit(rankings), rankings)
+    >>> [text.get_text() for text in axes.get_yticklabels()], axes.texts[0].get_text()
+    (['tea', 'mate', 'milk'], '67 (48)')
+    """
+    found = ranks_of(model, X, **how)
+    items = found.shown(int(whole_number("most_items", most_items, at_least=1)))
+    observed, expected = 100 * found.observed[:, items].T, 100 * found.expected[:, items].T
+    axes = _axes(ax, height=0.8 + 0.28 * len(items))
+    colours = importlib.import_module("matplotlib.colors").ListedColormap([heat_colour(k / 255) for k in range(256)])
+    most = max(10.0, float(np.abs(observed - expected).max()))
+    image = axes.imshow(observed - expected, cmap=colours, vmin=-most, vmax=most, aspect="auto")
+    for (line, place), share in np.ndenumerate(observed):
+        due = expected[line, place]
+        colour = text_on(heat_colour(float((share - due + most) / (2 * most))))
+        axes.text(place, line, f"{share:.0f} ({due:.0f})", ha="center", va="center", fontsize="x-small", color=colour)
+    axes.set_xticks(np.arange(observed.shape[1]), [str(place + 1) for place in range(observed.shape[1])])
+    axes.set_yticks(np.arange(len(items)), _names(model.item_names_, np.array(items)))
+    axes.figure.colorbar(image, ax=axes, label="points above expectation")
+    axes.set(xlabel="place", title=f"{count(round(found.weight[0]))} rankings: % observed (expected)")
+    return axes
+
+
+def plot_two_models(one: Any, other: Any, *, most_names: int = 5, ax: Any = None) -> Any:
+    """Log-worths of two mixtures of the same items, components matched; those that differ most have names.
+
+    Parameters
+    ----------
+    one, other
+        Fitted mixtures with as many components, such as those of two years or of two priors.
+    most_names
+        How many of the largest differences are named.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> before = plm.PlackettLuceMixture(1).fit([["tea", "mate"]] * 3 + [["mate", "tea"]])
+    >>> after = plm.PlackettLuceMixture(1).fit([["tea", "mate"], ["mate", "tea"]])
+    >>> plot_two_models(before, after, most_names=1).texts[0].get_text()
+    'mate'
+    """
+    first, second = one._comparable(), other._comparable()
+    if sorted(first.item_names) != sorted(second.item_names) or first.n_components != second.n_components:
+        raise SettingsError("two models are compared if they have the same items and as many components")
+    places = [second.item_names.index(name) for name in first.item_names]
+    theirs = second.log_worths[:, places]
+    theirs = theirs[match_components(theirs, first.log_worths)]
+    axes = _axes(ax, height=6.0)
+    axes.axline((0, 0), slope=1, color="0.7", linewidth=1, zorder=0)
+    for number, pair in enumerate(zip(first.log_worths, theirs, strict=True)):
+        axes.plot(*pair, "o", color=component_colour(number), alpha=0.7, markersize=5, label=f"component {number}")
+    gaps = np.abs(theirs - first.log_worths)
+    for place in np.argsort(-gaps, axis=None, kind="stable")[: int(whole_number("most_names", most_names))]:
+        number, item = np.unravel_index(place, gaps.shape)
+        axes.annotate(
+            *_names(first.item_names, np.array([item])), (first.log_worths[number, item], theirs[number, item])
+        )
+    title = f"largest difference {gaps.max():.2f}, root of the mean square {np.sqrt((gaps**2).mean()):.2f}"
+    axes.set(xlabel="log-worth in the first model", ylabel="log-worth in the second", title=title)
     axes.legend()
     return axes
 

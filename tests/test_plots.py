@@ -67,12 +67,55 @@ def test_plots__draw_on_given_axes_and_return_them(model):
         (plots.plot_membership_map, probabilities),
         (plots.plot_membership_map, three),
         (plots.plot_comparison_graph, block),
+        (lambda model, ax: plots.plot_ranks(model, ROWS, ax=ax), model),
+        (lambda model, ax: plots.plot_two_models(model, model, ax=ax), model),
     ]
     for function, what in calls:
         figure, axes = pyplot.subplots()
         assert function(what, ax=axes) is axes
         figure.canvas.draw()
-    assert set(plots.__all__) == {function.__name__ for function, _ in calls}
+    named = {function.__name__ for function, _ in calls} - {"<lambda>"}
+    assert set(plots.__all__) == named | {"plot_ranks", "plot_two_models"}
+
+
+def test_plot_ranks__shares_of_all_places():
+    from plmix_dist.plots import plot_ranks
+
+    counts = {("a", "b", "c"): 50, ("b", "a", "c"): 30, ("c", "a", "b"): 15, ("a",): 5}
+    rows = [list(order) for order, times in counts.items() for _ in range(times)]
+    fitted = pl.PlackettLuceMixture(1, alpha=0, unranked="below").fit(rows)
+    axes = plot_ranks(fitted, [*rows, [["a", "b"], "c"]])  # a row with ties does not count
+    p = np.exp(fitted.log_worths_[0]) / np.exp(fitted.log_worths_[0]).sum()
+    second = np.array([sum(p[k] * p[item] / (1 - p[k]) for k in range(3) if k != item) for item in range(3)])
+    expected = 100 * np.column_stack([p, second, 1 - p - second])
+    # Of the last row of five, only the first place is known.
+    observed = np.array([[55.0, 45 / 0.95, 0], [30, 50 / 0.95, 15 / 0.95], [15, 0, 80 / 0.95]])
+    assert axes.get_title().startswith("100 rankings")
+    np.testing.assert_allclose(axes.images[0].get_array(), observed - expected, atol=1e-6)
+    assert axes.texts[1].get_text() == f"47 ({expected[0, 1]:.0f})"
+    with pytest.raises(pl.errors.SettingsError, match="no ranking here offers all items"):
+        plot_ranks(fitted, [["a", "b"]], unranked="absent")
+
+
+def test_plot_two_models__components_and_items_are_matched():
+    from plmix_dist.plots import plot_two_models
+
+    one = pl.PlackettLuceMixture.from_arrays([[2.0, 0, -2], [-1.0, 0, 1]], [0.6, 0.4], ["a", "b", "c"])
+    other = pl.PlackettLuceMixture.from_arrays([[1.0, 0, -1], [-2.0, -1, 3]], [0.6, 0.4], ["c", "b", "a"])
+    axes = plot_two_models(one, other, most_names=1)
+    xs, ys = axes.lines[1].get_data()
+    assert list(zip(xs, ys, strict=True)) == [(2.0, 3.0), (0.0, -1.0), (-2.0, -2.0)]
+    assert axes.texts[0].get_text() in ("a", "b")
+    with pytest.raises(pl.errors.SettingsError, match="same items"):
+        plot_two_models(one, pl.PlackettLuceMixture.from_arrays([[1.0, 0]], [1.0], ["a", "b"]))
+
+
+def test_plot_leaderboard__a_line_between_tiers():
+    from plmix_dist.plots import plot_leaderboard
+
+    board = {"component": [0, 0, 0], "item": ["a", "b", "c"], "rating": [3.0, 2.0, 1.0], "tier": [1, 1, 2]}
+    lines = [line for line in plot_leaderboard(board).lines if line.get_linestyle() == ":"]
+    assert [line.get_ydata()[0] for line in lines] == [1.5]
 
 
 def test_plot_membership_map__corners_of_the_triangle():

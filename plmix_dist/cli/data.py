@@ -93,6 +93,7 @@ choices_options = gathered(
     "choose.",
 )
 @option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="The column of a role.")
+@option("--person-columns", metavar="NAME,NAME", help="Columns about the person, on which shares may depend.")
 @option("--delimiter", help="Delimiter of text; default as the first lines show.")
 @option(
     "--header/--no-header",
@@ -111,6 +112,7 @@ def ingest(
     force: bool,
     items: str | None,
     columns: tuple[str, ...],
+    person_columns: str | None,
     choices: dict[str, str],
     ratings: dict[str, Any],
     **common: Any,
@@ -132,6 +134,7 @@ def ingest(
         before = _generation(store)
         _set_message_of_store(store)
         common |= {"overwrite": force, "columns": _pairs(columns, "--column", "ROLE=NAME,")}
+        common["columns"] |= {} if person_columns is None else {"persons": person_columns}
         common["progress"] = stack.enter_context(progress_bar("ingest"))
         if format_name == "ratings":
             if choices:
@@ -314,6 +317,7 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None
         ("rankings", f"{number(report['n_rankings'])}, total weight {number(report['total_weight'])}"),
         ("items", f"{number(report['n_items'])}: {_few_items(report['item_names'])}"),
         *([("features", ", ".join(report["feature_names"]))] if "feature_names" in report else []),
+        *((f"person {name}", _levels(levels)) for name, levels in report.get("person_columns", {}).items()),
         ("layout", f"{report['n_partitions']} partitions, {report['n_leaves']} leaves of {report['leaf_rows']} rows"),
     ]
     lines += [("from", _event_line(event)) for event in report["history"]]
@@ -326,6 +330,11 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None
         lines += _identified_lines(report["identifiability"])
     lines += [("rejected", _rejected_line(row)) for row in report.get("rejected_rows", [])]
     show(lines, report)
+
+
+def _levels(levels: list[str]) -> str:
+    """A column about persons in words."""
+    return f"{number(len(levels))} levels: {_few_items(levels)}" if levels else "numbers"
 
 
 def _item_names(path: str) -> tuple[str, ...]:

@@ -239,10 +239,11 @@ def score(model: str, store: str, *, covariates: str | None, executor: LazyExecu
     """Mean log-likelihood of the rankings of STORE under MODEL."""
     with progress_bar("score"):
         from plmix_dist.datasets.given import weight_of_memberships
+        from plmix_dist.tables.sources import covariates_named
 
         _check_order(model, store)
         data, fitted = plm.open_store(store), plm.PlackettLuceMixture.load(model)
-        columns, client = given_covariates(covariates), executor.client_if_asked()
+        columns, client = covariates_named(covariates), executor.client_if_asked()
         value = fitted.score(data, client=client, membership_covariates=columns)
     record = {"score": value, "log_likelihood": value * weight_of_memberships(data), "total_weight": data.total_weight}
     show([("score", f"{value:.10g} mean log-likelihood per {_unit(data)}")], record)
@@ -264,6 +265,7 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
     with progress_bar("predict") as progress:
         from plmix_dist.prediction import memberships
         from plmix_dist.store import Location, targets
+        from plmix_dist.tables.sources import covariates_named
 
         as_table = out.endswith(memberships.TABLE_SUFFIXES)
         if not as_table and (suffix := re.search(r"\.(?!zarr$)[A-Za-z]\w{1,6}$", out.rstrip("/"))):
@@ -276,6 +278,7 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
         _check_order(model, store)
         fitted = plm.PlackettLuceMixture.load(model)
         write = memberships.write_membership_table if as_table else memberships.write_predictions
+        columns = fitted._rankings(store, membership_covariates=covariates_named(covariates)).covariates
         written = write(
             fitted._mixture(),
             store,
@@ -285,7 +288,7 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
             ties=fitted._ties,
             progress=progress,
             share_coefficients=fitted.share_coefficients_,
-            membership_covariates=given_covariates(covariates),
+            membership_covariates=columns,
         )
     named = {"columns": memberships.columns_of(out)} if as_table else {"arrays": ["probabilities", "component"]}
     (parts,) = named.values()
@@ -302,13 +305,6 @@ def _check_order(model: str, store: str) -> None:
 
     if [targets.kind_at(Location.of(place)) for place in (model, store)] == ["store", "model"]:
         raise SettingsError(f"the model comes first, then the store: {store} {model}")
-
-
-def given_covariates(path: str | None) -> NDArray[np.float64] | None:
-    """The covariates in a file, if one is given."""
-    from plmix_dist.tables.sources import read_covariates
-
-    return None if path is None else read_covariates(path)
 
 
 def _show_there_already(out: str) -> int:

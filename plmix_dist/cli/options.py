@@ -172,9 +172,8 @@ seed_option = option("--seed", type=click.IntRange(0), default=0, help="Random s
 force_option = click.option("--force", is_flag=True, help="Replace what is there, if it is a result of the same kind.")
 covariates_option = click.option(
     "--covariates",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Columns of the person who gave each ranking, on which shares depend: .npy, or CSV of numbers.",
+    metavar="NAME,NAME|FILE",
+    help="Columns about persons, on which shares depend: those of the store by name, or a file (.npy, CSV of numbers).",
 )
 features_option = click.option(
     "--features", metavar="NAME,NAME", help="Columns of the store that explain worths (docs/features.md)."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import plmix_dist as plm
-from plmix_dist.cli.model import component_lines, component_records, given_covariates, results_of
+from plmix_dist.cli.model import component_lines, component_records, results_of
 from plmix_dist.cli.options import MODEL, PATH, STORE, covariates_option, executor_options, option, verb
 from plmix_dist.cli.output import asked_for, number, print_result, progress_bar, show, size
 from plmix_dist.cluster.executor import LazyExecutor
@@ -58,6 +58,7 @@ def report(
     """
     with progress_bar("report"):
         from plmix_dist.jobs.results import saved_model
+        from plmix_dist.tables.sources import covariates_named
 
         written = saved_model(model).report(
             Path(out) if out is not None else _beside(model),
@@ -65,7 +66,7 @@ def report(
             names=None if names is None else [name.strip() for name in names.split(",")],
             selection=None if selection is None else _read_selection(selection),
             client=executor.client_if_asked(),
-            membership_covariates=given_covariates(covariates),
+            membership_covariates=covariates_named(covariates),
             **options,
         )
     n_bytes = written.stat().st_size

@@ -53,6 +53,8 @@ def export(
         raise SettingsError(f"the format {chosen.name} is only read; write orderings, long or parquet")
     if opened.feature_names and not chosen.takes_features:
         raise SettingsError(f"the features of this store would be lost in {chosen.name}; say --format long")
+    if opened.person_columns and not chosen.takes_persons:
+        raise SettingsError(f"columns about persons would be lost in {chosen.name}; say --format long or orderings")
     opened = opened.with_features(range(len(opened.feature_names)))
     check_file(path, overwrite=overwrite, sources=[opened.location.url])
     check_target(path)  # before all rows are read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from plmix_dist.passes import BlockLeaves, StoreLeaves, check_memory
 from plmix_dist.passes.dask_leaves import DaskLeaves, check_dask_array, is_dask_array, item_range
 from plmix_dist.passes.rankings import Rankings, check_total, checked_covariates, checked_weights
 from plmix_dist.rankings import TIES, RankingBlock, Unranked, check_numbered_from_zero, check_ranges, check_rows
+from plmix_dist.rankings.columns import coded_profiles
 from plmix_dist.rankings.features import Features, columns_of_fit, names_of_columns, refuse_twice, row_table
 from plmix_dist.rankings.groups import check_groups, membership_weight
 from plmix_dist.settings import one_of, whole_number
@@ -37,14 +39,15 @@ def as_rankings(
     features: Any = None,
     feature_names: Names | None = None,
     covariate_names: Names | None = None,
+    person_columns: Mapping[str, Sequence[str]] | None = None,
 ) -> Rankings:
     """Whatever the user gave as X, as leaves; an error that says what is wrong with it.
 
     `unranked` is that of this call, an error for a store, which knows it; `default_unranked` is the estimator's, which
     stores ignore. `item_names`, `feature_names` and `covariate_names` are those of a fitted model: a source that names
-    its items must use them, and features and covariates must have these columns (in a fit, None: any). `client` finds
-    the largest item of a Dask array. Shapes: sample_weight (n_rankings,), covariates (n_rankings, n_columns), features
-    (total listed, n_features).
+    its items must use them, and features and covariates must have these columns (in a fit, None: any); so are
+    `person_columns`, the levels of columns of a store. `client` finds the largest item of a Dask array. Shapes:
+    sample_weight (n_rankings,), covariates (n_rankings, n_columns), features (total listed, n_features).
     """
     if isinstance(source, Rankings):
         return source
@@ -56,10 +59,35 @@ def as_rankings(
         found = _from_memory(given, n_items, unranked or default_unranked, item_names, client)
     found = _with_features(source, found, Features.of(features), feature_names)
     found = replace(found, weights=checked_weights(sample_weight, found.n_rankings))
+    found = replace(found, ties=TIES[ties])
+    if (levels := _levels_of_persons(given, covariates, person_columns)) is not None:
+        profiles, codes = given.profiles()
+        named = [dict(zip(given.person_columns, cells, strict=True)) for cells in profiles]
+        coded, names = coded_profiles(levels, named)
+        return replace(found, covariates=coded[codes], covariate_names=names, person_columns=levels)
     table, names = checked_covariates(covariates, found.n_rankings), names_of_columns(covariates)
     if table is not None and names and covariate_names:  # by name, in any order
         table = table[:, columns_of_fit(covariate_names, names, "membership_covariates")]
-    return replace(found, ties=TIES[ties], covariates=table, covariate_names=names)
+    return replace(found, covariates=table, covariate_names=names)
+
+
+def _levels_of_persons(
+    given: Any, covariates: Any, known: Mapping[str, Sequence[str]] | None
+) -> Mapping[str, Sequence[str]] | None:
+    """The columns about persons of a store that are named, or that a fitted model knows, each with its levels."""
+    there = given.person_columns if isinstance(given, RankingStore) else {}
+    if covariates is None:
+        return known if known and known.keys() <= there.keys() else None
+    names = [covariates] if isinstance(covariates, str) else covariates
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(one, str) for one in names):
+        return None
+    refuse_twice("column", names, "membership_covariates")
+    if (unknown := next((name for name in names if name not in there), None)) is not None:
+        has = f"has {', '.join(there)}" if there else "has them if it is made with --person-columns NAME,NAME"
+        raise SettingsError(f"{unknown!r} is not a column about persons of these rankings; a store {has}")
+    if known and known.keys() != {*names}:
+        raise SettingsError(f"the model was fitted with membership_covariates {', '.join(known)}; give these, or none")
+    return known or {name: there[name] for name in names}
 
 
 # A column of features further from zero than this many times its range is centred.

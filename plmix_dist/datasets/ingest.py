@@ -176,15 +176,10 @@ def ingest(
     check_output(location, append=append, overwrite=overwrite, sources=_paths_of(source))
     target = open_store(location) if append else None
     options = replace(_read_options(delimiter, columns, header, where), trait=trait, choices=dict(choices or {}))
-    if merge and options.features:
-        raise SettingsError(
-            "rankings with features are not merged, for equal ones may differ in these; leave merge out"
-        )
-    if target is not None and list(target.feature_names) != options.features:
-        raise SettingsError(
-            f"the store has the features {', '.join(target.feature_names) or 'none'}, and what is added has "
-            f"{', '.join(options.features) or 'none'}; name the same with --column features=..."
-        )
+    if merge and (options.features or options.persons):
+        what = "features" if options.features else "columns about persons"
+        raise SettingsError(f"rankings with {what} are not merged, for equal ones may differ in these; leave merge out")
+    _check_columns_of_target(target, options)
     runner = executor_for(executor or client)
     known = planning.known_names(item_names, target)
     if planning.is_array(source):
@@ -209,6 +204,7 @@ def ingest(
         sources=work.sources,
         chunk_bytes=chunk_bytes,
         feature_names=options.features,
+        person_columns=[(name, []) for name in options.persons],
     )
     with WriteSession.begin(location, plan, append=append, overwrite=overwrite) as session:
         if session.already_done:
@@ -220,6 +216,17 @@ def ingest(
             session.abandon()  # the source is wrong, so no second run can continue
             raise
         return session.finalise({"paths": work.paths, "notes": notes, "read_as": work.read_as})
+
+
+def _check_columns_of_target(target: RankingStore | None, options: ReadOptions) -> None:
+    """An error if what is added to a store has other features or columns of persons than are there."""
+    there = {} if target is None else {"features": list(target.feature_names), "persons": list(target.person_columns)}
+    for role, names in there.items():
+        if names != (added := getattr(options, role)):
+            raise SettingsError(
+                f"the store has the {role} {', '.join(names) or 'none'}, and what is added has "
+                f"{', '.join(added) or 'none'}; name the same with --column {role}=..."
+            )
 
 
 def _plan(

@@ -93,6 +93,7 @@ def info(
         "n_bytes": sum(sizes),
         "item_names": list(opened.item_names),
         **({"feature_names": list(opened.feature_names)} if opened.feature_names else {}),
+        **({"person_columns": opened.person_columns} if opened.person_columns else {}),
         "history": about.history,
     }
     if graph:

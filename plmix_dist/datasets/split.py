@@ -127,6 +127,7 @@ def _write_store(
         settings={"shares": list(part.shares), "part": part.number, "seed": part.seed},
         sources=[{"name": "store", "metadata": {}, "indexes": [summary.index_sha256 for summary in source.partitions]}],
         feature_names=source.feature_names,
+        person_columns=source.person_columns,
     )
     with WriteSession.begin(Location.of(path), plan, overwrite=overwrite) as session:
         run_all(runner, part.write, session.pending(), "split", progress)

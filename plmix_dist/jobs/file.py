@@ -47,6 +47,10 @@ def _check_texts(name: str, value: Any) -> list[str]:
     return listed
 
 
+def _check_path_or_names(name: str, value: Any) -> str | list[str]:
+    return _check_texts(name, value) if isinstance(value, list) else _check_text(name, value)
+
+
 def _check_table(name: str, value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
         raise SettingsError(f"{name} must be a table of texts, but is {shown(value)}")
@@ -81,7 +85,8 @@ _FIRST = (
     _key("data.columns", Kind("table", _check_table), None, "The column of each role, such as `{id = \"ballot\"}`."),
     _key("data.choices", Kind("table", _check_table), None, "What a file cannot say, such as `{contest = \"Mayor\"}`."),
     _key("data.delimiter", _text(), None, "Delimiter of text."),
-    _key("data.covariates", _text("path"), None, "Columns of persons, on which shares depend: .npy or CSV.", ("fit",)),
+    _key("data.covariates", Kind("path or list of names", _check_path_or_names), None, "What shares depend on: a file "
+        "with columns about persons (.npy or CSV), or a list of names of such columns that the store has.", ("fit",)),
     _key("data.features", Kind("list of names", _check_texts), None, "Columns of the store that explain worths.",
         ("fit", "select")),
     _key("model.seed", whole(0), 0, "Random seed."),
@@ -124,7 +129,7 @@ KEYS = (*_FIRST, *_OF_SETTINGS, *_LAST)
 _BY_NAME = {key.key: key for key in KEYS}
 _TABLES = tuple(dict.fromkeys(name.split(".")[0] for name in _BY_NAME if "." in name))
 # Keys whose values are paths; relative ones are below the folder of the job file.
-_FILES = ("data.covariates", "cluster.tls_ca", "cluster.tls_cert", "cluster.tls_key")
+_FILES = ("cluster.tls_ca", "cluster.tls_cert", "cluster.tls_key")
 _PATHS = (*_FILES, "data.store", "data.sources", "outputs.folder", "outputs.metrics", "checkpoint.folder")
 
 
@@ -220,6 +225,7 @@ def _job_of(given: Any, folder: Path, *, typed: bool = True) -> Job:
             faults.append(str(error))
             values[name] = keys[name].default if name in keys else None
     also = ["start.init"] if _begins_at_model(values) else []
+    also += ["data.covariates"] if isinstance(values["data.covariates"], str) else []
     also += ["model.choices"] if str(values["model.choices"]).endswith(".json") else []
     for name in (*_PATHS, *also):
         try:
@@ -301,7 +307,7 @@ def _faults_together(job: Job, typed: list[str]) -> Iterator[str]:
         if job[name] is not None and "://" in job[name]:
             yield f"{name} must be a path on this machine; checkpoint.folder may be a URL"
     yield from _faults_of_places(job)
-    for name in _FILES:
+    for name in (*_FILES, *(["data.covariates"] if isinstance(job["data.covariates"], str) else [])):
         if job[name] is not None and not Path(job[name]).is_file():
             yield f"{name}: no file {job[name]}"
     yield from _faults_of_cluster(job)

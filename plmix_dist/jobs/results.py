@@ -18,7 +18,7 @@ from plmix_dist.models.plackett_luce import PlackettLuceMixture
 from plmix_dist.models.selection import MixtureSelection
 from plmix_dist.settings import BAYES_INITS, INITS, TASKS, settings_of
 from plmix_dist.store import Checkpoint, Location, RankingStore, mixture, reader, sealed, targets
-from plmix_dist.tables.sources import read_covariates
+from plmix_dist.tables.sources import covariates_named
 
 _Fitted = PlackettLuceMixture | BayesianPlackettLuceMixture
 Estimator = _Fitted | MixtureSelection
@@ -34,7 +34,7 @@ class Work(NamedTuple):
     task: str
     settings: dict[str, Any]
     seed: int = 0
-    covariates: str | None = None
+    covariates: str | list[str] | None = None
     features: Sequence[str] | None = None  # columns of the store
 
     def estimator(self, **how: Any) -> Estimator:
@@ -87,8 +87,8 @@ class Work(NamedTuple):
 
     @property
     def columns(self) -> Any:
-        """The covariates of persons (n_rankings, n_columns), if there are any."""
-        return None if self.covariates is None else read_covariates(self.covariates)
+        """The covariates of persons (n_rankings, n_columns), or names of columns of the store, if there are any."""
+        return covariates_named(self.covariates)
 
     def compute(
         self,

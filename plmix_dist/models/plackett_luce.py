@@ -25,6 +25,7 @@ from plmix_dist.models.base import MixtureEstimator
 from plmix_dist.models.keywords import OfFitToPersons, OfTotals, OfWeights
 from plmix_dist.models.linear import PLACKETT_LUCE, Terms, bloc_config, check_linear, choices_of, linear_start, restored
 from plmix_dist.passes import Residency, ask, check_memory
+from plmix_dist.passes.rankings import Rankings
 from plmix_dist.prediction.choices import table_of
 from plmix_dist.rankings import TIES, Unranked
 from plmix_dist.settings import INITS, RandomState, check_settings, numbers, refuse_start_fields, seed_of, whole_number
@@ -125,6 +126,8 @@ class PlackettLuceMixture(MixtureEstimator):
         the first component are 0.
     covariate_names_ : (n_columns,)
         The names of the columns of `membership_covariates`, if these were a table; otherwise None.
+    person_columns_
+        The columns of the store that these were made of, if they were named, each with its levels; otherwise None.
     item_coefficients_, feature_coefficients_ : (n_components, n_features)
         Of `item_features` and `features`, in their units; None without them.
     cohesion_ : (n_components, n_slates)
@@ -203,7 +206,8 @@ class PlackettLuceMixture(MixtureEstimator):
             if there is one, otherwise (and inside a Dask task) threads of this process; False: always this process.
         membership_covariates : (n_rankings, n_columns)
             Columns of the person who gave each ranking. The shares then depend on them, by a multinomial logit with an
-            intercept (docs/covariates.md). Rankings of one person (group) have the same values.
+            intercept (docs/covariates.md). Rankings of one person (group) have the same values. Or names of columns
+            about persons that a store has, such as ["age", "region"]; categories are coded by their levels.
         item_features : (n_items, n_features)
             What explains the worths of items: an array, a table or dict by item name, or `Features(...)`, which has a
             ridge, worths of items of their own, and coefficients that components share (docs/features.md).
@@ -240,7 +244,7 @@ class PlackettLuceMixture(MixtureEstimator):
                 named = isinstance(self.init, str | os.PathLike) and self.init not in INITS
                 begin = linear_start(self.load(self.init) if named else self.init, terms, settings.n_components)
                 fitted = fit_linear(terms.of_rankings(rankings), settings, model, begin, chosen, **run)
-        self._take(fitted, rankings.item_names, terms, rankings.covariate_names)
+        self._take(fitted, rankings.item_names, terms, rankings)
         self.unranked_ = self._unranked_of_fit(how.get("unranked"))
         give_warnings(fitted.warnings)
         return self
@@ -561,7 +565,8 @@ class PlackettLuceMixture(MixtureEstimator):
             "settings": self._plain_settings(),
             "fit": {name: getattr(self, f"{name}_") for name in _RESULTS}
             | {"posterior_shares": self.posterior_shares_.tolist()}
-            | ({"covariate_names": list(self.covariate_names_)} if self.covariate_names_ else {}),
+            | ({"covariate_names": list(self.covariate_names_)} if self.covariate_names_ else {})
+            | ({"person_columns": list(self.person_columns_.items())} if self.person_columns_ else {}),
             "history": self.history_,
             "events": self.events_,
             "init": {name: value for name, value in self.init_.items() if not isinstance(value, np.ndarray)},
@@ -594,6 +599,7 @@ class PlackettLuceMixture(MixtureEstimator):
         for name in _RESULTS:
             setattr(model, f"{name}_", parts["fit"].get(name))
         model.covariate_names_ = tuple(parts["fit"].get("covariate_names") or ()) or None
+        model.person_columns_ = dict(parts["fit"].get("person_columns") or ()) or None
         linear = parts["linear"]
         names = mixture.item_names
         model._set_linear(restored(model.choices, linear, arrays, names, where) if linear else None)
@@ -635,7 +641,7 @@ class PlackettLuceMixture(MixtureEstimator):
         return model_card(self) if hasattr(self, "log_worths_") else None
 
     def _take(
-        self, fitted: Fit, item_names: tuple[str, ...], terms: Terms | None = None, covariates: tuple[str, ...] = ()
+        self, fitted: Fit, item_names: tuple[str, ...], terms: Terms | None = None, rankings: Rankings | None = None
     ) -> None:
         run, end = fitted.run, fitted.linear
         shares = np.exp(run.point.log_shares)
@@ -653,7 +659,8 @@ class PlackettLuceMixture(MixtureEstimator):
         if log_ties.size:
             delta = np.where(log_ties > NO_TIES, np.exp(log_ties), 0.0)
             self.tie_parameters_ = np.broadcast_to(delta, (len(order), delta.shape[1]))[order]
-        self.covariate_names_ = covariates or None
+        self.covariate_names_ = (rankings and rankings.covariate_names) or None
+        self.person_columns_ = rankings and rankings.person_columns
         coefficients = fitted.share_coefficients
         self.share_coefficients_: NDArray[np.float64] | None = None
         if coefficients is not None:

@@ -479,6 +479,7 @@ class Predictions:
         how |= {"item_names": self._mixture().item_names, "default_unranked": getattr(self, "unranked_", None)}
         known = () if self._linear is None else self._linear[0].row_names
         how["covariate_names"] = getattr(self, "covariate_names_", None)
+        how["person_columns"] = getattr(self, "person_columns_", None)
         found = as_rankings(X, covariates=membership_covariates, feature_names=known, **how)
         if isinstance(X, Rankings):
             return found

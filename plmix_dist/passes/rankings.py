@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -107,6 +107,8 @@ class Rankings:
     ties: TieTreatment = MARGINAL
     covariates: Floats | None = None
     covariate_names: tuple[str, ...] = ()
+    # The columns about persons of a store that covariates are made of, with their levels.
+    person_columns: Mapping[str, Sequence[str]] | None = None
     # What the choices of a row are, where these become the rows of a fit; items are then their alternatives.
     choices: ChoiceModel | None = None
     # Of the columns of features that the rows have.

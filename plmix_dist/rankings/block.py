@@ -37,8 +37,9 @@ class Ranking(NamedTuple):
 _BY_ITEM = ("items", "tied", "features", "utilities")
 # What columns that are not there stand for.
 _DEFAULTS = {"tied": False, "weights": 1.0, "sides": 0, "within": 1.0}
+_LABELS = ("ids", "groups", "persons")
 # What is not joined as it stands in several blocks.
-_NOT_JOINED = ("n_items", "n_half", "ids", "groups")
+_NOT_JOINED = ("n_items", "n_half", *_LABELS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,8 @@ class RankingBlock:
     ids, groups : (n_rankings,) or None
         One label per ranking; one label per person who gave several rankings. Rows of one group
         are consecutive.
+    persons : (n_rankings,) or None
+        What is known of the person who gave each ranking: the cells of all columns of persons, as one text.
     sides : (n_rankings,) or None
         Of battles, on which side the first listed item stood: 1 the left or first, 2 the other, 0 if it is not known.
     covariates : (n_rankings, n_columns) or None
@@ -102,6 +105,7 @@ class RankingBlock:
     weights: Floats | None = None
     ids: Labels | None = None
     groups: Labels | None = None
+    persons: Labels | None = None
     covariates: Floats | None = None
     log_shares: Floats | None = None
     sides: NDArray[np.uint8] | None = None
@@ -284,8 +288,7 @@ class RankingBlock:
             return False
         names = ("items", "n_listed", "n_ordered", "below", "tied", "weights", "sides")
         return all(np.array_equal(self._filled(name), other._filled(name)) for name in names) and all(
-            np.asarray(getattr(self, name)).tolist() == np.asarray(getattr(other, name)).tolist()
-            for name in ("ids", "groups")
+            np.asarray(getattr(self, name)).tolist() == np.asarray(getattr(other, name)).tolist() for name in _LABELS
         )
 
     def _filled(self, name: str) -> NDArray[Any]:
@@ -446,14 +449,13 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
         return np.concatenate([block._filled(name) for block in blocks]) if there else None
 
     within = joined("within")
-    for name in ("ids", "groups") if within is None else ("ids",):
+    for name in _LABELS if within is None else ("ids", "persons"):
         present = {getattr(block, name) is not None for block in blocks if block.n_rankings}
         if len(present) > 1:
             raise RankingError(f"some blocks have {name} and some do not: they cannot be joined")
     whole = {field.name: joined(field.name) for field in fields(RankingBlock) if field.name not in _NOT_JOINED}
     labels: dict[str, Any] = {
-        name: columns.joined_labels([getattr(block, name) for block in blocks if block.n_rankings])
-        for name in ("ids", "groups")
+        name: columns.joined_labels([getattr(block, name) for block in blocks if block.n_rankings]) for name in _LABELS
     }
     if within is not None:
         labels["groups"] = np.cumsum(np.concatenate([block.group_starts for block in blocks]))

@@ -1,14 +1,14 @@
-"""Columns of a block: the narrowest integer types, labels as numbers or text, weights, flags."""
+"""Columns of a block: the narrowest integer types, labels as numbers or text, weights, flags, cells about persons."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from plmix_dist.errors import RankingError
+from plmix_dist.errors import IngestError, RankingError, SettingsError
 
 # Arrays of log-worths, shares, weights, probabilities and what is computed from them.
 Floats: TypeAlias = NDArray[np.float64]
@@ -55,6 +55,65 @@ def label_column(labels: Sequence[Any] | NDArray[Any]) -> Labels:
     if column.dtype.kind == "i" or (column.dtype.kind == "u" and int(column.max(initial=0)) < 2**63):
         return column.astype(np.int64)
     return np.array([str(label) for label in labels], STRING)
+
+
+# What stands between the cells about one person, where these are one text.
+BETWEEN_CELLS = "\x1f"
+# A column with more levels than this holds names or numbers of persons, not categories.
+_MOST_LEVELS = 500
+
+
+def levels_of(names: Sequence[str], profiles: Sequence[Sequence[str]]) -> dict[str, list[str]]:
+    """The levels of each column about persons in their order; none of a column of numbers.
+
+    `profiles` are cells about persons, one for each name.
+
+    Examples
+    --------
+    >>> levels_of(["age", "region"], [("31", "south"), ("8", "north")])
+    {'age': [], 'region': ['north', 'south']}
+    """
+    found: dict[str, list[str]] = {}
+    for name, cells in zip(names, zip(*profiles, strict=True), strict=True):
+        words = [cell for cell in cells if not _is_number(cell)]
+        found[name] = sorted(set(cells)) if words else []
+        if len(found[name]) > _MOST_LEVELS:
+            raise IngestError(
+                f"the column {name!r} has {len(found[name]):,} different values, of which {words[0]!r} is not a "
+                f"number; categories are at most {_MOST_LEVELS}. Leave the column out, or write numbers"
+            )
+    return found
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return bool(np.isfinite(float(cell)))
+    except ValueError:
+        return False
+
+
+def coded_profiles(
+    levels: Mapping[str, Sequence[str]], profiles: Sequence[Mapping[str, str]]
+) -> tuple[Floats, tuple[str, ...]]:
+    """Columns of numbers (n_profiles, n_columns), and their names: each level but the first has a column of 0 and 1.
+
+    Examples
+    --------
+    >>> levels = {"age": [], "region": ["north", "south"]}
+    >>> coded_profiles(levels, [{"age": "31", "region": "south"}, {"age": "8", "region": "north"}])
+    (array([[31.,  1.],
+           [ 8.,  0.]]), ('age', 'region=south'))
+    """
+    columns: dict[str, list[float]] = {}
+    for name, known in levels.items():
+        cells = [profile[name] for profile in profiles]
+        odd = next((cell for cell in cells if (cell not in known if known else not _is_number(cell))), None)
+        if odd is not None:
+            expected = f"one of {', '.join(known)}" if known else "a number"
+            raise SettingsError(f"{name} is {odd!r} here, but was {expected} in the fit; leave these rows out")
+        columns |= {f"{name}={level}": [float(cell == level) for cell in cells] for level in known[1:]}
+        columns |= {} if known else {name: [float(cell) for cell in cells]}
+    return np.array(list(columns.values()), np.float64).reshape(len(columns), len(profiles)).T, tuple(columns)
 
 
 def joined_labels(columns: Sequence[Labels | None]) -> Labels | None:

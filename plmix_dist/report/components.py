@@ -18,7 +18,7 @@ from plmix_dist.display.marks import Html, label, percent
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels import Prepared
 from plmix_dist.passes import Aggregation
-from plmix_dist.prediction.choices import Reading, choice_probabilities
+from plmix_dist.prediction.choices import Reading, choice_probabilities, top_k_probabilities
 from plmix_dist.prediction.posteriors import posteriors_by_ranking, prepared_first
 from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import with_person_shares
@@ -215,7 +215,8 @@ def effects_of(model: Any, errors: StandardErrors | None) -> dict[str, _Effects]
             found["cohesion"] = _cohesion(terms.choices.names, terms.design[terms.n_items :], model.cohesion_, known)
     shares = model._coefficients
     if shares is not None:
-        names = ("intercept", *(f"covariate {number}" for number in range(shares.shape[1] - 1)))
+        numbered = [f"covariate {number}" for number in range(shares.shape[1] - 1)]
+        names = ("intercept", *(getattr(model, "covariate_names_", None) or numbered))
         found["shares"] = _effects(names, shares, getattr(errors, "share_coefficients", None))
     return found
 
@@ -298,3 +299,50 @@ def _leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Floats | No
 
 
 MEMBERSHIPS = Aggregation("memberships", leaf=_leaf, prepare=prepared_first)
+
+
+# Where items stand, observed and expected, over the rankings that offer all items.
+
+_MOST_PLACES = 10
+
+
+class _Ranks(NamedTuple):
+    """Shares of rankings with an item at a place, among those that have the place: (n_places, n_items)."""
+
+    observed: Floats
+    expected: Floats
+    weight: Floats  # (n_places,): of the rankings that offer all items, have no ties and order this place
+
+    def shown(self, most: int) -> list[int]:
+        """The items to show, the best first."""
+        order = np.argsort(-(self.expected * np.arange(len(self.expected), 0, -1)[:, None]).sum(axis=0), kind="stable")
+        return list(map(int, order[:most]))
+
+
+def _leaf_ranks(_number: int, block: RankingBlock, _params: Any) -> Floats:
+    """(n_places, n_items): the weight of the rankings with each item at each place."""
+    row, place = block.row_of_item(), block.place_of_item()
+    whole = block.below | (block.n_listed == block.n_items)
+    if block.tied is not None:
+        whole &= np.bincount(row, block.tied, block.n_rankings) == 0
+    n_places = min(block.n_items, _MOST_PLACES)
+    own = whole[row] & (place < np.minimum(block.n_ordered, n_places)[row])
+    cells = place[own] * block.n_items + block.items[own].astype(np.int64)
+    found = np.zeros((n_places, block.n_items))
+    np.add.at(found.ravel(), cells, block.row_weights[row[own]])
+    return found
+
+
+_RANKS = Aggregation("ranks", leaf=_leaf_ranks)
+
+
+def ranks_of(model: Any, rows: Any, **how: Any) -> _Ranks:
+    """Where items stand in rankings, and where the mixture expects them."""
+    mixture = model._plain_mixture()
+    counts = model._total(_RANKS, rows, **how)
+    weight = counts.sum(axis=1)
+    if not weight[0]:
+        raise SettingsError("no ranking here offers all items without ties, so places are not those of all items")
+    counts, weight = counts[weight > 0], weight[weight > 0]
+    within = [mixture.shares @ top_k_probabilities(mixture.log_worths, k) for k in range(len(weight) + 1)]
+    return _Ranks(counts / weight[:, None], np.diff(within, axis=0), weight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import inspect
 import os
@@ -65,7 +66,14 @@ def write_report(
     if selection is None:
         selection = (getattr(model, "about_", None) or {}).get("selection", {}).get("table")
     table = None if selection is None else history.selection_table(selection)
-    found: dict[str, Any] = {"groups": groups, "selection": table, "memberships": None, "board": [], "check": None}
+    found: dict[str, Any] = {
+        "groups": groups,
+        "selection": table,
+        "memberships": None,
+        "board": [],
+        "check": None,
+        "ranks": None,
+    }
     with client_of(how.get("client")) as chosen:
         how = {**how, "client": False if chosen is None else chosen}
         if rows is not None:
@@ -77,6 +85,8 @@ def write_report(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # given with the standard errors, and in words on the page
                 found |= {"board": _board(model, rows, how), "check": _check(model, rows, how)}
+                with contextlib.suppress(SettingsError):  # where no ranking offers all items
+                    found |= {"ranks": components.ranks_of(model, rows, **how)}
     if errors is not None and errors.mixture.log_worths.shape != mixture.log_worths.shape:
         raise SettingsError(
             f"standard errors of {errors.mixture.log_worths.shape} log-worths do not belong to this model, which has "

@@ -62,6 +62,8 @@ COLUMNS = {
         Column("groups", "row"),
         Column("groups_lengths", "row"),
         Column("groups_utf8", "byte"),
+        Column("persons_lengths", "row"),
+        Column("persons_utf8", "byte"),
         Column("component", "row"),
         Column("sides", "row", default=0),
         Column("features", "feature"),  # those of an item of a row one after the other
@@ -83,6 +85,7 @@ def columns_of(block: RankingBlock, component: NDArray[np.integer] | None = None
         "features": None if block.features is None else block.features.astype(np.float32, copy=False).ravel(),
         **_label_columns("ids", block.ids),
         **_label_columns("groups", block.groups),
+        **_label_columns("persons", block.persons),
         "component": None if component is None else component.astype(np.uint16, copy=False),
     }
     defaults = {name: COLUMNS[name].default for name in columns}
@@ -108,6 +111,7 @@ def block_from(columns: dict[str, NDArray[Any]], n_items: int) -> RankingBlock:
         weights=columns.get("weights"),
         ids=_labels_from("ids", columns),
         groups=_labels_from("groups", columns),
+        persons=_labels_from("persons", columns),
         sides=columns.get("sides"),
         features=columns.get("features"),
     )
@@ -132,16 +136,23 @@ def _label_columns(name: str, labels: NDArray[Any] | None) -> dict[str, NDArray[
 def _labels_from(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any] | None:
     if name in columns:
         return columns[name]
-    lengths = columns.get(f"{name}_lengths")
-    if lengths is None:
+    if f"{name}_lengths" not in columns:
         return None
+    texts, codes = coded_labels(name, columns)
+    found: NDArray[Any] = np.array(texts, STRING)[codes]
+    return found
+
+
+def coded_labels(name: str, columns: dict[str, NDArray[Any]]) -> tuple[list[str], NDArray[Any]]:
+    """The different labels that are text, and which of them each row has."""
     import pyarrow as pa  # here, because most stores have no text
+
+    lengths = columns[f"{name}_lengths"]
 
     bounds = pa.py_buffer(np.append(0, np.cumsum(lengths, dtype=np.int64)))
     text = pa.LargeStringArray.from_buffers(len(lengths), bounds, pa.py_buffer(columns[f"{name}_utf8"]))
     encoded = text.dictionary_encode()  # all rows of a person have one label
-    found: NDArray[Any] = np.array(encoded.dictionary.to_pylist(), STRING)[encoded.indices.to_numpy()]
-    return found
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
 _Value = TypeVar("_Value")

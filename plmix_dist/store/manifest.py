@@ -25,7 +25,7 @@ _MOST_PARTITIONS = 1_000_000
 _AGAIN = "make the store again from its source"
 
 # Labels that are text are in two arrays.
-_HALVES = (("ids_lengths", "ids_utf8"), ("groups_lengths", "groups_utf8"))
+_HALVES = [(f"{name}_lengths", f"{name}_utf8") for name in ("ids", "groups", "persons")]
 _OTHER_HALF = dict(_HALVES) | {second: first for first, second in _HALVES}
 # Any Zarr reader can open a store as a plain Zarr v3 group.
 ZARR_GROUP = b'{"attributes": {}, "zarr_format": 3, "node_type": "group"}'
@@ -108,6 +108,8 @@ class Manifest:
     history: list[dict[str, Any]]
     generation: int = 1
     feature_names: list[str] = field(default_factory=list)
+    # Columns about persons, in the order of their cells: the levels of each, none of numbers.
+    person_columns: list[tuple[str, list[str]]] = field(default_factory=list)
     format: str = FORMAT
     version: int = VERSIONS[FORMAT]
 
@@ -130,9 +132,8 @@ class Manifest:
         """Sealed JSON. It also has the totals over all partitions, for people who read it."""
         totals = {"n_rankings": self.n_rankings, "n_items": self.n_items, "total_weight": self.total_weight}
         record = asdict(self) | totals
-        return seal(
-            record if self.feature_names else {name: record[name] for name in record if name != "feature_names"}
-        )
+        unused = [name for name in ("feature_names", "person_columns") if not record[name]]
+        return seal({name: value for name, value in record.items() if name not in unused})
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:

@@ -35,6 +35,8 @@ class WritePlan(publication.Plan):
     chunk_bytes: int = CHUNK_BYTES
     first_partition: int = 0
     feature_names: list[str] = field(default_factory=list)
+    # With levels that are known before rows are written.
+    person_columns: list[tuple[str, list[str]]] = field(default_factory=list)
 
     @property
     def verb(self) -> str:
@@ -43,7 +45,8 @@ class WritePlan(publication.Plan):
 
     def content(self) -> dict[str, Any]:
         """The entries without the number of the first partition, which depends on what was appended before."""
-        left_out = {"first_partition", *([] if self.feature_names else ["feature_names"])}
+        unused = [name for name in ("feature_names", "person_columns") if not getattr(self, name)]
+        left_out = {"first_partition", *unused}
         return {name: value for name, value in asdict(self).items() if name not in left_out}
 
     @property

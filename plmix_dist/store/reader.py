@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from plmix_dist.display.notebook import store_card
 from plmix_dist.errors import InvalidRowsError
 from plmix_dist.rankings import RankingBlock, check_ranges, concatenate
-from plmix_dist.rankings.columns import item_dtype, joined_labels
+from plmix_dist.rankings.columns import BETWEEN_CELLS, item_dtype, joined_labels
 from plmix_dist.store import arrays, manifest, sealed
 from plmix_dist.store.location import AnyPath, Location
 
-_LABEL_COLUMNS = frozenset(name for name in arrays.COLUMNS if name.startswith("ids"))
+_LABEL_COLUMNS = frozenset(name for name in arrays.COLUMNS if name.startswith(("ids", "persons")))
 
 
 class RankingStore:
@@ -80,6 +80,11 @@ class RankingStore:
     def feature_names(self) -> tuple[str, ...]:
         """The names of the features that every listed item has; `fit(store, features=[...])` reads them."""
         return tuple(self.manifest.feature_names)
+
+    @property
+    def person_columns(self) -> dict[str, list[str]]:
+        """The columns about persons, each with its levels; none of numbers. `membership_covariates` names them."""
+        return dict(self.manifest.person_columns)
 
     @property
     def total_weight(self) -> float:
@@ -217,6 +222,19 @@ class RankingStore:
         if f"{name}_lengths" in columns:
             return "text"
         return "number" if name in columns else "none"
+
+    def profiles(self) -> tuple[list[list[str]], NDArray[np.int64]]:
+        """The different rows of cells about persons, and (n_rankings,) which of them each ranking has."""
+        numbers: dict[str, int] = {}
+        rows = [np.zeros(0, np.int64)]
+        for partition in range(self.n_partitions):
+            opened = self._open(partition)
+            there = {name: opened.column(name, slice(None)) for name in opened.arrays if name.startswith("persons")}
+            if there:
+                texts, codes = arrays.coded_labels("persons", there)
+                table = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
+                rows.append(table[codes])
+        return [text.split(BETWEEN_CELLS) for text in numbers], np.concatenate(rows)
 
     def rejected_rows(self, partitions: Sequence[int] | None = None) -> Iterator[dict[str, Any]]:
         """Every row that was rejected when the store, or some partitions, were made: reason, file, line, item, message.

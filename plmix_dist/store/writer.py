@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from plmix_dist.errors import IngestError, StoreExistsError, StoreLockedError, UnfinishedStoreError
+from plmix_dist.rankings.columns import levels_of
 from plmix_dist.store import manifest, publication, sealed, targets
 from plmix_dist.store.location import AnyPath, Location
 from plmix_dist.store.partition import PartitionTask, WritePlan, made_by
@@ -84,6 +85,10 @@ class WriteSession(publication.Publication[WritePlan]):
         for key in manifest.GROUP_KEYS:
             self.location.write_bytes(key, manifest.ZARR_GROUP)
         self.lock.check()
+        if columns := self.plan.person_columns:
+            found = levels_of([name for name, _ in columns], store.profiles()[0])
+            levels = [(name, known or found[name]) for name, known in columns]
+            store = RankingStore(self.location, replace(store.manifest, person_columns=levels))
         self._publish(store.manifest)
         self._remove_work()
         return store

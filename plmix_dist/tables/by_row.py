@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
+from plmix_dist.rankings.columns import BETWEEN_CELLS
 from plmix_dist.store import RankingStore
 from plmix_dist.tables import places
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Table, places_of
+from plmix_dist.tables.format import PERSON, Batch, Column, Format, ReadOptions, Table, persons_of, places_of
 from plmix_dist.tables.notation import divider_of, format_ordering, parse_ordering
 from plmix_dist.tables.outsiders import first_rank_of, refuse_covariate_names, refuse_covariates, refuse_unused_counts
 from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank, whole_numbers_if_all
@@ -121,13 +122,15 @@ def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bo
     """
     labels = {role: batch.columns[header.roles[role]] for role in LABEL_ROLES if role in header.roles}
     unranked, odd = unranked_codes(labels.get("unranked"))
-    why = missing_labels(labels) | odd | dict(listed.bad) | dict(batch.bad)
+    persons, unknown = person_labels({role: batch.columns[at] for role, at in persons_of(header.roles).items()})
+    why = missing_labels(labels) | odd | unknown | dict(listed.bad) | dict(batch.bad)
     listed = listed._replace(n_ordered=listed.n_listed if listed.n_ordered is None else listed.n_ordered)
     rows = RawRows(
         *listed[:4],
         weights=labels["weight"].numbers() if "weight" in labels else None,
         ids=labels["id"].labels() if "id" in labels else None,
         groups=labels["group"].labels() if "group" in labels else None,
+        persons=persons,
         unranked=unranked,
         lines=batch.lines,
     )
@@ -156,6 +159,21 @@ def missing_labels(labels: Mapping[str, Column]) -> dict[int, str]:
         if role in labels and labels[role].array.null_count
         for row in np.flatnonzero(labels[role].nulls).tolist()
     }
+
+
+def person_labels(columns: Mapping[str, Column]) -> tuple[NDArray[Any] | None, dict[int, str]]:
+    """(n_rows,): the cells about each person as one text; and a message for each row with an empty one."""
+    if not columns:
+        return None, {}
+    empty = {
+        row: f"{role.removeprefix(PERSON)} is empty, and shares may depend on it"
+        for role, column in columns.items()
+        for row in np.flatnonzero(column.mapped(lambda text: text in MISSING, np.bool_)).tolist()
+    }
+    profiles, codes = np.unique(np.stack([column.codes for column in columns.values()]), axis=1, return_inverse=True)
+    cells = [[column.values[code] for code in own] for column, own in zip(columns.values(), profiles, strict=True)]
+    texts = np.array([BETWEEN_CELLS.join(profile) for profile in zip(*cells, strict=True)], object)
+    return texts[codes.ravel()], empty
 
 
 def unranked_codes(said: Column | None) -> tuple[NDArray[np.int8] | None, dict[int, str]]:
@@ -227,6 +245,7 @@ def _write_wide(store: RankingStore, target: str) -> None:
 
 WIDE = Format(
     name="wide",
+    takes_persons=True,
     recognise=_recognise_wide,
     read=by_rows(_listed_wide),
     about="one column per place, best first",
@@ -335,6 +354,7 @@ def _write_ranks(store: RankingStore, target: str) -> None:
 
 RANKS = Format(
     name="ranks",
+    takes_persons=True,
     recognise=_recognise_ranks,
     read=by_rows(listed_ranks),
     wanted=items_and_labels,
@@ -358,6 +378,7 @@ def _recognise_scores(table: Table, options: ReadOptions, named: bool) -> Table 
 
 SCORES = Format(
     name="scores",
+    takes_persons=True,
     recognise=_recognise_scores,
     read=by_rows(partial(listed_ranks, highest_first=True)),
     wanted=items_and_labels,
@@ -471,6 +492,7 @@ def _write_orderings(store: RankingStore, target: str) -> None:
 
 ORDERINGS = Format(
     name="orderings",
+    takes_persons=True,
     recognise=_recognise_orderings,
     read=by_rows(_listed_orderings),
     about="a whole ranking in one column",

@@ -203,6 +203,7 @@ class Encoder:
             weights=rows.weights,
             ids=_labels(rows.ids, self.text_ids),
             groups=_labels(rows.groups, self.text_groups),
+            persons=_labels(rows.persons, False),
             sides=rows.sides,
             features=rows.features,
         )

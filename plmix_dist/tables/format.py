@@ -25,6 +25,8 @@ from plmix_dist.tables.words import COLUMN_NAMES, LABEL_ROLES, LISTS_OF_COLUMNS,
 
 # What the role of a column of features begins with.
 FEATURE = "feature "
+# And that of a column about the person who gave a ranking.
+PERSON = "person "
 # In this order: a semicolon or a tab in every line is hardly ever part of the text.
 DELIMITERS = ("\t", ";", ",")
 
@@ -59,7 +61,7 @@ class ReadOptions:
     def column_names(self) -> list[str]:
         """All columns that the user named."""
         named = [name for role, name in self.columns.items() if role not in LISTS_OF_COLUMNS]
-        return named + (self.places or []) + self.ignored + self.features
+        return named + (self.places or []) + self.ignored + self.features + self.persons
 
     @property
     def places(self) -> list[str] | None:
@@ -70,6 +72,11 @@ class ReadOptions:
     def features(self) -> list[str]:
         """The columns that are features of the item of a row."""
         return _names_in(self.columns["features"]) if "features" in self.columns else []
+
+    @property
+    def persons(self) -> list[str]:
+        """The columns about the person who gave a ranking."""
+        return _names_in(self.columns["persons"]) if "persons" in self.columns else []
 
     @property
     def ignored(self) -> list[str]:
@@ -156,6 +163,11 @@ def features_of(roles: Mapping[str, int]) -> dict[str, int]:
     return {role: place for role, place in roles.items() if role.startswith(FEATURE)}
 
 
+def persons_of(roles: Mapping[str, int]) -> dict[str, int]:
+    """The columns about persons, by their roles."""
+    return {role: place for role, place in roles.items() if role.startswith(PERSON)}
+
+
 def places_of(roles: Mapping[str, int]) -> list[int]:
     """The columns of the places of a ranking, best first."""
     return [place for role, place in roles.items() if role.startswith("place ")]
@@ -187,6 +199,8 @@ class Format:
     merges: bool = False
     # Whether each row may have features of its item.
     takes_features: bool = False
+    # Whether each row may have columns about the person who gave its ranking.
+    takes_persons: bool = False
     # Of text: the signs that may divide its fields, into how many if it has no header, and whether a first line is a
     # row. None: the first lines show it.
     delimiters: tuple[str, ...] = DELIMITERS

@@ -12,9 +12,19 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.store import RankingStore
-from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, unranked_codes
+from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, person_labels, unranked_codes
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import FEATURE, Batch, Column, Format, ReadOptions, Table, features_of, missing_columns
+from plmix_dist.tables.format import (
+    FEATURE,
+    Batch,
+    Column,
+    Format,
+    ReadOptions,
+    Table,
+    features_of,
+    missing_columns,
+    persons_of,
+)
 from plmix_dist.tables.places import refuse_ratings
 from plmix_dist.tables.rows import Failure, RawRows, whole_numbers_if_all
 from plmix_dist.tables.sources import Header
@@ -160,13 +170,15 @@ def _lines_of(batch: Batch, header: Header, find_ranks: Callable[[Mapping[str, C
     if codes is not None:
         labels["unranked"] = codes
     bad: dict[int, tuple[str, str]] = {}
+    persons, unknown = person_labels({role: columns[role] for role in persons_of(header.roles)})
+    labels |= {} if persons is None else {"persons": persons}
     for role in features_of(header.roles):
         labels[role] = columns[role].numbers(message="features must be numbers, but a column holds {}")
         bad |= {
             row: ("bad-feature", f"{role} is {columns[role][row]!r}, and must be a finite number")
             for row in np.flatnonzero(~np.isfinite(labels[role])).tolist()
         }
-    bad |= {row: ("missing-label", why) for row, why in missing_labels(columns).items()}
+    bad |= {row: ("missing-label", why) for row, why in (missing_labels(columns) | unknown).items()}
     bad |= {row: ("syntax", why) for row, why in batch.bad.items()}
     bad = bad_ranks | bad | {row: ("syntax", why) for row, why in odd.items()}
     return LongLines(
@@ -213,6 +225,7 @@ def _rankings(
         weights=first.get("weight"),
         ids=whole_numbers_if_all(first["id"]),
         groups=whole_numbers_if_all(first.get("group")),
+        persons=first.get("persons"),
         unranked=first.get("unranked"),
         lines=lines.numbers[starts],
         run_ids=first["id"],
@@ -342,5 +355,6 @@ LONG = Format(
     roles={role: COLUMN_NAMES[role] for role in ("item", "rank")},
     consecutive=lambda header: True,  # noqa: ARG005
     takes_features=True,
+    takes_persons=True,
     write=_write,
 )

@@ -17,6 +17,7 @@ from plmix_dist.tables import battles, by_row, lists, long, profiles, records, s
 from plmix_dist.tables.cvr import CVR
 from plmix_dist.tables.format import (
     FEATURE,
+    PERSON,
     Batch,
     Format,
     ReadOptions,
@@ -24,6 +25,7 @@ from plmix_dist.tables.format import (
     Table,
     column_of,
     column_roles,
+    persons_of,
     usual_names,
 )
 from plmix_dist.tables.frames import Frame, is_row
@@ -161,7 +163,7 @@ def _recognised(table: Table, options: ReadOptions, form: Format | None) -> tupl
         table = replace(table, body=body, ignored=(*table.ignored, *(one.place for one in where if one.equal)))
         table = table.with_guess(f"rows with {' and '.join(options.where)} alone are read")
     form, table = _recognise(table, options, form)
-    used = {*form.wanted(table), *form.wanted_raw(table)}
+    used = {*form.wanted(table), *form.wanted_raw(table), *persons_of(table.roles).values()}
     left = (name for place, name in enumerate(table.columns) if place not in used and not is_unnamed(name))
     return form, replace(table, body=[], left_out=tuple(left), where=where)
 
@@ -206,9 +208,12 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
         raise IngestError(f"no column {unknown!r} to ignore; found: {', '.join(table.columns)}")
     if (unknown := next((name for name in options.features if name not in table.columns), None)) is not None:
         raise IngestError(f"no column {unknown!r} for features; found: {', '.join(table.columns)}")
+    if (unknown := next((name for name in options.persons if name not in table.columns), None)) is not None:
+        raise IngestError(f"no column {unknown!r} about persons; found: {', '.join(table.columns)}")
     features = {f"{FEATURE}{name}": table.columns.index(name) for name in options.features}
+    own = features | {f"{PERSON}{name}": table.columns.index(name) for name in options.persons}
     # Formats look at the other columns.
-    ignored = (*table.ignored, *map(table.columns.index, options.ignored), *features.values())
+    ignored = (*table.ignored, *map(table.columns.index, options.ignored), *own.values())
     for form in _table_formats() if named is None else [named]:
         roles = column_roles(table.columns, options, usual_names(form))
         found = form.recognise(without_unnamed(replace(table, roles=roles, ignored=ignored)), options, named is form)
@@ -218,7 +223,7 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
         _refuse_unused_choices(form, options)
         if features and not form.consecutive(found):
             raise IngestError("features belong to one row per item of each ranking, and here a row is a whole ranking")
-        found = replace(found, roles={**found.roles, **features})
+        found = replace(found, roles={**found.roles, **own})
         if "group" in found.roles and "group" not in options.columns:
             column = found.columns[found.roles["group"]]
             found = found.with_guess(
@@ -232,6 +237,7 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
 def _refuse_unused_roles(form: Format, options: ReadOptions) -> None:
     """An error if the user named the column of a role that the format does not have."""
     takes = {"places": [by_row.WIDE.name], "features": [one.name for one in FORMATS.values() if one.takes_features]}
+    takes["persons"] = [one.name for one in FORMATS.values() if one.takes_persons]
     roles = [*usual_names(form), *(role for role in LISTS_OF_COLUMNS if form.name in takes.get(role, [form.name]))]
     unused = next((role for role in options.columns if role not in roles), None)
     if unused is not None:
@@ -264,7 +270,8 @@ def read_slice(form: Format, part: Slice, n_batches: int | None = None) -> Itera
 def _batches(form: Format, part: Slice) -> Iterator[Batch]:
     header = part.header
     raw = form.wanted_raw(header)
-    wanted = dict.fromkeys([*form.wanted(header), *(condition.place for condition in header.where)])
+    more = [*(condition.place for condition in header.where), *persons_of(header.roles).values()]
+    wanted = dict.fromkeys([*form.wanted(header), *more])
     column = together(form, header) if form.consecutive(header) else None
     places = [*(place for place in wanted if place not in raw), *raw]
     for batch in _SOURCES[header.container].batches(part, places, raw, column):

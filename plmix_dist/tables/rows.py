@@ -54,6 +54,7 @@ class RawRows:
     weights: NDArray[np.float64] | None = None
     ids: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
     groups: Sequence[int] | Sequence[str] | NDArray[Any] | None = None
+    persons: NDArray[Any] | None = None  # As in RankingBlock
     sides: NDArray[np.uint8] | None = None  # As in RankingBlock
     features: NDArray[np.float32] | None = None  # (total listed, n_features)
     # (n_rows,): an index into UNRANKED, or -1 if the source does not say it for this row
@@ -108,7 +109,7 @@ class RawRows:
 
 
 # The columns of RawRows with an entry per row.
-_BY_ROW = ("n_listed", "lines", "n_ordered", "weights", "ids", "groups", "sides", "unranked")
+_BY_ROW = ("n_listed", "lines", "n_ordered", "weights", "ids", "groups", "persons", "sides", "unranked")
 
 
 # The items of a row, which of them are tied with the item before, and its weight.

@@ -241,6 +241,7 @@ CHOICES = Format(
     roles={"case": (), "item": (), "chosen": _CHOSEN, "considered": _CONSIDERED, "offered": _OFFERED},
     consecutive=lambda header: "id" in header.roles,
     takes_features=True,
+    takes_persons=True,
 )
 
 

@@ -308,7 +308,15 @@ def _expand(text: str) -> list[str]:
 # Covariates of persons from a file: a NumPy array, or comma-separated numbers with or without a header.
 
 
-def read_covariates(path: str | os.PathLike[str]) -> NDArray[np.float64]:
+def covariates_named(text: str | list[str] | None) -> NDArray[np.float64] | list[str] | None:
+    """The covariates in a file, or names of columns that a store has, with commas between them."""
+    if not isinstance(text, str):
+        return text
+    is_file = Path(text).is_file() or "/" in text or text.endswith((".npy", ".csv", ".txt"))
+    return _read_covariates(text) if is_file else [name.strip() for name in text.split(",")]
+
+
+def _read_covariates(path: str | os.PathLike[str]) -> NDArray[np.float64]:
     """(n_rankings, n_columns): one line per ranking, from a `.npy` file, or text with commas between the numbers.
 
     A first line without a number is a header.

@@ -32,8 +32,9 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "items": ("items", "ranking_items"),
 }
 LABEL_ROLES = ("weight", "id", "group", "unranked")
-# Options that name several columns: the places of a ranking, best first, those left out, features of the item of a row.
-LISTS_OF_COLUMNS = ("places", "ignore", "features")
+# Options that name several columns: the places of a ranking, best first, those left out, features of the item of a row,
+# what is known of the person.
+LISTS_OF_COLUMNS = ("places", "ignore", "features", "persons")
 
 
 def written_name(role: str) -> str:

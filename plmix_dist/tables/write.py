@@ -16,6 +16,7 @@ import numpy as np
 
 from plmix_dist.errors import IngestError
 from plmix_dist.rankings import Unranked
+from plmix_dist.rankings.columns import BETWEEN_CELLS
 from plmix_dist.store import RankingStore
 from plmix_dist.store.access import RemoteFiles, check_file, whole_file, within, writing_explained
 from plmix_dist.tables.encode import natural_order, shown
@@ -37,6 +38,7 @@ class LabelledRow(NamedTuple):
     group: Any
     unranked: Unranked | None
     features: Sequence[list[str]] = ()  # of each item, if the store has features
+    persons: Sequence[str] = ()  # the cells about the person, if the store has any
 
 
 @dataclass(frozen=True)
@@ -90,15 +92,16 @@ def labelled_rows(store: RankingStore, names: Sequence[str]) -> Iterator[Labelle
             block.row_weights.tolist(),
             [None] * n_rows if block.ids is None else block.ids.tolist(),
             [None] * n_rows if block.groups is None else block.groups.tolist(),
+            [()] * n_rows if block.persons is None else [text.split(BETWEEN_CELLS) for text in block.persons.tolist()],
         )
-        for row, (n_ordered, below, weight, label, group) in enumerate(zip(*columns, strict=True)):
+        for row, (n_ordered, below, weight, label, group, persons) in enumerate(zip(*columns, strict=True)):
             start, stop = bounds[row], bounds[row + 1]
             ties = None if tied is None or not any(tied[start:stop]) else tied[start:stop]
             said: Unranked | None = None
             if stop - start < store.n_items and (below or not slate[row]):
                 said = "below" if below else "absent"
             features = () if block.features is None else block.features[start:stop].astype(str).tolist()
-            yield LabelledRow(labels[start:stop], n_ordered, ties, weight, label, group, said, features)
+            yield LabelledRow(labels[start:stop], n_ordered, ties, weight, label, group, said, features, persons)
 
 
 def refuse(target: str, why: str, instead: str) -> NoReturn:
@@ -198,10 +201,11 @@ def write_rows(
         delimiter = "\t" if target.removesuffix(".gz").endswith(".tsv") else ","
         table = csv.writer(out, delimiter=delimiter, lineterminator="\n")
         weight_name = [written_name("weight")] if weighted else []
-        table.writerow([*weight_name, *names(found), *(written_name(role) for role in labels)])
+        more = [*(written_name(role) for role in labels), *store.person_columns]
+        table.writerow([*weight_name, *names(found), *more])
         for row in labelled_rows(store, store.item_names):
             weight = [number_text(row.weight)] if weighted else []
-            said = [getattr(row, role) for role in labels]
+            said = [*(getattr(row, role) for role in labels), *row.persons]
             for listed in values(row):
                 cells = [str(cell) for cell in (*weight, *listed, *("" if label is None else label for label in said))]
                 if any("\n" in cell or "\r" in cell for cell in cells):

@@ -32,7 +32,7 @@ from plmix_dist.fitting.point import Point
 from plmix_dist.passes import DistributedPasses, ThreadedPasses
 from plmix_dist.rankings import Ranking
 from plmix_dist.solvers import LSR, MM
-from plmix_dist.tables.sources import read_covariates
+from plmix_dist.tables.sources import covariates_named
 from tests.helpers.oracle import write_store
 
 pytestmark = [
@@ -463,10 +463,10 @@ def test_command_line__covariates_from_a_file(small: Drawn, tmp_path: Path) -> N
 def test_file__what_is_wrong_with_it(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "z.csv").write_text(text)
     with pytest.raises(SettingsError, match=message):
-        read_covariates(tmp_path / "z.csv")
+        covariates_named(str(tmp_path / "z.csv"))
     (tmp_path / "z.npy").write_text(text)
     with pytest.raises(SettingsError, match="cannot be read from"):
-        read_covariates(tmp_path / "z.npy")
+        covariates_named(str(tmp_path / "z.npy"))
 
 
 def plmix_json(arguments: list[str]) -> dict[str, Any]:
@@ -543,7 +543,7 @@ def test_state__through_arrays_and_json_after_every_step(small: Drawn) -> None:
     [
         (np.zeros((3, 2)), r"must have 150 rows, one per ranking, but has shape \(3, 2\)"),
         (np.zeros((150, 2, 2)), "must have 150 rows, one per ranking"),
-        ("age", "membership_covariates must be numbers"),
+        ("age", "'age' is not a column about persons"),
         (np.r_[np.arange(149.0), np.nan], r"membership_covariates\[149, 0\] is nan, but must be finite"),
         (np.r_[np.inf, np.arange(149.0)], r"membership_covariates\[0, 0\] is inf, but must be finite"),
         (np.column_stack([np.arange(150), np.full(150, 0.1)]), r"column 1 .* is constant \(0.1\)"),
