@@ -366,3 +366,12 @@ def test_work__a_record_of_before_a_setting_existed_has_its_default(drawn: Path)
     assert len(older) < len(mine)
     assert is_same(mine, older)
     assert not is_same(mine | {"noise": True}, older)
+
+
+@pytest.mark.parametrize("task", ["fit", "bayes"])
+def test_work__a_record_of_before_tasks_had_a_key_of_their_own(task: str, drawn: Path) -> None:
+    settings = {name: setting.default for name, setting in settings_of(task).items() if setting.text is not None}
+    mine = Work(task, settings, 1).made_from(pl.open_store(drawn / "ballots"))
+    older = {name: value for name, value in mine.items() if name != "verb"} | {"method": task}
+    assert is_same(mine, older)
+    assert not is_same(mine, older | {"method": "bayes" if task == "fit" else "fit"})

@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 import plmix_dist as pl
 from plmix_dist import PlackettLuceMixture, SpectralPlackettLuce
 from plmix_dist.datasets.given import as_rankings
-from plmix_dist.errors import NotConvergedWarning, RankingError, SettingsError, WeightWarning
+from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, RankingError, SettingsError, WeightWarning
 from plmix_dist.fitting.fit import fit_mixture
 from plmix_dist.fitting.methods import FitSettings
 from tests.helpers.fit_oracle import block_of, log_likelihood, slate
@@ -166,6 +166,13 @@ def test_fit__carries_its_warnings() -> None:
     kinds = [type(each) for each in fitted.warnings]
     assert NotConvergedWarning in kinds
     assert len(kinds) == len(set(kinds))
+
+
+def test_fit__gives_all_of_its_warnings() -> None:
+    pairs = [[0, 1]] * 6 + [[1, 2]] * 5 + [[2, 0]] * 4 + [[1, 0]] * 3
+    with pytest.warns() as found:
+        PlackettLuceMixture(3, max_iter=1, init="random", unranked="absent", random_state=0).fit(pairs)
+    assert {each.category for each in found} >= {NotConvergedWarning, NotIdentifiableWarning}
 
 
 VOTES = [["tea", "mate", "milk"]] * 30 + [["milk", "mate", "tea"]] * 10

@@ -265,6 +265,7 @@ def test_seeds__of_generators_are_below_the_largest_seed() -> None:
     drawn = [seed_of(np.random.default_rng(number)) for number in range(200)]
     assert 2**62 < max(drawn) < 2**63
     assert len(set(drawn)) == 200
+    assert seed_of(np.random.RandomState(0)) == 2357136044  # the first 32 bits of MT19937 with this seed
 
 
 def test_worth_shape__every_item_is_above_the_least() -> None:

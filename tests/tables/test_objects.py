@@ -161,3 +161,9 @@ def test_fit__score_and_predict_take_them() -> None:
 def test_fit__a_short_row_among_choices_is_named() -> None:
     with pytest.raises(PlmixError, match="row 1 lists 1 of 2 items"):
         plm.PlackettLuceMixture(1).fit([("a", ["a", "b"]), ["a"], ["b", "a"]])
+
+
+def test_sets__are_listed_in_one_order_whatever_their_hashes() -> None:
+    names = [f"item {letter}" for letter in "hgfedcba"]  # sets of text iterate in another order in each process
+    block = block_of([[set(names)], [frozenset(names[::-1])]])
+    assert block.items.tolist() == [*range(8)] * 2
