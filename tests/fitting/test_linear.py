@@ -69,3 +69,17 @@ def test_step__goes_no_further_than_two_either_way() -> None:
         assert_allclose(
             damped_step(np.eye(2), np.ones(2), np.array([40.0, 10.0]) * sign, 0.0), [2.0 * sign, 0.5 * sign]
         )
+
+
+@pytest.mark.parametrize(("before", "renewed"), [(1e-3, True), (1e6, False)])
+def test_information__is_computed_again_where_the_gradient_does_not_come_down(before: float, renewed: bool) -> None:
+    layout = Layout(COLUMNS, 1, Units.none())
+    block = RankingBlock.from_array([[0, 1, 2, 3], [3, 1, 0, 2]]).replace(features=RNG.normal(size=(8, 1)))
+    fit = LinearFit(layout, 2.0, 2, always_renews=False)
+    state = fit.start(np.zeros(3), (np.eye(3), np.ones(3)))
+    # The gradient of the twelfth point, which comes next, is beside that of the sixth.
+    state = state._replace(history=({"gradient": before, "taken": True},) * 11)
+    with passes_over(rankings_of_block(block)) as passes:
+        state = fit.tell(state, passes.run(fit.ask(state)))
+        assert state.renews == renewed
+        assert len(fit.ask(state)) == 1 + renewed
