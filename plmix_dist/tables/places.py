@@ -281,8 +281,8 @@ def refuse_long_tables(table: Table) -> None:
 def refuse_lists(table: Table, options: ReadOptions) -> None:
     """An error if one column holds lists of items, such as `tea, mate, milk`."""
     named_id = [table.roles["id"]] if "id" in table.roles and "id" not in options.columns else []
-    texts = [place for place in table.values if kind_of(table.cells(place)) == "text"]
-    lists = [place for place in texts if are_lists(table.cells(place))]
+    unnamed = [place for place in table.values if not words.is_place_name(table.columns[place])]
+    lists = [place for place in unnamed if kind_of(cells := table.cells(place)) == "text" and are_lists(cells)]
     for place in (*named_id, *(lists if len(lists) == 1 else ())):
         if are_lists(table.cells(place)):
             name = table.columns[place]

@@ -131,12 +131,6 @@ def warm_up(client: Client, n_workers: int) -> None:
         DistributedPasses(RANKINGS, client, residency="store").run([Request(Aggregation("rows", leaf=count_rows))])
 
 
-@pytest.fixture
-def impatient() -> Iterator[None]:
-    with dask.config.set({"plmix.stall-timeout": 3, "plmix.no-workers-timeout": 1, "plmix.warn-after": 0.5}):
-        yield
-
-
 def began(folder: Path) -> list[int]:
     """The processes in which a task has begun."""
     return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
@@ -259,12 +253,12 @@ def test_frozen_worker__a_warning_first(breakable: Client, tmp_path: Path, caplo
     assert re.search(rf"nothing has finished or reported for \d+ s; .* on worker {worker} \(last seen", warned[0])
 
 
-@pytest.mark.usefixtures("impatient")
 def test_long_task__reports_while_it_works(breakable: Client) -> None:
-    # Longer in all than the time after which a silent task would be given up.
-    slow = Request(Aggregation("slow", leaf=wait_a_little), 1.0)
+    # Longer in all than the time after which a silent task would be given up, and each leaf much shorter.
+    slow = Request(Aggregation("slow", leaf=wait_a_little), 3.0)
     passes = DistributedPasses(RANKINGS, breakable, residency="store", n_tasks=1)
-    assert passes.run([slow])[0].results == (RANKINGS.n_rankings,)
+    with dask.config.set({"plmix.stall-timeout": 11}):
+        assert passes.run([slow])[0].results == (RANKINGS.n_rankings,)
 
 
 def test_client_closed__error_at_once(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -288,7 +282,7 @@ def test_workers_killed__nannies_start_them_again(breakable: Client, tmp_path: P
             os.kill(pid, signal.SIGKILL)
         (tmp_path / "go").touch()
 
-    with fault_once_begun(tmp_path, kill_all):
+    with dask.config.set({"plmix.no-workers-timeout": PATIENT}), fault_once_begun(tmp_path, kill_all):
         assert wait_in_a_pass(breakable, tmp_path) == (RANKINGS.n_rankings,)
 
 
@@ -338,7 +332,7 @@ def test_workers_and_scheduler_killed(start: Callable[..., subprocess.Popen[byte
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    with Client(address, set_as_default=False, timeout=30) as client:
+    with Client(address, set_as_default=False, timeout=PATIENT) as client:
         warm_up(client, 1)
         (known,) = client.run(os.getpid)
         with (
@@ -353,7 +347,7 @@ def test_workers_and_scheduler_killed(start: Callable[..., subprocess.Popen[byte
         assert f"`dask worker {address}`" in said
 
         start("worker", address, *worker_options)
-        client.wait_for_workers(1, timeout=30)
+        client.wait_for_workers(1, timeout=PATIENT)
         with fault_once_begun(second, scheduler.kill), pytest.raises(ClusterError) as caught:
             wait_in_tasks(client, second)
         said = str(caught.value)

@@ -220,7 +220,7 @@ def test_certificates__that_are_not_accepted_are_named(case: str, tmp_path: Path
 def read_all(context: ssl.SSLContext, host: str, port: int) -> None:
     """Read until the other side refuses. TLS 1.3 tells of a missing certificate at the first read only."""
     with socket.create_connection((host, port)) as raw, context.wrap_socket(raw) as wrapped:
-        wrapped.settimeout(5)
+        wrapped.settimeout(60)
         while wrapped.recv(4096):
             pass
         raise ConnectionError("closed by the scheduler")
@@ -279,14 +279,14 @@ def test_tls__a_fit_works_and_everybody_without_our_certificate_is_refused(
     refused = start(*PLMIX, "fit", tmp_path / "store", "--components", 1, "--out", "no", "--scheduler", plain)
     assert asked.says("[True,") == "False, False]"
     assert refused.ends() == 1
-    assert f"no Dask scheduler answers at {plain}" in refused.errors[-1]
+    assert f"no Dask scheduler answers at {plain}" in "".join(refused.errors)
     said = shell("fit", "store", "--components", "1", "--out", "no", "--scheduler", address, code=1)
     assert "needs --tls-ca, --tls-cert and --tls-key" in said.err
 
     scheduler.told(signal.SIGTERM)
     assert scheduler.ends() == 0
     assert workers.ends() == 1
-    assert f"the scheduler at {address} is gone" in workers.errors[-1]
+    assert f"the scheduler at {address} is gone" in "".join(workers.errors)
 
 
 def test_worker__of_a_foreign_authority_is_refused_in_words(
@@ -298,10 +298,10 @@ def test_worker__of_a_foreign_authority_is_refused_in_words(
     options = ["--tls-ca", files.ca, "--tls-cert", files.cert, "--tls-key", files.key]
     worker = start(*PLMIX, "worker", address, "--wait", 4, *options)
     assert worker.ends() == 1
-    assert f"no scheduler at {address} took these workers within 4 s" in worker.errors[-1]
+    assert f"no scheduler at {address} took these workers within 4 s" in "".join(worker.errors)
     scheduler.told(signal.SIGINT)
     assert scheduler.ends() == 130
-    assert "interrupted; the scheduler has ended" in scheduler.errors[-1]
+    assert "interrupted; the scheduler has ended" in "".join(scheduler.errors)
 
 
 @pytest.mark.promise(31)
@@ -337,7 +337,7 @@ def test_beyond_this_machine__allowed_by_name(start: Callable[..., Started]) -> 
         *PLMIX, "scheduler", "--host", "0.0.0.0", "--port", 0, "--dashboard", "127.0.0.1:0", "--without-tls"
     )
     assert scheduler.says("scheduler").startswith("tcp://")
-    health = urllib.request.urlopen(scheduler.says("dashboard") + "/health", timeout=10)
+    health = urllib.request.urlopen(scheduler.says("dashboard") + "/health", timeout=60)
     assert health.read() == b"ok"
     assert scheduler.listens_at() == {"0.0.0.0", "127.0.0.1"}
     scheduler.told(signal.SIGTERM)
@@ -360,7 +360,7 @@ def test_local_cluster__listens_on_loopback_alone_its_dashboards_too() -> None:
     children = set(here.children(recursive=True))
     before = listening([here])
     with open_client(ClusterOptions(workers=1, memory_limit="1GB")) as client:
-        client.wait_for_workers(1, timeout=60)
+        client.wait_for_workers(1, timeout=240)
         opened = listening([here]) - before
         workers = listening([each for each in here.children(recursive=True) if each not in children])
         info = client.scheduler_info()
@@ -460,7 +460,7 @@ def test_scheduler__port_in_use(start: Callable[..., Started]) -> None:
         port = taken.getsockname()[1]
         scheduler = start(*PLMIX, "scheduler", "--port", port, "--no-dashboard")
         assert scheduler.ends() == 1
-    assert f"no scheduler can listen at 127.0.0.1, port {port}" in scheduler.errors[-1]
+    assert f"no scheduler can listen at 127.0.0.1, port {port}" in "".join(scheduler.errors)
 
 
 def test_worker__without_a_scheduler_gives_up_or_ends_when_told(start: Callable[..., Started]) -> None:

@@ -12,7 +12,7 @@ import plmix_dist as pl
 from plmix_dist import export, ingest
 from plmix_dist.errors import IngestError
 from tests.helpers.ingest_helpers import cut_small
-from tests.helpers.oracle import PlainRankings, Ranking, plain, rankings, runs_of_labels, write_store
+from tests.helpers.oracle import PlainRankings, Ranking, full, plain, rankings, runs_of_labels, write_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +95,8 @@ def as_text(labels: list[Any] | None) -> list[str] | None:
 @pytest.mark.parametrize("form", SUFFIXES)
 @settings(max_examples=15)
 @example(case=(PlainRankings(2, [Ranking(((0,),), (), "below", 2.0)]), ["0", "NA"]), size=30)
+@example(case=(PlainRankings(2, [Ranking(((0,),), (), "below", 2.0)]), [",", "1"]), size=30)
+@example(case=(PlainRankings(3, [full(0, 1, 2), full(0, 2, 1)]), ["Lee, Ann", "Bo", "Cy"]), size=30)
 @given(case=contents(), size=st.sampled_from([30, 1 << 20]))
 def test_identity__gives_back_or_refuses(
     tmp_path_factory: pytest.TempPathFactory, form: str, case: tuple[PlainRankings, list[str]], size: int

@@ -360,7 +360,7 @@ def test_terminal__lines_for_people(store: Path, tmp_path: Path) -> None:
     except OSError:  # the other end is closed
         pass
     os.close(ours)
-    assert process.wait(60) == 0
+    assert process.wait(240) == 0
     text = screen.decode()
     assert plain(text).lstrip().startswith("opening the store, 0 s")
     model = PlackettLuceMixture.load(tmp_path / "model")

@@ -11,7 +11,7 @@ from plmix_dist.datasets.given import rankings_of_block
 from plmix_dist.fitting.algorithm import run
 from plmix_dist.fitting.covariates import Units
 from plmix_dist.fitting.linear import Columns, Layout, LinearFit, LinearState, _LinearGood, damped_step
-from plmix_dist.fitting.linear_fit import LinearEnd
+from plmix_dist.fitting.linear_fit import LinearEnd, _combine, _Gram
 from plmix_dist.kernels.utilities import linear_information
 from plmix_dist.passes.dask import passes_over
 
@@ -69,3 +69,35 @@ def test_step__goes_no_further_than_two_either_way() -> None:
         assert_allclose(
             damped_step(np.eye(2), np.ones(2), np.array([40.0, 10.0]) * sign, 0.0), [2.0 * sign, 0.5 * sign]
         )
+
+
+@pytest.mark.parametrize(("before", "renewed"), [(1e-3, True), (1e6, False)])
+def test_information__is_computed_again_where_the_gradient_does_not_come_down(before: float, renewed: bool) -> None:
+    layout = Layout(COLUMNS, 1, Units.none())
+    block = RankingBlock.from_array([[0, 1, 2, 3], [3, 1, 0, 2]]).replace(features=RNG.normal(size=(8, 1)))
+    fit = LinearFit(layout, 2.0, 2, always_renews=False)
+    state = fit.start(np.zeros(3), (np.eye(3), np.ones(3)))
+    # The gradient of the twelfth point, which comes next, is beside that of the sixth.
+    state = state._replace(history=({"gradient": before, "taken": True},) * 11)
+    with passes_over(rankings_of_block(block)) as passes:
+        state = fit.tell(state, passes.run(fit.ask(state)))
+        assert state.renews == renewed
+        assert len(fit.ask(state)) == 1 + renewed
+
+
+def test_end__not_where_the_gradient_is_large() -> None:
+    # A step that changes nothing, such as one that was cut short, is not the end.
+    layout = Layout(COLUMNS, 1, Units.none())
+    block = RankingBlock.from_array([[0, 1, 2, 3], [3, 1, 0, 2]]).replace(features=RNG.normal(size=(8, 1)))
+    fit = LinearFit(layout, 2.0, 2, tol=1e-6)
+    state = fit.start(np.ones(3))
+    with passes_over(rankings_of_block(block)) as passes:
+        for _ in range(2):
+            state = fit.tell(state._replace(vector=np.ones(3)), passes.run(fit.ask(state._replace(vector=np.ones(3)))))
+    assert (state.history[-1]["change"], state.ended) == (0.0, None)
+    assert state.history[-1]["gradient"] > 1e-3
+
+
+def test_columns__the_largest_entry_is_that_of_all_leaves() -> None:
+    small, large = (_Gram(np.eye(1), np.array(1.0), np.array([size])) for size in (1.0, 9.0))
+    assert _combine(small, large).largest.tolist() == _combine(large, small).largest.tolist() == [9.0]

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,8 +109,10 @@ _PROCESS_FIXTURES = {
 }
 _PROCESS_NAMES = {"ForkedPython", "LocalCluster", "small_cluster", "subprocess"}
 
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
-settings.register_profile("full", deadline=None, derandomize=True, max_examples=150)
+# How long examples take to be drawn tells how busy a machine is, and nothing about the code.
+_SAME: dict[str, Any] = {"deadline": None, "derandomize": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=20, **_SAME)
+settings.register_profile("full", max_examples=150, **_SAME)
 
 
 def load_hypothesis_profile() -> str:

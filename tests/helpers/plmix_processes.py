@@ -75,7 +75,7 @@ class Started:
         """The exit code, waited for, with all that was printed."""
         code = self.process.wait(seconds)
         for reader in self._readers:
-            reader.join(10)
+            reader.join(60)
         return code
 
     def told(self, number: signal.Signals) -> None:

@@ -141,7 +141,7 @@ def test_task__killed_in_the_middle_is_resumed(
     assert process.stdout is not None
     assert process.stdout.readline() == "now\n"
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert not (place / "out/model").exists()
     assert run_job(job_in(place / "out"))["fit"]["changed"]
     assert found(task, place) == computed(task, place)

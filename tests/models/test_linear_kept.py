@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose
 
 from plmix_dist import Features, MixtureSelection, PlackettLuceMixture, Ranking, RankingBlock, Slates
 from plmix_dist.errors import NotIdentifiableWarning, NotIdentifiedError, OptimumFoundOnceWarning, SettingsError
-from plmix_dist.fitting import linear_fit
+from plmix_dist.fitting import linear_fit, overview
+from plmix_dist.fitting.linear import LinearFit
 from plmix_dist.uncertainty.results import Coefficients
 
 RNG = np.random.default_rng(0)
@@ -200,3 +201,31 @@ def test_best_end__that_was_found_once_is_told(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(linear_fit, "_MOST_ROUNDS", 1)
     with pytest.warns(OptimumFoundOnceWarning):
         PlackettLuceMixture(2, random_state=0).fit(ROWS, features=Features(COLUMN, ridge=1.0))
+
+
+@pytest.mark.parametrize(("alpha", "ridge"), [(0.5, 0.005), (3.0, 0.01)])
+def test_shares_of_persons__have_a_weak_prior_and_their_mean_is_told(alpha: float, ridge: float) -> None:
+    ages = np.arange(len(ROWS))[:, None] / len(ROWS)
+    model = PlackettLuceMixture(2, alpha=alpha, choices=SLATES, random_state=0)
+    model.fit(ROWS, membership_covariates=ages)
+    assert model._linear is not None
+    assert model._linear[1].layout.share_ridge == pytest.approx(ridge)
+    posteriors = model.predict_proba(ROWS, membership_covariates=ages)
+    assert_allclose(model.shares_, posteriors.mean(axis=0), atol=1e-6)
+
+
+def test_curvature_of_a_sample__stands_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    start = LinearFit.start
+
+    def noted(self: LinearFit, vector: Any, curvature: Any = None) -> Any:
+        started.append((self.weight, curvature))
+        return start(self, vector, curvature)
+
+    monkeypatch.setattr(LinearFit, "start", noted)
+    rows = np.array([RNG.permutation(4) for _ in range(20_000)])
+    for name, value in (("_MOST_WORK", 0), ("_SAMPLE_ROWS", 2_000)):
+        monkeypatch.setattr(linear_fit if name == "_MOST_WORK" else overview, name, value)
+        PlackettLuceMixture(1, choices=SLATES).fit(rows)
+    (_, of_all), (_, of_sample) = [one for one in started if one[1] is not None]
+    assert_allclose(of_sample[1], of_all[1], rtol=0.2)

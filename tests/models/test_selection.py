@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import plmix_dist as pl
 from plmix_dist import MixtureSelection, PlackettLuceMixture, Ranking, RankingBlock
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import NotIdentifiedError, PriorDecidesWarning, SettingsError, StoreExistsError
+from plmix_dist.fitting import selection
 from plmix_dist.fitting.algorithm import from_plain, to_plain
 from plmix_dist.fitting.criteria import CRITERIA, choose, in_words, text_table
 from plmix_dist.fitting.methods import FitSettings
@@ -584,3 +586,27 @@ def test_prior__without_one_there_is_nothing_to_compare() -> None:
 def test_prior__a_number_that_cannot_be_fitted_has_all_columns() -> None:
     found = selected([[0, 1, 2, 3]] * 30 + [[3, 2, 1, 0]] * 10, (1, 3))
     assert np.isnan(found.frame(table="dict")["bic_without_prior"]).tolist() == [False, True]
+
+
+def test_searches__after_the_first_cost_a_tenth_and_fits_share_their_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares, at_once = [], []
+    search, together, races = selection.candidates_for, selection.Together, selection.side_by_side
+
+    def noted_search(*arguments: Any) -> Any:
+        shares.append(arguments[-1])
+        return search(*arguments)
+
+    def noted_together(algorithms: Any, **options: Any) -> Any:
+        at_once.append(options.get("at_once"))
+        return together(algorithms, **options)
+
+    def few_at_once(*arguments: Any) -> Any:
+        race, begin = races(*arguments)
+        return replace(race, at_once=2 + len(at_once)), begin
+
+    monkeypatch.setattr(selection, "candidates_for", noted_search)
+    monkeypatch.setattr(selection, "Together", noted_together)
+    monkeypatch.setattr(selection, "side_by_side", few_at_once)
+    selected(drawn(300), (1, 2, 3))
+    # No more fits of a pass at a time than the largest of them allows.
+    assert (shares, at_once) == ([1.0, 0.1, 0.1], [2])

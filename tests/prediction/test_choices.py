@@ -333,6 +333,21 @@ def test_most_probable_ranking__equals_the_best_of_all_orders(n_components, spre
     )
 
 
+@pytest.mark.parametrize(
+    ("n_items", "n_components", "spread", "seed"), [(4, 3, 0.6, 36), (5, 4, 0.3, 37), (6, 3, 0.6, 45)]
+)
+def test_most_probable_ranking__a_prefix_is_dropped_for_one_that_is_better_in_every_component(
+    n_items, n_components, spread, seed
+):
+    # Of such mixtures a search that drops prefixes too early does not find the best order.
+    rng = np.random.default_rng([n_components, int(10 * spread), seed, n_items])
+    log_worths, shares = spread * rng.normal(size=(n_components, n_items)), rng.dirichlet(np.full(n_components, 3.0))
+    found = most_probable(log_worths, np.log(shares))
+    orders = itertools.permutations(range(n_items))
+    best = max(shares @ [chance(w, order) for w in np.exp(log_worths)] for order in orders)
+    assert found.probability == pytest.approx(best, rel=1e-11)
+
+
 def test_most_probable_ranking__a_search_that_ends_early_has_a_bound():
     rng = np.random.default_rng(1)
     log_worths, log_shares = 0.3 * rng.normal(size=(3, 14)), np.log([0.4, 0.3, 0.3])

@@ -223,7 +223,7 @@ def test_lease__stores_that_race_for_one_place(request: pytest.FixtureRequest, k
 @pytest.mark.promise(17)
 def test_lease__read_by_all_before_any_writes(memory_place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order that lets two writers in, where each looks before it puts its own key there."""
-    both_have_written = threading.Barrier(2, timeout=30)
+    both_have_written = threading.Barrier(2, timeout=120)
     renew = lock._Lease._renew
 
     def slowly(self: Any, *, held: bool) -> None:

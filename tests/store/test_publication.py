@@ -209,7 +209,7 @@ def test_same_partition__written_twice_at_once(tmp_path: Path) -> None:
 
     def blocks() -> Iterator[RankingBlock]:
         yield from blocks_of(2)
-        together.wait(timeout=20)
+        together.wait(timeout=120)
 
     def write(task: Any) -> None:
         try:

@@ -11,6 +11,7 @@ import pytest
 from plmix_dist import ingest
 from plmix_dist.cli.data import ingest as ingest_verb
 from plmix_dist.datasets.ingest import first_rankings
+from plmix_dist.tables.sniff import _sniff_delimiter
 from tests.helpers.ingest_helpers import ingest_error, labels_of, named_rows, rejected, row, write
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ READ: dict[str, tuple[str, str, list[Ranking]]] = {
     "semicolons": ("first;second;third\ntea;mate;milk\nmilk;tea;mate\n", "wide", TWO),
     "semicolons, no header": ("tea;mate;milk\nmilk;tea;mate\n", "wide", TWO),
     "tabs": ("first\tsecond\tthird\ntea\tmate\tmilk\nmilk\ttea\tmate\n", "wide", TWO),
+    "a first column without a name, of ids": (",first,second\nann,tea,mate\nbob,mate,tea\n", "wide", PAIR),
     "pandas index": (",first,second\n0,tea,mate\n1,mate,tea\n", "wide", PAIR),
     "pandas index, no names": (",0,1,2\n0,tea,mate,milk\n1,milk,tea,mate\n", "wide", TWO),
     "R row numbers": ('"","first","second"\n"1","tea","mate"\n"2","mate","tea"\n', "wide", PAIR),
@@ -294,3 +296,13 @@ def test_options__go_before_the_data(tmp_path: Path) -> None:
         assert "delimiter must be one character" in ingest_error(source, tmp_path / "four", delimiter=wrong)
     tabs = write(tmp_path / "b.csv", "tea\tmate\nmate\ttea\n")
     assert named_rows(ingest(tabs, tmp_path / "five", delimiter="\\t")) == PAIR
+
+
+def test_a_first_column_without_a_name__that_repeats_is_not_of_ids(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",first,second\nann,tea,mate\nann,mate,tea\nbob,tea,mate\n")
+    said = ingest_error(tmp_path / "a.csv", tmp_path / "store")
+    assert "(ann, bob) seems not to hold a place of a ranking" in said
+
+
+def test_delimiter__of_numbers_with_decimal_commas() -> None:
+    assert _sniff_delimiter(["1,5;2,5;3,5", "2,5;1,5;4,5"], ",", (";", ","), ()) == ";"

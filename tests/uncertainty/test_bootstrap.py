@@ -13,10 +13,12 @@ import plmix_dist as pl
 from plmix_dist import PlackettLuceMixture, Ranking, RankingBlock
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.errors import NotConvergedWarning, SettingsError, ShrunkenWarning
+from plmix_dist.kernels import prepare
 from plmix_dist.metrics import match_components
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.rankings.simulate import draw_rankings
-from plmix_dist.uncertainty.replicates import _poisson_of_mean_one, draw_weights
+from plmix_dist.uncertainty import information
+from plmix_dist.uncertainty.replicates import _at_fitted_point, _poisson_of_mean_one, draw_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,6 +46,18 @@ def refit(model: PlackettLuceMixture, block: RankingBlock, **settings: Any) -> P
 
 
 # --- what a replicate is -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ties", ["expand", "marginal"])
+def test_first_pass__a_few_rows_at_a_time(ties: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each row gets its own factor, however many orders the rows before it have.
+    rows = [Ranking(((0, 1), (2,)), (), "below", 1.0), Ranking(((2,), (1,)), (), "below", 2.0)] * 3
+    block = RankingBlock.from_rows([*rows, Ranking(((0, 2, 3), (1,)), (), "below", 1.0), *rows], n_items=4)
+    point, factors = prepare(WORTHS[:, :4], np.log(SHARES)), np.random.default_rng(0).random((2, block.n_rankings))
+    whole = _at_fitted_point(ties, block, point, factors)
+    monkeypatch.setattr(information, "_MOST_SCORES", 2 * point.n_components * point.n_items)
+    for part, of_all in zip(_at_fitted_point(ties, block, point, factors), whole, strict=True):
+        assert_allclose(part, of_all, rtol=1e-12, atol=1e-12)
 
 
 def test_poisson_weights_are_copies() -> None:
