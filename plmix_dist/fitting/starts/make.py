@@ -20,13 +20,16 @@ from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes
 from plmix_dist.rankings import RankingBlock
 from plmix_dist.rankings.columns import Floats
-from plmix_dist.rankings.sampling import generator
+from plmix_dist.rankings.sampling import generator, sample_rows
 
 if TYPE_CHECKING:
     from plmix_dist.cluster.clients import Client
 
 # A search begins with spectral starts on at most this many ranks.
 _MOST_RANKS = 4
+# They are made from rows that list about this many items, or 100 rows per item: the search refines them on no more.
+_MOST_LISTED = 1 << 18
+_ROWS_PER_ITEM = 100
 
 
 class Start(NamedTuple):
@@ -50,7 +53,10 @@ def make_starts(sample: RankingBlock, settings: FitSettings, stages: Stages, cli
     if settings.init == "random":
         return Starts(_with_random([], settings.n_init, settings, sample.n_items), searched=False, about={})
     if settings.init == "spectral":
-        return _spectral_starts(SpectralStarter(sample, settings, stages, client))
+        n_rows, n_listed = max(1, sample.n_rankings), max(1, len(sample.items))
+        share = max(_MOST_LISTED / n_listed, _ROWS_PER_ITEM * sample.n_items / n_rows)
+        rows = sample_rows(sample, share, generator(settings.seed, "spectral"))
+        return _spectral_starts(SpectralStarter(rows, settings, stages, client))
     if settings.init == "kernel":
         log_worths, shares, about = sdp_start(sample, settings, stages)
         start = _clustered(log_worths, shares, settings, {"method": "kernel"})
