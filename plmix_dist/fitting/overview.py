@@ -152,16 +152,17 @@ def merge_if_few(
     with ExitStack() as stack:
         if extent.tied or extent.half:  # rows as they are, before their ties are treated
             passes = stack.enter_context(passes_over(replace(rankings, ties=KEPT), client, "store"))
-        some: _Merged = ask(passes, _merge_of(tuple(tried)))
         most = _MOST_DIFFERENT if rankings.n_rankings <= _MANY_ROWS else _MOST_DIFFERENT_OF_MANY
-        if some.blocks is None or not (_are_few(some, most) or _at_most(some.blocks[0]) <= most * rankings.n_rankings):
-            return (None,)
+        # First as many leaves as settle it where all of their rows are different, then all that are tried.
+        for leaves in (tried[: int(most * len(tried)) + 1], tried):
+            some: _Merged = ask(passes, _merge_of(tuple(leaves)))
+            if some.blocks is None:
+                return (None,)
+            n_different, n_tried = some.blocks[0].n_rankings, some.n_rankings * len(tried) / len(leaves)
+            if n_different > most * n_tried and _at_most(some.blocks[0]) > most * rankings.n_rankings:
+                return (None,)
         found: _Merged = ask(passes, _merge_of(None))
     return (None if found.blocks is None else found.blocks[0],)
-
-
-def _are_few(some: _Merged, most: float) -> bool:
-    return some.blocks is not None and some.blocks[0].n_rankings <= most * some.n_rankings
 
 
 def _at_most(block: RankingBlock) -> int:
@@ -196,7 +197,9 @@ def _merged_parts(left: _Merged, right: _Merged) -> _Merged:
 
 
 def _all_merged(found: _Merged) -> _Merged:
-    return found if found.blocks is None else found._replace(blocks=(merge_equal_rows(concatenate(found.blocks)),))
+    if found.blocks is None or len(found.blocks) == 1:
+        return found
+    return found._replace(blocks=(merge_equal_rows(concatenate(found.blocks)),))
 
 
 _MERGE = Aggregation("merge", leaf=_merged_leaf, combine=_merged_parts)

@@ -208,7 +208,7 @@ def _block(
         place = cells.place(int(np.flatnonzero(numbers == largest)[0]))
         raise RankingError(f"{place}: {largest} is not an item number; items are numbered from 0")
     n_items = n_items if names is None else len(names)
-    block = block_of_numbers(numbers[listed], n_listed, n_items, unranked)
+    block = block_of_numbers(numbers if listed.all() else numbers[listed], n_listed, n_items, unranked)
     check_rows(block, item_names=names)
     return block
 
@@ -239,8 +239,8 @@ def _row_lengths(numbers: NDArray[Any], listed: NDArray[np.bool_], cells: Cells)
 
 def _refuse_zeros(numbers: NDArray[Any], cells: Cells) -> None:
     """An error if several rows have several zeros each, as tables do that write 0 for no item or not ranked."""
-    zeros = np.concatenate([[0], np.cumsum(numbers == 0)])
-    rows = np.flatnonzero(zeros[cells.starts + cells.lengths] - zeros[cells.starts] > 1)
+    row = np.searchsorted(cells.starts + cells.lengths, np.flatnonzero(numbers == 0), side="right")
+    rows = np.unique(row[1:][row[1:] == row[:-1]])
     if len(rows) > 1:
         raise RankingError(
             f"row {rows[0]}: item 0 is listed twice, and so in {len(rows)} of {len(cells.lengths)} rows. "
@@ -252,8 +252,8 @@ def _refuse_zeros(numbers: NDArray[Any], cells: Cells) -> None:
 
 def _check_zero(numbers: NDArray[Any], cells: Cells) -> None:
     """An error if no row lists item 0: item numbers from 1, ids, or ranks."""
-    present = numbers[numbers >= 0]
-    if not len(present) or present.min() == 0:
+    present = () if (numbers == 0).any() else numbers[numbers > 0]
+    if not len(present):
         return
     ways_out = "If the numbers are ids, hand them in as text, and they become the names of the items"
     if cells.columns is not None:

@@ -293,3 +293,19 @@ def test_rows_that_repeat__of_very_many_only_where_they_are_very_few(monkeypatch
     assert found is not None
     monkeypatch.setattr(look, "_MOST_DIFFERENT_OF_MANY", 1 / 128)
     assert look.merge_if_few(passes, rows, extent, None) == (None,)
+
+
+def test_rows_that_repeat__hardly_looked_for_where_the_first_leaves_settle_it() -> None:
+    table = np.argsort(np.random.default_rng(0).random((40_000, 12)), axis=1)
+    rows = as_rankings(RankingBlock.from_array(table))
+    passes = ThreadedPasses(rows)
+    extent = take_overview(passes, rows, 0).extent
+    seen: list[int] = []
+
+    def read(request: Any) -> Any:
+        seen.extend(request.leaves)
+        return passes.run([request])
+
+    assert rows.n_leaves == 10
+    assert look.merge_if_few(SimpleNamespace(run=lambda requests: read(*requests)), rows, extent, None) == (None,)
+    assert seen == [0, 1, 2]  # of eight that would be looked at

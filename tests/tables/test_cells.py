@@ -176,6 +176,21 @@ def test_fit__names_and_numbers_give_the_same_bits() -> None:
         assert np.array_equal(other.shares_, fits[0].shares_)
 
 
+def test_numbers__read_without_copies_of_the_array() -> None:
+    table = np.argsort(np.random.default_rng(0).random((20_000, 12)), axis=1)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        rankings = as_rankings(table)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert peak < table.nbytes
+    kept, table[:] = table.copy(), 0  # what was read stays as it was
+    (block,) = rankings.source.iter_leaves(0, 1)
+    assert (block.to_array()[:4] == kept[:4]).all()
+
+
 def test_names__in_natural_order_whatever_the_order_of_rows() -> None:
     rows = [["b", "10", "a"], ["9", "a", "b"], ["10", "9", "B"]]
     for order in (rows, rows[::-1]):

@@ -35,14 +35,15 @@ class PlaceRows:
         self.weights = block.row_weights
         # Which rows were offered all items. From the others the expectation of one model is subtracted.
         self.offers_all = block.below | (block.n_listed == n_items)
-        row, place = block.row_of_item(), block.place_of_item()
-        n_ordered = block.n_ordered.astype(np.float64)
+        place, n_ordered = block.place_of_item(), block.n_ordered.astype(np.float64)
         # Places count from the middle; unordered items share the mean of the last n_items - n_ordered places.
         self.shared_place = np.where(self.offers_all, n_ordered / 2, 0.0)
-        ordered = place < n_ordered[row]
-        entries = np.where(ordered, place - (n_items - 1) / 2 - self.shared_place[row], 0.0)
+        entries = place - np.repeat((n_items - 1) / 2 + self.shared_place, block.n_listed)
+        if (n_ordered < block.n_listed).any():
+            entries[place >= np.repeat(n_ordered, block.n_listed)] = 0.0
         if not self.offers_all.all():
-            entries = np.where(self.offers_all[row], entries, place_surprises(block, fit_one_model(block)[0]))
+            offered = np.repeat(self.offers_all, block.n_listed)
+            entries = np.where(offered, entries, place_surprises(block, fit_one_model(block)[0]))
         self._listed = sparse.csr_array(
             (entries, block.items.astype(np.int32), block.offsets.astype(np.int32)), shape=(block.n_rankings, n_items)
         )

@@ -19,9 +19,13 @@ from plmix_dist.fitting.starts.spectral import SpectralStarter
 from plmix_dist.kernels import prepare, row_posteriors
 from plmix_dist.passes import Passes, Rankings
 from plmix_dist.rankings import Floats, RankingBlock, generator
+from plmix_dist.rankings.sampling import sample_rows
 
 # A search begins with spectral starts on at most this many ranks.
 _MOST_RANKS = 4
+# They are made from rows that list about this many items, or 100 rows per item: the search refines them on no more.
+_MOST_LISTED = 1 << 18
+_ROWS_PER_ITEM = 100
 
 
 class Start(NamedTuple):
@@ -45,7 +49,10 @@ def make_starts(sample: RankingBlock, settings: FitSettings, stages: Stages, cli
     if settings.init == "random":
         return Starts(_with_random([], settings.n_init, settings, sample.n_items), searched=False, about={})
     if settings.init == "spectral":
-        return _spectral_starts(SpectralStarter(sample, settings, stages, client))
+        n_rows, n_listed = max(1, sample.n_rankings), max(1, len(sample.items))
+        share = max(_MOST_LISTED / n_listed, _ROWS_PER_ITEM * sample.n_items / n_rows)
+        rows = sample_rows(sample, share, generator(settings.seed, "spectral"))
+        return _spectral_starts(SpectralStarter(rows, settings, stages, client))
     if settings.init == "kernel":
         log_worths, shares, about = sdp_start(sample, settings, stages)
         start = _clustered(log_worths, shares, settings, {"method": "kernel"})

@@ -101,6 +101,31 @@ def test_pairwise__dask_ml_runs_on_the_workers(
     assert sum(made_here) == 9_000
 
 
+def test_spectral__of_a_search_from_no_more_rows_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, _ = draw_rankings(
+        np.random.default_rng(0).standard_normal((2, 6)), np.full(2, 0.5), 4_000, np.random.default_rng(1)
+    )
+    labels: list[int] = []
+    start = SpectralStarter.start
+
+    def noted(self: SpectralStarter, *given: Any) -> Any:
+        found = start(self, *given)
+        labels.append(len(found.labels))
+        return found
+
+    monkeypatch.setattr(SpectralStarter, "start", noted)
+    monkeypatch.setattr("plmix_dist.fitting.starts.make._MOST_LISTED", 6_000)
+    PlackettLuceMixture(2, random_state=0).fit(rows)
+    assert set(labels) == {1_000}
+    labels.clear()
+    monkeypatch.setattr("plmix_dist.fitting.starts.make._ROWS_PER_ITEM", 200)
+    PlackettLuceMixture(2, random_state=0).fit(rows)
+    assert set(labels) == {1_200}
+    labels.clear()
+    SpectralPlackettLuce(2, random_state=0).fit(rows)  # whose end it is
+    assert labels == [4_000]
+
+
 def test_cluster_worths__by_hand() -> None:
     rows = drawn_rows(4, np.random.default_rng(4).normal(0, 1, (1, 6)), [1.0], 60)
     rows = [row._replace(weight=float(1 + number % 3)) for number, row in enumerate(rows)]
