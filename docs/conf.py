@@ -21,6 +21,17 @@ copyright = f"2026, {author}"  # noqa: A001 - Sphinx's name
 version = release = plmix_dist.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "promise_tests", "settings_table"]
+if os.environ.get("PLMIX_DOCS_ONLINE"):  # links into the pages of others; their indexes come over the network
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        name: (f"https://{address}", None)
+        for name, address in {
+            "python": "docs.python.org/3/",
+            "numpy": "numpy.org/doc/stable/",
+            "dask": "docs.dask.org/en/stable/",
+            "sklearn": "scikit-learn.org/stable/",
+        }.items()
+    }
 exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
 # Pages of parts that may not be built in yet: they have a place in a toctree, and are left out while they are missing.
 _PREPARED = (

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from plmix_dist.uncertainty.bootstrap import bootstrap as bootstrap
     from plmix_dist.uncertainty.leaderboard import pair_weights as pair_weights
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # In the order in which people meet them.
 _HOME = {

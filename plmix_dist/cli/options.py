@@ -172,7 +172,7 @@ seed_option = option("--seed", type=click.IntRange(0), default=0, help="Random s
 force_option = click.option("--force", is_flag=True, help="Replace what is there, if it is a result of the same kind.")
 covariates_option = click.option(
     "--covariates",
-    metavar="NAME,NAME|FILE",
+    metavar="NAMES|FILE",
     help="Columns about persons, on which shares depend: those of the store by name, or a file (.npy, CSV of numbers).",
 )
 features_option = click.option(

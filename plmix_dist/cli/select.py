@@ -122,7 +122,7 @@ def _write_plot(found: plm.MixtureSelection, folder: Location) -> None:
 
 @verb(
     "plmix elections council --components 1:5 --out council.csv",
-    "plmix elections 'council/*.csv' --components 1:3 --tol 1e-3 --out council.parquet",
+    "plmix elections 'council/ward-[0-9].csv' --components 1:3 --tol 1e-3 --out council.parquet",
 )
 @click.argument("folder", type=PATH)
 @option("--out", required=True, metavar="TABLE", type=PATH, help="Table to write: .csv, .jsonl or .parquet.")

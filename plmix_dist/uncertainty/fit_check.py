@@ -359,13 +359,17 @@ def _checked(passes: Passes, fitted: FittedPoint, plan: _Plan) -> FitCheck:
 
 
 def _bands(weight: Floats, most: int) -> _Integers:
-    """(32,): a band for each length; if there are too many, neighbours share one, of about equal weight."""
+    """(32,): a band for each length; if there are too many, neighbours share one, of about equal weight.
+
+    Every band has weight: lengths that no ranking has go with the one before them.
+    """
     most, present = max(1, min(_MOST_BANDS, most)), weight > 0
-    found = np.cumsum(present) - 1
-    if present.sum() > most:
-        middles = np.cumsum(weight) - weight / 2
+    found = np.arange(present.sum())
+    if len(found) > most:
+        middles = (np.cumsum(weight) - weight / 2)[present]
         _, found = np.unique(np.minimum(np.floor(most * middles / weight.sum()), most - 1), return_inverse=True)
-    return np.asarray(np.maximum(found, 0), np.int64)
+    bands: _Integers = found[np.maximum(np.cumsum(present) - 1, 0)]
+    return bands
 
 
 def _by_band(sums: Floats, bands: _Integers) -> Floats:

@@ -315,3 +315,15 @@ def test_check__the_same_bits_on_a_cluster(tmp_path: Path) -> None:
     with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
         found = [model.check_fit(tmp_path / "s", client=place) for place in (False, client)]
     assert found[0] == found[1]
+
+
+def test_bands__every_one_has_weight():
+    # Lengths 1, 2, 3, 5, 8 and 15: those between, which no ranking has, must not become bands of their own.
+    weight = np.zeros(32)
+    weight[[1, 2, 3, 5, 8, 15]] = 65, 12, 10, 6, 4, 3
+    for most in range(1, 8):
+        bands = fit_check._bands(weight, most)
+        assert np.bincount(bands, weight).min() > 0, most
+        assert bands.max() + 1 <= most
+    few = np.where(weight > 9, weight, 0.0)
+    assert fit_check._bands(few, 7)[:6].tolist() == [0, 0, 1, 2, 2, 2]

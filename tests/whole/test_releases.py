@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,10 +58,24 @@ def check_wheel(wheel: Path) -> None:
 def test_version__one_everywhere() -> None:
     version = PROJECT["project"]["version"]
     assert plmix_dist.__version__ == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"Version {version}," in (ROOT / "docs/about/cite.md").read_text()
+    changes = re.findall(r"^## \[(.+)\](?: - \d{4}-\d\d-\d\d)?$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert changes[:2] == ["Unreleased", version]
     for path in (ROOT / "deploy/kubernetes").glob("*.yaml"):
         for line in path.read_text().splitlines():
             if "image:" in line:
                 assert line.endswith(f"plmix:{version}"), f"{path.name}: {line}"
+
+
+def test_recipe__has_the_version_and_what_the_package_needs() -> None:
+    yaml = pytest.importorskip("yaml")
+    recipe = yaml.safe_load((ROOT / "deploy/conda/recipe.yaml").read_text())
+    assert recipe["context"]["version"] == PROJECT["project"]["version"]
+    found = {line.replace(" ", "") for line in recipe["requirements"]["run"] if not line.startswith("python ")}
+    wanted = {line.replace("dask[array]", "dask-core") for line in PROJECT["project"]["dependencies"]}
+    assert found == wanted
+    assert recipe["about"]["license"] == PROJECT["project"]["license"]
 
 
 def test_pythons__of_the_workflow_are_those_of_the_package() -> None:
