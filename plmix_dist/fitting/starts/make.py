@@ -18,8 +18,7 @@ from plmix_dist.fitting.starts.paper import whole_start
 from plmix_dist.fitting.starts.spectral import SpectralStarter
 from plmix_dist.kernels import prepare, row_posteriors
 from plmix_dist.passes import Passes, Rankings
-from plmix_dist.rankings import Floats, RankingBlock, generator
-from plmix_dist.rankings.sampling import sample_rows
+from plmix_dist.rankings import Floats, RankingBlock, generator, sample_rows
 
 # A search begins with spectral starts on at most this many ranks.
 _MOST_RANKS = 4
