@@ -12,7 +12,7 @@ from plmix_dist.display.progress import Stages
 from plmix_dist.errors import SettingsError, give_warnings
 from plmix_dist.fitting.methods import FitSettings, with_method
 from plmix_dist.fitting.overview import take_overview
-from plmix_dist.fitting.starts.paper import whole_start
+from plmix_dist.fitting.starts.paper import start_from_all_rows
 from plmix_dist.fitting.starts.settings import Spectral, flat_start, start_of
 from plmix_dist.fitting.starts.spectral import SpectralStarter, gap_warnings
 from plmix_dist.models.base import MixtureEstimator
@@ -105,7 +105,7 @@ class SpectralPlackettLuce(MixtureEstimator):
             check_memory(rankings.n_items, settings.n_components)
             with passes_over(rankings, chosen, self.residency) as passes:
                 if settings.from_all_rows:
-                    start, about_rank = whole_start(passes, rankings, settings, stages, chosen)
+                    start, about_rank = start_from_all_rows(passes, rankings, settings, stages, chosen)
                 else:
                     with stages.stage("look", passes=1):
                         look = take_overview(passes, rankings, settings.seed)

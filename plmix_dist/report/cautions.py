@@ -30,7 +30,7 @@ class _Caution(NamedTuple):
     text: str
 
 
-def told_of(model: Any) -> dict[str, Any]:
+def fit_data_of(model: Any) -> dict[str, Any]:
     """What is known of the rankings of a fit. How many groups they identify is known of plain models alone."""
     data = data_of(model)
     return data if model._linear is None or not data else data | {"identifiability": None, "is_linear": True}
@@ -45,7 +45,7 @@ def cautions_of(
     return [
         *_of_the_end(model),
         *_of_the_search(init.get("search")),
-        *_of_identifiability(told_of(model), len(model.shares_)),
+        *_of_identifiability(fit_data_of(model), len(model.shares_)),
         *_of_groups(model, names),
         *_of_memberships(memberships, names),
         *_of_failures(init.get("failed_starts") or []),
@@ -56,7 +56,7 @@ def cautions_of(
 def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bool) -> dict[str, list[str]]:
     """What a page without cautions rests on: what was looked at and is well; and what is unknown, in words."""
     n_components, search = len(model.shares_), getattr(model, "init_", {}).get("search")
-    known, is_sampled = told_of(model).get("identifiability"), hasattr(model, "diagnostics_")
+    known, is_sampled = fit_data_of(model).get("identifiability"), hasattr(model, "diagnostics_")
     looks = [
         (model.converged_ is not None, "the chains agree" if is_sampled else "the fit settled", "how the fit ended"),
         (has_intervals, "intervals are shown", "how certain the numbers are"),

@@ -21,7 +21,7 @@ from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, Setti
 from plmix_dist.fitting.starts.settings import start_of
 from plmix_dist.rankings import TIES
 from plmix_dist.report import components, history
-from plmix_dist.report.cautions import cautions_of, checked, told_of
+from plmix_dist.report.cautions import cautions_of, checked, fit_data_of
 from plmix_dist.settings import shown
 from plmix_dist.store.access import write_whole
 from plmix_dist.uncertainty.check_results import FitCheck
@@ -165,7 +165,7 @@ def _page_of(
     intervals = errors.intervals() if errors is not None else model.intervals() if is_sampled and of_draws else None
     reading = model._reading()
     scale = components.scale_of(mixture, intervals, reading)
-    about, data = getattr(model, "about_", None) or {}, told_of(model)
+    about, data = getattr(model, "about_", None) or {}, fit_data_of(model)
     unit, weight = "person" if data.get("by_person") else "ranking", data.get("weight") or 1.0
     # The page is sent around: no folders of this machine.
     settings = {name: _last_part(value) for name, value in model._plain_settings().items()}

@@ -25,6 +25,7 @@ from plmix_dist.jobs.plan import plan_of
 from plmix_dist.jobs.results import Work, is_same
 from plmix_dist.jobs.steps import Context
 from plmix_dist.settings import TASKS, settings_of
+from plmix_dist.store import Location
 from tests.jobs.data import summary_of, write_job
 from tests.store.test_checkpoints import bits
 
@@ -375,3 +376,14 @@ def test_work__a_record_of_before_tasks_had_a_key_of_their_own(task: str, drawn:
     older = {name: value for name, value in mine.items() if name != "verb"} | {"method": task}
     assert is_same(mine, older)
     assert not is_same(mine, older | {"method": "bayes" if task == "fit" else "fit"})
+
+
+def test_work__begun_at_the_last_model_keeps_its_own_init(drawn: Path, tmp_path: Path) -> None:
+    settings = {name: setting.default for name, setting in settings_of("fit").items() if setting.text is not None}
+    work = Work("fit", settings | {"init": "random", "max_iter": 30}, 1)
+    store, last = pl.open_store(drawn / "ballots"), Location.of(tmp_path / "last")
+    work.compute(store, client=False).save(last)
+    again = work.compute(store, client=False, last=last)
+    again.save(tmp_path / "again")
+    assert (again.init, again.init_["method"]) == ("random", "given")
+    assert PlackettLuceMixture.load(tmp_path / "again").init == "random"

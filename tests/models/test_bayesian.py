@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,14 @@ from sklearn.base import clone
 
 import plmix_dist as pl
 from plmix_dist.datasets.given import as_rankings
-from plmix_dist.errors import DamagedStoreError, NotConvergedWarning, SettingsError, StoreExistsError
+from plmix_dist.errors import (
+    DamagedStoreError,
+    NotConvergedWarning,
+    NotIdentifiableWarning,
+    OptimumFoundOnceWarning,
+    SettingsError,
+    StoreExistsError,
+)
 from plmix_dist.fitting import chains as sampler
 from plmix_dist.fitting.algorithm import run
 from plmix_dist.fitting.chains import _relabelling, _starts
@@ -685,3 +693,13 @@ def test_waic__of_two_draws_uses_both() -> None:
         pl.PlackettLuceMixture.from_arrays(worths, [1.0]).score_samples(rows) for worths in model.draws_.log_worths[0]
     ]
     assert model.waic(rows).n_effective == pytest.approx(np.var(logs, axis=0, ddof=1).sum(), rel=1e-9)
+
+
+def test_warnings__of_the_search_before_the_chains_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted, given = sampler._fitted, (OptimumFoundOnceWarning("found once"), NotIdentifiableWarning("not identifiable"))
+    monkeypatch.setattr(sampler, "_fitted", lambda *how: replace(fitted(*how), warnings=given))
+    with pytest.warns() as found:
+        pl.BayesianPlackettLuceMixture(1, n_chains=2, n_warmup=5, n_draws=8, random_state=0).fit([[0, 1, 2]] * 9)
+    kinds = {each.category for each in found}
+    assert NotIdentifiableWarning in kinds  # chains do not see it
+    assert OptimumFoundOnceWarning not in kinds  # chains that agree do

@@ -65,6 +65,11 @@ def test_estimator__has_at_most_19_parameters() -> None:
 def test_start__has_the_fields_and_defaults_of_the_table(start: str) -> None:
     expected = {field: setting.default for field, setting in start_fields(start).items()}
     assert defaults_of(STARTS[start]) == expected
+    assert repr(STARTS[start]()) == f"{STARTS[start].__name__}()"
+
+
+def test_start__is_shown_with_the_fields_that_are_not_at_their_defaults() -> None:
+    assert repr(pl.Spectral(rank=2, link="probit")) == "Spectral(rank=2, link='probit')"
 
 
 @pytest.mark.parametrize("task", TASKS)

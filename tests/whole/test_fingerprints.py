@@ -92,6 +92,7 @@ def test_fit__another_one_does_not_go_on_from_the_checkpoint(
 
 def test_fit__the_same_one_does(kept: Kept) -> None:
     assert np.array_equal(kept.fit({}, {}).log_worths_, kept.first.log_worths_)
+    assert np.array_equal(kept.fit({"residency": "store"}, {}).log_worths_, kept.first.log_worths_)
 
 
 def test_fit__begun_elsewhere_does_not_go_on(tmp_path: Path) -> None:

@@ -25,6 +25,14 @@ def test_house__no_test_file_is_too_long() -> None:
     assert {name: length for name, length in lengths.items() if length > 800} == {}
 
 
+def test_house__plain_words() -> None:
+    """English that people who learnt it elsewhere have to read twice: "so many" for "this many", "is no X"."""
+    foreign = re.compile(r"\bso many\b|\b(?:is|are) no [a-z]+")
+    pages = [*house.sources(), *(house.ROOT / "docs").rglob("*.md"), house.ROOT / "README.md"]
+    lines = [line for page in pages for line in page.read_text().splitlines() if foreign.search(line)]
+    assert len(lines) <= 15, lines
+
+
 def test_house__constructor_and_bases() -> None:
     own = [base for base in PlackettLuceMixture.__mro__ if base.__module__.startswith("plmix_dist")]
     assert len(own) <= 4

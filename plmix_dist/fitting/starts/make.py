@@ -14,7 +14,7 @@ from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts.clusters import fit_models, fit_one_model, one_hot
 from plmix_dist.fitting.starts.kernel import sdp_start
 from plmix_dist.fitting.starts.moments import moments_start
-from plmix_dist.fitting.starts.paper import whole_start
+from plmix_dist.fitting.starts.paper import start_from_all_rows
 from plmix_dist.fitting.starts.spectral import SpectralStarter
 from plmix_dist.kernels import prepare, row_posteriors
 from plmix_dist.passes import Passes, Rankings
@@ -78,7 +78,7 @@ def starts_of_all_rows(
     passes: Passes, rankings: Rankings, settings: FitSettings, stages: Stages, client: Client | None
 ) -> Starts:
     """The published spectral start, from all rows. No search follows it."""
-    found, about_rank = whole_start(passes, rankings, settings, stages, client)
+    found, about_rank = start_from_all_rows(passes, rankings, settings, stages, client)
     start = _clustered(found.log_worths, found.shares, settings, {"method": "spectral", "rank": found.rank})
     about = {
         "embedding": found.embedding,

@@ -48,7 +48,7 @@ class _Labels(NamedTuple):
         return clustering.one_hot(self.labels[first : first + n_rows], self.n_clusters)
 
 
-def whole_start(
+def start_from_all_rows(
     passes: Passes, rankings: Rankings, settings: FitSettings, stages: Stages, client: Client | None = None
 ) -> tuple[SpectralStart, dict[str, Any]]:
     """The spectral start from all rows (Nguyen & Zhang 2023, Algorithms 1 to 3); what the rule for the rank found."""
