@@ -97,6 +97,9 @@ def as_text(labels: list[Any] | None) -> list[str] | None:
 @example(case=(PlainRankings(2, [Ranking(((0,),), (), "below", 2.0)]), ["0", "NA"]), size=30)
 @example(case=(PlainRankings(2, [Ranking(((0,),), (), "below", 2.0)]), [",", "1"]), size=30)
 @example(case=(PlainRankings(3, [full(0, 1, 2), full(0, 2, 1)]), ["Lee, Ann", "Bo", "Cy"]), size=30)
+@example(
+    case=(PlainRankings(5, [Ranking(((0,), (two,)), (), "below", 1.0) for two in (1, 2, 3, 4, 1)]), [*"abcde"]), size=30
+)
 @given(case=contents(), size=st.sampled_from([30, 1 << 20]))
 def test_identity__gives_back_or_refuses(
     tmp_path_factory: pytest.TempPathFactory, form: str, case: tuple[PlainRankings, list[str]], size: int

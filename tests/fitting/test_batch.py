@@ -108,3 +108,12 @@ def test_ends__components_that_collapse_are_seeded_again_then_dropped() -> None:
     assert batch.n_reseeds[0] >= 1
     assert np.isfinite(batch.objective[0])
     assert np.exp(batch_em.point(batch.best[0]).log_shares).sum() == pytest.approx(1)
+
+
+def test_distances__two_components_with_one_nearest_are_far() -> None:
+    batch_em = BatchEm(Em(MM, 0.5, 20.0, 20), simulated(5, 2, 20), (2, 5))
+    worths = np.random.default_rng(3).normal(size=(2, 5))
+    both, twice = (Point.start(worths[order], np.array([0.5, 0.5])) for order in ([0, 1], [0, 0]))
+    found = batch_em.distances(np.array([both.flat(), twice.flat()]))
+    assert np.isinf(found[0, 1])
+    assert found[0, 0] == pytest.approx(0.0, abs=1e-6)

@@ -138,3 +138,11 @@ def test_ties_that_count_half__have_one_membership() -> None:
     expected = 2 * np.log([0.4, 0.6] @ half) + np.log([0.4, 0.6] @ (1 - wins))
     assert float(linear_sums(extended, point).log_likelihood) == pytest.approx(expected)
     assert float(linear_information(extended, point).weight) == 3.0
+
+
+def test_listing_all__ties_stay_with_their_items() -> None:
+    rows = [Ranking(((2,), (0, 1)), (), "below", 1.0), Ranking(((1, 2), (3,)), (), "below", 1.0)]
+    listed = listing_all(RankingBlock.from_rows(rows, n_items=5))
+    assert listed.tied is not None
+    assert np.flatnonzero(listed.tied).tolist() == [2, 6]
+    assert listed.items.tolist() == [2, 0, 1, 3, 4, 1, 2, 3, 0, 4]

@@ -18,6 +18,7 @@ from plmix_dist.errors import RankingError, SettingsError
 from plmix_dist.kernels.utilities import LinearPoint, linear_sums
 from plmix_dist.models.linear import Terms
 from plmix_dist.rankings.choice_models import CHOICES
+from plmix_dist.rankings.features import columns_of_fit
 
 RANKED = np.array([np.random.default_rng(seed).permutation(4) for seed in range(200)])
 TABLE = np.random.default_rng(1).normal(size=(200, 4, 2))
@@ -305,3 +306,8 @@ def test_maxdiff__says_what_it_takes() -> None:
         PlackettLuceMixture(1, choices="maxdiff").fit(large)
     largest = RankingBlock.from_rows([Ranking(((0,), tuple(range(1, 59)), (59,)), (), "absent", 1.0)], n_items=60)
     assert CHOICES["maxdiff"].rows(largest).n_listed.tolist() == [60 * 59]
+
+
+def test_columns__of_three_in_another_order() -> None:
+    # Of two, a wrong order would be the right one turned.
+    assert columns_of_fit(["price", "size", "age"], ["age", "price", "size"]) == [1, 2, 0]

@@ -101,3 +101,12 @@ def test_choices__persons_of_one_case_each_are_no_groups(tmp_path: Path) -> None
     store = ingest(source, tmp_path / "store", format="choices")
     assert store.label_kind("groups") == "none"
     assert store.n_rankings == 20
+
+
+def test_choices__persons_who_come_again_later_are_no_groups(tmp_path: Path) -> None:
+    # The rows of a group stand together. Here ann answers, then bob, then ann again.
+    rows = [(person, case, item, int(item == "tea")) for case, person in enumerate(("ann", "ann", "bob", "ann") * 3)
+            for item in ("tea", "mate", "milk")]  # fmt: skip
+    store = ingest(write(tmp_path / "a.csv", table("person_id,case,alternative,chosen", rows)), tmp_path / "store")
+    assert store.label_kind("groups") == "none"
+    assert store.n_rankings == 12
