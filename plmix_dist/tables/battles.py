@@ -1,7 +1,7 @@
 """The format `battles`: two sides in each row, and which of them won: by a word, a name, flags, scores or counts.
 
 Equal battles of one person are merged into one row with their number as weight, so that the rows of a person, which may
-stand anywhere in a file, come together. A tie is a row of two tied items. Which side an item stood on is not kept.
+stand anywhere in a file, come together. A tie is a row of two tied items. The side of the winner is kept as a column.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.sniff import is_number, kind_of
-from plmix_dist.tables.words import MISSING, NO_SCORE, is_place_name, names_in
+from plmix_dist.tables.words import MISSING, NO_SCORE, is_place_name, names_in, parse_weight
 
 _FIGHTERS = frozenset(names_in("model team player generator system fighter home visitor white"))
+# Two columns that are sides whatever else their names say, if other columns stand beside them.
+_SIDES_ALONE = frozenset(names_in("a left home white red x"))
 # Where there is a third, the columns are not two sides.
 _THIRD = {"a": "c", "1": "3", "x": "z", "first": "third", "i": "k", "one": "three", "left": "middle"}
 _SCORES = {"score", "scores", "goals", "goal", "points", "runs"}
@@ -163,7 +165,24 @@ def _result(table: Table, options: ReadOptions, pairs: Sequence[_Pair]) -> dict[
     if len(scores) > 1:
         ways = " or ".join(column_option("first_score", table.columns[pair.first]) for pair in scores)
         raise IngestError(f"several columns may be the scores of the two sides: say {ways}")
-    return {"first_score": scores[0].first, "second_score": scores[0].second} if scores else {}
+    return {"first_score": scores[0].first, "second_score": scores[0].second} if scores else _by_cells(table)
+
+
+def _by_cells(table: Table) -> dict[str, int]:
+    """The only column with words for both sides, or with the names of both; an error if there are several."""
+    first, second = table.roles["first"], table.roles["second"]
+    meaning, found = tally.vocabulary(table.columns[first]), {}
+    for place in [] if is_place_name(table.columns[first]) else sorted({*table.values} - {first, second}):
+        rows = list(zip(*map(table.cells, (place, first, second)), strict=True))
+        codes = {tally.UNKNOWN if is_number(cell) else meaning(cell) for cell, *_ in rows}
+        if codes >= {tally.FIRST_WON, tally.SECOND_WON} and tally.UNKNOWN not in codes:
+            found[place] = "winner"
+        elif len({cell for cell, *_ in rows}) > 1 and all(cell in pair or meaning(cell) == 0 for cell, *pair in rows):
+            found[place] = "winner_name"
+    if len(found) > 1:
+        ways = " or ".join(column_option("winner", table.columns[place]) for place in found)
+        raise IngestError(f"several columns may say who won: say {ways}")
+    return {role: place for place, role in found.items()}
 
 
 def _are_numbers(table: Table, places: Sequence[int]) -> bool:
@@ -178,7 +197,7 @@ def _winner_role(table: Table, winner: int) -> str | None:
     sides = zip(table.cells(table.roles["first"]), table.cells(table.roles["second"]), strict=True)
     rows = [(cell, *pair) for cell, pair in zip(table.cells(winner), sides, strict=True) if cell not in NO_SCORE]
     said = {cell for cell, *_ in rows}
-    numbers = {float(cell) for cell in said if is_number(cell)}
+    numbers = {parse_weight(cell) for cell in said if is_number(cell)}
     as_words = [meaning(cell) for cell, *_ in rows]
     as_names = [cell in pair or said == tally.TIE for (cell, *pair), said in zip(rows, as_words, strict=True)]
     if rows and sum(as_names) >= MOST * len(rows) and any(cell in pair for cell, *pair in rows):
@@ -214,11 +233,13 @@ def _winner_role(table: Table, winner: int) -> str | None:
 def _refuse_sides_alone(table: Table, sides: dict[str, int]) -> None:
     """An error if two columns are certainly the sides of battles, and nothing says who won: neither is a place."""
     first, second = (table.columns[sides[role]] for role in ("first", "second"))
-    if {*tally.words_of(first)} & _FIGHTERS and not {"first", "second"} & {first.lower(), second.lower()}:
+    others = [place for place in table.values if place not in sides.values()]
+    fighters = {*tally.words_of(first)} & _FIGHTERS or (others and {*tally.words_of(first)} & _SIDES_ALONE)
+    if fighters and not {"first", "second"} & {first.lower(), second.lower()}:
         raise IngestError(
             f"{first!r} and {second!r} seem to be the two sides of battles, but no column says who won: "
-            f"name it with --column winner=NAME, or --column won=NAME if it holds 1 where {first!r} won and 0 where it "
-            f"lost, or --column first_score=NAME --column second_score=NAME; "
+            f"name it with --column winner=NAME, or --column won=NAME if it holds 1 or yes where {first!r} won, and 0 "
+            f"or no where it lost, or --column first_score=NAME --column second_score=NAME; "
             f"if {first!r} always won, say --format wide {column_option('places', first, second)}"
         )
 
@@ -248,6 +269,8 @@ def _explained(table: Table) -> Table:
             f"of the first {len(cells):,} rows {columns[roles['first']]!r} wins {codes[tally.FIRST_WON]:,}, "
             f"{columns[roles['second']]!r} {codes[tally.SECOND_WON]:,}, and {codes[tally.TIE]:,} are ties{bad_words}"
         )
+    if {"winner_name", "first"} <= roles.keys():
+        table = table.with_guess(f"{columns[roles['winner_name']]!r} names the winner")
     if "both_bad" in roles:
         table = table.with_guess(f"{columns[roles['both_bad']]!r} counts as ties")
     if "first_score" in roles:

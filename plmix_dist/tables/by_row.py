@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from plmix_dist.errors import IngestError
 from plmix_dist.rankings.columns import BETWEEN_CELLS
 from plmix_dist.store import RankingStore
-from plmix_dist.tables import places
+from plmix_dist.tables import places, words
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import PERSON, Batch, Column, Format, ReadOptions, Table, persons_of, places_of
 from plmix_dist.tables.notation import divider_of, format_ordering, parse_ordering
@@ -23,18 +23,6 @@ from plmix_dist.tables.outsiders import first_rank_of, refuse_covariate_names, r
 from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank, whole_numbers_if_all
 from plmix_dist.tables.sniff import are_orderings
 from plmix_dist.tables.sources import Header
-from plmix_dist.tables.words import (
-    COLUMN_NAMES,
-    LABEL_ROLES,
-    MISSING,
-    NO_SCORE,
-    cell_text,
-    decimal_hint,
-    is_place_name,
-    parse_weight,
-    rank_in,
-    written_name,
-)
 from plmix_dist.tables.write import LabelledRow, Survey, refuse, write_rows
 
 
@@ -57,7 +45,7 @@ _Order = tuple[Sequence[str], int, Sequence[bool] | None]
 
 def label_columns(header: Header) -> list[int]:
     """The columns of ids, weights, groups and unranked."""
-    return [header.roles[role] for role in LABEL_ROLES if role in header.roles]
+    return [header.roles[role] for role in words.LABEL_ROLES if role in header.roles]
 
 
 def by_rows(listed: Callable[[Batch, Header], Listed]) -> Callable[[Iterator[Batch], Header], Iterator[RawRows]]:
@@ -120,7 +108,7 @@ def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bo
 
     Labels that are text become integers if all are written so, unless `text_stays_text`.
     """
-    labels = {role: batch.columns[header.roles[role]] for role in LABEL_ROLES if role in header.roles}
+    labels = {role: batch.columns[header.roles[role]] for role in words.LABEL_ROLES if role in header.roles}
     unranked, odd = unranked_codes(labels.get("unranked"))
     persons, unknown = person_labels({role: batch.columns[at] for role, at in persons_of(header.roles).items()})
     why = missing_labels(labels) | odd | unknown | dict(listed.bad) | dict(batch.bad)
@@ -168,7 +156,7 @@ def person_labels(columns: Mapping[str, Column]) -> tuple[NDArray[Any] | None, d
     empty = {
         row: f"{role.removeprefix(PERSON)} is empty, and shares may depend on it"
         for role, column in columns.items()
-        for row in np.flatnonzero(column.mapped(lambda text: text in MISSING, np.bool_)).tolist()
+        for row in np.flatnonzero(column.mapped(lambda text: text in words.MISSING, np.bool_)).tolist()
     }
     profiles, codes = np.unique(np.stack([column.codes for column in columns.values()]), axis=1, return_inverse=True)
     cells = [[column.values[code] for code in own] for column, own in zip(columns.values(), profiles, strict=True)]
@@ -212,7 +200,7 @@ def _listed_wide(batch: Batch, header: Header) -> Listed:
     numbers: dict[str, int] = {}
 
     def code(name: str) -> int:
-        return -1 if name in MISSING else numbers.setdefault(name, len(numbers))
+        return -1 if name in words.MISSING else numbers.setdefault(name, len(numbers))
 
     cells = np.column_stack([batch.columns[place].mapped(code, np.int32) for place in places_of(header.roles)])
     listed = cells >= 0
@@ -226,7 +214,7 @@ def _listed_wide(batch: Batch, header: Header) -> Listed:
 
 def _write_wide(store: RankingStore, target: str) -> None:
     """Write `place_1,place_2,...`, and columns for weights, ids, groups and unranked if the rows have them."""
-    if empty := next((name for name in store.item_names if name in MISSING), None):
+    if empty := next((name for name in store.item_names if name in words.MISSING), None):
         refuse(target, f"an item is called {empty!r}, which is an empty place in a table", "orderings")
     longest = 0
 
@@ -298,16 +286,16 @@ def items_and_labels(header: Header) -> list[int]:
 
 def _rank(cell: str, first: int, last: int) -> float:
     """The rank in a cell: NaN if the item is not ranked, infinity if the cell holds anything else."""
-    rank = rank_in(cell)
-    if cell in MISSING or (first and rank == 0):
+    rank = words.rank_in(cell)
+    if cell in words.NO_RANK or (first and rank == 0):
         return float("nan")
     return rank if rank is not None and first <= rank <= last else float("inf")
 
 
 def _score(cell: str) -> float:
     """Minus the score in a cell, so that the best comes first; NaN and infinity as for ranks."""
-    score = float("nan") if cell in NO_SCORE else -parse_weight(cell)
-    return float("inf") if np.isnan(score) and cell not in NO_SCORE else score
+    score = float("nan") if cell in words.NO_SCORE else -words.parse_weight(cell.removesuffix("%"))
+    return float("inf") if np.isnan(score) and cell not in words.NO_SCORE else score
 
 
 def listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -> Listed:
@@ -320,14 +308,23 @@ def listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -
     for row, number in zip(*(found.tolist() for found in np.nonzero(np.isinf(ranks))), strict=True):
         cell = batch.columns[items[number]][row]
         what, wanted = ("score", "number") if highest_first else ("rank", "positive number")
-        if not highest_first and rank_in(cell):
+        if not highest_first and words.rank_in(cell):
             wanted += f" up to {len(header.columns)}, the number of columns"
-        bad.setdefault(row, f"the {what} {cell!r} of item {shown(names[number])} is not a {wanted}{decimal_hint(cell)}")
+        bad.setdefault(
+            row, f"the {what} {cell!r} of item {shown(names[number])} is not a {wanted}{words.decimal_hint(cell)}"
+        )
     order = np.argsort(ranks, axis=1, kind="stable")  # NaN comes last
     ranked = np.take_along_axis(ranks, order, axis=1)
     listed = ~np.isnan(ranked)
     tied = np.zeros(ranks.shape, np.bool_)
     tied[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
+    shared = tied | np.roll(tied, -1, axis=1)  # the first of a row is tied with none before
+    alone = (np.floor(ranked) < ranked) & ~shared
+    for row in [] if highest_first else np.flatnonzero(alone.any(axis=1)).tolist():
+        cell = words.number_text(ranked[row, np.argmax(alone[row])])
+        bad.setdefault(
+            row, f"the rank {cell} is the mean of tied ones, but no other item has it; of scores, say --format scores"
+        )
     labels = pa.DictionaryArray.from_arrays(pa.array(order[listed].astype(np.int32)), pa.array(names, pa.string()))
     ties = tied[listed]
     n_listed = np.count_nonzero(listed, axis=1)
@@ -336,7 +333,7 @@ def listed_ranks(batch: Batch, header: Header, *, highest_first: bool = False) -
 
 def _write_ranks(store: RankingStore, target: str) -> None:
     """Write one column per item, and columns for weights, ids, groups and unranked if the rows have them."""
-    usual = {name for role in LABEL_ROLES for name in COLUMN_NAMES[role]}
+    usual = {name for role in words.LABEL_ROLES for name in words.COLUMN_NAMES[role]}
     if (clash := next((name for name in store.item_names if name.lower() in usual), None)) is not None:
         refuse(target, f"an item is called {clash!r}, as a column of another role is", "orderings or Parquet")
 
@@ -406,7 +403,7 @@ def _recognise_orderings(table: Table, options: ReadOptions, named: bool) -> Tab
     table = _without_false_ids(table, options)
     column = table.roles.get("ordering")
     if column is None:
-        unnamed = [place for place in table.values if not is_place_name(table.columns[place])]
+        unnamed = [place for place in table.values if not words.is_place_name(table.columns[place])]
         arrows = [place for place in unnamed if are_orderings(table.cells(place))]
         only = table.values[0] if named and len(table.values) == 1 else None
         column = arrows[0] if len(arrows) == 1 else only
@@ -439,7 +436,7 @@ def _listed_orderings(batch: Batch, header: Header) -> Listed:
         if plain is not None:
             return plain
     texts = column.array.to_pylist()
-    return _listed_one_by_one(batch, lambda row: parse_ordering(cell_text(texts[row], column.clean), divider))
+    return _listed_one_by_one(batch, lambda row: parse_ordering(words.cell_text(texts[row], column.clean), divider))
 
 
 def _words(orderings: pa.StringArray) -> Listed | None:
@@ -484,7 +481,7 @@ def _write_orderings(store: RankingStore, target: str) -> None:
     write_rows(
         store,
         target,
-        names=lambda _: [written_name("ordering")],
+        names=lambda _: [words.written_name("ordering")],
         values=lambda row: [[format_ordering(row.labels, row.n_ordered, row.tied)]],
         always_weights=True,
     )
@@ -499,6 +496,6 @@ ORDERINGS = Format(
     example="count,ordering\n3,tea > mate = milk",
     wanted=label_columns,
     wanted_raw=lambda header: [header.roles["ordering"]],
-    roles={"ordering": COLUMN_NAMES["ordering"]},
+    roles={"ordering": words.COLUMN_NAMES["ordering"]},
     write=_write_orderings,
 )

@@ -25,6 +25,7 @@ from plmix_dist.tables.outsiders import refuse_unused_counts
 from plmix_dist.tables.parquet import NAMES_KEY, PARQUET_FILES
 from plmix_dist.tables.places import column_option
 from plmix_dist.tables.rows import RawRows
+from plmix_dist.tables.sniff import RATING_WORDS
 from plmix_dist.tables.sources import Header
 from plmix_dist.tables.words import COLUMN_NAMES, LABEL_ROLES, written_name
 from plmix_dist.tables.write import open_binary_target
@@ -35,6 +36,7 @@ _EXTRA = ("n_ordered", "tied")
 _FIELDS = {
     "items": (*COLUMN_NAMES["item"], "model", "name", "model_name", "label", "id"),
     "ranks": (*COLUMN_NAMES["rank"], "ranking"),
+    "scores": (*sorted(RATING_WORDS), "overall_score"),
 }
 
 
@@ -48,12 +50,15 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
         roles |= _items_and_ranks(table) or ({"items": lists[0]} if len(lists) == 1 else {})
     if roles.get("items") in table.lists:
         extra = {name: table.columns.index(name) for name in _EXTRA if name in table.columns}
-        kept = {role: roles[role] for role in ("items", "ranks", *LABEL_ROLES) if role in roles} | extra
+        if "rank" in options.columns:
+            roles["ranks"] = table.roles["rank"]
+        kept = {role: roles[role] for role in ("items", "ranks", "scores", *LABEL_ROLES) if role in roles} | extra
         table = replace(table, roles=kept)
-        if "ranks" in kept:  # what a record lists was on offer, and nothing else
-            return replace(table, unranked="absent")
-        if "items" not in options.columns:
-            _refuse_other_lists(table)
+        for role, best in (("ranks", "lowest"), ("scores", "highest")):
+            if role in kept:  # what a record lists was on offer, and nothing else
+                said = f"{table.columns[kept[role]]!r} orders the items, the {best} first"
+                return replace(table, unranked="absent").with_guess(said)
+        _refuse_other_lists(table, "items" in options.columns)
         refuse_unused_counts(table)
         return table
     if all(role in roles for role in REQUIRED) and table.container in ("parquet", "memory"):
@@ -75,18 +80,22 @@ def _items_and_ranks(table: Table) -> dict[str, int]:
         role = next((role for role, names in _FIELDS.items() if parent and name.lower() in names), None)
         if role is not None:
             by_list.setdefault(parent, {}).setdefault(role, place)
-    both = [found for found in by_list.values() if len(found) == 2]
+    both = [found for found in by_list.values() if "items" in found and len(found) == 2]
     return both[0] if len(both) == 1 else {}
 
 
-def _refuse_other_lists(table: Table) -> None:
-    """An error if another list stands beside the items, such as their scores: it may say another order."""
-    other = next((place for place in table.lists if place not in {*table.roles.values(), *table.ignored}), None)
+def _refuse_other_lists(table: Table, chosen: bool) -> None:
+    """An error if another list stands beside the items that may say another order: by its name if these are chosen."""
+    numbers = {name for role in ("ranks", "scores") for name in _FIELDS[role]}
+    beside = [place for place in table.lists if place not in {*table.roles.values(), *table.ignored}]
+    by_name = [at for at in beside if table.columns[at].rpartition(".")[2].lower().removesuffix("s") in numbers]
+    other = next(iter(by_name if chosen else beside), None)
     if other is not None:
         items, name = table.columns[table.roles["items"]], table.columns[other]
         raise IngestError(
             f"the column {name!r} has a list for each list of {items!r}, and may say their order: if the "
-            f"items are in order already, best first, say {column_option('ignore', name)}; if not, sort them first"
+            f"items are in order already, best first, say {column_option('ignore', name)}; if it holds their ranks, 1 "
+            f"the best, say {column_option('items', items)} {column_option('rank', name)}; else sort them first"
         )
 
 
@@ -104,21 +113,24 @@ def _listed(batch: Batch, header: Header) -> Listed:
     extra = {name: batch.columns[header.roles[name]].array for name in _EXTRA if name in header.roles}
     n_ordered, bad_order = _order(extra["n_ordered"], n_listed) if "n_ordered" in extra else (None, {})
     tied, bad_ties = _ties(extra["tied"], n_listed, n_ordered) if "tied" in extra else (None, {})
-    if "ranks" in header.roles:
-        return _by_ranks(items, n_listed, batch.columns[header.roles["ranks"]].array)
+    if ordered_by := {"ranks", "scores"} & header.roles.keys():
+        role = ordered_by.pop()
+        return _by_ranks(items, n_listed, batch.columns[header.roles[role]].array, role == "scores")
     return Listed(Column(items.flatten()).items(), n_listed, n_ordered, tied, bad_ties | bad_order)
 
 
-def _by_ranks(items: pa.Array, n_listed: NDArray[np.int64], ranks: pa.Array) -> Listed:
-    """The items of each list in the order of their ranks, of which equal ones are ties."""
+def _by_ranks(items: pa.Array, n_listed: NDArray[np.int64], ranks: pa.Array, highest_first: bool) -> Listed:
+    """The items of each list in the order of their ranks or scores, of which equal ones are ties."""
     owner = np.repeat(np.arange(len(n_listed)), n_listed)
-    values = Column(ranks.flatten()).numbers()
+    values = Column(ranks.flatten()).numbers() * (-1 if highest_first else 1)
     if not np.array_equal(np.asarray(ranks.value_lengths().fill_null(0), np.int64), n_listed):
         raise IngestError("lists of items and of ranks have different lengths")
     order = np.lexsort((values, owner))
     tied = np.zeros(len(values), np.bool_)
     tied[1:] = (np.diff(values[order]) == 0) & (np.diff(owner) == 0)
-    bad = dict.fromkeys(np.unique(owner[np.isnan(values)]).tolist(), "a rank is missing, or not a number")
+    # Where numbers are not ranks, they are scores, of which the highest is the best.
+    odd = np.isnan(values) if highest_first else ~((values >= 0) & (values <= n_listed[owner]))
+    bad = dict.fromkeys(np.unique(owner[odd]).tolist(), "a rank is missing, or not a number up to that of the items")
     return Listed(Column(items.flatten().take(pa.array(order))).items(), n_listed, tied=tied, bad=bad)
 
 
@@ -152,7 +164,7 @@ def _ties(
 
 
 def _wanted(header: Header) -> list[int]:
-    roles = ("items", "ranks", *_EXTRA) if "items" in header.roles else REQUIRED
+    roles = ("items", "ranks", "scores", *_EXTRA) if "items" in header.roles else REQUIRED
     return [*(header.roles[role] for role in roles if role in header.roles), *label_columns(header)]
 
 

@@ -8,18 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plmix_dist.errors import IngestError
+from plmix_dist.tables import words
 from plmix_dist.tables.format import Table
 from plmix_dist.tables.places import FEW, MOST, are_items, column_option
 from plmix_dist.tables.sniff import is_number, kind_of
-from plmix_dist.tables.words import (
-    MISSING,
-    NOT_RANKED,
-    is_covariate_name,
-    is_generic_name,
-    is_place_name,
-    rank_in,
-    words_not_items,
-)
 
 
 def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | None]:
@@ -29,13 +21,13 @@ def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | Non
     """
     if zero is not None:
         return (0, "0 is the best rank") if zero == "best" else (1, None)
-    rows = [[cell.removesuffix(".0") for cell in row if cell not in MISSING] for row in table.rows(table.values)]
+    rows = [[cell.removesuffix(".0") for cell in row if cell not in words.NO_RANK] for row in table.rows(table.values)]
     from_zero = [sorted(row) == sorted(map(str, range(len(row)))) for row in rows if row]
     n_zeros = [row.count("0") for row in rows if row]
     if not all(n_zeros) or not (any(from_zero) or max(n_zeros, default=0) == 1):
         return 1, None
     if sum(from_zero) >= MOST * len(from_zero) and max(map(len, rows)) > 3:
-        return 0, "0 is the best rank (if it stands for no rank, say --rule zero=none)"
+        return 0, "0 is the best rank (for no rank say --rule zero=none; if these are points, --format scores)"
     raise IngestError(
         "every row has a rank 0, which may be the best rank or stand for no rank: say --rule zero=best "
         "or --rule zero=none"
@@ -45,12 +37,25 @@ def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | Non
 def refuse_covariate_names(table: Table) -> None:
     """An error if a column among scores is named after something that is known of a person or a ballot."""
     names = table.names(table.values)
-    odd = [name for name in names if is_covariate_name(name)]
+    odd = [name for name in names if words.is_covariate_name(name)]
     if odd and len(odd) < len(names):
         raise IngestError(
             f"the column {odd[0]!r} seems not to hold scores of an item: leave it out with "
             f"{column_option('ignore', *odd)}, or say {column_option('weight', odd[0])} if it is a weight; if it is an "
             "item, rename it"
+        )
+
+
+_HIGHEST = re.compile(r"\b(?:[2-9]|\d\d+) ?[=:] ?(?:best|highest|most|top|favou?rite)", re.IGNORECASE)
+
+
+def refuse_highest_first(table: Table) -> None:
+    """An error if the name of a column says that a high number is the best, as in "Tea (5 = best)"."""
+    said = next((name for name in table.columns if _HIGHEST.search(name)), None)
+    if said is not None:
+        raise IngestError(
+            f"{said!r} says that the highest number is the best: say --format scores for one column per item, --format "
+            "ratings for one line per item; if 1 is the best all the same, rename the column"
         )
 
 
@@ -61,23 +66,25 @@ _Ranks = Sequence[Sequence[float | None]]
 def refuse_covariates(table: Table) -> None:
     """An error if a column among ranks does not hold ranks: by its name, or as its numbers belong to no ranking."""
     places = table.values
-    found = [[0.0 if cell in NOT_RANKED else rank_in(cell) for cell in row] for row in table.rows(places)]
+    found = [[0.0 if cell in words.NOT_RANKED else words.rank_in(cell) for cell in row] for row in table.rows(places)]
     rows = [row for row in found if None not in row]
     names = table.names(places)
-    if len(places) < 3 or 2 * len(rows) < len(table.body) or not rows or sum(map(is_place_name, names)) >= 2:
+    if len(places) < 3 or 2 * len(rows) < len(table.body) or not rows or sum(map(words.is_place_name, names)) >= 2:
         return
     cells = table.rows(places)
     whole = kind_of(cell for row in cells for cell in row) == "whole"
-    if whole and all(map(is_generic_name, names)) and sum(map(are_items, cells)) >= MOST * len(rows):
+    if whole and all(map(words.is_generic_name, names)) and sum(map(are_items, cells)) >= MOST * len(rows):
         return  # perhaps item numbers, one column per place: this is asked later
-    by_name = [number for number, name in enumerate(names) if is_covariate_name(name) or words_not_items([name])]
+    by_name = [
+        number for number, name in enumerate(names) if words.is_covariate_name(name) or words.words_not_items([name])
+    ]
     odd = by_name if len(by_name) < len(places) else []
     odd = odd or _of_another_style([table.cells(place) for place in places])
     odd = odd or _beyond_ranks(rows)
     if not any("=" in cell for row in cells for cell in row):  # which says that ties are meant
         odd = odd or _never_alone(rows) or _all_that_tie(rows)
     if odd:
-        name, values = names[odd[0]], sorted(set(table.cells(places[odd[0]])) - MISSING)
+        name, values = names[odd[0]], sorted(set(table.cells(places[odd[0]])) - words.MISSING)
         ways = " or ".join(column_option("ignore", names[number]) for number in odd)
         weight = f" or {column_option('weight', name)} if it counts rows" if all(map(str.isdigit, values)) else ""
         raise IngestError(
@@ -89,7 +96,7 @@ def refuse_covariates(table: Table) -> None:
 
 def _of_another_style(columns: list[list[str]]) -> list[int]:
     """Columns of plain numbers among ranks such as 1st, and of 0 and 1 where no other column has a 0."""
-    plain = [[cell for cell in cells if cell not in MISSING and is_number(cell)] for cells in columns]
+    plain = [[cell for cell in cells if cell not in words.MISSING and is_number(cell)] for cells in columns]
     text = [number for number, cells in enumerate(plain) if not cells]
     flags = [number for number, cells in enumerate(plain) if set(cells) == {"0", "1"} and len(cells) >= FEW - 1]
     if flags and len(flags) < len(columns):
@@ -144,7 +151,7 @@ def refuse_unused_counts(table: Table) -> None:
     name = table.columns[found[0]]
     raise IngestError(
         f"the column {name!r} may count the rankings of each row: say {column_option('weight', name)}, or "
-        f"{column_option('ignore', *(table.columns[place] for place in found))} to leave it out"
+        f"{column_option('ignore', name)} to leave it out"
     )
 
 
@@ -161,7 +168,7 @@ def with_doubts(table: Table) -> Table:
     """The table with a note on NA among its items; an error if NA may be an item, or points may divide thousands."""
     roles = table.roles
     items = {cell for role, at in roles.items() if role.startswith(("place ", "item ")) for cell in table.cells(at)}
-    if "NA" in items and all(len(cell) == 2 and cell.isalpha() and cell.isupper() for cell in items - MISSING):
+    if "NA" in items and all(len(cell) == 2 and cell.isalpha() and cell.isupper() for cell in items - words.MISSING):
         raise IngestError(
             "all items have two capitals, and NA may be one of them: write another name for it, such as "
             "Namibia, or leave its places empty if it stands for no item"

@@ -18,7 +18,7 @@ from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Source, Table, batch_of_texts, is_list
 from plmix_dist.tables.records import flat_columns, flat_schema
 from plmix_dist.tables.rows import BATCH_ROWS
-from plmix_dist.tables.sniff import names_columns, table_of
+from plmix_dist.tables.sniff import names_columns, table_of, title_rows
 from plmix_dist.tables.sources import Header, Slice, SourceFile, open_bytes, whole_file
 from plmix_dist.tables.words import cell_text
 
@@ -171,7 +171,7 @@ def _last_value(table: pq.ParquetFile, group: int, column: str) -> int | str | N
 PARQUET_FILES = Source((".parquet", ".pq"), _sample_parquet, _cut_parquet, _parquet_batches)
 
 
-# Excel: the first sheet of a workbook. Needs `openpyxl`.
+# Excel: the first sheet of a workbook that has a table. Needs `openpyxl`.
 
 
 @contextlib.contextmanager
@@ -196,9 +196,17 @@ def _workbook(url: str) -> Iterator[Any]:
         raise IngestError(f"{url} cannot be read as a workbook: {error}; save it again, or as CSV UTF-8") from error
 
 
+def _sheet(book: Any) -> Any:
+    """The first sheet with several cells in a row; the first of all if there is none."""
+    rows = (
+        (sheet, row) for sheet in book.worksheets for row in islice(sheet.iter_rows(values_only=True), _MOST_SAMPLED)
+    )
+    return next((sheet for sheet, row in rows if sum(cell is not None for cell in row) > 1), book.worksheets[0])
+
+
 def _rows(book: Any) -> Iterator[tuple[int, list[str]]]:
-    """Number and cells of each row of the first sheet that is not blank. Cells that are times have no time of day."""
-    for number, row in enumerate(book.worksheets[0].iter_rows(values_only=True), start=1):
+    """Number and cells of each row of the sheet that is not blank. Cells that are times have no time of day."""
+    for number, row in enumerate(_sheet(book).iter_rows(values_only=True), start=1):
         cells = [cell_text(value).strip().removesuffix(" 00:00:00") for value in row]
         if any(cells):
             yield number, cells
@@ -208,33 +216,26 @@ def _sample_excel(file: SourceFile, options: ReadOptions, forms: Sequence[Format
     """The columns and the first rows of a workbook."""
     with _workbook(file.url) as book:
         found = list(islice(_rows(book), _MOST_SAMPLED))
-        sheets = [sheet.title for sheet in book.worksheets]
+        n_sheets, name = len(book.worksheets), _sheet(book).title
     if not found:
-        raise IngestError(f"its first sheet ({sheets[0]}) is empty")
-    titles = _title_rows([cells for _, cells in found])
+        raise IngestError(f"its first sheet ({name}) is empty")
+    titles = title_rows([cells for _, cells in found])
     found = found[titles:]
     rows = [cells for _, cells in found]
     named, guessed = names_columns(rows, options, forms)
     table = table_of(rows, named)
     if guessed:
         table = table.with_guess("the first row names the columns (else say --no-header)")
-    if len(sheets) > 1:
-        table = table.with_guess(f"the first of {len(sheets)} sheets, {sheets[0]!r}, is read")
+    if n_sheets > 1:
+        table = table.with_guess(f"the first table of {n_sheets} sheets, {name!r}, is read")
     if titles:
         table = table.with_guess(f"what stands above row {found[0][0]} is left out: titles")
     begin = found[1][0] if named and len(found) > 1 else found[0][0] + named
     return replace(table, container="excel", body_line=begin)
 
 
-def _title_rows(rows: list[list[str]]) -> int:
-    """How many rows at the top hold one cell each, as titles do, where all others hold more."""
-    widths = [sum(map(bool, cells)) for cells in rows]
-    n_titles = next((number for number, width in enumerate(widths) if width > 1), 0)
-    return n_titles if all(width > 1 for width in widths[n_titles:]) else 0
-
-
 def _excel_batches(part: Slice, wanted: Sequence[int], *_: Any) -> Iterator[Batch]:
-    """The wanted columns of the first sheet, rows numbered as in the sheet."""
+    """The wanted columns of the sheet, rows numbered as in the sheet."""
     with _workbook(part.file.url) as book:
         rows = ((number, cells) for number, cells in _rows(book) if number >= part.header.body_line)
         while some := list(islice(rows, BATCH_ROWS)):

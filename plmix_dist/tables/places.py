@@ -11,7 +11,7 @@ from plmix_dist.errors import IngestError, RankingError
 from plmix_dist.tables import words
 from plmix_dist.tables.format import ReadOptions, Table, places_of
 from plmix_dist.tables.sniff import RATING_WORDS, are_lists, counts_lines, is_number, kind_of
-from plmix_dist.tables.words import LISTS_OF_COLUMNS, MISSING, NOT_RANKED
+from plmix_dist.tables.words import LISTS_OF_COLUMNS, MISSING, NO_RANK, NOT_RANKED
 
 # This share of rows or cells must be as expected, so that single bad rows do not decide.
 MOST = 0.9
@@ -26,12 +26,14 @@ def ranks_or_places(table: Table) -> tuple[str, str | None]:
     if not rows or len(places) < 2 or (all(map(words.is_place_name, names)) and not words.may_be_ranks_of_items(names)):
         _refuse_one_column(names, rows)
         return "wide", None
-    cells = [cell for row in rows for cell in row if cell not in MISSING]
+    cells = [cell for row in rows for cell in row if cell not in NO_RANK]
     numbers = [cell for cell in cells if is_number(cell) or words.rank_in(cell) is not None]
     named = sum(map(words.is_place_name, names))
+    can_be_ranks = sum(map(_are_ranks, rows)) >= MOST * len(rows)
+    if not (can_be_ranks or named or all(map(words.is_generic_name, names)) or table.container == "memory"):
+        _refuse_turned(table)
     if len(numbers) < MOST * len(cells) or 2 <= named < len(names):
         return "wide", None  # foreign columns are refused later
-    can_be_ranks = sum(map(_are_ranks, rows)) >= MOST * len(rows)
     can_be_items = kind_of(numbers) == "whole" and sum(map(are_items, rows)) >= MOST * len(rows)
     if table.container == "memory":
         return _of_numbers_in_memory(table, names, can_be_ranks)
@@ -124,6 +126,22 @@ def refuse_header_below(table: Table) -> None:
             raise IngestError(
                 f"the line {','.join(row[:6])!r} names columns but is not the first line; move it there, or remove it"
             )
+
+
+def _refuse_turned(table: Table) -> None:
+    """An error if each column, and not each row, is a ranking: of ranks, or of the same items."""
+    columns = [cells for place in table.values if not counts_lines(cells := table.cells(place))]
+    numeric = [cells for cells in columns if kind_of(cells) != "text"]
+    columns = numeric if len(numeric) > 1 else columns
+    rows = list(zip(*columns, strict=True))
+    same = len({tuple(sorted(cells)) for cells in columns}) == 1 and len(set(columns[0])) == len(rows) >= FEW - 1
+    down = all(_are_ranks(cells) and 4 * len(set(cells)) >= 3 * len(cells) for cells in columns) or same
+    across = sum(_are_ranks(row) or (len(set(row)) == len(row) and sorted(row) == sorted(rows[0])) for row in rows)
+    if len(columns) > 1 and down and across < MOST * len(rows):
+        raise IngestError(
+            "each column seems to be a ranking, and not each row: turn the table over, so that each row is one: "
+            "plmix_dist.ingest(pandas.read_csv(FILE, index_col=0).T, STORE)"
+        )
 
 
 def refuse_foreign_columns(table: Table) -> None:
@@ -345,6 +363,11 @@ def with_places(table: Table, named: list[str] | None = None) -> Table:
     if missing:
         raise IngestError(f"no column {missing[0]!r} for a place; found: {', '.join(table.columns)}")
     order = words.order_of_places(names) if named is None and table.has_names else list(range(len(names)))
+    if len(set(names)) < len(names):
+        raise IngestError(
+            f"several columns are called {max(names, key=names.count)!r}: give them names that say the place of each, "
+            "such as choice1, choice2, choice3"
+        )
     if order is None:
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise IngestError(

@@ -217,7 +217,7 @@ def _csv_rows(url: str) -> list[list[str]]:
 SCOTTISH = Format(
     name="scottish",
     about="council elections of Scotland: counts and candidates by number",
-    example="3,1,Ward 1\n12,2,1,",
+    example="3,1,\n12,2,1,",
     syntax=document_syntax(_parse_scottish, _begins_scottish),
 )
 
@@ -281,7 +281,7 @@ def _groups_by_score(scores: Mapping[str, float]) -> list[list[str]]:
 VOTEKIT = Format(
     name="votekit",
     about="profiles that VoteKit wrote",
-    example="VoteKit RankProfile,Weight\n(Tea),(Mate),12.0",
+    example="VoteKit RankProfile,v2\n{'Tea'},{'Mate'},&,12.0,&",
     syntax=document_syntax(_parse_votekit, lambda head: head.startswith(_VOTEKIT_BEGINS)),
 )
 

@@ -17,16 +17,16 @@ from plmix_dist.tables.format import DELIMITERS, Batch, Column, Format, ReadOpti
 from plmix_dist.tables.notation import from_spreadsheet
 from plmix_dist.tables.rows import Failure
 from plmix_dist.tables.sources import Header, is_float
-from plmix_dist.tables.words import parse_weight
+from plmix_dist.tables.words import names_in, parse_weight
 
 COLUMN_NAMES: dict[str, tuple[str, ...]] = {
-    "user": (
-        *("user", "user_id", "userid", "person", "person_id", "rater", "reviewer", "customer", "customer_id"),
-        *("respondent", "respondent_id", "participant", "participant_id", "voter", "voter_id", "id"),
+    "user": names_in(
+        "user user_id userid person person_id rater reviewer customer customer_id respondent respondent_id participant "
+        "participant_id voter voter_id id"
     ),
-    "item": (
-        *("item", "item_id", "itemid", "item_name", "movie", "movie_id", "movieid", "product", "product_id"),
-        *("title", "candidate", "alternative", "name", "choice", "option"),
+    "item": names_in(
+        "item item_id itemid item_name movie movie_id movieid product product_id title candidate alternative name "
+        "choice option"
     ),
     "rating": ("rating", "score", "stars", "value", "points", "grade"),
     "time": ("time", "timestamp", "date", "datetime", "unixreviewtime"),

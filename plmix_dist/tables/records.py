@@ -74,7 +74,8 @@ def _flat(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any
 
 def flat_record(value: Record) -> Record:
     """A record with dotted names for what is nested in it."""
-    return dict(_flat(value))
+    nested = any(isinstance(part, dict | list) for part in value.values())
+    return dict(_flat(value)) if nested else value
 
 
 def _record(value: Any) -> Record:
@@ -173,7 +174,7 @@ def _of_object(value: Any, url: str) -> list[Record]:
             raise IngestError(
                 f"{url}: X should have two numbers of models per row, and Y its counts: {error}"
             ) from None
-    tables = {key: part for key, part in value.items() if isinstance(part, list) and part and isinstance(part[0], dict)}
+    tables = dict(_tables(value))
     if len(tables) == 1:
         return [_record(part) for part in next(iter(tables.values()))]
     if tables:
@@ -190,6 +191,15 @@ def _of_object(value: Any, url: str) -> list[Record]:
             "one record per line (.jsonl)"
         )
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _tables(value: dict[str, Any], name: str = "", depth: int = 0) -> Iterator[tuple[str, list[Any]]]:
+    """The lists of records in an object, and in the objects in it, with their dotted names."""
+    for key, part in value.items():
+        if isinstance(part, list) and part and isinstance(part[0], dict):
+            yield f"{name}{key}", part
+        elif isinstance(part, dict) and depth < _DEEPEST:
+            yield from _tables(part, f"{name}{key}.", depth + 1)
 
 
 def _are_rankings(lists: list[Any]) -> bool:

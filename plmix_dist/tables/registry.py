@@ -29,7 +29,7 @@ from plmix_dist.tables.format import (
     usual_names,
 )
 from plmix_dist.tables.frames import Frame, is_row
-from plmix_dist.tables.outsiders import with_doubts
+from plmix_dist.tables.outsiders import refuse_highest_first, with_doubts
 from plmix_dist.tables.parquet import EXCEL_FILES, PARQUET_FILES, batch_of
 from plmix_dist.tables.preflib import PREFLIB
 from plmix_dist.tables.sniff import sample_text, without_unnamed
@@ -204,12 +204,10 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
 
     An error if it is of no format, or may be of several; it names the option that decides.
     """
-    if (unknown := next((name for name in options.ignored if name not in table.columns), None)) is not None:
-        raise IngestError(f"no column {unknown!r} to ignore; found: {', '.join(table.columns)}")
-    if (unknown := next((name for name in options.features if name not in table.columns), None)) is not None:
-        raise IngestError(f"no column {unknown!r} for features; found: {', '.join(table.columns)}")
-    if (unknown := next((name for name in options.persons if name not in table.columns), None)) is not None:
-        raise IngestError(f"no column {unknown!r} about persons; found: {', '.join(table.columns)}")
+    of_use = {"to ignore": options.ignored, "for features": options.features, "about persons": options.persons}
+    for use, names in of_use.items():
+        if (unknown := next((name for name in names if name not in table.columns), None)) is not None:
+            raise IngestError(f"no column {unknown!r} {use}; found: {', '.join(table.columns)}")
     features = {f"{FEATURE}{name}": table.columns.index(name) for name in options.features}
     own = features | {f"{PERSON}{name}": table.columns.index(name) for name in options.persons}
     # Formats look at the other columns.
@@ -221,6 +219,8 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
             continue
         _refuse_unused_roles(form, options)
         _refuse_unused_choices(form, options)
+        if named is None and form in (by_row.RANKS, long.LONG, surveys.QUALTRICS):
+            refuse_highest_first(found)
         if features and not form.consecutive(found):
             raise IngestError("features belong to one row per item of each ranking, and here a row is a whole ranking")
         found = replace(found, roles={**found.roles, **own})

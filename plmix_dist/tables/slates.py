@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.by_row import row_by_row
@@ -22,7 +21,7 @@ from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.sniff import is_number, kind_of
 from plmix_dist.tables.sources import Condition, Header
-from plmix_dist.tables.words import MISSING, names_in
+from plmix_dist.tables.words import MISSING, names_in, rank_in
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True, "f": False, "t": True}
 _CASES = names_in(
@@ -247,15 +246,16 @@ CHOICES = Format(
 
 # Results of races.
 
-_EVENTS = names_in("event race race_id raceid track grand_prix gp heat meeting stage competition")
+_EVENTS = names_in("event race race_id raceid track grand_prix gp heat meeting stage competition tournament regatta")
 _COMPETITORS = names_in(
     "competitor driver driver_id driverid athlete rider runner horse swimmer skier sailor crew boat cyclist "
     "player team name"
 )
 _POSITIONS = names_in("position pos place finish finishing_position positiontext position_text rank")
 # On the start, and not placed; and not on the start at all.
-_NOT_PLACED = {"dnf", "dsq", "dq", "nc", "pu", "ret", "ex", "disq", "retired", "bd", "f", "ur", "\\n", "nf", "abd", ""}
-_NOT_STARTED = names_in("dns wd dnp scr withdrawn dnq ns")
+_NOT_PLACED = {*names_in("dnf dsq dq nc pu ret ex disq retired bd f ur \\n nf abd cut mdf mc ocs ufd bfd"), ""}
+_NO_PLACE = -1.0
+_NOT_STARTED = names_in("dns dnc wd dnp scr withdrawn dnq ns dns1 dns2")
 
 
 def _recognise_results(table: Table, options: ReadOptions, named: bool) -> Table | None:
@@ -264,10 +264,10 @@ def _recognise_results(table: Table, options: ReadOptions, named: bool) -> Table
         return None
     roles = {"id": table.roles["event"], "item": table.roles["competitor"], "rank": table.roles["position"]}
     cells = [cell.lower() for cell in table.cells(roles["rank"])]
-    known = [is_number(cell) or cell in _NOT_PLACED or cell in _NOT_STARTED for cell in cells]
-    if not named and (sum(known) < MOST * len(cells) or not any(map(is_number, cells))):
+    marks = Counter(cell.upper() for cell in cells if _place_in(cell) in (None, _NO_PLACE))
+    known = [_place_in(cell) is not None or cell in _NOT_STARTED for cell in cells]
+    if not named and (sum(known) < MOST * len(cells) or sum(marks.values()) == len(cells)):
         return None
-    marks = Counter(cell.upper() for cell in cells if not is_number(cell))
     table = replace(table, roles=roles, unranked="absent")
     if marks:
         words = ", ".join(f"{times} {mark or 'empty'}" for mark, times in marks.most_common())
@@ -275,13 +275,22 @@ def _recognise_results(table: Table, options: ReadOptions, named: bool) -> Table
     return table
 
 
+def _place_in(text: str) -> float | None:
+    """The place in a cell, also as T2 or 2=; _NO_PLACE if it says that there was none; None for any other text."""
+    word = text.lower()
+    if word in _NOT_PLACED or text in MISSING or word.rstrip("12") in ("dnf", "dsq"):
+        return _NO_PLACE
+    return rank_in(word.removeprefix("t") if word[1:].isdigit() else word)
+
+
 def _positions(columns: Mapping[str, Column]) -> Ranked:
     """The places of competitors; none if they were on the start and not placed."""
     column = columns["rank"]
-    numbers: NDArray[np.float64] = column.numbers(MISSING)
-    known = column.mapped(lambda text: is_number(text) or text.lower() in _NOT_PLACED or text in MISSING, np.bool_)
-    odd = np.flatnonzero(~known).tolist()
-    return numbers, {row: ("bad-position", f"the position {column[row]!r} is not understood") for row in odd}
+    places = column.mapped(lambda text: np.inf if (place := _place_in(text)) is None else place, np.float64)
+    odd = np.flatnonzero(np.isinf(places)).tolist()
+    return np.where(places == _NO_PLACE, np.nan, places), {
+        row: ("bad-position", f"the position {column[row]!r} is not understood") for row in odd
+    }
 
 
 def _read_results(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:

@@ -112,11 +112,11 @@ _NEARLY_ALL = 0.9
 _ARROW = re.compile(r"[^\s>]\s*>\s*[^\s>]")
 _WHOLE = re.compile(r"[+-]?\d+")
 _MARKDOWN = re.compile(r"[\s|:]*-{3}[\s|:-]*")
-_NUMBER = re.compile(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?%?")
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number, also with a decimal comma."""
+    """Whether a cell is a number, also with a decimal comma, or in per cent."""
     return bool(_NUMBER.fullmatch(cell)) and cell.isascii()
 
 
@@ -260,7 +260,8 @@ def sample_text(file: SourceFile, options: ReadOptions, forms: Sequence[Format])
         rows = [split_fields(lines[0], delimiter), *(fields_if_any(line, delimiter) or [line] for line in lines[1:])]
     except IngestError as error:
         raise IngestError(f"{file.url}, line {start[1]}: {error}") from None
-    if len(rows[0]) == 1 and len(rows) > 2 and min(map(len, rows[1:])) > 1:
+    below = {cell for row in rows[1:] for cell in row}
+    if options.header is None and rows[0][0] and rows[0][0] not in below and title_rows(rows):
         raise IngestError(
             f"{file.url}, line {start[1]}: {rows[0][0]!r} seems to be a title: remove the lines above that with the "
             "names of the columns"
@@ -271,6 +272,14 @@ def sample_text(file: SourceFile, options: ReadOptions, forms: Sequence[Format])
         table = table.with_guess("the first line names the columns (else say --no-header)")
     offset, number = second if named else start
     return replace(table, body_offset=offset, body_line=number, delimiter=delimiter)
+
+
+def title_rows(rows: list[list[str]]) -> int:
+    """How many rows at the top hold one cell each, as titles do, where nearly all others hold more."""
+    widths = [sum(map(bool, cells)) for cells in rows if any(cells)]
+    n_titles = next((number for number, width in enumerate(widths) if width > 1), 0)
+    rest = widths[n_titles:]
+    return n_titles if sum(width > 1 for width in rest) >= _NEARLY_ALL * len(rest) else 0
 
 
 def names_columns(rows: list[list[str]], options: ReadOptions, forms: Sequence[Format]) -> tuple[bool, bool]:

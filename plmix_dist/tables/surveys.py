@@ -22,7 +22,6 @@ from plmix_dist.tables.words import MISSING, NOT_RANKED, is_unnamed, names_in, r
 
 _GRID = re.compile(r"(?P<question>.*\S)\s*\[(?P<item>[^\[\]]+)\]\s*")
 _PART = re.compile(r"(?P<question>.+?)_(?P<number>\d+)")
-_NO_ANSWER = NOT_RANKED | {"N/A", "n/a"}
 
 
 class _Item(NamedTuple):
@@ -92,7 +91,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
 def _are_ranked(table: Table, items: Sequence[_Item], n_extra: int) -> bool:
     """Whether the answers to a question are different ranks from 1 to the number of its items."""
     answers = [[row[one.place] for one in items] for row in table.body[n_extra:] if len(row) == len(table.columns)]
-    found = [[rank_in(cell) for cell in row if cell not in _NO_ANSWER] for row in answers]
+    found = [[rank_in(cell) for cell in row if cell not in NOT_RANKED] for row in answers]
     ranks = [[math.inf if rank is None else rank for rank in row] for row in found]
     given = [row for row in ranks if row]
     good = [row for row in given if len(set(row)) == len(row) and max(row) <= len(items)]
@@ -212,7 +211,7 @@ def _wide_roles(table: Table, options: ReadOptions) -> dict[str, int] | None:
     if len(shown) < 2:
         return None
     if "best" in options.columns and "worst" in options.columns:
-        return shown | {"best": table.roles["best"], "worst": table.roles["worst"]}
+        return shown | _named_ends(table, shown, {end: table.roles[end] for end in ("best", "worst")})
     traits: dict[str, dict[str, int]] = {}
     for place, name in enumerate(table.columns):
         if found := _TRAIT.fullmatch(name.strip()):
@@ -223,20 +222,33 @@ def _wide_roles(table: Table, options: ReadOptions) -> dict[str, int] | None:
     if options.trait is not None:
         if options.trait not in whole:
             raise IngestError(f"unknown trait {options.trait!r}; found: {', '.join(filter(None, whole))}")
-        return shown | whole[options.trait]
+        return shown | _named_ends(table, shown, whole[options.trait])
     if len(whole) > 1:
         raise IngestError(
             f"the items are compared in several traits ({', '.join(filter(None, whole))}): say --trait NAME"
         )
-    ends = next(iter(whole.values()))
-    names = {cell for place in shown.values() for cell in table.cells(place)}
-    said = [cell for place in ends.values() for cell in table.cells(place) if cell not in MISSING]
-    if sum(cell in names or _letter(cell, len(shown)) is not None for cell in said) < MOST * len(said):
+    return shown | _named_ends(table, shown, next(iter(whole.values())))
+
+
+def _named_ends(table: Table, shown: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
+    """The columns of the best and the worst, by name or, as "best letter" and "worst letter", by place.
+
+    All rows say it in one way: where items are numbers, 2 may be an item or the second one shown.
+    """
+    cells = [row for at in ends.values() for row in table.rows([*shown.values(), at])]
+    rows = [(items, said) for *items, said in cells if said not in MISSING]
+    names = sum(said in items for items, said in rows)
+    letters = sum(_letter(said, len(items)) is not None for items, said in rows)
+    if names == letters == len(rows) and any(items[_letter(said, len(items)) or 0] != said for items, said in rows):
+        raise IngestError(
+            f"{table.columns[ends['best']]!r} may hold an item or its place among those shown: write A, B, C for places"
+        )
+    if max(names, letters) < MOST * len(rows):
         raise IngestError(
             f"{table.columns[ends['best']]!r} holds neither one of the items shown nor its letter: name "
             f"the columns with {column_option('best', 'NAME')} {column_option('worst', 'NAME')}"
         )
-    return shown | ends
+    return {end if names >= letters else f"{end} letter": at for end, at in ends.items()}
 
 
 def _letter(cell: str, n_shown: int) -> int | None:
@@ -250,10 +262,11 @@ def _order(cells: dict[str, str]) -> tuple[list[str], int, list[bool] | None]:
     items = [cell for role, cell in cells.items() if role.startswith("item ") and cell not in MISSING]
     ends = []
     for role in ("best", "worst"):
-        said, place = cells[role], _letter(cells[role], len(items))
+        said, place = cells.get(role), _letter(cells.get(f"{role} letter", ""), len(items))
         if said not in items and place is None:
+            said = said or cells.get(f"{role} letter")
             raise IngestError(f"the {role} is {said!r}, which is not one of the items shown ({', '.join(items)})")
-        ends.append(said if said in items or place is None else items[place])
+        ends.append(items[place] if said is None and place is not None else str(said))
     if ends[0] == ends[1]:
         raise IngestError(f"{ends[0]!r} is both the best and the worst")
     middle = [item for item in items if item not in ends]
@@ -273,7 +286,7 @@ def _values(columns: Mapping[str, Column]) -> Ranked:
 
 
 def _read_ends(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
-    if "best" in header.roles:
+    if not BEST_WORST.consecutive(header):
         yield from _BY_ROW(batches, header)
         return
     for rows in read_long(batches, header, ranks=_values):
@@ -292,5 +305,5 @@ BEST_WORST = Format(
     about="of the items shown the best and the worst, by name or letter; or 1, 0 and -1, one row per item",
     example="person,item_1,item_2,item_3,best,worst\nann,tea,mate,milk,milk,tea",
     roles={"best": (), "worst": (), "block": _BLOCKS, "item": _LABELS, "value": _VALUES, "group": _PERSONS},
-    consecutive=lambda header: "best" not in header.roles,
+    consecutive=lambda header: not {"best", "best letter"} & header.roles.keys(),
 )

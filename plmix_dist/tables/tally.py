@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +31,13 @@ ITEMS |= {"contestant", "alternative", "product", "brand", "object", "fighter", 
 TIES = frozenset(names_in("both d draw drawn draws equal n_ties same tie tied ties win_tie winner_tie"))
 BAD = {"both_bad", "bothbad", "n_both_bad", "tie_bothbad", "tie_both_bad", "neither"}
 _NEUTRAL = {"wins", "win", "won", "is", "better", "response", "assistant", "answer", "the", "n", *ITEMS}
-FIRST_WON, SECOND_WON, TIE, _UNKNOWN, _NONE = 1, 2, 0, -1, -2
+FIRST_WON, SECOND_WON, TIE, UNKNOWN, _NONE = 1, 2, 0, -1, -2
 _OTHER_WORDS = {"1-0": FIRST_WON, "0-1": SECOND_WON, "1/2-1/2": TIE, "0": TIE, "1.5": TIE, "0.5-0.5": TIE}
 ROLES = ("winner", "winner_name", "won", "sign", "first_won", "second_won", "first_score", "second_score")
 COUNTS = ("first_wins", "second_wins", "ties", "both_bad")
+
+
+_FLAGS = {"0": False, "1": True, "false": False, "true": True, "0.0": False, "1.0": True, "no": False, "yes": True}
 
 
 def words_of(name: str) -> list[str]:
@@ -48,7 +53,7 @@ def plain_name(name: str) -> str:
 
 def flag(cell: str) -> bool | None:
     """What a cell of a column of 0 and 1 says; None if it is none of these."""
-    return {"0": False, "1": True, "false": False, "true": True, "0.0": False, "1.0": True}.get(cell.lower())
+    return _FLAGS.get(cell.lower())
 
 
 def vocabulary(first: str) -> Callable[[str], int]:
@@ -71,8 +76,8 @@ def vocabulary(first: str) -> Callable[[str], int]:
         words = words_of(text.removesuffix(".0"))
         left = [word for word in words if word not in _NEUTRAL] or words
         if len(left) != 1:
-            return _UNKNOWN
-        return FIRST_WON if left[0] in SIDES else SECOND_WON if left[0] in _SECOND else _UNKNOWN
+            return UNKNOWN
+        return FIRST_WON if left[0] in SIDES else SECOND_WON if left[0] in _SECOND else UNKNOWN
 
     return meaning
 
@@ -111,7 +116,7 @@ class _Tally:
 
     has_persons: bool
     items: dict[str, int] = field(default_factory=dict)
-    persons: dict[object, int] = field(default_factory=dict)
+    persons: dict[object, int] = field(default_factory=lambda: defaultdict(count().__next__))  # numbered as they come
     parts: list[_Counted] = field(default_factory=list)
 
     def add(self, columns: Sequence[NDArray[np.int64]], has_sides: bool, *counted: NDArray[Any]) -> None:
@@ -194,9 +199,8 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
     person = np.arange(batch.n_rows) if apart else np.zeros(batch.n_rows, np.int64)
     if tally.has_persons:
         group = columns["group"]
-        known = tally.persons
-        person = np.array([known.setdefault(name, len(known)) for name in group.values], np.int64)[group.codes]
-        refuse(person == known.get("", -1), "its group is missing")
+        person = np.array([*map(tally.persons.__getitem__, group.values)], np.int64)[group.codes]
+        refuse(person == tally.persons.get("", -1), "its group is missing")
     if "first_wins" in columns:
         counts = {role: columns[role].numbers(MISSING) for role in COUNTS if role in columns}
         for role, found in counts.items():
@@ -206,7 +210,7 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
         results = [(np.full(batch.n_rows, codes.get(role, TIE)), found) for role, found in counts.items()]
     else:
         result = _results(columns, batch.n_rows, header)
-        refuse(result == _UNKNOWN, lambda row: _not_understood(columns, row))
+        refuse(result == UNKNOWN, lambda row: _not_understood(columns, row))
         refuse(result == _NONE, "the result is missing", wrong=False)
         results = [(result, np.ones(batch.n_rows))]
     # Who lost, or how often, is in columns of their own: nothing says who stood where.
@@ -234,11 +238,10 @@ def _results(columns: Mapping[str, Column], n_rows: int, header: Header) -> NDAr
         names = {name: code for code, name in enumerate(dict.fromkeys(columns["winner_name"].values))}
         roles = ("winner_name", "first", "second")
         winner, first, second = (columns[role].mapped(lambda text: names.get(text, -1), np.int64) for role in roles)
-        rest = np.where(words == TIE, TIE, np.where(words == _NONE, _NONE, _UNKNOWN))
+        rest = np.where(words == TIE, TIE, np.where(words == _NONE, _NONE, UNKNOWN))
         return np.where(winner == first, FIRST_WON, np.where(winner == second, SECOND_WON, rest))
     if "won" in columns:
-        as_number = {"true": "1", "false": "0"}
-        won = columns["won"].mapped(lambda text: parse_weight(as_number.get(text.lower(), text)), np.float64)
+        won = columns["won"].mapped(lambda text: parse_weight(_FLAGS.get(text.lower(), text)), np.float64)
         return _of_numbers(won, 0.0, 0.5)
     if "sign" in columns:
         return _of_numbers(columns["sign"].numbers(NO_SCORE), -1.0, 0.0)
@@ -251,14 +254,14 @@ def _results(columns: Mapping[str, Column], n_rows: int, header: Header) -> NDAr
         if role in columns
     ]
     table = np.stack(flags)
-    one = np.where(table.sum(axis=0) == 1, np.argmax(table, axis=0) + 1, _UNKNOWN)
+    one = np.where(table.sum(axis=0) == 1, np.argmax(table, axis=0) + 1, UNKNOWN)
     none = (table.sum(axis=0) == 0) & (len(flags) == 2)
-    return np.where((table < 0).any(axis=0), _UNKNOWN, np.where(none, TIE, np.where(one > 2, TIE, one)))
+    return np.where((table < 0).any(axis=0), UNKNOWN, np.where(none, TIE, np.where(one > 2, TIE, one)))
 
 
 def _of_numbers(said: NDArray[np.float64], lost: float, tie: float) -> NDArray[np.int64]:
     """(n_rows,): which side won, where 1 says that it is the first."""
-    known = np.select([said == 1, said == lost, said == tie], [FIRST_WON, SECOND_WON, TIE], _UNKNOWN)
+    known = np.select([said == 1, said == lost, said == tie], [FIRST_WON, SECOND_WON, TIE], UNKNOWN)
     return np.where(np.isnan(said), _NONE, known)
 
 

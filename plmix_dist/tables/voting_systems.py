@@ -297,7 +297,7 @@ def _nist_ballots(url: str, contest: str) -> Iterator[_Marked]:
 NIST = Format(
     name="nist",
     about="NIST SP 1500-103 as JSON or XML",
-    example='{"@type": "CVR.CastVoteRecordReport", ...}\n',
+    example='{"@type": "CVR.CastVoteRecordReport",\n"CVR": [{"CVRSnapshot": [{"CVRContest": [...',
     choices=cvr.CONTEST_AND_RULES,
     syntax=_syntax(
         _nist_contests, _nist_ballots, lambda head: "CastVoteRecordReport" in head or '"CVRSnapshot"' in head

@@ -133,7 +133,8 @@ def _ascend(names: Sequence[str]) -> bool:
 
 # What stands for no item in a table of places, and for no rank in a table of ranks.
 MISSING = frozenset({"", "NA", "NaN", "nan", "-1"})
-NOT_RANKED = MISSING | {"0"}
+NO_RANK = MISSING | {"-", "--", "N/A", "n/a", "null", "NULL"}
+NOT_RANKED = NO_RANK | {"0"}
 NO_SCORE = MISSING - {"-1"}
 
 _RANK = re.compile(

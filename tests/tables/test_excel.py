@@ -43,7 +43,7 @@ def test_excel__numbers_dates_and_empty_cells(tmp_path: Path) -> None:
     assert named_rows(store) == [row("tea", "mate"), row("mate", unranked="below")]
     assert labels_of(store, "ids") == [1, 2]
     [understood] = store.manifest.history[-1]["read_as"]
-    assert "the first of 2 sheets, 'Sheet', is read" in understood["guesses"]
+    assert "the first table of 2 sheets, 'Sheet', is read" in understood["guesses"]
 
 
 def test_excel__bad_rows_have_the_numbers_of_the_sheet(tmp_path: Path) -> None:
