@@ -29,6 +29,8 @@ NAMES = (
     "fits",
     "race",
     "small_fits",
+    "flat",
+    "choice_and_prior",
     "bootstrap",
     "coverage",
     "gibbs",

@@ -136,7 +136,8 @@ class Good(NamedTuple):
 # Every 20 Newton steps, an iteration looks back at what they have gained. If that is less than a quarter of a nat and
 # the gradient has not come down, the next steps are careful. Careful ones end if they gain no more than the tolerance
 # allows; or, the third time, less than half a nat, and every time after that half a nat more: on such a ridge all
-# points are as good as each other, by any test and any criterion.
+# points are as good as each other, by any test and any criterion. From the third time on the gradient does not count,
+# which goes up and down there.
 _WINDOW = 20
 _MOST_WINDOWS = 3
 _LITTLE = 0.25
@@ -160,23 +161,21 @@ class _Lookback(NamedTuple):
 
     def is_flat(self, good: Good, rules: Rules) -> bool:
         """Whether a window of careful steps has just ended in which next to nothing was gained."""
-        gain = self._gain(good)
-        if gain is None:
-            return False
         n_late = self.n_evaluations // _WINDOW + 1 - _MOST_WINDOWS
-        return gain <= max(_WINDOW * rules.tol * rules.weight, 2 * _LITTLE * n_late)
+        gain = self._gain(good, _FALL if n_late < 1 else 0.0)
+        return gain is not None and gain <= max(_WINDOW * rules.tol * rules.weight, 2 * _LITTLE * n_late)
 
     def has_gained_little(self, good: Good) -> bool:
         """Whether a window has just ended that gained little and left the gradient about as it was."""
-        gain = self._gain(good)
+        gain = self._gain(good, _FALL)
         return gain is not None and gain < _LITTLE
 
-    def _gain(self, good: Good) -> float | None:
+    def _gain(self, good: Good, fall: float) -> float | None:
         """What a window that has just ended gained; None within one, or where the gradient has come down."""
         objective, residual = good.evaluation.objective, good.evaluation.residual
         if objective is None or not self.n_evaluations or self.n_evaluations % _WINDOW:
             return None
-        return objective - self.objective if residual >= _FALL * self.residual else None
+        return objective - self.objective if residual >= fall * self.residual else None
 
 
 @savable

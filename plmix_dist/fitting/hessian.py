@@ -46,7 +46,10 @@ _MOST_DAMPING = 10.0
 
 def _leaf_information(part: RowPart | None, number: int, block: RankingBlock, params: Prepared) -> Information:
     # With ties, that of the linear extensions: near enough for steps that go by the exact gradient.
-    return information(extend_ties(rows_of_part(part, number, block)).block, params)
+    rows = extend_ties(rows_of_part(part, number, block)).block
+    # Each thread of the pass would wake all of BLAS: ten times the work, and other last bits.
+    with single_thread():
+        return information(rows, params)
 
 
 @cache

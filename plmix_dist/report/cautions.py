@@ -53,7 +53,9 @@ def cautions_of(
     ]
 
 
-def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bool) -> dict[str, list[str]]:
+def checked(
+    model: Any, memberships: MembershipSums | None, *, has_intervals: bool, compared: bool
+) -> dict[str, list[str]]:
     """What a page without cautions rests on: what was looked at and is well; and what is unknown, in words."""
     n_components, search = len(model.shares_), getattr(model, "init_", {}).get("search")
     known, is_sampled = fit_data_of(model).get("identifiability"), hasattr(model, "diagnostics_")
@@ -65,6 +67,8 @@ def checked(model: Any, memberships: MembershipSums | None, *, has_intervals: bo
         found = "" if search is None else f"{count(n_independent(search))} starts from different places ended here"
         looks.append((search is not None, found, "whether other starts lead to a better solution"))
     if n_components > 1:
+        other = "other numbers of groups were compared"
+        looks.append((compared, other, f"whether there are {n_components} groups, since no {other}"))
         words = f"such rankings can tell {n_components} groups apart"
         looks.append((known is not None, words, f"whether {words}"))
         certain = "" if memberships is None else f"{percent(memberships.share_certain)} of memberships are certain"
@@ -102,10 +106,13 @@ def _of_the_end(model: Any) -> Iterator[_Caution]:
 def _of_the_search(search: Mapping[str, int] | None) -> Iterator[_Caution]:
     if search and search["n_starts"] > 1 and n_independent(search) <= 1:
         varied = " Others that ended there were variations of it." if search["n_best"] > 1 else ""
+        found = f"only one ended at the solution that is shown.{varied}"
+        if not n_independent(search):
+            found = "none but variations of an earlier solution ended at the one that is shown."
         yield _Caution(
-            "The best solution was found only once",
-            f"Of {count(search['n_starts'])} starts, only one ended at the solution that is shown.{varied} There may "
-            "be a better one: fit again with another seed or a larger n_init, or choose fewer groups.",
+            "The best solution was found only once" if n_independent(search) else "Only variations found this solution",
+            f"Of {count(search['n_starts'])} starts, {found} There may be a better one: fit again with another seed or "
+            "a larger n_init, or choose fewer groups.",
         )
 
 

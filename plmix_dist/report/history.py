@@ -71,7 +71,7 @@ def search_sentence(search: Mapping[str, int] | None) -> str:
             "best one."
         )
     ended = f"{count(n_best)} of {count(n_starts)} starts ended at the best solution found"
-    found = ended if n_ends == 1 else f"{ended} ({count(n_ends)} different ones)"
+    found = ended if n_ends == 1 else f"{ended} (of {count(n_ends)} different ones)"
     if n_best == 1:
         return f"{found}. Found only once, it may not be the best one there is."
     if n_elsewhere < n_best:

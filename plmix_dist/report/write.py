@@ -163,6 +163,7 @@ def _page_of(
     """The HTML of a report; intervals are those of the errors, or `of_draws` where there are some."""
     mixture, is_sampled = model._mixture(), hasattr(model, "diagnostics_")
     intervals = errors.intervals() if errors is not None else model.intervals() if is_sampled and of_draws else None
+    n_compared = len(found["selection"].n_components) if found["selection"] else 1
     reading = model._reading()
     scale = components.scale_of(mixture, intervals, reading)
     about, data = getattr(model, "about_", None) or {}, fit_data_of(model)
@@ -196,7 +197,7 @@ def _page_of(
         source=source,
         unit=unit,
         cautions=cautions_of(model, found["memberships"], errors, found["groups"]),
-        checked=checked(model, found["memberships"], has_intervals=intervals is not None),
+        checked=checked(model, found["memberships"], has_intervals=intervals is not None, compared=n_compared > 1),
         search=init.get("search"),
         convergence=history.convergence_of(past, weight, tol, model.converged_),
         stages=history.stages_of(init.get("stages") or getattr(model, "stages_", [])),

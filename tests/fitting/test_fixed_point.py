@@ -66,13 +66,16 @@ def test_iterate__goes_back_where_the_objective_falls() -> None:
     assert ended.n_evaluations == len(records)
 
 
+@pytest.mark.parametrize("fall", [1.0, 0.9])
 @pytest.mark.parametrize(("gain", "n_evaluations"), [(1e-9, 20), (0.02, 60), (0.04, 80), (0.08, None)])
-def test_iterate__looks_back_at_careful_steps(gain: float, n_evaluations: int | None) -> None:
+def test_iterate__looks_back_at_careful_steps(gain: float, n_evaluations: int | None, fall: float) -> None:
     # What 20 steps gain is compared with the tolerance; the third time with half a nat, the fourth with a whole one.
+    # A gradient that comes down counts the first two times; on a ridge it goes up again.
+    n_evaluations = n_evaluations and max(n_evaluations, 60 if fall < 1 else 0)
     iteration, n = Iteration.start(AT_ONE, NewtonState(None, n_troubles=9, wait=0)), 0
     rules = Rules(tol=1e-8, max_iter=1_000, weight=1.0, accelerate=False)
     while iteration.ended is None and n < 100:
-        found = Evaluation(n * gain, 1.0, np.zeros(4), np.ones(4), AT_ONE, AT_ONE, {})
+        found = Evaluation(n * gain, fall**n, np.zeros(4), np.ones(4), AT_ONE, AT_ONE, {})
         iteration, record = advance(iteration, found, rules)
         n += 1
     assert (iteration.ended, record.get("flat")) == ((None, None) if n_evaluations is None else ("flat", True))

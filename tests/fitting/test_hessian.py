@@ -12,15 +12,16 @@ import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from plmix_dist import PlackettLuceMixture
+from plmix_dist import PlackettLuceMixture, threads
 from plmix_dist.datasets.given import as_rankings
 from plmix_dist.fitting import hessian
 from plmix_dist.fitting.em import Em
 from plmix_dist.fitting.fixed_point import Evaluation
-from plmix_dist.fitting.hessian import SampleHessian, _newton_step, _NewtonStep, _with_prior
+from plmix_dist.fitting.hessian import SampleHessian, _newton_step, _NewtonStep, _with_prior, information_of
 from plmix_dist.fitting.newton import Hessian
 from plmix_dist.fitting.point import Point
 from plmix_dist.passes import ThreadedPasses
+from plmix_dist.passes.request import Request
 from plmix_dist.rankings import Ranking, RankingBlock
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers import MM
@@ -369,3 +370,20 @@ def test_bent_step__corrects_by_the_gradient_at_the_refused_point(bend: float, e
     else:
         assert found is not None
         assert_allclose(found.point.ghosts - HERE.ghosts, expected)
+
+
+def test_information__threads_of_a_pass_wake_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each of them waking all threads of BLAS took 10 times the work.
+    inside = []
+    found = hessian.information
+
+    def noted(*given: Any) -> Any:
+        inside.append(threads._limit.n_inside)
+        return found(*given)
+
+    monkeypatch.setattr(hessian, "information", noted)
+    point = Point(np.zeros((2, 4)), np.zeros(2), np.log([0.5, 0.5]))
+    rankings = as_rankings(block_of(random_rows(0, 4, 30), 4))
+    ThreadedPasses(rankings, n_threads=2).run([Request(information_of(), point)])
+    assert inside
+    assert min(inside) == 1

@@ -43,7 +43,7 @@ def test_convergence__a_flat_end_is_told() -> None:
             {"n_starts": 7, "n_best": 7, "n_ends": 1, "n_varied": 2},
             "7 of 7 starts ended at the best solution found, but",
         ),
-        ({"n_starts": 8, "n_best": 1, "n_ends": 5}, "1 of 8 starts ended at the best solution found (5 different"),
+        ({"n_starts": 8, "n_best": 1, "n_ends": 5}, "1 of 8 starts ended at the best solution found (of 5 different"),
         ({"n_starts": 8, "n_best": 1, "n_ends": 5}, "Found only once, it may not be the best one"),
         ({"n_starts": 8, "n_best": 2, "n_ends": 5}, "which is not often; another seed is worth a try."),
         ({"n_starts": 8, "n_best": 3, "n_ends": 5}, "often enough to trust it."),
