@@ -255,7 +255,9 @@ def _refuse_zeros(numbers: NDArray[Any], cells: Cells) -> None:
 
 def _check_zero(numbers: NDArray[Any], cells: Cells) -> None:
     """An error if no row lists item 0: item numbers from 1, ids, or ranks."""
-    present = () if (numbers == 0).any() else numbers[numbers > 0]
+    if (numbers == 0).any():
+        return
+    present = numbers[numbers > 0]
     if not len(present):
         return
     ways_out = "If the numbers are ids, hand them in as text, and they become the names of the items"
