@@ -210,7 +210,7 @@ def plot_ranks(
     image = axes.imshow(observed - expected, cmap=colours, vmin=-most, vmax=most, aspect="auto")
     for (line, place), share in np.ndenumerate(observed):
         due = expected[line, place]
-        colour = text_on(heat_colour((share - due + most) / (2 * most)))
+        colour = text_on(heat_colour(float(share - due + most) / (2 * most)))
         axes.text(place, line, f"{share:.0f} ({due:.0f})", ha="center", va="center", fontsize="x-small", color=colour)
     axes.set_xticks(np.arange(observed.shape[1]), [str(place + 1) for place in range(observed.shape[1])])
     axes.set_yticks(np.arange(len(items)), _names(model.item_names_, np.array(items)))
