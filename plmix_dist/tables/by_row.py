@@ -17,7 +17,7 @@ from plmix_dist.rankings.columns import BETWEEN_CELLS
 from plmix_dist.store import RankingStore
 from plmix_dist.tables import places, words
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import PERSON, Batch, Column, Format, ReadOptions, Table, persons_of, places_of
+from plmix_dist.tables.format import PERSON, Batch, Column, Format, ReadOptions, Table, columns_of, places_of
 from plmix_dist.tables.notation import divider_of, format_ordering, parse_ordering
 from plmix_dist.tables.outsiders import first_rank_of, refuse_covariate_names, refuse_covariates, refuse_unused_counts
 from plmix_dist.tables.rows import UNRANKED, Failure, RawRows, blank, whole_numbers_if_all
@@ -110,7 +110,7 @@ def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bo
     """
     labels = {role: batch.columns[header.roles[role]] for role in words.LABEL_ROLES if role in header.roles}
     unranked, odd = unranked_codes(labels.get("unranked"))
-    persons, unknown = person_labels({role: batch.columns[at] for role, at in persons_of(header.roles).items()})
+    persons, unknown = person_labels({role: batch.columns[at] for role, at in columns_of(header.roles, PERSON).items()})
     why = missing_labels(labels) | odd | unknown | dict(listed.bad) | dict(batch.bad)
     listed = listed._replace(n_ordered=listed.n_listed if listed.n_ordered is None else listed.n_ordered)
     rows = RawRows(

@@ -158,14 +158,9 @@ class Source:
     batches: Callable[[Slice, Sequence[int], Collection[int], int | None], Iterator[Batch]]
 
 
-def features_of(roles: Mapping[str, int]) -> dict[str, int]:
-    """The columns of features, by their roles."""
-    return {role: place for role, place in roles.items() if role.startswith(FEATURE)}
-
-
-def persons_of(roles: Mapping[str, int]) -> dict[str, int]:
-    """The columns about persons, by their roles."""
-    return {role: place for role, place in roles.items() if role.startswith(PERSON)}
+def columns_of(roles: Mapping[str, int], begins: str) -> dict[str, int]:
+    """The columns of features (FEATURE) or about persons (PERSON), by their roles."""
+    return {role: place for role, place in roles.items() if role.startswith(begins)}
 
 
 def places_of(roles: Mapping[str, int]) -> list[int]:

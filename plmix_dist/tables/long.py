@@ -16,14 +16,14 @@ from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, person_
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import (
     FEATURE,
+    PERSON,
     Batch,
     Column,
     Format,
     ReadOptions,
     Table,
-    features_of,
+    columns_of,
     missing_columns,
-    persons_of,
 )
 from plmix_dist.tables.places import refuse_ratings
 from plmix_dist.tables.rows import Failure, RawRows, whole_numbers_if_all
@@ -170,9 +170,9 @@ def _lines_of(batch: Batch, header: Header, find_ranks: Callable[[Mapping[str, C
     if codes is not None:
         labels["unranked"] = codes
     bad: dict[int, tuple[str, str]] = {}
-    persons, unknown = person_labels({role: columns[role] for role in persons_of(header.roles)})
+    persons, unknown = person_labels({role: columns[role] for role in columns_of(header.roles, PERSON)})
     labels |= {} if persons is None else {"persons": persons}
-    for role in features_of(header.roles):
+    for role in columns_of(header.roles, FEATURE):
         labels[role] = columns[role].numbers(message="features must be numbers, but a column holds {}")
         bad |= {
             row: ("bad-feature", f"{role} is {columns[role][row]!r}, and must be a finite number")
@@ -314,7 +314,7 @@ def _plain(column: pa.Array) -> pa.Array:
 def _wanted(header: Header) -> list[int]:
     """The columns that are read, that of the ids first: equal ids stand together, so they are coded by runs."""
     named = [header.roles[role] for role in (*REQUIRED, *_LABELS) if role in header.roles]
-    return [*named, *features_of(header.roles).values()]
+    return [*named, *columns_of(header.roles, FEATURE).values()]
 
 
 def _write(store: RankingStore, target: str) -> None:

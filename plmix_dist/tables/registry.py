@@ -25,7 +25,7 @@ from plmix_dist.tables.format import (
     Table,
     column_of,
     column_roles,
-    persons_of,
+    columns_of,
     usual_names,
 )
 from plmix_dist.tables.frames import Frame, is_row
@@ -163,7 +163,7 @@ def _recognised(table: Table, options: ReadOptions, form: Format | None) -> tupl
         table = replace(table, body=body, ignored=(*table.ignored, *(one.place for one in where if one.equal)))
         table = table.with_guess(f"rows with {' and '.join(options.where)} alone are read")
     form, table = _recognise(table, options, form)
-    used = {*form.wanted(table), *form.wanted_raw(table), *persons_of(table.roles).values()}
+    used = {*form.wanted(table), *form.wanted_raw(table), *columns_of(table.roles, PERSON).values()}
     left = (name for place, name in enumerate(table.columns) if place not in used and not is_unnamed(name))
     return form, replace(table, body=[], left_out=tuple(left), where=where)
 
@@ -270,7 +270,7 @@ def read_slice(form: Format, part: Slice, n_batches: int | None = None) -> Itera
 def _batches(form: Format, part: Slice) -> Iterator[Batch]:
     header = part.header
     raw = form.wanted_raw(header)
-    more = [*(condition.place for condition in header.where), *persons_of(header.roles).values()]
+    more = [*(condition.place for condition in header.where), *columns_of(header.roles, PERSON).values()]
     wanted = dict.fromkeys([*form.wanted(header), *more])
     column = together(form, header) if form.consecutive(header) else None
     places = [*(place for place in wanted if place not in raw), *raw]
