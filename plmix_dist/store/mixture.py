@@ -280,10 +280,16 @@ class _Event(TypedDict):
     action: str
 
 
+class _Other(TypedDict):
+    behind: float
+    shares: list[float]
+
+
 class _Search(TypedDict):
     n_starts: int
     n_best: int
     n_ends: int
+    others: NotRequired[list[_Other]]
 
 
 class _Stage(TypedDict):
