@@ -108,7 +108,7 @@ def test_the_search_stops_when_all_starts_agree():
 
 
 def test_other_ends__how_far_behind_they_are_and_their_shares():
-    block = simulated(1, n_components=3, m=100)
+    block = simulated(2, n_components=3, m=100)
     found = search(em_on(block), block, [], FitSettings(3), budget=1e12, is_part=False)
     others = found.about["others"]
     assert 1 <= len(others) == min(found.about["n_ends"] - 1, 3)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).parents[1] / "data" / "frozen.json"
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "dask-ml", "zarr", "llvmlite")
-# What a page says of this run alone: clock times, dates, seconds, megabytes, the machine, folders.
-_OF_THIS_RUN = re.compile(r"\d{4}-\d\d-\d\d[ T][\d:.+Z]*|[\d.,]+\s*(?:&nbsp;)?(?:s|ms|min|MB|GB|kB)\b")
+# What a page says of this run or machine alone: digests of numbers, times, dates, seconds, sizes, the machine, folders.
+_OF_THIS_RUN = re.compile(r"\b[0-9a-f]{16}\b|\d{4}-\d\d-\d\d[ T][\d:.+Z]*|[\d.,]+\s*(?:&nbsp;)?(?:s|ms|min|MB|GB|kB)\b")
 
 
 def machine() -> str:
