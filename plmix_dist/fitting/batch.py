@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from plmix_dist.fitting.em import Em
 from plmix_dist.fitting.point import SMALLEST_SHARE, WIDEST_POINT, Point, mend_collapsed
 from plmix_dist.kernels import batch_statistics
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.threads import StoppableThreads
 
 _MEMORY = 5

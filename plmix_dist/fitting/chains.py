@@ -26,8 +26,7 @@ from plmix_dist.kernels.tied_rows import TiedRows
 from plmix_dist.passes.memory import Residency
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import membership_weight
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.settings import numbers, take_settings

@@ -33,8 +33,7 @@ from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.kernels.em_pass import memberships_at
 from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.passes.request import Aggregation, Answer, Finish, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import person_weights, with_person_shares
 from plmix_dist.solvers import MStep, Sums, Worths
 from plmix_dist.threads import single_thread

@@ -14,8 +14,7 @@ from plmix_dist.errors import NotIdentifiableWarning, NotIdentifiedError, Settin
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import Prepared, pairwise_wins, row_posteriors
 from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.comparison import Comparisons, add_comparisons, comparison_graph, comparisons
 from plmix_dist.rankings.groups import merge_equal_rows
 from plmix_dist.rankings.identifiability import identifiability, ordered_lengths

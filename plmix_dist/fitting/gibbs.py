@@ -21,8 +21,7 @@ from plmix_dist.fitting.fixed_point import Evaluation, Iteration, Rules, advance
 from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import EmStatistics, Prepared, SweepSums, prepare, sweep_sums
 from plmix_dist.passes.request import Aggregation, Answer, Request
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.solvers import MM
 from plmix_dist.solvers.gamma_prior import GammaPrior, Parameters

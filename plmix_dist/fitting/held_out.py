@@ -25,8 +25,7 @@ from plmix_dist.fitting.search import NEWTON_AFTER, with_newton
 from plmix_dist.kernels import Prepared, memberships_at
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
 from plmix_dist.passes.tree import add_statistics
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.sampling import Division, RowPart, rows_of_part
 
 if TYPE_CHECKING:

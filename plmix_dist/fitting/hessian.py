@@ -18,8 +18,7 @@ from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import EmStatistics, Information, Prepared, information
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.request import Aggregation, Request
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import membership_weight, merge_if_short, n_memberships
 from plmix_dist.rankings.sampling import RowPart, generator, rows_of_part, sample_rows
 from plmix_dist.rankings.ties import extend_ties

@@ -21,8 +21,7 @@ from plmix_dist.fitting.algorithm import savable
 from plmix_dist.fitting.covariates import Units
 from plmix_dist.kernels.utilities import LinearInformation, LinearPoint, LinearSums, linear_information, linear_sums
 from plmix_dist.passes.request import Aggregation, Answer, Request
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.threads import single_thread
 
 savable(LinearPoint)

@@ -35,8 +35,7 @@ from plmix_dist.kernels.utilities import LinearPoint, linear_information, person
 from plmix_dist.passes.dask import passes_over
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import membership_weight, n_memberships
 from plmix_dist.rankings.sampling import generator, sample_rows
 from plmix_dist.store.checkpoints import Checkpoint

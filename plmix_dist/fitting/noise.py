@@ -18,8 +18,7 @@ from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import Prepared, prepare
 from plmix_dist.kernels.em_pass import memberships_at
 from plmix_dist.passes.request import Aggregation, Passes, Request
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import person_of_row, weights_within
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.solvers import M_STEPS

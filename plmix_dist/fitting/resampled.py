@@ -33,8 +33,7 @@ from plmix_dist.fitting.point import Point
 from plmix_dist.kernels import Prepared
 from plmix_dist.kernels.draws import draw_extensions
 from plmix_dist.passes.request import Aggregation, Answer, Passes, Request
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.solvers import MStep, Sums
 

@@ -15,8 +15,7 @@ from plmix_dist.kernels.prepared import NO_TIES
 from plmix_dist.kernels.tied_choices import place_sizes
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Passes, Request, ask
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.ties import TIES
 from plmix_dist.solvers.davidson import ghost_ties
 

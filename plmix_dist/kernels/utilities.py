@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.kernels.memberships import Memberships, memberships
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.choice_models import ChoiceModel, listing_all
-from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.groups import log_shares_at, row_runs, weights_within
 from plmix_dist.threads import single_thread
 
@@ -135,7 +134,7 @@ def _utility_logs(block: RankingBlock, log_worths: Floats) -> Floats:
 
     Examples
     --------
-    >>> from plmix_dist.rankings import RankingBlock
+    >>> from plmix_dist.rankings import Floats, RankingBlock
     >>> _utility_logs(RankingBlock.from_array([[1, 0]]), np.log([[0.25, 0.75]])).round(4).tolist()
     [[-0.2877]]
     """

@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.passes.leaves import BlockLeaves, LazyRows, LeafSource, Leaves
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.checks import LARGEST_WEIGHT, SMALLEST_TOTAL
 from plmix_dist.rankings.choice_models import ChoiceModel
-from plmix_dist.rankings.columns import Floats
 from plmix_dist.rankings.features import check_finite
 from plmix_dist.rankings.ties import MARGINAL, TieTreatment
 from plmix_dist.settings import numbers

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from plmix_dist.cluster.submission import Job, results_of, submit
 from plmix_dist.passes.leaves import LeafSource, Leaves, leaves_for_task, read_leaves
 from plmix_dist.passes.tree import leaf_ranges
-from plmix_dist.rankings import RankingBlock
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.checks import check_ranges
-from plmix_dist.rankings.columns import Floats
 from plmix_dist.threads import StoppableThreads, check_stopped, single_thread
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from plmix_dist.kernels import Prepared
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 
 
 class Worths(NamedTuple):

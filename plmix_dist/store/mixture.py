@@ -280,16 +280,11 @@ class _Event(TypedDict):
     action: str
 
 
-class _Other(TypedDict):
-    behind: float
-    shares: list[float]
-
-
 class _Search(TypedDict):
     n_starts: int
     n_best: int
     n_ends: int
-    others: NotRequired[list[_Other]]
+    others: NotRequired[list[dict[str, Any]]]
 
 
 class _Stage(TypedDict):

@@ -13,8 +13,7 @@ from scipy.special import expit, logit, ndtri
 
 from plmix_dist.kernels import prepare
 from plmix_dist.kernels.em_pass import EmStatistics, statistics_at
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.solvers import LSR, ComponentStatistics, Worths, gradient, mm_step
 from plmix_dist.threads import single_thread
 

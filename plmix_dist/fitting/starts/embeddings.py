@@ -9,8 +9,7 @@ from scipy import sparse
 
 from plmix_dist.fitting.starts.clusters import fit_one_model
 from plmix_dist.kernels import place_surprises
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import person_of_row
 
 # Rankings are short if they order less than this share of the items on average.

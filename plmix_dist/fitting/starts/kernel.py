@@ -18,8 +18,7 @@ from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.starts.sdp import clusters_of, peng_wei
 from plmix_dist.fitting.starts.spectral import cluster_worths
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import merge_equal_rows
 from plmix_dist.rankings.sampling import generator, thinned
 

@@ -18,8 +18,7 @@ from plmix_dist.fitting.starts.spectral import SpectralStarter
 from plmix_dist.kernels import prepare, row_posteriors
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Passes
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.sampling import generator
 
 if TYPE_CHECKING:

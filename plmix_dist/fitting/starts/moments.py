@@ -16,8 +16,7 @@ from scipy.special import expit, log_softmax
 
 from plmix_dist.errors import SettingsError
 from plmix_dist.fitting.methods import FitSettings
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.threads import single_thread
 

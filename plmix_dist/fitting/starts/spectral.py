@@ -16,8 +16,7 @@ from plmix_dist.fitting.starts import clusters
 from plmix_dist.fitting.starts.embeddings import PairRows, PersonRows, PlaceRows, pair_frequencies
 from plmix_dist.kernels import pairwise_wins
 from plmix_dist.passes.svd import PASSES_OVER_ROWS, RowMaker, Svd, randomized_svd, with_fixed_signs
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.groups import SMALLEST_LEAF
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.solvers import Worths
