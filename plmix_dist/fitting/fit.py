@@ -181,7 +181,7 @@ def data_warnings(overview: Overview, rankings: Rankings) -> list[Warning]:
     return [*of_silent, *weight_warnings(overview, rankings.n_rankings)]
 
 
-def found_once(search: dict[str, int] | None) -> list[Warning]:
+def found_once(search: dict[str, Any] | None) -> list[Warning]:
     """A warning that the optimum may not be the best one, if no start ended there but it and variations of it."""
     if search is None or search["n_starts"] == 1 or search["n_best"] - search["n_varied"] > 1:
         return []

@@ -30,6 +30,7 @@ from plmix_dist.fitting.linear import Columns, Layout, LinearFit, LinearState, d
 from plmix_dist.fitting.methods import FitSettings
 from plmix_dist.fitting.overview import Overview, take_overview
 from plmix_dist.fitting.point import SMALLEST_SHARE, Point
+from plmix_dist.fitting.search import MOST_OTHERS
 from plmix_dist.fitting.starts.clusters import cluster_rows
 from plmix_dist.kernels.utilities import LinearPoint, linear_information, person_scores
 from plmix_dist.passes import Aggregation, Passes, Rankings, Request, ask, passes_over
@@ -216,8 +217,7 @@ class _Driver:
         with counted_stage(stages, "fit", passes):
             ended = self._to_ends(overview, layout, vectors)
         point, good = layout.point(ended.best.vector), ended.best
-        own = np.exp(point.share_coefficients[:, 0] - np.logaddexp.reduce(point.share_coefficients[:, 0]))
-        shares = good.shares if layout.n_covariates else own
+        shares = good.shares if layout.n_covariates else _shares_at(point)
         here, residual = Point.start(point.log_worths, shares), np.abs(good.gradient).max(initial=0.0)
         details = {"log_likelihood": good.log_likelihood}
         found = Evaluation(good.objective, float(residual) / overview.extent.weight, None, None, here, None, details)
@@ -260,8 +260,8 @@ class _Driver:
         if layout.n_components == 1:
             return [one], {}
         starts, ends, failed = _starts(sample, layout, one, seed), list[_End](), list[FitError]()
-        same, n_wanted = _SAME_END * membership_weight(sample), self.settings.n_init
-        n_best = 0
+        weight, n_wanted, n_best = membership_weight(sample), self.settings.n_init, 0
+        same = _SAME_END * weight
         for _ in range(_MOST_ROUNDS * n_wanted):
             for _ in range(_STARTS_PER_ROUND):
                 try:
@@ -276,7 +276,14 @@ class _Driver:
             raise failed[0]
         distinct = ends[:1] + [end for before, end in pairwise(ends) if before.objective - end.objective > same]
         n_starts = len(ends) + len(failed)
-        summary = {"n_starts": n_starts, "n_best": n_best, "n_varied": 0, "n_ends": len(distinct)}
+        behind = [
+            {
+                "behind": (ends[0].objective - end.objective) / weight,
+                "shares": _shares_at(layout.point(end.vector)).tolist(),
+            }
+            for end in distinct[1 : 1 + MOST_OTHERS]
+        ]
+        summary = {"n_starts": n_starts, "n_best": n_best, "n_varied": 0, "n_ends": len(distinct), "others": behind}
         return [end.vector for end in distinct[:n_wanted]], {"search": summary}
 
     def _end_on(self, sample: RankingBlock, layout: Layout, vector: Floats | None) -> _End:
@@ -314,6 +321,13 @@ class _Driver:
             raise next(state.error for state in ended.states)
         best: LinearState = ended.states[leaders[0]]
         return best
+
+
+def _shares_at(point: LinearPoint) -> Floats:
+    """(n_components,): the shares of persons whose covariates are zero."""
+    intercepts = point.share_coefficients[:, 0]
+    found: Floats = np.exp(intercepts - np.logaddexp.reduce(intercepts))
+    return found
 
 
 class _End(NamedTuple):

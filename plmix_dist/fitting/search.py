@@ -75,6 +75,8 @@ _MOST_STARTS = 128
 # From half a million rows on, a search costs at most 8 passes over all of them.
 _MANY_ROWS = 1 << 19
 _MOST_PASSES = 8
+# A fit remembers this many ends beside the best.
+MOST_OTHERS = 3
 # At most 4 ends are continued, if a search on a part of the rows cannot decide which is the best for all rows.
 _MOST_RIVALS = 4
 # The difference of two ends in the log-likelihood of a single row has about this standard deviation.
@@ -105,7 +107,8 @@ class _Found(NamedTuple):
     # How many starts there were, how many of them ended at the best end, and how many different ends there are;
     # how many of those at the best end began at a variation of an earlier end. How many starts were independent of all
     # others, how many of these ended at the best end; how many starts joined another one on the way.
-    about: dict[str, int]
+    # The next best ends: by how much they are behind, per unit of weight, and their shares.
+    about: dict[str, Any]
     # How many passes over its rows it took.
     n_passes: int
     # Records of the starts that failed.
@@ -166,7 +169,7 @@ def search(
             starts = [kind(proposer, mixture, n_starts + place) for place, kind in enumerate(make.BATCH[:n_more])]
             n_batches += 1
     rivals = _rivals(ends, settings.n_init, _DEVIATION_PER_ROW / math.sqrt(em.weight) if is_part else 0.0)
-    return _Found(rivals, _about(ends, n_starts), n_passes, failed)
+    return _Found(rivals, _about(ends, n_starts) | {"others": _others(ends)}, n_passes, failed)
 
 
 @contextmanager
@@ -293,7 +296,17 @@ def _rivals(ends: Sequence[_End], n_init: int, doubt: float) -> list[Candidate]:
     return [end.candidate for end in leaders[: max(n_init, in_doubt, 1)]]
 
 
-def _about(ends: Sequence[_End], n_starts: int) -> dict[str, int]:
+def _others(ends: Sequence[_End]) -> list[dict[str, Any]]:
+    """The next best ends: by how much they are behind per unit of weight, and their shares."""
+    first, *others = _distinct(ends, 1 + MOST_OTHERS)
+    logs = [end.candidate.point.log_shares for end in others]
+    return [
+        {"behind": first.score - end.score, "shares": np.exp(own).tolist()}
+        for end, own in zip(others, logs, strict=True)
+    ]
+
+
+def _about(ends: Sequence[_End], n_starts: int) -> dict[str, Any]:
     """How many starts, how many of them at the best end, how many ends that are not the same; see `_Found`."""
     at_best, independent = _at_best(ends, ends), _independent(ends)
     return {
@@ -349,7 +362,7 @@ class SampleFits(NamedTuple):
         mean_listed: float,
         smaller: Mixture | None = None,
         share_of_budget: float = 1.0,
-    ) -> tuple[list[Candidate], dict[str, int]]:
+    ) -> tuple[list[Candidate], dict[str, Any]]:
         """The best ends that a search finds on a sample, or on a part of it, and how often it found the best.
 
         A fit of fewer components gives more starts; with these, a share of the budget is enough.

@@ -134,6 +134,8 @@ def _fitted(file: str, selection: MixtureSelection, reading: dict[str, Any]) -> 
     best = found.best_estimator_
     row = {"ballots": store.total_weight, "candidates": store.n_items, "n_components": found.n_components_}
     row |= {"shares": best.shares_.tolist(), "converged": bool(best.converged_), "seconds_of_fits": seconds}
+    if best.cohesion_ is not None:
+        row |= {"cohesion": best.cohesion_.tolist(), "slates": best._linear[0].setting}
     row |= {f"{name}_{each['n_components']}": each[name] for each in found.table_ for name in _OF_EACH}
     return row | {"notes": "; ".join(map(str, notes)) or None}
 
@@ -141,14 +143,16 @@ def _fitted(file: str, selection: MixtureSelection, reading: dict[str, Any]) -> 
 def _schema(numbers: list[int]) -> pa.Schema:
     """The columns of the table, and their types."""
     sizes = [("file", pa.string()), ("ballots", pa.float64()), ("candidates", pa.int64())]
-    choice = [("n_components", pa.int64()), ("shares", pa.list_(pa.float64())), ("converged", pa.bool_())]
+    of_each, of_slates = pa.list_(pa.float64()), pa.list_(pa.list_(pa.float64()))
+    choice = [("n_components", pa.int64()), ("shares", of_each), ("cohesion", of_slates), ("slates", pa.string())]
+    choice.append(("converged", pa.bool_()))
     floats = (*(f"{name}_{k}" for name in _OF_EACH for k in numbers), "seconds", "seconds_of_fits")
     texts = [(name, pa.string()) for name in ("digest", "notes", "error")]
     return pa.schema([*sizes, *choice, *((name, pa.float64()) for name in floats), *texts])
 
 
 def _write(found: pa.Table, target: str) -> None:
-    """Write the table, which appears complete or not at all. CSV has blanks between shares."""
+    """Write the table, which appears complete or not at all. CSV has blanks between shares, "; " between components."""
     if target.endswith(".parquet"):
         with open_binary_target(target) as out:
             pq.write_table(found, out, compression="zstd")
@@ -160,5 +164,6 @@ def _write(found: pa.Table, target: str) -> None:
         lines = csv.writer(text, lineterminator="\n")
         lines.writerow(found.column_names)
         for row in found.to_pylist():
-            cells = row | {"shares": " ".join(map(str, row["shares"] or []))}
+            cohesion = "; ".join(" ".join(map(str, own)) for own in row["cohesion"] or [])
+            cells = row | {"shares": " ".join(map(str, row["shares"] or [])), "cohesion": cohesion}
             lines.writerow("" if value is None else spreadsheet_safe(str(value)) for value in cells.values())

@@ -134,7 +134,7 @@ def _utility_logs(block: RankingBlock, log_worths: Floats) -> Floats:
 
     Examples
     --------
-    >>> from plmix_dist.rankings import RankingBlock
+    >>> from plmix_dist.rankings import Floats, RankingBlock
     >>> _utility_logs(RankingBlock.from_array([[1, 0]]), np.log([[0.25, 0.75]])).round(4).tolist()
     [[-0.2877]]
     """

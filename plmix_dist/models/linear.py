@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from plmix_dist.kernels.utilities import LinearPoint
 from plmix_dist.passes import Rankings
 from plmix_dist.prediction.choices import Reading, choice_probabilities, item_numbers
 from plmix_dist.rankings import Floats
-from plmix_dist.rankings.choice_models import CHOICES, ChoiceModel, SlateChoices, Slates, contrasts
+from plmix_dist.rankings.choice_models import CHOICES, FIND_SLATES, ChoiceModel, SlateChoices, Slates, contrasts
 from plmix_dist.rankings.features import Features, Table, item_lines, item_table, refuse_twice, row_table
 from plmix_dist.rankings.ties import KEPT
 
@@ -167,14 +167,14 @@ class Terms:
 
     def reading(self, end: LinearEnd) -> Reading:
         """How the log-worths of a model that is not plain are read."""
-        worths, first = self.log_worths(end.point.coefficients), choice_probabilities(self._first_places(end))
+        worths, first = self.log_worths(end.point.coefficients), choice_probabilities(self.first_places(end))
         if isinstance(self.choices, SlateChoices):
             return Reading("slates", first, first, tuple(self.choices.names[slate] for slate in self.choices.slate_of))
         if self.choices is not None:
             return Reading("scale", worths, None)
         return Reading("equal", worths, first) if self.design.shape[1] else Reading("none", worths, None)
 
-    def _first_places(self, end: LinearEnd) -> Floats:
+    def first_places(self, end: LinearEnd) -> Floats:
         """(n_components, n_items): log-worths; of slates log-probabilities, of a slate and then of an item in it."""
         cohesion, worths = self.cohesion(end.point.coefficients), self.log_worths(end.point.coefficients)
         if isinstance(self.choices, SlateChoices) and cohesion is not None:
@@ -193,7 +193,7 @@ class Terms:
         new = Features.of(item_features)
         if new is None:
             numbers = np.arange(self.n_items) if items is None else item_numbers("offered", items, self.item_names)
-            worths, names = self._first_places(end)[:, numbers], np.array(self.item_names, object)[numbers]
+            worths, names = self.first_places(end)[:, numbers], np.array(self.item_names, object)[numbers]
             levels = np.zeros((len(numbers), 0)) if self.items is None else self.items.values[numbers]
         elif items is not None:
             raise SettingsError("item_features say what is offered, one line each; leave out offered")
@@ -313,6 +313,8 @@ def choices_of(setting: Any) -> Any:
     """The value of `choices` that a word, a JSON text or the path of one stands for."""
     if not isinstance(setting, str) or setting == PLACKETT_LUCE or setting in CHOICES:
         return setting
+    if setting == FIND_SLATES:
+        return Slates(None)
     try:
         return Slates(json.loads(setting if setting.lstrip().startswith("{") else Path(setting).read_text()))
     except (OSError, ValueError) as error:
@@ -375,31 +377,25 @@ def bloc_config(model: Any, n_voters: int, slates: Any) -> Any:
     if (slates is None) != isinstance(known, SlateChoices) or not isinstance(known, SlateChoices | None):
         raise SettingsError("slates are those of the fit; for a plain mixture give the items of each slate, as a dict")
     choices = known if known is not None else Slates(slates).of_items(mixture.item_names)
-    worths, of_item, blocs = (
-        softmax(mixture.log_worths, axis=1),
-        np.array(choices.slate_of),
-        range(mixture.n_components),
-    )
-    names = np.array(mixture.item_names, object)
-    within = [worths[:, of_item == slate] for slate in range(len(choices.names))]
-    cohesion = model.cohesion_ if slates is None else np.column_stack([own.sum(axis=1) for own in within])
-    items = {slate: names[of_item == number].tolist() for number, slate in enumerate(choices.names)}
+    names, slate_of = np.array(mixture.item_names, object), np.array(choices.slate_of)
+    own = {slate: slate_of == number for number, slate in enumerate(choices.names)}
+    worths = softmax(mixture.log_worths, axis=1)
+    cohesion = model.cohesion_ if slates is None else np.stack([worths[:, one].sum(axis=1) for one in own.values()], 1)
 
-    def of_bloc(values: Sequence[Any]) -> dict[str, Any]:
-        return {f"bloc {bloc + 1}": value for bloc, value in enumerate(values)}
+    def of_blocs(values: Iterable[Any]) -> dict[str, Any]:
+        return {f"bloc {number}": value for number, value in enumerate(values, start=1)}
 
-    def preferences(bloc: int) -> dict[str, dict[str, float]]:
-        shares = [(own[bloc] / own[bloc].sum()).tolist() for own in within]
+    def preferences(bloc: Floats) -> dict[str, dict[str, float]]:
         return {
-            slate: dict(zip(listed, share, strict=True))
-            for (slate, listed), share in zip(items.items(), shares, strict=True)
+            slate: dict(zip(names[one], (bloc[one] / bloc[one].sum()).tolist(), strict=True))
+            for slate, one in own.items()
         }
 
     return BlocSlateConfig(
         n_voters=n_voters,
-        slate_to_candidates=items,
-        bloc_proportions=of_bloc(mixture.shares.tolist()),
-        cohesion_mapping=of_bloc([dict(zip(choices.names, own, strict=True)) for own in cohesion.tolist()]),
-        preference_mapping=of_bloc([preferences(bloc) for bloc in blocs]),
+        slate_to_candidates={slate: names[one].tolist() for slate, one in own.items()},
+        bloc_proportions=of_blocs(mixture.shares.tolist()),
+        cohesion_mapping=of_blocs(dict(zip(own, one, strict=True)) for one in cohesion.tolist()),
+        preference_mapping=of_blocs(map(preferences, worths)),
         silent=True,
     )

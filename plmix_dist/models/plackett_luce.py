@@ -28,6 +28,7 @@ from plmix_dist.passes import Residency, ask, check_memory
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.prediction.choices import table_of
 from plmix_dist.rankings import TIES, Unranked
+from plmix_dist.rankings.choice_models import Slates
 from plmix_dist.settings import INITS, RandomState, check_settings, numbers, refuse_start_fields, seed_of, whole_number
 from plmix_dist.solvers import M_STEPS
 from plmix_dist.store import Checkpoint, Location
@@ -82,8 +83,8 @@ class PlackettLuceMixture(MixtureEstimator):
         `Davidson(order=2, shared=True)` says. See docs/ties-and-groups.md.
     choices
         What the choices of a row are: "plackett-luce"; `Slates({...})`, by which a slate is drawn at each place, then
-        an item of it (docs/choices.md); "best-worst" or "maxdiff" for sets of which the best and the worst are known
-        (docs/choices.md).
+        an item of it, and "slates" or `Slates(None)`, which finds the slates; "best-worst" or "maxdiff" for sets of
+        which the best and the worst are known (docs/choices.md).
     noise
         Whether to add one more component, in which all items have equal worths: people who choose at random, or whose
         choices cannot be told from that. Its share is estimated, and it comes last: arrays have n_components + 1 rows
@@ -234,19 +235,25 @@ class PlackettLuceMixture(MixtureEstimator):
             check_memory(rankings.n_items, settings.n_components, settings.n_init)
             terms = Terms.of(self.choices, item_features, how.get("features"), rankings)
             report_dashboard(chosen, progress)
+            slates, more = None, list[Warning]()
             run: Any = {"progress": progress, "checkpoint": place, "any_seed": self.random_state is None}
             if terms is None:
                 start = None if is_start(self.init) else self._given_start(rankings, INITS)
                 fitted = fit_mixture(rankings, settings, start, chosen, **run)
             else:
                 check_linear(settings)
+                if choices_of(self.choices) == Slates(None):
+                    from plmix_dist.models.slates import find_slates
+
+                    terms, slates, *more = find_slates(terms, rankings, settings, chosen)
                 model = terms.model(item_features, how.get("features"), settings.alpha)
                 named = isinstance(self.init, str | os.PathLike) and self.init not in INITS
                 begin = linear_start(self.load(self.init) if named else self.init, terms, settings.n_components)
                 fitted = fit_linear(terms.of_rankings(rankings), settings, model, begin, chosen, **run)
         self._take(fitted, rankings.item_names, terms, rankings)
         self.unranked_ = self._unranked_of_fit(how.get("unranked"))
-        give_warnings(fitted.warnings)
+        self.init_ |= {} if slates is None else {"slates": slates}
+        give_warnings([*more, *fitted.warnings])
         return self
 
     def standard_errors(

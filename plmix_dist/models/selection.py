@@ -101,7 +101,8 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X, sample_weight, n_items, unranked, client, membership_covariates, item_features, features
-            As in `PlackettLuceMixture.fit`. With coefficients every number of components is fitted by itself.
+            As in `PlackettLuceMixture.fit`. With coefficients, ties as outcomes or noise every number of components is
+            fitted by itself.
         y
             Not used; scikit-learn's pipelines pass it.
         after
@@ -118,9 +119,10 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         numbers, names, seed = self._numbers(), self._criteria(), self._given_seed()
         template = self._template()
         given = {"item_features": item_features, **how}
-        if template.choices != PLACKETT_LUCE or any(given.get(name) is not None for name in _OF_COEFFICIENTS):
+        alone = template.choices != PLACKETT_LUCE or template.noise or TIES[template.ties].order
+        if alone or any(given.get(name) is not None for name in _OF_COEFFICIENTS):
             if after is not None:
-                raise SettingsError("after is not called for fits with coefficients; leave it out")
+                raise SettingsError(f"after is not called for {_ALONE}; leave it out")
             self._fit_each(template, X, seed, given)
             return self
         settings = template.set_params(n_components=numbers[0], random_state=seed_of(seed))._settings()
@@ -136,10 +138,10 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit_each(self, template: PlackettLuceMixture, X: Any, seed: RandomState, given: dict[str, Any]) -> None:
-        """Fits with coefficients, one after the other, and their table."""
+        """Fits that share no passes, one after the other, and their table."""
         other = next((name for name in self._criteria() if name not in ("bic", "aic", "icl")), None)
         if other is not None:
-            raise SettingsError(f'criterion "{other}" is not made for fits with coefficients; choose bic, aic or icl')
+            raise SettingsError(f'criterion "{other}" is not made for {_ALONE}; choose bic, aic or icl')
         rows, fits, place = [], {}, Checkpoint.of(self.checkpoint)
         # A seed that was left out is that of the checkpoint, where there is one.
         common = {"random_state": seed if seed is None and place else seed_of(seed), "progress": self.progress}
@@ -290,6 +292,7 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
 
 
+_ALONE = "fits with coefficients, ties as outcomes or noise"
 _OF_COEFFICIENTS = ("item_features", "features", "membership_covariates")
 _COLUMNS = (
     *("n_components", "n_left", "n_parameters", "log_likelihood", "score", "bic", "aic", "icl", "identifiable"),
@@ -298,13 +301,13 @@ _COLUMNS = (
 
 
 def _row_of(model: PlackettLuceMixture, X: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The row of the table of a fit with coefficients."""
+    """The row of the table of a fit that shared no passes."""
     how = {name: given.get(name) for name in ("sample_weight", "membership_covariates", "features", "unranked")}
     log_likelihood, n_free = model.log_likelihood_, model._n_parameters()
     entropy, weight = model._entropy(X, **how)
     search = model.init_.get("search") or {}
     return {
-        "n_left": len(model.shares_),
+        "n_left": len(model.shares_) - model.noise,
         "n_parameters": n_free,
         "log_likelihood": log_likelihood,
         "score": log_likelihood / weight,

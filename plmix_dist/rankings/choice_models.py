@@ -22,6 +22,7 @@ from plmix_dist.rankings.block import RankingBlock
 from plmix_dist.rankings.columns import Floats, item_dtype, narrowest
 
 _MOST_SLATES = 62
+FIND_SLATES = "slates"  # what users type for slates that are to be found
 # Pairs of a set are alternatives of their own, so their number grows with its square.
 _LARGEST_SET = 60
 
@@ -112,7 +113,8 @@ class Slates:
     Parameters
     ----------
     slates
-        The items of each slate, by its name; every item belongs to one.
+        The items of each slate, by its name; every item belongs to one. None finds them: the partition under which the
+        rankings are most probable (docs/choices.md).
 
     Examples
     --------
@@ -121,9 +123,11 @@ class Slates:
     ('left', 'right')
     """
 
-    slates: Mapping[str, Sequence[str]]
+    slates: Mapping[str, Sequence[str]] | None
 
     def __post_init__(self) -> None:
+        if self.slates is None:
+            return
         given = self.slates.values() if isinstance(self.slates, Mapping) else [None]
         if not all(isinstance(items, Iterable) and not isinstance(items, str | bytes) for items in given):
             raise SettingsError(
@@ -148,15 +152,17 @@ class Slates:
     @property
     def name(self) -> str:
         """What users type as `choices`, as JSON."""
-        return json.dumps(self.slates, ensure_ascii=False)
+        return FIND_SLATES if self.slates is None else json.dumps(self.slates, ensure_ascii=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the slates."""
-        return tuple(self.slates)
+        return tuple(self.slates or ())
 
     def of_items(self, item_names: Sequence[str]) -> SlateChoices:
-        """The choice model of these items; an error if they are not those of the slates."""
+        """The choice model of these items; an error if they are not those of the slates, which are looked for later."""
+        if self.slates is None:
+            return Slates({name: [name] for name in item_names}).of_items(item_names)
         known = {item: number for number, items in enumerate(self.slates.values()) for item in items}
         missing = [name for name in item_names if name not in known]
         if missing:

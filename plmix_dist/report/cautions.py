@@ -103,7 +103,7 @@ def _of_the_end(model: Any) -> Iterator[_Caution]:
         )
 
 
-def _of_the_search(search: Mapping[str, int] | None) -> Iterator[_Caution]:
+def _of_the_search(search: Mapping[str, Any] | None) -> Iterator[_Caution]:
     if search and search["n_starts"] > 1 and n_independent(search) <= 1:
         varied = " Others that ended there were variations of it." if search["n_best"] > 1 else ""
         found = f"only one ended at the solution that is shown.{varied}"

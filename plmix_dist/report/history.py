@@ -56,7 +56,7 @@ def ended_flat(history: Sequence[Mapping[str, Any]]) -> bool:
     return bool(len(history) and history[-1].get("flat"))
 
 
-def search_sentence(search: Mapping[str, int] | None) -> str:
+def search_sentence(search: Mapping[str, Any] | None) -> str:
     """How often the best optimum was found, and what that says."""
     if not search:
         return (
@@ -83,9 +83,18 @@ def search_sentence(search: Mapping[str, int] | None) -> str:
     return f"{found}: {often}."
 
 
-def n_independent(search: Mapping[str, int]) -> int:
+def other_solutions(search: Mapping[str, Any] | None, weight: float) -> list[str]:
+    """What else fits nearly as well: other ends of the search, the next best first, in words."""
+    found = []
+    for other in (search or {}).get("others") or ():
+        shares = ", ".join(percent(share, 1) for share in sorted(other["shares"], reverse=True))
+        found.append(f"shares of {shares}: a log-likelihood lower by about {other['behind'] * weight:,.3g}")
+    return found
+
+
+def n_independent(search: Mapping[str, Any]) -> int:
     """How many starts at the best solution were not variations of an earlier one."""
-    return search["n_best"] - search.get("n_varied", 0)
+    return int(search["n_best"] - search.get("n_varied", 0))
 
 
 def mixing_sentence(model: Any) -> str:

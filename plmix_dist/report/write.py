@@ -18,6 +18,7 @@ from plmix_dist.cluster.clients import client_of
 from plmix_dist.display import marks
 from plmix_dist.display.notebook import data_of, tie_lines
 from plmix_dist.errors import NotConvergedWarning, NotIdentifiableWarning, SettingsError, StoreExistsError
+from plmix_dist.fitting.fingerprint import data_fingerprint, digest_of
 from plmix_dist.fitting.starts.settings import start_of
 from plmix_dist.rankings import TIES
 from plmix_dist.report import components, history
@@ -66,19 +67,18 @@ def write_report(
     if selection is None:
         selection = (getattr(model, "about_", None) or {}).get("selection", {}).get("table")
     table = None if selection is None else history.selection_table(selection)
-    found: dict[str, Any] = {
-        "groups": groups,
-        "selection": table,
-        "memberships": None,
-        "board": [],
-        "check": None,
-        "ranks": None,
+    digests = {
+        "model": digest_of(mixture.log_worths, mixture.shares, *getattr(model, "_parameters", model._arrays)().values())
     }
+    found: dict[str, Any] = {"groups": groups, "selection": table, **dict.fromkeys(("memberships", "check", "ranks"))}
+    found["board"] = []
     with client_of(how.get("client")) as chosen:
         how = {**how, "client": False if chosen is None else chosen}
         if rows is not None:
             found["memberships"] = memberships = model._total(components.MEMBERSHIPS, rows, model._ties, **how)
             model._check_weight(float(memberships.weight.sum()), how.get("sample_weight"))
+            with model._passes_over(rows, **how) as (passes, rankings):
+                digests = {"rankings": data_fingerprint(passes, rankings)["rankings"], **digests}
         errors = _errors(model, rows, how, standard_errors)
         if errors is not None and rows is not None and model._coefficients is None:
             how.pop("membership_covariates", None)
@@ -92,6 +92,7 @@ def write_report(
             f"standard errors of {errors.mixture.log_worths.shape} log-worths do not belong to this model, which has "
             f"{mixture.log_worths.shape}"
         )
+    found["digests"] = digests
     write_whole(target, _page_of(model, title, errors, standard_errors is not False, found).encode())
     return target
 
@@ -199,6 +200,7 @@ def _page_of(
         cautions=cautions_of(model, found["memberships"], errors, found["groups"]),
         checked=checked(model, found["memberships"], has_intervals=intervals is not None, compared=n_compared > 1),
         search=init.get("search"),
+        others=history.other_solutions(init.get("search"), weight),
         convergence=history.convergence_of(past, weight, tol, model.converged_),
         stages=history.stages_of(init.get("stages") or getattr(model, "stages_", [])),
         settings=settings,

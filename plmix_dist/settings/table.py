@@ -236,7 +236,7 @@ class Setting(NamedTuple):
 _FIT, _SELECT, _BAYES, _EM = ("fit",), ("select",), ("bayes",), ("fit", "select")
 _CRITERIA = ("bic", "aic", "icl", "held-out", "paper")
 _TIES = ("auto", "expand", "marginal", "resample", "half", "half-last", "davidson")
-_CHOICES = ("plackett-luce", "best-worst", "maxdiff")
+_CHOICES = ("plackett-luce", "slates", "best-worst", "maxdiff")
 _COMPARED = "a selection compares likelihoods"
 
 # To add a setting, add it here, as a parameter with the same default to the constructor, and to FitSettings or
@@ -264,10 +264,10 @@ SETTINGS = (
     Setting("ties", word(*_TIES, also=_is_davidson), "auto", "How items that share a place are treated; auto is half "
             "for battles, expand for all other rows; davidson-3 has ties of up to 3 items, davidson-each parameters "
             "for each component.", _FIT, page="ties-and-groups"),
-    Setting("ties", word("auto", "expand", "marginal", "half", "half-last", because=_COMPARED), "auto", "How items "
-            "that share a place are treated.", _SELECT, page="ties-and-groups"),
+    Setting("ties", word(*(one for one in _TIES if one != "resample"), also=_is_davidson, because=_COMPARED), "auto",
+            "How items that share a place are treated.", _SELECT, page="ties-and-groups"),
     Setting("choices", word(*_CHOICES, also=_is_slates, more=" or path of slates"), "plackett-luce", "What the choices "
-            "of a row are; or a JSON file with the items of each slate.", _EM, page="choices"),
+            "of a row are; or a JSON file with the items of each slate, which \"slates\" finds.", _EM, page="choices"),
     Setting("noise", flag, False, "Whether to add a component with equal worths, whose share is estimated.", _FIT,
             page="noise"),
     Setting("tol", real(above=0), 1e-8, "Bound on gradient and change of the objective, divided by total weight.", _EM),

@@ -280,6 +280,7 @@ class _Search(TypedDict):
     n_starts: int
     n_best: int
     n_ends: int
+    others: NotRequired[list[dict[str, Any]]]
 
 
 class _Stage(TypedDict):

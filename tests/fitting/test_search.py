@@ -102,8 +102,20 @@ def test_the_search_stops_when_all_starts_agree():
         "n_independent": 4,
         "n_independent_best": 4,
         "n_merged": 3,
+        "others": [],
     }
     assert len(found.rivals) == 1
+
+
+def test_other_ends__how_far_behind_they_are_and_their_shares():
+    block = simulated(2, n_components=3, m=100)
+    found = search(em_on(block), block, [], FitSettings(3), budget=1e12, is_part=False)
+    others = found.about["others"]
+    assert 1 <= len(others) == min(found.about["n_ends"] - 1, 3)
+    behind = [other["behind"] for other in others]
+    assert behind == sorted(behind)
+    assert behind[0] > _SAME_END
+    assert [sum(other["shares"]) for other in others] == pytest.approx([1.0] * len(others))
 
 
 def end_of(method: str, score: float) -> search_module._End:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).parents[1] / "data" / "frozen.json"
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "dask-ml", "zarr", "llvmlite")
-# What a page says of this run alone: clock times, dates, seconds, megabytes, the machine, folders.
+# What a page says of this run or machine alone: digests of numbers, times, dates, seconds, sizes, the machine, folders.
 _OF_THIS_RUN = re.compile(
-    r"\d{4}-\d\d-\d\d[ T][\d:.+Z]*|[\d.,]+\s*(?:&nbsp;)?(?:s|ms|min|MB|GB|kB)\b|(?<=plmix[-_]dist )[\d.]+"
+    r"\b[0-9a-f]{16}\b|\d{4}-\d\d-\d\d[ T][\d:.+Z]*|[\d.,]+\s*(?:&nbsp;)?(?:s|ms|min|MB|GB|kB)\b"
+    r"|(?<=plmix[-_]dist )[\d.]+"
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import plmix_dist as pl
 from plmix_dist.cluster.executor import ThreadedExecutor
-from plmix_dist.errors import IngestError, SettingsError, StoreExistsError
+from plmix_dist.errors import IngestError, SettingsError, StartWarning, StoreExistsError
 from plmix_dist.jobs import elections
 from plmix_dist.jobs.elections import fit_elections
 from tests.helpers import cli_helpers
@@ -99,6 +99,24 @@ def test_places__threads_and_two_workers_give_the_same_table(folder: Path, tmp_p
         for name, where in (("one", ThreadedExecutor(1)), ("threads", ThreadedExecutor(3)), ("workers", client))
     ]
     assert without_seconds(tables[0]) == without_seconds(tables[1]) == without_seconds(tables[2])
+
+
+def test_slates__of_every_election_with_its_cohesion(folder: Path, tmp_path: Path) -> None:
+    selection = pl.MixtureSelection([1], estimator=pl.PlackettLuceMixture(choices="slates"), random_state=0)
+    tables = [str(tmp_path / f"s.{suffix}") for suffix in ("csv", "parquet")]
+    row, _ = fit_elections(f"{folder}/*.csv", tables[0], selection, client=False)
+    store = pl.ingest(folder / row["file"], tmp_path / "store", unranked="below")
+    with pytest.warns(StartWarning, match="the slates were found"):
+        model = pl.PlackettLuceMixture(1, choices="slates", random_state=0).fit(store, client=False)
+    assert model.cohesion_ is not None
+    assert row["cohesion"] == model.cohesion_.tolist()
+    assert json.loads(row["slates"]) == {name: list(items) for name, items in model.init_["slates"]["slates"].items()}
+    assert "the slates were found" in row["notes"]
+    with open(tables[0], newline="") as file:
+        text = next(csv.DictReader(file))
+    assert [[float(one) for one in own.split()] for own in text["cohesion"].split("; ")] == row["cohesion"]
+    plain = fit_elections(f"{folder}/*.csv", tables[1], SELECTION, client=False)
+    assert [(one["cohesion"], one["slates"]) for one in plain] == [(None, None)] * 2
 
 
 class _Stopped:

@@ -155,12 +155,12 @@ def test_to_votekit__its_generators_draw_from_the_mixture() -> None:
 
     np.random.seed(0)  # noqa: NPY002 - VoteKit draws from it
     by_slate = PlackettLuceMixture(1, choices=SLATES, alpha=0.0).fit(ROWS)
-    drawn = slate_pl_profile_generator(by_slate.to_votekit(20_000))
+    drawn = slate_pl_profile_generator(by_slate.to_votekit(20_000), rng_seed=1)
     again = PlackettLuceMixture(1, choices=SLATES, alpha=0.0).fit(drawn)
     assert_allclose(again.cohesion_, by_slate.cohesion_, atol=0.02)
     assert_allclose(again.choice_probabilities(), by_slate.choice_probabilities(), atol=0.02)
     plain = PlackettLuceMixture(1).fit(ROWS)
-    again = PlackettLuceMixture(1).fit(name_pl_profile_generator(plain.to_votekit(20_000, SLATES.slates)))
+    again = PlackettLuceMixture(1).fit(name_pl_profile_generator(plain.to_votekit(20_000, SLATES.slates), rng_seed=1))
     assert_allclose(again.choice_probabilities(), plain.choice_probabilities(), atol=0.02)
     for model, slates in ((by_slate, SLATES.slates), (plain, None)):
         with pytest.raises(SettingsError, match="slates are those of the fit"):

@@ -23,6 +23,7 @@ from plmix_dist.fitting.starts.make import Mixture, Proposer, split_component
 from plmix_dist.rankings.sampling import Division, RowPart, draw_portions, generator, rows_of_part
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.store.checkpoints import Checkpoint
+from tests.helpers.battles import battles
 from tests.helpers.fit_oracle import block_of, drawn_rows, exact_posteriors, log_likelihood, slate, top
 
 if TYPE_CHECKING:
@@ -610,3 +611,25 @@ def test_searches__after_the_first_cost_a_tenth_and_fits_share_their_passes(monk
     selected(drawn(300), (1, 2, 3))
     # No more fits of a pass at a time than the largest of them allows.
     assert (shares, at_once) == ([1.0, 0.1, 0.1], [2])
+
+
+@pytest.mark.parametrize("settings", [{"noise": True}, {"ties": "davidson"}, {"ties": "davidson-each", "noise": True}])
+def test_selection__of_fits_with_noise_and_of_ties_as_outcomes(settings: dict[str, Any]) -> None:
+    """Every number is a fit of its own with these settings, and noise is not one of the components."""
+    rng, person = np.random.default_rng(0), np.repeat(np.arange(60), 6)
+    left, right = np.array([(0, 1), (1, 2), (2, 3), (0, 2), (1, 3), (0, 3)] * 60).T
+    result = rng.choice([1.0, 0.5, 0.0], 360, p=[0.7, 0.2, 0.1])
+    block = battles(left, right, np.where(person % 3 < 2, result, 1 - result), person)
+    template = pl.PlackettLuceMixture(**settings)
+    found = pl.MixtureSelection(range(1, 3), estimator=template, random_state=0).fit(block, client=False)
+    for number, model in found.estimators_.items():
+        alone = pl.PlackettLuceMixture(number, random_state=0, **settings).fit(block, client=False)
+        assert model.log_worths_.tobytes() == alone.log_worths_.tobytes()
+        row = found.table_[number - 1]
+        assert len(model.shares_) == number + settings.get("noise", False)
+        n_shares = len(model.shares_) - 1
+        n_ties = 0 if model.tie_parameters_ is None else len(np.unique(model.tie_parameters_))
+        bic = (3 * number + n_shares + n_ties) * math.log(60) - 2 * alone.log_likelihood_
+        assert (row["n_left"], row["bic"]) == (number, pytest.approx(bic))
+    with pytest.raises(SettingsError, match=r'"held-out" is not made for .* ties as outcomes or noise; choose bic'):
+        pl.MixtureSelection(range(1, 3), estimator=template, criterion="held-out").fit(block, client=False)

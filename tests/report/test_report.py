@@ -146,6 +146,31 @@ def test_says_what_was_fitted_and_how_to_do_it_again(page, model):
         assert stage in text
 
 
+def test_digests__are_those_of_the_rankings_and_of_the_model(page, model, rankings, tmp_path):
+    """A report of the same fit has both; one of other rankings, weights or settings has others."""
+
+    def digests(text: str) -> list[str]:
+        return re.findall(r"(rankings|model) <code>([0-9a-f]{16})</code>", text)
+
+    again = pl.PlackettLuceMixture(2, random_state=model.about_["seed"]).fit(rankings)
+    assert [name for name, _ in digests(page)] == ["rankings", "model"]
+    assert digests(again.report(tmp_path / "again.html", rankings).read_text()) == digests(page)
+    weighted = again.report(tmp_path / "weights.html", rankings, sample_weight=np.full(len(rankings), 1.0) * 2.0)
+    assert digests(weighted.read_text())[0] != digests(page)[0]
+    assert digests(pl.PlackettLuceMixture(1).fit(rankings).report(tmp_path / "one.html").read_text())[0] not in digests(
+        page
+    )
+
+
+def test_other_solutions__are_those_of_the_search(model, rankings, tmp_path):
+    own = {**model.init_, "search": {**model.init_["search"], "others": [{"behind": 0.01, "shares": [0.25, 0.75]}]}}
+    other = pl.PlackettLuceMixture.from_json(model.to_json())
+    other.init_ = own
+    text = words(other.report(tmp_path / "others.html", rankings).read_text())
+    assert "What else fits nearly as well? Other solutions that the search met" in text
+    assert "shares of 75.0 %, 25.0 %: a log-likelihood lower by about 3" in text.replace("\xa0", " ")
+
+
 def test_memberships__as_predicted(model, rankings):
     probabilities = model.predict_proba(rankings)
     found = membership_sums(probabilities, np.ones(len(rankings)))

@@ -16,8 +16,7 @@ from plmix_dist.datasets.ratings.completion import Completion, CompletionTask, c
 from plmix_dist.datasets.ratings.leaf import LeftOut, RatingLeaf, UsedRatings
 from plmix_dist.datasets.ratings.shuffle import Scratch, sum_over_leaves
 from plmix_dist.errors import IngestError, NotConvergedWarning, give_warnings
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.threads import single_thread
 
 if TYPE_CHECKING:

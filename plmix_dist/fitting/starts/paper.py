@@ -26,8 +26,7 @@ from plmix_dist.passes.leaves import LeafSource
 from plmix_dist.passes.rankings import Rankings
 from plmix_dist.passes.request import Aggregation, Finish, Passes, Request, ask
 from plmix_dist.passes.svd import OVERSAMPLES, PASSES_OVER_ROWS, Svd, svd_of_leaves
-from plmix_dist.rankings import RankingBlock
-from plmix_dist.rankings.columns import Floats
+from plmix_dist.rankings import Floats, RankingBlock
 from plmix_dist.rankings.sampling import generator
 from plmix_dist.solvers import Worths
 
