@@ -38,6 +38,7 @@ NAMES = (
     "large_n",
     "ratings",
     "arena",
+    "large_ballots",
     "ties",
     "check",
     "noise",
