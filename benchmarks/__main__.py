@@ -40,6 +40,7 @@ NAMES = (
     "large_n",
     "ratings",
     "arena",
+    "large_ballots",
     "ties",
     "check",
     "noise",
