@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,8 @@ class Listed(NamedTuple):
     order: NDArray[np.int64] | None = None
 
 
+# What stands before totals at the end of a table.
+_SUMMARY = re.compile(r"(?:grand |sub)?totals?\b.*|mean|average|median|sum|count", re.IGNORECASE)
 # The items of a row, how many of them are ordered, and which are tied with the item before.
 _Order = tuple[Sequence[str], int, Sequence[bool] | None]
 
@@ -112,6 +115,10 @@ def rows_of(batch: Batch, header: Header, listed: Listed, *, text_stays_text: bo
     unranked, odd = unranked_codes(labels.get("unranked"))
     persons, unknown = person_labels({role: batch.columns[at] for role, at in columns_of(header.roles, PERSON).items()})
     why = missing_labels(labels) | odd | unknown | dict(listed.bad) | dict(batch.bad)
+    named = [labels[role] for role in ("id", "group") if role in labels and labels[role].is_text]
+    for row in range(max(0, batch.n_rows - 3), batch.n_rows):
+        if any(_SUMMARY.fullmatch(column[row]) for column in named):
+            why.setdefault(row, "this seems to be a row of totals or means, and not a ranking")
     listed = listed._replace(n_ordered=listed.n_listed if listed.n_ordered is None else listed.n_ordered)
     rows = RawRows(
         *listed[:4],
@@ -271,7 +278,10 @@ def _with_items(table: Table) -> Table:
     """The table with its columns as items."""
     if not table.values:
         raise IngestError("no column is left for the places of a ranking")
-    return replace(table, item_names=tuple(table.columns[place] for place in table.values))
+    names = [table.columns[place] for place in table.values]
+    parents = {name.rpartition(".")[0] for name in names}  # of a nested object, such as ranks.Tea and ranks.Mate
+    prefix = f"{parents.pop()}." if len(parents) == 1 and table.container not in ("text", "excel") else "."
+    return replace(table, item_names=tuple(name.removeprefix(prefix) for name in names))
 
 
 def _items_of(header: Header) -> list[int]:
@@ -408,7 +418,13 @@ def _recognise_orderings(table: Table, options: ReadOptions, named: bool) -> Tab
         only = table.values[0] if named and len(table.values) == 1 else None
         column = arrows[0] if len(arrows) == 1 else only
     if column is not None:
-        divider = divider_of(table.cells(column))
+        cells, name = table.cells(column), table.columns[column]
+        if cells and all(cell[:1] + cell[-1:] == "[]" for cell in cells if cell):
+            raise IngestError(
+                f"the cells of {name!r} are lists as Python and JSON write them: hand in a table with lists: "
+                f"plmix_dist.ingest(pandas.read_csv(FILE, converters={{{name!r}: ast.literal_eval}}), STORE)"
+            )
+        divider = divider_of(cells)
         table = replace(table, roles={**table.roles, "ordering": column}, divider=divider)
         refuse_unused_counts(table)
         return table

@@ -39,6 +39,7 @@ def ranks_or_places(table: Table) -> tuple[str, str | None]:
         return _of_numbers_in_memory(table, names, can_be_ranks)
     if named and not can_be_ranks:
         return "wide", None
+    _refuse_marks(names, cells)
     return _of_numbers(names, can_be_ranks, can_be_items)
 
 
@@ -66,6 +67,15 @@ def refuse_ranks_in_places(table: Table, names: Sequence[str]) -> None:
         raise IngestError(
             f"the numbers below {', '.join(names[:4])} may be items (one column per place) or ranks (one "
             f"column per item): say --format wide {column_option('places', *names)}, or --format ranks{ignore}"
+        )
+
+
+def _refuse_marks(names: list[str], cells: list[str]) -> None:
+    """An error for columns of 0 and 1 alone: what was chosen or approved, not ranks."""
+    if {cell.removesuffix(".0") for cell in cells} == {"0", "1"}:
+        raise IngestError(
+            f"the columns {', '.join(names[:4])} hold 0 and 1 alone, as where items are marked: if 1 is better than 0, "
+            "say --format scores; if 1 is the first rank and 0 is none, say --format ranks"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,15 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], Any]] = {
         table("judge,Cola,Mate,Milk,Tea", lambda n, o: [f"j{n}", *ranks(o, lambda r: f"{99 - 9 * r}%")]),
         "--column id=judge", {"columns": {"id": "judge"}, "format": "scores"}, ORDERS,
     ),
+    "marks of 0 and 1": (
+        table("id,Cola,Mate,Milk,Tea", lambda n, o: [n, *ranks(o, lambda r: int(r < 3))]),
+        "hold 0 and 1 alone, as where items are marked: if 1 is better than 0, say --format scores",
+        {"format": "scores"}, [[order[:2], order[2:]] for order in ORDERS],
+    ),
+    "totals below the places": (
+        table("voter,first,second,third", lambda n, o: [f"v{n}", *o[:3]]) + "Total votes,24,,\n",
+        "line 26: this seems to be a row of totals or means", {"on_error": "drop"}, TOP,
+    ),
     "one name for all places": (
         table("id,choice,choice,choice", lambda n, o: [n, *o[:3]]),
         "several columns are called 'choice'", {"rename": "id,choice1,choice2,choice3"}, TOP,
@@ -229,6 +239,24 @@ def test_strangers__lists_of_ranks_and_of_scores_beside_items(tmp_path: Path) ->
     assert _orders(ingest(tmp_path / "b.json", tmp_path / "scored")) == _wanted(ORDERS)
     with pytest.raises(PlmixError, match="not a number up to that of the items"):
         ingest(tmp_path / "b.json", tmp_path / "no", columns={"items": "models.model", "rank": "models.overall_score"})
+
+
+def test_strangers__lists_in_the_cells_of_text(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    source = tmp_path / "a.csv"
+    source.write_text("id,answer\n" + "".join(f'{n},"{o}"\n' for n, o in enumerate(ORDERS)))
+    with pytest.raises(PlmixError, match=r"converters=\{'answer': ast.literal_eval\}"):
+        ingest(source, tmp_path / "no", columns={"ordering": "answer"})
+    frame = pandas.read_csv(source, converters={"answer": ast.literal_eval})
+    assert _orders(ingest(frame, tmp_path / "store")) == _wanted(ORDERS)
+
+
+def test_strangers__ranks_nested_in_records(tmp_path: Path) -> None:
+    source = tmp_path / "a.json"
+    source.write_text(
+        json.dumps([{"who": {"id": n}, "ranks": {i: rank(o, i) for i in ITEMS}} for n, o in enumerate(ORDERS)])
+    )
+    assert _orders(ingest(source, tmp_path / "store", columns={"id": "who.id"})) == _wanted(ORDERS)
 
 
 def test_strangers__the_sheet_with_the_table(tmp_path: Path) -> None:
