@@ -88,7 +88,9 @@ def test_ingest__columns_that_hold_no_ranks_are_named_together_or_one_by_one(
 
 
 def test_ingest__lists_in_json_are_not_called_a_parquet_file(tmp_path: Path, plmix: Callable[..., Said]) -> None:
-    lines = write(tmp_path / "t.jsonl", '{"voter": 1, "ballot": ["tea", "mate"]}\n{"voter": 2, "ballot": ["mate", "tea"]}\n')
+    lines = write(
+        tmp_path / "t.jsonl", '{"voter": 1, "ballot": ["tea", "mate"]}\n{"voter": 2, "ballot": ["mate", "tea"]}\n'
+    )
     said = plmix("ingest", lines, tmp_path / "s")
     assert "read as   lists (--format parquet): t.jsonl" in said.out
 
