@@ -436,7 +436,8 @@ def _names_alike(names: tuple[str, ...]) -> list[str]:
 def _read_as_line(source: dict[str, Any]) -> str:
     """How a table was understood."""
     if source["delimiter"] is None:
-        return f"{source['format']}: {source['name']}"
+        lists = source["format"] == "parquet" and not source["name"].endswith((".parquet", ".pq"))
+        return f"{'lists (--format parquet)' if lists else source['format']}: {source['name']}"
     sign = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "spaces"}.get(source["delimiter"], source["delimiter"])
     header = "with a header" if source["header"] else "without a header"
     return f"{source['format']} (fields divided by {sign}, {header}): {source['name']}"
@@ -477,10 +478,16 @@ def _identified_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _pairs(texts: tuple[str, ...], option: str, form: str) -> dict[str, str]:
+    from plmix_dist.tables.words import LISTS_OF_COLUMNS
+
+    found: dict[str, str] = {}
     for text in texts:
-        if "=" not in text:
+        name, sign, value = text.partition("=")
+        if not sign:
             raise SettingsError(f"{option} takes {form} but got {text!r}")
-    return dict(text.split("=", 1) for text in texts)
+        # Roles that take several columns may have them one by one.
+        found[name] = f"{found[name]},{value}" if name in found and name in LISTS_OF_COLUMNS else value
+    return found
 
 
 def _share(text: str) -> float:

@@ -86,6 +86,8 @@ def refuse_covariates(table: Table) -> None:
     if odd:
         name, values = names[odd[0]], sorted(set(table.cells(places[odd[0]])) - words.MISSING)
         ways = " or ".join(column_option("ignore", names[number]) for number in odd)
+        if odd == by_name:
+            ways = column_option("ignore", *(names[number] for number in odd))
         weight = f" or {column_option('weight', name)} if it counts rows" if all(map(str.isdigit, values)) else ""
         raise IngestError(
             f"the column {name!r} ({', '.join(values[:4])}) seems not to hold ranks of an item as the "

@@ -74,6 +74,27 @@ def test_ingest__every_option(tmp_path: Path, plmix: Callable[..., Said]) -> Non
     assert "1 rows: 1 unknown-item (plmix info --rejected lists them)" in plain.out
 
 
+def test_ingest__columns_that_hold_no_ranks_are_named_together_or_one_by_one(
+    tmp_path: Path, plmix: Callable[..., Said]
+) -> None:
+    rows = [f"{1 + n % 2},{20 + 7 * n % 50},{1 + n % 3},{1 + (n + 1) % 3},{1 + (n + 2) % 3}" for n in range(12)]
+    table = write(tmp_path / "t.csv", "\n".join(["sex,age,tea,mate,milk", *rows]))
+    said = plmix("ingest", table, tmp_path / "none")
+    assert "say --column ignore=sex,age" in said.err
+    one_by_one = ["--column", "ignore=sex", "--column", "ignore=age"]
+    for number, advised in enumerate((["--column", "ignore=sex,age"], one_by_one)):
+        said = plmix("ingest", table, tmp_path / str(number), *advised)
+        assert (said.code, open_store(tmp_path / str(number)).item_names) == (0, ("tea", "mate", "milk"))
+
+
+def test_ingest__lists_in_json_are_not_called_a_parquet_file(tmp_path: Path, plmix: Callable[..., Said]) -> None:
+    lines = write(
+        tmp_path / "t.jsonl", '{"voter": 1, "ballot": ["tea", "mate"]}\n{"voter": 2, "ballot": ["mate", "tea"]}\n'
+    )
+    said = plmix("ingest", lines, tmp_path / "s")
+    assert "read as   lists (--format parquet): t.jsonl" in said.out
+
+
 def test_ingest__append_and_notes(tmp_path: Path, plmix: Callable[..., Said]) -> None:
     soc = "# DATA TYPE: soc\n# NUMBER ALTERNATIVES: 2\n# NUMBER VOTERS: 9\n# NUMBER UNIQUE ORDERS: 1\n3: 2,1\n"
     source = write(tmp_path / "a.soc", soc)
