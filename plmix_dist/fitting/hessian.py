@@ -50,7 +50,8 @@ _MOST_DAMPING = 10.0
 
 def _leaf_information(part: RowPart | None, number: int, block: RankingBlock, params: Prepared) -> Information:
     # With ties, that of the linear extensions: near enough for steps that go by the exact gradient.
-    return information(extend_ties(rows_of_part(part, number, block)).block, params)
+    with single_thread():  # threads of BLAS of several leaves at once would wait for each other
+        return information(extend_ties(rows_of_part(part, number, block)).block, params)
 
 
 @cache

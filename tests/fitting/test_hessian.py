@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_info
 
 from plmix_dist import PlackettLuceMixture
 from plmix_dist.datasets.given import as_rankings
@@ -21,6 +22,7 @@ from plmix_dist.fitting.hessian import SampleHessian, _newton_step, _NewtonStep,
 from plmix_dist.fitting.newton import Hessian
 from plmix_dist.fitting.point import Point
 from plmix_dist.passes import ThreadedPasses
+from plmix_dist.passes.request import Request
 from plmix_dist.rankings import Ranking, RankingBlock
 from plmix_dist.rankings.simulate import draw_rankings
 from plmix_dist.solvers import MM
@@ -369,3 +371,21 @@ def test_bent_step__corrects_by_the_gradient_at_the_refused_point(bend: float, e
     else:
         assert found is not None
         assert_allclose(found.point.ghosts - HERE.ghosts, expected)
+
+
+def test_information__leaves_of_a_pass_use_one_thread_of_blas_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With more of them the threads of a pass wait for each other: ten times the seconds of the processor.
+    used: set[int] = set()
+    information = hessian.information
+
+    def noted(*arguments: Any) -> Any:
+        used.update(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+        return information(*arguments)
+
+    monkeypatch.setattr(hessian, "information", noted)
+    rows = as_rankings(np.argsort(np.random.default_rng(0).random((9_000, 4)), axis=1))
+    point = Point.start(np.zeros((2, 4)), np.array([0.5, 0.5]))
+    passes = ThreadedPasses(rows, n_threads=2)
+    passes.run([Request(hessian.information_of(), point)])
+    passes.release()
+    assert used == {1}
