@@ -133,8 +133,8 @@ def ingest(
             store = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='plmix-dry-run-'))}/store"
         before = _generation(store)
         _set_message_of_store(store)
-        common |= {"overwrite": force, "columns": _pairs(columns, "--column", "ROLE=NAME,")}
-        common["columns"] |= {} if person_columns is None else {"persons": person_columns}
+        of_persons = {} if person_columns is None else {"persons": person_columns}
+        common |= {"overwrite": force, "columns": _pairs(columns, "--column", "ROLE=NAME,") | of_persons}
         common["progress"] = stack.enter_context(progress_bar("ingest"))
         if format_name == "ratings":
             if choices:
@@ -312,12 +312,13 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None
         report = plm.info(opened, graph=graph, executor=executor, progress=progress)
     if rejected:
         report["rejected_rows"] = list(opened.rejected_rows())
+    persons = report.get("person_columns", {}).items()
     lines = [
         ("store", f"{report['location']} ({report['format']}, {size(report['n_bytes'])})"),
         ("rankings", f"{number(report['n_rankings'])}, total weight {number(report['total_weight'])}"),
         ("items", f"{number(report['n_items'])}: {_few_items(report['item_names'])}"),
         *([("features", ", ".join(report["feature_names"]))] if "feature_names" in report else []),
-        *((f"person {name}", _levels(levels)) for name, levels in report.get("person_columns", {}).items()),
+        *((f"person {name}", _few_items(levels or ["numbers"])) for name, levels in persons),
         ("layout", f"{report['n_partitions']} partitions, {report['n_leaves']} leaves of {report['leaf_rows']} rows"),
     ]
     lines += [("from", _event_line(event)) for event in report["history"]]
@@ -330,11 +331,6 @@ def info(store: str, *, graph: bool, rejected: bool, executor: Executor) -> None
         lines += _identified_lines(report["identifiability"])
     lines += [("rejected", _rejected_line(row)) for row in report.get("rejected_rows", [])]
     show(lines, report)
-
-
-def _levels(levels: list[str]) -> str:
-    """A column about persons in words."""
-    return f"{number(len(levels))} levels: {_few_items(levels)}" if levels else "numbers"
 
 
 def _item_names(path: str) -> tuple[str, ...]:

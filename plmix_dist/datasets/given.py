@@ -78,8 +78,8 @@ def _levels_of_persons(
     there = given.person_columns if isinstance(given, RankingStore) else {}
     if covariates is None:
         return known if known and known.keys() <= there.keys() else None
-    names = [covariates] if isinstance(covariates, str) else covariates
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(one, str) for one in names):
+    names = Features(covariates).columns_of_store
+    if names is None:
         return None
     refuse_twice("column", names, "membership_covariates")
     if (unknown := next((name for name in names if name not in there), None)) is not None:

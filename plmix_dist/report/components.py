@@ -315,8 +315,8 @@ class _Ranks(NamedTuple):
 
     def shown(self, most: int) -> list[int]:
         """The items to show, the best first."""
-        order = np.argsort(-(self.expected * np.arange(len(self.expected), 0, -1)[:, None]).sum(axis=0), kind="stable")
-        return list(map(int, order[:most]))
+        points = np.arange(len(self.expected), 0, -1) @ self.expected
+        return list(map(int, np.argsort(-points, kind="stable")[:most]))
 
 
 def _leaf_ranks(_number: int, block: RankingBlock, _params: Any) -> Floats:

@@ -201,8 +201,7 @@ def write_rows(
         delimiter = "\t" if target.removesuffix(".gz").endswith(".tsv") else ","
         table = csv.writer(out, delimiter=delimiter, lineterminator="\n")
         weight_name = [written_name("weight")] if weighted else []
-        more = [*(written_name(role) for role in labels), *store.person_columns]
-        table.writerow([*weight_name, *names(found), *more])
+        table.writerow([*weight_name, *names(found), *map(written_name, labels), *store.person_columns])
         for row in labelled_rows(store, store.item_names):
             weight = [number_text(row.weight)] if weighted else []
             said = [*(getattr(row, role) for role in labels), *row.persons]

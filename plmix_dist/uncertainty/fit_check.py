@@ -368,8 +368,7 @@ def _bands(weight: Floats, most: int) -> _Integers:
     if len(found) > most:
         middles = (np.cumsum(weight) - weight / 2)[present]
         _, found = np.unique(np.minimum(np.floor(most * middles / weight.sum()), most - 1), return_inverse=True)
-    bands: _Integers = found[np.maximum(np.cumsum(present) - 1, 0)]
-    return bands
+    return np.asarray(found[np.maximum(np.cumsum(present) - 1, 0)], np.int64)
 
 
 def _by_band(sums: Floats, bands: _Integers) -> Floats:
