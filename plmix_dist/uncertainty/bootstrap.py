@@ -272,7 +272,8 @@ def _rare_warnings(scales: Scales, fitted: FittedPoint) -> list[Warning]:
     words = (
         f"the prior says more than the rankings about {named_items(fitted.mixture, scales.mostly_prior)}: few rankings "
         "choose them, so percentiles of the replicates are not intervals for them, nor for centred log-worths, which "
-        "depend on them; take model.standard_errors of a fit with alpha=0.1"
+        "depend on them, and with alpha below 0.1 standard errors are too small; take model.standard_errors of a fit "
+        "with alpha=0.1"
     )
     return [ShrunkenWarning(words)]
 
