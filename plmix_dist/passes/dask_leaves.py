@@ -34,7 +34,7 @@ def check_dask_array(array: Any) -> None:
     if np.isnan(array.shape).any():
         raise SettingsError("the Dask array has chunks of unknown sizes; call compute_chunk_sizes() first")
     if 0 in array.shape:
-        raise SettingsError(f"a Dask array of shape {array.shape} holds no rankings")
+        raise SettingsError(f"no rankings in a Dask array of shape {array.shape}")
 
 
 def item_range(array: Any, client: Client | None = None) -> tuple[int, int]:
