@@ -64,8 +64,7 @@ def _leaf_beaten(_number: int, block: RankingBlock, params: Prepared) -> Floats:
     """(n_components, n_items, n_items): entry [k, i, j] is the weight of rankings of component k with i before j."""
     extended = extend_ties(block)
     posteriors = row_posteriors(block, params)[1]
-    wins = pairwise_wins(extended.block, posteriors[extended.row])
-    return wins - _within_ties(unorder_last_ties(block), posteriors)
+    return pairwise_wins(extended.block, posteriors[extended.row]) - _within_ties(unorder_last_ties(block), posteriors)
 
 
 def _within_ties(block: RankingBlock, posteriors: Floats) -> Floats:
@@ -118,8 +117,7 @@ def why_no_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> N
     if not cuts:
         return None
     points = [point, *(_moved_down(point, cut, by) for cut in cuts for by in _FAR_DOWN)]
-    answers = passes.run([Request(_LIKELIHOOD, each) for each in points])
-    here, *there = (each.get()[0] for each in answers)
+    here, *there = (each.get()[0] for each in passes.run([Request(_LIKELIHOOD, each) for each in points]))
     slack = _ROUNDING * abs(here)
     for cut, far, farther in zip(cuts, there[::2], there[1::2], strict=True):
         if far >= here - slack and farther >= far - slack:
@@ -174,8 +172,7 @@ def check_supported(sample: RankingBlock, n_components: int, *, all_rows: bool) 
     status = found.status(n_components)
     if status in ("identifiable", "generic"):
         return []
-    never = status == "not identifiable"
-    are = "are not" if never else "may not be"
+    are = "are not" if status == "not identifiable" else "may not be"
     words = (
         f"{n_components} components {are} identifiable: {found.reason(n_components)}. Other components "
         f"may give the same probabilities. Predictions are not affected, but do not read much into single components; "

@@ -198,8 +198,7 @@ class Iteration(NamedTuple):
     @classmethod
     def start(cls, point: Point, newton: NewtonState | None = None) -> Iteration:
         """An iteration that begins at a point."""
-        memory = _AndersonMemory.empty(point.n_parameters)
-        return cls(point, "start", None, memory, newton, n_evaluations=0, ended=None)
+        return cls(point, "start", None, _AndersonMemory.empty(point.n_parameters), newton, n_evaluations=0, ended=None)
 
     @property
     def best(self) -> Good:

@@ -193,8 +193,7 @@ def _newton_step(hessian: Hessian, point: Point, gradient: Floats, scale: Floats
                 continue
             move = np.zeros(point.n_parameters)
             move[free] = cho_solve(factor, gradient[free])
-            longest = float(np.abs(move).max())
-            move = move * min(1.0, _LONGEST_STEP / max(longest, 1e-300))
+            move = move * min(1.0, _LONGEST_STEP / max(float(np.abs(move).max()), 1e-300))
             gain = float(gradient[free] @ move[free] - move[free] @ observed @ move[free] / 2)
             return _NewtonStep(point.like(point.flat() + move), damping, gain)
     return None

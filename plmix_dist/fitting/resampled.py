@@ -106,8 +106,7 @@ class _ResampledEm:
         if answer.error is not None:
             return state._replace(error=answer.error)
         summary, *steps = answer.results
-        timing = timing_of(answer, steps)
-        evaluation = self.em.evaluation(state.point, summary, steps, timing)
+        evaluation = self.em.evaluation(state.point, summary, steps, timing_of(answer, steps))
         if state.ended is not None:
             end, shares = Good(state.point, evaluation), evaluation.posterior_shares
             settled = state.ended == "settled"

@@ -374,12 +374,10 @@ class SampleFits(NamedTuple):
         n_searched = _n_searched(merged, em.n_rankings, n_listed, n_components, budget)
         rows = merged
         if n_searched < merged.n_rankings:
-            share = n_searched / merged.n_rankings
-            rows = merge_if_short(sample_rows(sample, share, generator(em.seed, "search")))
+            rows = merge_if_short(sample_rows(sample, n_searched / merged.n_rankings, generator(em.seed, "search")))
         # MM and LSR have the same optima; passes with LSR's rates cost more than its fewer iterations save here.
         # M-steps without an objective cannot compare their ends: the likelihood can.
-        m_step = MM if em.m_step.objective in (LOG_LIKELIHOOD, None) else em.m_step
-        fused = replace(em, kind="fused", m_step=m_step)
+        fused = replace(em, kind="fused", m_step=MM if em.m_step.objective in (LOG_LIKELIHOOD, None) else em.m_step)
         with self.stages.stage("search") as record:
             part_em = _part_of(fused, rows, _TOLERANCE, _MOST_ITERATIONS)
             is_part = rows is not merged or sample.n_rankings < em.n_rankings

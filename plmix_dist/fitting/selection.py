@@ -221,8 +221,7 @@ def _result(task: Task, one: _Prepared, race: Together, state: Any) -> _NumberFi
     warnings = tuple(gap_warnings(about, one.n_components))
     init = about | one.candidates[best].about
     record = {"data": task.data, **made_with(task.settings.seed)}
-    fit = Fit(ends.runs[best], one.em.m_step.name, init, about=record, warnings=warnings)
-    return _NumberFit(one.n_components, fit)
+    return _NumberFit(one.n_components, Fit(ends.runs[best], one.em.m_step.name, init, about=record, warnings=warnings))
 
 
 def _selected(task: Task, numbers: Sequence[int], criteria: Sequence[str], n_folds: int) -> Selected:

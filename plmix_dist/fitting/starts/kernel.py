@@ -127,8 +127,7 @@ def _levels(block: RankingBlock) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     row, place = block.row_of_item(), block.place_of_item()
     if block.tied is not None:
         # Every tied item gets the place of the first item of its tie.
-        entry = np.arange(len(place))
-        place = place[np.maximum.accumulate(np.where(block.tied, 0, entry))]
+        place = place[np.maximum.accumulate(np.where(block.tied, 0, np.arange(len(place))))]
     n_ordered = block.n_ordered.astype(np.int64)
     levels = np.repeat(n_ordered[:, None].astype(np.int32), block.n_items, axis=1)
     levels[row, block.items] = np.minimum(place, n_ordered[row])
@@ -171,8 +170,7 @@ def sdp_start(sample: RankingBlock, settings: FitSettings, stages: Stages) -> tu
         solution = peng_wei(affinity, n_clusters, clustered.weights, tol=_TOLERANCE)
         clusters = clusters_of(solution.matrix, n_clusters, rng, clustered.weights)
     with stages.stage("assign", rows=assigned.n_rankings):
-        to_clustered = similarity(assigned, clustered, centre)
-        labels = _nearest(to_clustered, affinity, clusters, clustered.row_weights)
+        labels = _nearest(similarity(assigned, clustered, centre), affinity, clusters, clustered.row_weights)
     with stages.stage("worths", rows=assigned.n_rankings):
         log_worths, shares = cluster_worths(assigned, labels, settings)
     about = {

@@ -59,8 +59,7 @@ def make_starts(sample: RankingBlock, settings: FitSettings, stages: Stages, cli
         with stages.stage("moments"):
             log_worths, shares, about = moments_start(sample, settings)
         start = _with_shares(log_worths, shares, settings, {"method": "moments"})
-    starts = _with_random([start], settings.n_init, settings, sample.n_items)
-    return Starts(starts, searched=False, about=about)
+    return Starts(_with_random([start], settings.n_init, settings, sample.n_items), searched=False, about=about)
 
 
 def _spectral_starts(starter: SpectralStarter) -> Starts:
@@ -100,8 +99,7 @@ def _random_start(settings: FitSettings, n_items: int, number: int) -> Start:
 
 def _with_random(starts: list[Start], n_starts: int, settings: FitSettings, n_items: int) -> list[Start]:
     """The starts, and random ones until there are `n_starts`."""
-    n_random = max(0, n_starts - len(starts))
-    return starts + [_random_start(settings, n_items, number) for number in range(n_random)]
+    return starts + [_random_start(settings, n_items, number) for number in range(max(0, n_starts - len(starts)))]
 
 
 def _clustered(log_worths: Floats, shares: Floats, settings: FitSettings, about: dict[str, Any]) -> Start:
