@@ -445,8 +445,7 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
             check_settings(cls._TASK, known)
         except errors.SettingsError as error:
             raise errors.DamagedStoreError(f"the settings of the saved model were altered: {error}") from None
-        n_held = int(bool(known.get("noise")))
-        model = cls(**(known | {"n_components": mixture.n_components - n_held}))
+        model = cls(**(known | {"n_components": mixture.n_components - int(bool(known.get("noise")))}))
         model._set_mixture(mixture)
         return model
 
