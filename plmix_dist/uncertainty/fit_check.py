@@ -178,8 +178,7 @@ def _lengths(block: RankingBlock, events: _Events) -> _Integers:
 
 def _runs(block: RankingBlock, plan: _Plan) -> Iterator[RankingBlock]:
     """Runs of rows whose events and scores fit into memory."""
-    n_numbers = plan.mixture.log_worths.size + 4 * plan.n_events
-    return row_runs(block, max(1, _MOST_NUMBERS // n_numbers))
+    return row_runs(block, max(1, _MOST_NUMBERS // (plan.mixture.log_worths.size + 4 * plan.n_events)))
 
 
 # Pass 1.

@@ -58,8 +58,7 @@ def draw_weights(block: RankingBlock, kind: str, seed: int, replicate: int, leaf
     weights = block.weights
     if kind == "exponential":
         return rng.standard_gamma(weights) / weights
-    whole = weights == np.floor(weights)
-    means = np.where(whole, weights, 1.0)
+    means = np.where(weights == np.floor(weights), weights, 1.0)
     return rng.poisson(means) / means
 
 
@@ -125,8 +124,7 @@ class _ReplicateSums(NamedTuple):
 def _prepare_later(params: tuple[Floats, Floats, Draws]) -> tuple[list[Prepared | None], int, Draws]:
     """Points ready for kernels, from log-worths (n_replicates, n_components, n_items) and log-shares."""
     log_worths, log_shares, draws = params
-    points = [_prepared(*point) for point in zip(log_worths, log_shares, strict=True)]
-    return points, log_shares.shape[1], draws
+    return [_prepared(*point) for point in zip(log_worths, log_shares, strict=True)], log_shares.shape[1], draws
 
 
 def _prepared(log_worths: Floats, log_shares: Floats) -> Prepared | None:
