@@ -147,8 +147,7 @@ def _with_orders(
 
 def _n_choices(block: RankingBlock) -> NDArray[np.int64]:
     """(n_rankings,): the choices of each row; the last of all items on offer is left over, and wins nothing."""
-    n_ordered = block.n_ordered.astype(np.int64)
-    return n_ordered - ((block.n_ordered == block.n_listed) & ~block.below)
+    return block.n_ordered.astype(np.int64) - ((block.n_ordered == block.n_listed) & ~block.below)
 
 
 def _summed(block: RankingBlock, params: prepared.Prepared, random: RandomNumbers) -> SweepSums:
@@ -197,8 +196,7 @@ def _drawn_memberships(posteriors: Floats, weights: Floats, rng: np.random.Gener
     n_persons, n_components = posteriors.shape
     drawn = np.zeros((n_persons, n_components))
     # One number for every person, whatever its weight: what one person draws does not depend on the weights of others.
-    numbers = rng.random((n_persons,))
-    chosen = (np.cumsum(posteriors[:, :-1], axis=1) <= numbers[:, None]).sum(axis=1)
+    chosen = (np.cumsum(posteriors[:, :-1], axis=1) <= rng.random((n_persons,))[:, None]).sum(axis=1)
     drawn[np.arange(n_persons), chosen] = 1.0
     several = np.flatnonzero((weights > 1) & (weights < _MOST_PERSONS) & (weights == np.floor(weights)))
     if len(several):
@@ -219,5 +217,4 @@ def draw_extensions(
     log_likelihood = float((at.weights * at.log_likelihoods).sum())
     if not block.has_ties:
         return block.replace(tied=None), log_likelihood
-    chosen = _components_drawn(at.posteriors, rng)
-    return _with_orders(block, params, chosen[at.person], rng), log_likelihood
+    return _with_orders(block, params, _components_drawn(at.posteriors, rng)[at.person], rng), log_likelihood

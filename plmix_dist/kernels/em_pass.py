@@ -182,8 +182,7 @@ def _row_statistics(
     if frozen is None:
         return _summed(block, rows, current, with_rates=with_rates)
     logs, posteriors = padded_posteriors(rows, frozen)
-    log_likelihood = np.sum(rows.weights.array * logs)
-    return _summed(block, rows, current, posteriors, log_likelihood, with_rates=with_rates)
+    return _summed(block, rows, current, posteriors, np.sum(rows.weights.array * logs), with_rates=with_rates)
 
 
 def reweighted_statistics(block: RankingBlock, weightings: Iterable[tuple[Floats, Prepared]]) -> list[EmStatistics]:

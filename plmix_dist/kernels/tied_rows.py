@@ -84,8 +84,7 @@ class TiedRows:
         of_place = np.cumsum(begins) - 1
         sizes = np.bincount(of_place[ordered], minlength=len(starts))
         row = owner[starts]
-        first_place = np.searchsorted(row, np.arange(rows.n_rankings + 1))
-        return cls(rows, numbers, starts, sizes, row, first_place)
+        return cls(rows, numbers, starts, sizes, row, np.searchsorted(row, np.arange(rows.n_rankings + 1)))
 
     def logs(self, at: PlaceSums) -> Floats:
         """(n_rows, n_components): log Pr(row | component)."""
