@@ -145,9 +145,7 @@ class _ResampledEm:
             if n_averaged > _WINDOW and moved <= max(_SETTLED, _SETTLED_SHARE / np.sqrt(self.em.weight)):
                 ended = "settled"
             state = state._replace(earlier=mean)
-        if ended is None:
-            return state
-        return state._replace(ended=ended, point=state.point.like(total / n_averaged))
+        return state if ended is None else state._replace(ended=ended, point=state.point.like(total / n_averaged))
 
     def _moved(self, state: _ResampleState, mean: Floats) -> float:
         """How far the average has moved: its largest entry. Without a prior ghosts drift and mean nothing."""

@@ -563,9 +563,7 @@ def _of_persons(options: dict[str, Any]) -> dict[str, Any]:
 
 def _is_plain(value: Any) -> bool:
     """Whether JSON can hold the value of a setting."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or isinstance(value, bool | int | str)
+    return math.isfinite(value) if isinstance(value, float) else value is None or isinstance(value, bool | int | str)
 
 
 def _saved_start(init: Any, words: tuple[str, ...]) -> tuple[MixtureParams, Floats | None]:

@@ -74,9 +74,7 @@ def r_hat(draws: Floats) -> Floats:
 
 def bulk_ess(draws: Floats) -> Floats:
     """(...): the effective sample size for means, from draws (n_chains, n_draws, ...)."""
-    if draws.shape[1] < 4:
-        return np.full(draws.shape[2:], np.nan)
-    return _ess(_rank_normalised(_split(draws)))
+    return np.full(draws.shape[2:], np.nan) if draws.shape[1] < 4 else _ess(_rank_normalised(_split(draws)))
 
 
 def tail_ess(draws: Floats) -> Floats:

@@ -467,9 +467,7 @@ class Predictions:
     @property
     def _ties(self) -> str:
         """How ties are treated: as in the settings, or else as in PlackettLuceMixture."""
-        if self._linear is not None and self._linear[0].keeps_ties:
-            return "kept"
-        return str(getattr(self, "ties", "auto"))
+        return "kept" if self._linear is not None and self._linear[0].keeps_ties else str(getattr(self, "ties", "auto"))
 
     def _rankings(
         self, X: Any, *, membership_covariates: ArrayLike | None = None, ties: str | None = None, **how: Any

@@ -119,9 +119,7 @@ def _wrong_types(block: RankingBlock) -> Iterator[str]:
 
 def _kind(column: object) -> str:
     """The type of a column in words."""
-    if isinstance(column, np.ndarray):
-        return f"{column.dtype} of shape {column.shape}"
-    return type(column).__name__
+    return f"{column.dtype} of shape {column.shape}" if isinstance(column, np.ndarray) else type(column).__name__
 
 
 def _wrong_lengths(block: RankingBlock, is_new: bool) -> Iterator[str]:

@@ -189,15 +189,14 @@ def bootstrap(
             f'a fit with ties={model.ties!r} has no bootstrap; take standard_errors(X, kind="sandwich")'
         )
     seed, place = seed_of(random_state), Checkpoint.of(checkpoint)
+    of_rows = {"membership_covariates": membership_covariates, "features": features, "sample_weight": sample_weight}
     if model._linear is not None:
-        of_rows = {"membership_covariates": membership_covariates, "features": features, "ties": model._ties}
-        rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight, **of_rows)
+        rankings = model._rankings(X, unranked=unranked, ties=model._ties, **of_rows)
         with client_of(client) as chosen:
             how = n_replicates, weights, seed, tol, max_iter
             return _of_coefficients(model, rankings, chosen, place, how, any_seed=random_state is None)
     fitted = FittedPoint.of(model, "bootstrap replicates")
-    of_rows = {"membership_covariates": membership_covariates, "features": features}
-    rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight, **of_rows)
+    rankings = model._rankings(X, unranked=unranked, **of_rows)
     check_columns(model._coefficients, rankings.covariates)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
     settings = {"n_replicates": n_replicates, "weights": weights, "tol": tol, "max_iter": max_iter}

@@ -327,7 +327,8 @@ def _checked(passes: Passes, fitted: FittedPoint, plan: _Plan) -> FitCheck:
     plan = plan._replace(tables=_expected_pairs(plan.mixture, plan.pairs, partly.tolist()))
     by_length[1][:, n_items:] += lines[:, 1:] @ plan.tables[1:]
     bands = _bands(weight, _MOST_PRODUCTS // (n_events + plan.n_parameters) ** 2)
-    observed, expected, offered = (_by_band(one, bands) for one in by_length)
+    of_bands = [bands == band for band in range(int(bands.max()) + 1)]
+    observed, expected, offered = (np.stack([one[chosen].sum(axis=0) for chosen in of_bands]) for one in by_length)
     decided, likely = (one[:, n_items:n_events] + one[:, n_events:] for one in (observed, expected))
     chances = expected[:, n_items:n_events] / np.where(likely > 0, likely, 1.0)
     plan = plan._replace(bands=bands, chances=chances)
@@ -369,11 +370,6 @@ def _bands(weight: Floats, most: int) -> _Integers:
         _, found = np.unique(np.minimum(np.floor(most * middles / weight.sum()), most - 1), return_inverse=True)
     bands: _Integers = found[np.maximum(np.cumsum(present) - 1, 0)]
     return bands
-
-
-def _by_band(sums: Floats, bands: _Integers) -> Floats:
-    """Sums by length as sums by band."""
-    return np.stack([sums[bands == band].sum(axis=0) for band in range(int(bands.max()) + 1)])
 
 
 def _cautions(fitted: FittedPoint, totals: Any, solved: Any) -> list[str]:

@@ -255,9 +255,7 @@ def invert(information: Floats, unfelt: Floats, known: Floats, least: float | No
 def _complement(directions: Floats) -> Floats:
     """(d, d - r): an orthonormal basis of what is orthogonal to these directions (d, r)."""
     n_parameters, n_directions = directions.shape
-    if not n_directions:
-        return np.eye(n_parameters)
-    return np.linalg.qr(directions, mode="complete")[0][:, n_directions:]
+    return np.eye(n_parameters) if not n_directions else np.linalg.qr(directions, mode="complete")[0][:, n_directions:]
 
 
 # Scores of persons at the fitted parameters, and the information that the choices of a block hold.

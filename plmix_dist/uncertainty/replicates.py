@@ -52,9 +52,7 @@ def draw_weights(block: RankingBlock, kind: str, seed: int, replicate: int, leaf
     rng = generator(seed, "bootstrap", replicate, leaf)
     if block.groups is not None or block.weights is None:
         n_persons = int(np.count_nonzero(block.group_starts))
-        if kind == "poisson":
-            return _poisson_of_mean_one(rng, n_persons)
-        return rng.standard_exponential(n_persons)
+        return _poisson_of_mean_one(rng, n_persons) if kind == "poisson" else rng.standard_exponential(n_persons)
     weights = block.weights
     if kind == "exponential":
         return rng.standard_gamma(weights) / weights
@@ -338,9 +336,7 @@ class Replicates:
         return np.stack(drawn, axis=1)
 
     def _active(self, state: ReplicatesState) -> NDArray[np.int64]:
-        if state.n_passes >= self.max_iter:
-            return np.zeros(0, np.int64)
-        return np.flatnonzero(state.ended == _RUNNING)
+        return np.zeros(0, np.int64) if state.n_passes >= self.max_iter else np.flatnonzero(state.ended == _RUNNING)
 
     def _evaluated(
         self, points: Floats, sums: _ReplicateSums, weight: Floats, active: NDArray[np.int64]

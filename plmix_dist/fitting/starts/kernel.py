@@ -162,7 +162,8 @@ def sdp_start(sample: RankingBlock, settings: FitSettings, stages: Stages) -> tu
     assigned = _thinned(sample, _ASSIGNED_ROWS, rng)
     clustered = _thinned(assigned, _CLUSTERED_ROWS, rng)
     # Without a centre, rows with different offered sets would be clustered by their offered sets.
-    centre = None if _all_offered(sample) else _mean_preferences(assigned)
+    all_offered = (sample.below | (sample.n_listed == sample.n_items)).all()
+    centre = None if all_offered else _mean_preferences(assigned)
     similarity = _SIMILARITIES[settings.kernel]
     n_clusters = min(settings.n_components, clustered.n_rankings)
     with stages.stage("semidefinite-program", rows=clustered.n_rankings):
@@ -185,10 +186,6 @@ def sdp_start(sample: RankingBlock, settings: FitSettings, stages: Stages) -> tu
 def _thinned(block: RankingBlock, n_rankings: int, rng: np.random.Generator) -> RankingBlock:
     """About this many rankings; equal rows are merged into one row with their total weight. Groups are left out."""
     return merge_equal_rows(thinned(block, n_rankings, rng).replace(groups=None))
-
-
-def _all_offered(block: RankingBlock) -> bool:
-    return bool((block.below | (block.n_listed == block.n_items)).all())
 
 
 def _nearest(similarity: Floats, affinity: Floats, clusters: NDArray[np.int64], weights: Floats) -> NDArray[np.int64]:

@@ -158,7 +158,8 @@ def handfuls(proposer: Proposer, _best: Mixture | None, number: int) -> Start:
         rows.take(np.concatenate(drawn)), one_hot(component, settings.n_components), n_steps=_STEPS_OF_HANDFULS
     )
     log_worths = np.array([model.log_worths for model in models])
-    return Start(log_worths, _equal_shares(settings), {"method": "handfuls", "number": number})
+    shares = np.full(len(log_worths), 1 / len(log_worths)) if settings.shares is None else settings.shares
+    return Start(log_worths, shares, {"method": "handfuls", "number": number})
 
 
 def worst_explained(proposer: Proposer, best: Mixture, number: int) -> Start:
@@ -230,11 +231,6 @@ def _with_free_components(
     free = np.append(lost, rng.choice(n_left, min(n_left, n_free - len(lost)), replace=False))
     shares[free] = 1 / n_components
     return log_worths, shares / shares.sum() if settings.shares is None else settings.shares, free
-
-
-def _equal_shares(settings: FitSettings) -> Floats:
-    n_components = settings.n_components
-    return np.full(n_components, 1 / n_components) if settings.shares is None else settings.shares
 
 
 # One batch of a search. Starts that keep most of the best end improve it most often; the others are independent of it.
