@@ -289,11 +289,8 @@ class _CovariateEm:
         except FitError as error:
             return state._replace(error=type(error)(f"iteration {self.n_before + len(state.history) + 1}, {error}"))
         numbered = {"iteration": self.n_before + len(state.history) + 1, "start": self.em.number} | record
-        return state._replace(
-            iteration=iteration,
-            history=(*state.history, numbered),
-            shares=shares.shares if record["taken"] else state.shares,
-        )
+        taken = shares.shares if record["taken"] else state.shares
+        return state._replace(iteration=iteration, history=(*state.history, numbered), shares=taken)
 
     def evaluation(self, shares: _ShareStep, steps: Sequence[ComponentStep], timing: dict[str, float]) -> Evaluation:
         """The evaluation of a point, from the results of a pass."""

@@ -45,11 +45,8 @@ def check_identified(passes: Passes, item_names: Sequence[str], *, ties_compare:
     graph = ask(passes, comparisons_request(ties_compare=ties_compare))
     if graph.n_groups == 1:
         return
-    found = {
-        "never on offer": graph.never_offered,
-        "never above another item": graph.never_above,
-        "never below another item": graph.never_below,
-    }
+    found = {"never on offer": graph.never_offered, "never above another item": graph.never_above}
+    found["never below another item"] = graph.never_below
     reasons = [f"{what}: {_first_names(item_names, items)}" for what, items in found.items() if len(items)]
     if not reasons:
         outside = [item_names[item] for item in np.flatnonzero(graph.group > 0)[:10]]

@@ -255,11 +255,8 @@ def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple
     iteration = iteration._replace(good=here)
     if rules.interrupt is not None and rules.interrupt(iteration.point):
         return iteration._replace(ended="interrupted"), record
-    settled = (
-        evaluation.objective is None
-        or not rules.stopping.waits_for_objective
-        or (change is not None and abs(change) <= rules.tol * rules.weight)
-    )
+    waits = rules.stopping.waits_for_objective and evaluation.objective is not None
+    settled = not waits or (change is not None and abs(change) <= rules.tol * rules.weight)
     if rules.is_near(here) and settled:
         return iteration._replace(ended="converged"), record
     if number >= rules.max_iter:

@@ -80,10 +80,9 @@ class LinearEnd:
 
     def reordered(self, order: NDArray[np.int64]) -> LinearEnd:
         """The components in another order; coefficients of shares are measured from the first."""
-        shares, fixed = self.point.share_coefficients[order], self.layout.fixed_log_shares
-        point = LinearPoint(
-            self.point.design, self.point.coefficients[order], shares if fixed is not None else shares - shares[0]
-        )
+        own, fixed = self.point, self.layout.fixed_log_shares
+        shares = own.share_coefficients[order]
+        point = LinearPoint(own.design, own.coefficients[order], shares if fixed is not None else shares - shares[0])
         return LinearEnd(point, replace(self.layout, fixed_log_shares=None if fixed is None else fixed[order]))
 
 

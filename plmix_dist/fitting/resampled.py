@@ -111,15 +111,9 @@ class _ResampledEm:
             end, shares = Good(state.point, evaluation), evaluation.posterior_shares
             settled = state.ended == "settled"
             return state._replace(run=Run.at(end, converged=settled, history=state.history, posterior_shares=shares))
-        record = {
-            "iteration": len(state.history) + 1,
-            "start": self.em.number,
-            "step": "resample" if state.n_averaged else "burn-in",
-            "taken": True,
-            "objective": evaluation.objective,
-            "change": None,
-            "gradient": evaluation.residual,
-        }
+        step = "resample" if state.n_averaged else "burn-in"
+        record = {"iteration": len(state.history) + 1, "start": self.em.number, "step": step, "taken": True}
+        record |= {"objective": evaluation.objective, "change": None, "gradient": evaluation.residual}
         state = state._replace(history=(*state.history, record | evaluation.details), point=evaluation.next)
         if not np.isfinite(state.point.flat()).all():
             return state._replace(

@@ -299,10 +299,8 @@ def _rivals(ends: Sequence[_End], n_init: int, doubt: float) -> list[Candidate]:
 def _others(ends: Sequence[_End]) -> list[dict[str, Any]]:
     """The next best ends: by how much they are behind per unit of weight, and their shares."""
     first, *others = _distinct(ends, 1 + MOST_OTHERS)
-    logs = [end.candidate.point.log_shares for end in others]
     return [
-        {"behind": first.score - end.score, "shares": np.exp(own).tolist()}
-        for end, own in zip(others, logs, strict=True)
+        {"behind": first.score - end.score, "shares": np.exp(end.candidate.point.log_shares).tolist()} for end in others
     ]
 
 
@@ -381,10 +379,8 @@ class SampleFits(NamedTuple):
         with self.stages.stage("search") as record:
             part_em = _part_of(fused, rows, _TOLERANCE, _MOST_ITERATIONS)
             is_part = rows is not merged or sample.n_rankings < em.n_rankings
-            progress = self.stages.iteration
-            now = partial(
-                search, part_em, rows, starts, settings, budget, is_part=is_part, smaller=smaller, progress=progress
-            )
+            options: Any = {"is_part": is_part, "smaller": smaller, "progress": self.stages.iteration}
+            now = partial(search, part_em, rows, starts, settings, budget, **options)
             found = self.journal.stage("search", now)
             passes = found.n_passes * rows.n_rankings / em.n_rankings
             record |= {"rows": rows.n_rankings, "n_starts": found.about["n_starts"], "passes": passes}

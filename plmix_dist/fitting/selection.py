@@ -67,10 +67,8 @@ class Task:
     def em(self, n_components: int) -> Em:
         """EM on all rows."""
         settings = replace(self.settings, n_components=n_components)
-        return replace(
-            em_for(settings, self.overview.extent, self.rankings),
-            part=RowPart(extended_by=self.extended_by) if self.extended_by else None,
-        )
+        part = RowPart(extended_by=self.extended_by) if self.extended_by else None
+        return replace(em_for(settings, self.overview.extent, self.rankings), part=part)
 
     def after_pass(self, stage: str) -> Callable[[Any], None]:
         """What is called after every pass of a stage."""

@@ -541,9 +541,8 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         """A warning where results would be on another scale than the fit: weights that are not counts, or forgotten."""
         data = data_of(self)
         # Rankings that count once each are as many as those of a fit that had another weight.
-        is_other = weight == data.get("n_rankings") and not math.isclose(
-            weight, data.get("weight", weight), rel_tol=1e-9
-        )
+        of_fit = data.get("weight", weight)
+        is_other = weight == data.get("n_rankings") and not math.isclose(weight, of_fit, rel_tol=1e-9)
         if sample_weight is not None and weight <= 1:
             words = f"the weights sum to {weight:.3g}, but weights are counts of rankings; {TO_COUNTS}"
         elif sample_weight is None and is_other:

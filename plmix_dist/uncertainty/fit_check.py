@@ -99,14 +99,13 @@ def _events(block: RankingBlock, plan: _Plan) -> _Events:
     one, other = plan.pairs.T
     counted = offered[:, one] & offered[:, other] & (whole | partly)[:, None]
     before, after = place[:, one] < place[:, other], place[:, other] < place[:, one]
-    happened = [(place == 0) & offered, counted & before, counted & after]
+    chosen = [(place == 0) & offered, counted & before, counted & after]
+    happened = np.concatenate(chosen, axis=1, dtype=np.float64)
     firsts = np.tensordot(plan.mixture.shares, choice_probabilities(plan.mixture.log_worths, offered), 1)
     line = np.where(partly, n_ordered, 0)
     pairs = plan.tables[line] * np.concatenate([counted, counted], axis=1)
     length = np.minimum(np.where(whole, n_offered, n_ordered), _LENGTHS - 1)
-    return _Events(
-        np.concatenate(happened, axis=1, dtype=np.float64), np.hstack([firsts, pairs]), offered, length, line
-    )
+    return _Events(happened, np.hstack([firsts, pairs]), offered, length, line)
 
 
 def _expected_pairs(mixture: MixtureParams, pairs: _Integers, lengths: list[int]) -> Floats:

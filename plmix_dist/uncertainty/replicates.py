@@ -330,10 +330,8 @@ class Replicates:
         """
         kept, (_, seed, replicates) = self.fitted.layout, self.draws
         size = (2, kept.n_components, kept.n_items)
-        drawn = [
-            generator(seed, "bootstrap-prior", number).standard_gamma(self.fitted.alpha, size) for number in replicates
-        ]
-        return np.stack(drawn, axis=1)
+        rngs = [generator(seed, "bootstrap-prior", number) for number in replicates]
+        return np.stack([rng.standard_gamma(self.fitted.alpha, size) for rng in rngs], axis=1)
 
     def _active(self, state: ReplicatesState) -> NDArray[np.int64]:
         return np.zeros(0, np.int64) if state.n_passes >= self.max_iter else np.flatnonzero(state.ended == _RUNNING)

@@ -174,13 +174,8 @@ def sdp_start(sample: RankingBlock, settings: FitSettings, stages: Stages) -> tu
         labels = _nearest(similarity(assigned, clustered, centre), affinity, clusters, clustered.row_weights)
     with stages.stage("worths", rows=assigned.n_rankings):
         log_worths, shares = cluster_worths(assigned, labels, settings)
-    about = {
-        "kernel": settings.kernel,
-        "objective": solution.objective,
-        "bound": solution.bound,
-        "sdp_converged": solution.converged,
-    }
-    return log_worths, shares, about
+    about = {"kernel": settings.kernel, "objective": solution.objective, "bound": solution.bound}
+    return log_worths, shares, about | {"sdp_converged": solution.converged}
 
 
 def _thinned(block: RankingBlock, n_rankings: int, rng: np.random.Generator) -> RankingBlock:

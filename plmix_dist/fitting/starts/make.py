@@ -79,14 +79,8 @@ def starts_of_all_rows(
     """The published spectral start, from all rows. No search follows it."""
     found, about_rank = start_from_all_rows(passes, rankings, settings, stages, client)
     start = _clustered(found.log_worths, found.shares, settings, {"method": "spectral", "rank": found.rank})
-    about = {
-        "embedding": found.embedding,
-        "rows": len(found.labels),
-        "singular_values": found.singular_values,
-        "vectors": found.vectors,
-        **about_rank,
-    }
-    return Starts([start], searched=False, about=about)
+    about = {"embedding": found.embedding, "rows": len(found.labels), "singular_values": found.singular_values}
+    return Starts([start], searched=False, about=about | {"vectors": found.vectors, **about_rank})
 
 
 def _random_start(settings: FitSettings, n_items: int, number: int) -> Start:
