@@ -202,8 +202,7 @@ class BatchEm(NamedTuple):
         scaled = changes * scale[:, :, None]
         gram = scaled @ scaled.transpose(0, 2, 1) + np.where(lengths > 0, _RIDGE, 1.0)[:, :, None] * np.eye(_MEMORY)
         mixing = np.linalg.solve(gram, scaled @ step[:, :, None])[:, :, 0] * scale
-        mixed = batch.image - (mixing[:, :, None] * (moves + changes)).sum(axis=1)
-        worths, ghosts, log_shares = self.parts(mixed)
+        worths, ghosts, log_shares = self.parts(batch.image - (mixing[:, :, None] * (moves + changes)).sum(axis=1))
         with np.errstate(invalid="ignore"):
             log_shares = log_shares - np.logaddexp.reduce(log_shares, axis=1)[:, None]
             accelerated = self._vectors(worths, ghosts, log_shares)
@@ -307,8 +306,7 @@ class BatchEm(NamedTuple):
         worths = worths.reshape(-1, n_items)
         # The sum over items of (v + w) / 2 * (a - b)**2, for all pairs of components at once.
         square, product = worths**2, weights * worths
-        own = (weights * square).sum(axis=1)
-        one_way = own[:, None] + square @ weights.T - 2 * (product @ worths.T)
+        one_way = (weights * square).sum(axis=1)[:, None] + square @ weights.T - 2 * (product @ worths.T)
         pairs = (one_way + one_way.T) / 2 + (roots[:, None] - roots[None]) ** 2 / 4
         pairs = pairs.reshape(n_starts, n_components, n_starts, n_components)
         found: Floats = np.sqrt(np.maximum(pairs.min(axis=3).sum(axis=1), 0.0))

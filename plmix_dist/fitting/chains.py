@@ -95,8 +95,7 @@ def _relabelling(log_worths: Floats, log_shares: Floats, pivot: int) -> NDArray[
             break
         order = again
     # The pivot keeps its names.
-    names = np.argsort(order[pivot])
-    return order[:, names]
+    return order[:, np.argsort(order[pivot])]
 
 
 def _matched(features: Floats, means: Floats, variances: Floats) -> NDArray[np.int64]:
@@ -223,8 +222,7 @@ def _with_mode(passes: Passes, gibbs: Gibbs, draws: Draws, weight: float, stages
     mode = None
     if prior.has_mode:
         algorithm = MapEm(prior, weight)
-        best = Parameters(log_worths[pivot], log_shares[pivot])
-        state = journal.run("map", passes, algorithm, algorithm.start(best))
+        state = journal.run("map", passes, algorithm, algorithm.start(Parameters(log_worths[pivot], log_shares[pivot])))
         if state.error is not None:
             raise state.error
         found = algorithm.result(state)

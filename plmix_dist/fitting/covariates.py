@@ -90,8 +90,7 @@ def _share_sums(sums: Sums, design: Floats, at: Memberships, shares: Floats) -> 
     for one in range(n_components):
         for other in range(one, n_components):
             curvature = weighted[:, one] * ((one == other) - shares[:, other])
-            product = design.T @ (curvature[:, None] * design)
-            information[one, other] = information[other, one] = product
+            information[one, other] = information[other, one] = design.T @ (curvature[:, None] * design)
     members = (at.weights[:, None] * at.posteriors).T @ design
     return _ShareSums(sums, members, weighted.T @ design, information, design.T @ (at.weights[:, None] * design))
 
@@ -191,8 +190,7 @@ _MOMENTS = Aggregation("moments", leaf=_leaf_moments)
 def _rough_units(covariates: Floats) -> Units:
     """Units from the plain rows; an error if a column is constant."""
     centre, scale = covariates.mean(axis=0), covariates.std(axis=0)
-    largest = np.abs(covariates).max(axis=0, initial=0.0)
-    for column in np.flatnonzero(scale <= _CONSTANT * largest).tolist():
+    for column in np.flatnonzero(scale <= _CONSTANT * np.abs(covariates).max(axis=0, initial=0.0)).tolist():
         raise SettingsError(_constant(column, f" ({covariates[0, column]:g})"))
     return Units(centre, scale)
 
@@ -285,19 +283,14 @@ class _CovariateEm:
         (answer,) = answers
         try:
             shares, *steps = answer.get()
-            timing = timing_of(answer, steps)
-            evaluation = self.evaluation(shares, steps, timing)
+            evaluation = self.evaluation(shares, steps, timing_of(answer, steps))
             rules = Rules(self.em.tol, self.em.max_iter, self.em.weight, self.em.accelerate)
             iteration, record = advance(state.iteration, evaluation, rules)
         except FitError as error:
-            number = self.n_before + len(state.history) + 1
-            return state._replace(error=type(error)(f"iteration {number}, {error}"))
+            return state._replace(error=type(error)(f"iteration {self.n_before + len(state.history) + 1}, {error}"))
         numbered = {"iteration": self.n_before + len(state.history) + 1, "start": self.em.number} | record
-        return state._replace(
-            iteration=iteration,
-            history=(*state.history, numbered),
-            shares=shares.shares if record["taken"] else state.shares,
-        )
+        taken = shares.shares if record["taken"] else state.shares
+        return state._replace(iteration=iteration, history=(*state.history, numbered), shares=taken)
 
     def evaluation(self, shares: _ShareStep, steps: Sequence[ComponentStep], timing: dict[str, float]) -> Evaluation:
         """The evaluation of a point, from the results of a pass."""
@@ -340,15 +333,13 @@ def run_with_covariates(
     """
     n_components, n_columns = before.point.n_components, covariates.shape[1]
     if n_columns == 0:
-        log_shares = np.maximum(before.point.log_shares, np.log(_LEAST_SHARE))
-        return before, log_shares[:, None]
+        return before, np.maximum(before.point.log_shares, np.log(_LEAST_SHARE))[:, None]
     if n_components * (n_columns + 1) > _MOST_COEFFICIENTS:
         raise SettingsError(
             f"{n_components} components and {n_columns} covariates have {n_components * (n_columns + 1)} coefficients, "
             f"and at most {_MOST_COEFFICIENTS} can be fitted; choose fewer columns"
         )
-    units = journal.stage("units", lambda: take_units(passes, covariates))
-    algorithm = _CovariateEm(em, units, before.n_iterations)
+    algorithm = _CovariateEm(em, journal.stage("units", lambda: take_units(passes, covariates)), before.n_iterations)
     ended = run_reported(passes, algorithm, algorithm.start(before.point), "covariates", progress, journal)
     if ended.error is not None:
         raise ended.error

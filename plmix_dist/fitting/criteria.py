@@ -118,8 +118,7 @@ def choose(rows: Sequence[Row], criterion: _Criterion) -> Choice | None:
     same = _same_fits(rows, criterion, chosen)
     others = {number: loss for number, loss in known.items() if number not in same}
     runner_up = min(others, key=lambda number: (others[number], number)) if others else None
-    margin = None if runner_up is None else others[runner_up] - known[chosen]
-    return Choice(chosen, best, runner_up, margin)
+    return Choice(chosen, best, runner_up, None if runner_up is None else others[runner_up] - known[chosen])
 
 
 def choice_without_prior(rows: Sequence[Row], criterion: _Criterion) -> int | None:

@@ -44,8 +44,7 @@ def _leaf_sums(
     rows = rows_of_part(part, number, block)
     if m_step.drawn_sums is not None:
         seed, *place = params.key
-        rng = generator(seed, "memberships", *place, number)
-        sums = m_step.drawn_sums(rows, params.current, params.frozen, rng)
+        sums = m_step.drawn_sums(rows, params.current, params.frozen, generator(seed, "memberships", *place, number))
     else:
         sums = m_step.sums(rows, params.current, params.frozen)
     for name, values in zip(sums._fields, sums, strict=True):

@@ -161,8 +161,7 @@ class Em:
             steps[-1] = held_step(state.iteration.point.components()[-1], steps[-1].seconds)
         if state.inner is not None:
             return self._inner_step(state, state.inner, summary, steps)
-        timing = timing_of(answer, steps)
-        evaluation = self.evaluation(state.iteration.point, summary, steps, timing)
+        evaluation = self.evaluation(state.iteration.point, summary, steps, timing_of(answer, steps))
         if information is not None and self.newton is not None and evaluation.scale is not None:
             (found,) = information.get()
             hessian = self.newton.sample.of_all(state.iteration.point, found, evaluation.scale)
@@ -221,11 +220,9 @@ class Em:
             self.refuse_divergence(inner.iteration.point, found.next)
         if iteration.ended is None:
             return state._replace(inner=inner._replace(iteration=iteration))
-        solved = iteration.best.point
-        best = solved._replace(log_shares=inner.outer.next.log_shares)
+        best = iteration.best.point._replace(log_shares=inner.outer.next.log_shares)
         details = inner.outer.details | {"inner_passes": iteration.n_evaluations}
-        evaluation = inner.outer._replace(next=best, safe=best, details=details)
-        return self._advanced(state._replace(inner=None), evaluation)
+        return self._advanced(state._replace(inner=None), inner.outer._replace(next=best, safe=best, details=details))
 
     def _advanced(self, state: _EmState, evaluation: Evaluation) -> _EmState:
         """The iteration one step on. Where a component has collapsed, it is mended and the iteration begins again."""
@@ -292,8 +289,7 @@ class Em:
         if summary.objective is None:
             with np.errstate(invalid="ignore"):
                 moves = np.abs(after.flat() - point.flat())
-            largest = float(np.nanmax(moves))
-            return Evaluation(None, largest, None, None, after, None, details)
+            return Evaluation(None, float(np.nanmax(moves)), None, None, after, None, details)
         shares = np.exp(point.log_shares) * self.weight
         share_slopes = summary.shares - shares if free_shares else np.zeros(len(shares))
         slopes, scale = map(np.append, flat_gradient(steps, share_slopes, shares), of_ties)

@@ -45,11 +45,8 @@ def check_identified(passes: Passes, item_names: Sequence[str], *, ties_compare:
     graph = ask(passes, comparisons_request(ties_compare=ties_compare))
     if graph.n_groups == 1:
         return
-    found = {
-        "never on offer": graph.never_offered,
-        "never above another item": graph.never_above,
-        "never below another item": graph.never_below,
-    }
+    found = {"never on offer": graph.never_offered, "never above another item": graph.never_above}
+    found["never below another item"] = graph.never_below
     reasons = [f"{what}: {_first_names(item_names, items)}" for what, items in found.items() if len(items)]
     if not reasons:
         outside = [item_names[item] for item in np.flatnonzero(graph.group > 0)[:10]]
@@ -64,8 +61,7 @@ def _leaf_beaten(_number: int, block: RankingBlock, params: Prepared) -> Floats:
     """(n_components, n_items, n_items): entry [k, i, j] is the weight of rankings of component k with i before j."""
     extended = extend_ties(block)
     posteriors = row_posteriors(block, params)[1]
-    wins = pairwise_wins(extended.block, posteriors[extended.row])
-    return wins - _within_ties(unorder_last_ties(block), posteriors)
+    return pairwise_wins(extended.block, posteriors[extended.row]) - _within_ties(unorder_last_ties(block), posteriors)
 
 
 def _within_ties(block: RankingBlock, posteriors: Floats) -> Floats:
@@ -118,8 +114,7 @@ def why_no_maximum(passes: Passes, point: Point, item_names: Sequence[str]) -> N
     if not cuts:
         return None
     points = [point, *(_moved_down(point, cut, by) for cut in cuts for by in _FAR_DOWN)]
-    answers = passes.run([Request(_LIKELIHOOD, each) for each in points])
-    here, *there = (each.get()[0] for each in answers)
+    here, *there = (each.get()[0] for each in passes.run([Request(_LIKELIHOOD, each) for each in points]))
     slack = _ROUNDING * abs(here)
     for cut, far, farther in zip(cuts, there[::2], there[1::2], strict=True):
         if far >= here - slack and farther >= far - slack:
@@ -174,8 +169,7 @@ def check_supported(sample: RankingBlock, n_components: int, *, all_rows: bool) 
     status = found.status(n_components)
     if status in ("identifiable", "generic"):
         return []
-    never = status == "not identifiable"
-    are = "are not" if never else "may not be"
+    are = "are not" if status == "not identifiable" else "may not be"
     words = (
         f"{n_components} components {are} identifiable: {found.reason(n_components)}. Other components "
         f"may give the same probabilities. Predictions are not affected, but do not read much into single components; "

@@ -52,8 +52,7 @@ def data_fingerprint(passes: Passes, rankings: Rankings) -> dict[str, Any]:
     names = sha256("\n".join(rankings.item_names).encode())
     if isinstance(rankings.source, StoreLeaves):
         rows = digest_of_store(rankings.source.store)
-        given = [array for array in (rankings.weights, rankings.covariates) if array is not None]
-        rows += digest_of(*given)
+        rows += digest_of(*[array for array in (rankings.weights, rankings.covariates) if array is not None])
     else:
         rows = ask(passes, Request(_DIGEST)).hex()
     return found | {"rankings": sha256(f"{rows} {names}".encode())[:_DIGITS]}

@@ -198,8 +198,7 @@ class Iteration(NamedTuple):
     @classmethod
     def start(cls, point: Point, newton: NewtonState | None = None) -> Iteration:
         """An iteration that begins at a point."""
-        memory = _AndersonMemory.empty(point.n_parameters)
-        return cls(point, "start", None, memory, newton, n_evaluations=0, ended=None)
+        return cls(point, "start", None, _AndersonMemory.empty(point.n_parameters), newton, n_evaluations=0, ended=None)
 
     @property
     def best(self) -> Good:
@@ -256,11 +255,8 @@ def advance(iteration: Iteration, evaluation: Evaluation, rules: Rules) -> tuple
     iteration = iteration._replace(good=here)
     if rules.interrupt is not None and rules.interrupt(iteration.point):
         return iteration._replace(ended="interrupted"), record
-    settled = (
-        evaluation.objective is None
-        or not rules.stopping.waits_for_objective
-        or (change is not None and abs(change) <= rules.tol * rules.weight)
-    )
+    waits = rules.stopping.waits_for_objective and evaluation.objective is not None
+    settled = not waits or (change is not None and abs(change) <= rules.tol * rules.weight)
     if rules.is_near(here) and settled:
         return iteration._replace(ended="converged"), record
     if number >= rules.max_iter:

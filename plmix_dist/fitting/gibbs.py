@@ -112,8 +112,7 @@ class Gibbs:
         """A pass at the parameters of all chains."""
         if state.error is not None or state.sweep > self.n_sweeps:
             return ()
-        params = _SweepParams(state.log_worths, state.log_shares, self.seed, state.sweep)
-        return (Request(_SWEEP, params),)
+        return (Request(_SWEEP, _SweepParams(state.log_worths, state.log_shares, self.seed, state.sweep)),)
 
     def tell(self, state: GibbsState, answers: Sequence[Answer]) -> GibbsState:
         """Keep the draws that were evaluated, if it is their turn, and draw the next ones."""
@@ -144,8 +143,7 @@ class Gibbs:
 
 def _with_draw(kept: tuple[Floats, ...], state: GibbsState, log_likelihood: Floats) -> tuple[Floats, ...]:
     """One more draw of each chain. The last two arrays are joined while they are equally long."""
-    n_chains = len(log_likelihood)
-    parts = [state.log_worths.reshape(n_chains, -1), state.log_shares, log_likelihood[:, None]]
+    parts = [state.log_worths.reshape(len(log_likelihood), -1), state.log_shares, log_likelihood[:, None]]
     kept = (*kept, np.concatenate(parts, axis=1)[None])
     while len(kept) > 1 and len(kept[-1]) == len(kept[-2]):
         kept = (*kept[:-2], np.concatenate(kept[-2:]))
@@ -185,8 +183,7 @@ class MapEm:
 
     def start(self, begin: Parameters) -> _MapState:
         """The state of an iteration that begins at parameters."""
-        point = Point(begin.log_worths, np.zeros(len(begin.log_shares)), begin.log_shares)
-        return _MapState(Iteration.start(point))
+        return _MapState(Iteration.start(Point(begin.log_worths, np.zeros(len(begin.log_shares)), begin.log_shares)))
 
     def ask(self, state: _MapState) -> Sequence[Request]:
         """A pass of EM at the current point."""

@@ -108,7 +108,10 @@ class SampleHessian:
         observed, complete = (1 / weight * matrix for matrix in found)
         alpha = self.alpha / self.weight
         observed = _stiffened(_with_prior(observed, point, alpha), point)
-        complete = _with_prior(_all_components(complete, point), point, alpha)
+        shares = np.exp(point.log_shares)
+        # In the log-worths of all components and in the log-shares.
+        complete = np.asarray(block_diag(*complete, np.diag(shares) - np.outer(shares, shares)))
+        complete = _with_prior(complete, point, alpha)
         return Hessian(observed, complete, self._free(point), weight, doubt, scale, cheap)
 
     def step(self, hessian: Hessian, point: Point, evaluation: Evaluation, damping: float) -> _NewtonStep | None:
@@ -193,8 +196,7 @@ def _newton_step(hessian: Hessian, point: Point, gradient: Floats, scale: Floats
                 continue
             move = np.zeros(point.n_parameters)
             move[free] = cho_solve(factor, gradient[free])
-            longest = float(np.abs(move).max())
-            move = move * min(1.0, _LONGEST_STEP / max(longest, 1e-300))
+            move = move * min(1.0, _LONGEST_STEP / max(float(np.abs(move).max()), 1e-300))
             gain = float(gradient[free] @ move[free] - move[free] @ observed @ move[free] / 2)
             return _NewtonStep(point.like(point.flat() + move), damping, gain)
     return None
@@ -217,12 +219,6 @@ def _scale_of(sums: EmStatistics, point: Point, alpha: float, weight: float) -> 
         ]
     )
     return np.concatenate([expected[:, :-1].ravel(), expected[:, -1], np.exp(point.log_shares)])
-
-
-def _all_components(complete: Floats, point: Point) -> Floats:
-    """The complete information, divided by weight, in the log-worths of all components and in the log-shares."""
-    shares = np.exp(point.log_shares)
-    return np.asarray(block_diag(*complete, np.diag(shares) - np.outer(shares, shares)))
 
 
 def _with_prior(matrix: Floats, point: Point, alpha: float) -> Floats:

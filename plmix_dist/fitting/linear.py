@@ -344,8 +344,7 @@ def damped_step(curvature: Floats, known: Floats, gradient: Floats, damping: flo
     scaled = (scaled + scaled.T) / 2
     with single_thread():
         try:
-            factor = cho_factor(scaled + damping * np.eye(len(scaled)))
-            move = cho_solve(factor, gradient / roots) / roots
+            move = cho_solve(cho_factor(scaled + damping * np.eye(len(scaled))), gradient / roots) / roots
         except LinAlgError:  # it is not positive: negative values count as positive ones
             values, vectors = np.linalg.eigh(scaled)
             held = np.maximum(np.abs(values), 1e-3 * float(np.abs(values).max())) + damping

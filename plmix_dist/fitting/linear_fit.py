@@ -80,10 +80,9 @@ class LinearEnd:
 
     def reordered(self, order: NDArray[np.int64]) -> LinearEnd:
         """The components in another order; coefficients of shares are measured from the first."""
-        shares, fixed = self.point.share_coefficients[order], self.layout.fixed_log_shares
-        point = LinearPoint(
-            self.point.design, self.point.coefficients[order], shares if fixed is not None else shares - shares[0]
-        )
+        own, fixed = self.point, self.layout.fixed_log_shares
+        shares = own.share_coefficients[order]
+        point = LinearPoint(own.design, own.coefficients[order], shares if fixed is not None else shares - shares[0])
         return LinearEnd(point, replace(self.layout, fixed_log_shares=None if fixed is None else fixed[order]))
 
 
@@ -123,8 +122,7 @@ def _not_finite(block: RankingBlock) -> str:
 
 def _checked_columns(passes: Passes, model: LinearModel) -> Columns:
     """The columns with their standard deviations within choices; an error for those that can have no coefficient."""
-    n = len(model.names)
-    nowhere = LinearPoint(model.design, np.zeros((1, n)), np.zeros((1, 1)))
+    nowhere = LinearPoint(model.design, np.zeros((1, len(model.names))), np.zeros((1, 1)))
     gram: _Gram = ask(passes, Request(Aggregation("columns", leaf=_leaf_gram, combine=_combine), nowhere))
     scale = np.sqrt(np.maximum(np.diag(gram.products), 0.0) / max(float(gram.n_choices), 1.0))
     own = np.array([name not in model.given for name in model.names], np.bool_)
@@ -302,8 +300,7 @@ class _Driver:
     def _to_ends(self, overview: Overview, layout: Layout, vectors: Sequence[Floats]) -> LinearState:
         """Where the best of all starts ends."""
         extent, sample = overview.extent, overview.sample
-        per_row = layout.n_components * layout.columns.n_columns**2 + layout.n_free**2
-        cheap = extent.listed * per_row <= _MOST_WORK
+        cheap = extent.listed * (layout.n_components * layout.columns.n_columns**2 + layout.n_free**2) <= _MOST_WORK
         fit = self._fit_of(layout, extent.weight, extent.rows, max_iter=self.settings.max_iter, always_renews=cheap)
         fits = [replace(fit, number=number) for number in range(len(vectors))]
         states = []

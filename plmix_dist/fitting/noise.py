@@ -59,9 +59,8 @@ def run_with_noise(
     run = algorithm.result(ended)
     n_before = before.n_iterations
     later = [record | {"iteration": n_before + record["iteration"]} for record in run.history]
-    return replace(
-        run, n_iterations=n_before + run.n_iterations, history=[*before.history, *later], events=before.events
-    )
+    history, n_iterations = [*before.history, *later], n_before + run.n_iterations
+    return replace(run, n_iterations=n_iterations, history=history, events=before.events)
 
 
 def _with_noise(point: Point, share: float, ties: str) -> Point:

@@ -71,8 +71,7 @@ class _Part(NamedTuple):
 
 def take_overview(passes: Passes, rankings: Rankings, seed: int) -> Overview:
     """How much there is, and a sample drawn by row inside every leaf: files are often sorted, so leaves differ."""
-    most_rows = min(_SAMPLE_ROWS, _MOST_LISTED / rankings.mean_listed)
-    share = min(1.0, most_rows / rankings.n_weighted)
+    share = min(1.0, min(_SAMPLE_ROWS, _MOST_LISTED / rankings.mean_listed) / rankings.n_weighted)
     extent, (sample,) = ask(passes, _overview_of(None, share, seed, "sample"))
     part = min(max(_FEWEST_ROWS, _ROWS_PER_ITEM * rankings.n_items), _MOST_ROWS) / sample.n_rankings
     small_sample = sample_rows(sample, part, generator(seed, "small-sample"))
@@ -119,8 +118,7 @@ def _leaf(part: RowPart | None, number: int, block: RankingBlock, draw: tuple[fl
         raise NonFiniteError("the weights are not finite")
     n_below, silent = int(block.below.sum()), n_without_information(block)
     extent = Extent(weight, block.n_rankings, len(block.items), n_below, n_tied, silent, block.n_half)
-    sampled = sample_rows(block.replace(ids=None), share, generator(seed, "sample", number))
-    return _Part(extent, (sampled,))
+    return _Part(extent, (sample_rows(block.replace(ids=None), share, generator(seed, "sample", number)),))
 
 
 def _combine(left: _Part, right: _Part) -> _Part:

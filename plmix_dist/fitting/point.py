@@ -72,8 +72,7 @@ class Point(NamedTuple):
 
     def flat(self) -> Floats:
         """(n_parameters,): log-worths component by component, ghosts, log-shares, log-weights of ties."""
-        parts = (self.log_worths.ravel(), self.ghosts, self.log_shares.ravel(), self.log_ties.ravel())
-        return np.concatenate(parts)
+        return np.concatenate((self.log_worths.ravel(), self.ghosts, self.log_shares.ravel(), self.log_ties.ravel()))
 
     def log_range(self) -> float:
         """The widest range of log-worths in any component."""

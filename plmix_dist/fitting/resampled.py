@@ -106,21 +106,14 @@ class _ResampledEm:
         if answer.error is not None:
             return state._replace(error=answer.error)
         summary, *steps = answer.results
-        timing = timing_of(answer, steps)
-        evaluation = self.em.evaluation(state.point, summary, steps, timing)
+        evaluation = self.em.evaluation(state.point, summary, steps, timing_of(answer, steps))
         if state.ended is not None:
             end, shares = Good(state.point, evaluation), evaluation.posterior_shares
             settled = state.ended == "settled"
             return state._replace(run=Run.at(end, converged=settled, history=state.history, posterior_shares=shares))
-        record = {
-            "iteration": len(state.history) + 1,
-            "start": self.em.number,
-            "step": "resample" if state.n_averaged else "burn-in",
-            "taken": True,
-            "objective": evaluation.objective,
-            "change": None,
-            "gradient": evaluation.residual,
-        }
+        step = "resample" if state.n_averaged else "burn-in"
+        record = {"iteration": len(state.history) + 1, "start": self.em.number, "step": step, "taken": True}
+        record |= {"objective": evaluation.objective, "change": None, "gradient": evaluation.residual}
         state = state._replace(history=(*state.history, record | evaluation.details), point=evaluation.next)
         if not np.isfinite(state.point.flat()).all():
             return state._replace(
@@ -146,9 +139,7 @@ class _ResampledEm:
             if n_averaged > _WINDOW and moved <= max(_SETTLED, _SETTLED_SHARE / np.sqrt(self.em.weight)):
                 ended = "settled"
             state = state._replace(earlier=mean)
-        if ended is None:
-            return state
-        return state._replace(ended=ended, point=state.point.like(total / n_averaged))
+        return state if ended is None else state._replace(ended=ended, point=state.point.like(total / n_averaged))
 
     def _moved(self, state: _ResampleState, mean: Floats) -> float:
         """How far the average has moved: its largest entry. Without a prior ghosts drift and mean nothing."""

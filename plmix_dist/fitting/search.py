@@ -299,10 +299,8 @@ def _rivals(ends: Sequence[_End], n_init: int, doubt: float) -> list[Candidate]:
 def _others(ends: Sequence[_End]) -> list[dict[str, Any]]:
     """The next best ends: by how much they are behind per unit of weight, and their shares."""
     first, *others = _distinct(ends, 1 + MOST_OTHERS)
-    logs = [end.candidate.point.log_shares for end in others]
     return [
-        {"behind": first.score - end.score, "shares": np.exp(own).tolist()}
-        for end, own in zip(others, logs, strict=True)
+        {"behind": first.score - end.score, "shares": np.exp(end.candidate.point.log_shares).tolist()} for end in others
     ]
 
 
@@ -374,19 +372,15 @@ class SampleFits(NamedTuple):
         n_searched = _n_searched(merged, em.n_rankings, n_listed, n_components, budget)
         rows = merged
         if n_searched < merged.n_rankings:
-            share = n_searched / merged.n_rankings
-            rows = merge_if_short(sample_rows(sample, share, generator(em.seed, "search")))
+            rows = merge_if_short(sample_rows(sample, n_searched / merged.n_rankings, generator(em.seed, "search")))
         # MM and LSR have the same optima; passes with LSR's rates cost more than its fewer iterations save here.
         # M-steps without an objective cannot compare their ends: the likelihood can.
-        m_step = MM if em.m_step.objective in (LOG_LIKELIHOOD, None) else em.m_step
-        fused = replace(em, kind="fused", m_step=m_step)
+        fused = replace(em, kind="fused", m_step=MM if em.m_step.objective in (LOG_LIKELIHOOD, None) else em.m_step)
         with self.stages.stage("search") as record:
             part_em = _part_of(fused, rows, _TOLERANCE, _MOST_ITERATIONS)
             is_part = rows is not merged or sample.n_rankings < em.n_rankings
-            progress = self.stages.iteration
-            now = partial(
-                search, part_em, rows, starts, settings, budget, is_part=is_part, smaller=smaller, progress=progress
-            )
+            options: Any = {"is_part": is_part, "smaller": smaller, "progress": self.stages.iteration}
+            now = partial(search, part_em, rows, starts, settings, budget, **options)
             found = self.journal.stage("search", now)
             passes = found.n_passes * rows.n_rankings / em.n_rankings
             record |= {"rows": rows.n_rankings, "n_starts": found.about["n_starts"], "passes": passes}

@@ -67,10 +67,8 @@ class Task:
     def em(self, n_components: int) -> Em:
         """EM on all rows."""
         settings = replace(self.settings, n_components=n_components)
-        return replace(
-            em_for(settings, self.overview.extent, self.rankings),
-            part=RowPart(extended_by=self.extended_by) if self.extended_by else None,
-        )
+        part = RowPart(extended_by=self.extended_by) if self.extended_by else None
+        return replace(em_for(settings, self.overview.extent, self.rankings), part=part)
 
     def after_pass(self, stage: str) -> Callable[[Any], None]:
         """What is called after every pass of a stage."""
@@ -221,8 +219,7 @@ def _result(task: Task, one: _Prepared, race: Together, state: Any) -> _NumberFi
     warnings = tuple(gap_warnings(about, one.n_components))
     init = about | one.candidates[best].about
     record = {"data": task.data, **made_with(task.settings.seed)}
-    fit = Fit(ends.runs[best], one.em.m_step.name, init, about=record, warnings=warnings)
-    return _NumberFit(one.n_components, fit)
+    return _NumberFit(one.n_components, Fit(ends.runs[best], one.em.m_step.name, init, about=record, warnings=warnings))
 
 
 def _selected(task: Task, numbers: Sequence[int], criteria: Sequence[str], n_folds: int) -> Selected:

@@ -56,14 +56,12 @@ def batch_statistics(block: RankingBlock, log_worths: Floats, log_shares: Floats
     ([0.167, 0.167], [[[1.0, 1.0, 0.0]], [[1.0, 1.0, 0.0]]])
     """
     if not is_plain(block):
-        points = zip(log_worths, log_shares, strict=True)
-        single = [em_statistics(block, prepared.prepare(*point)) for point in points]
+        single = [em_statistics(block, prepared.prepare(*point)) for point in zip(log_worths, log_shares, strict=True)]
         return _BatchStatistics(
             *(np.stack([getattr(one, name) for one in single]) for name in _BatchStatistics._fields)
         )
     n_mixtures, n_components, n_items = log_worths.shape
-    shapes = n_mixtures, log_shares.shape, log_worths.shape, log_worths.shape
-    found = _BatchStatistics(*map(np.empty, shapes))
+    found = _BatchStatistics(*map(np.empty, (n_mixtures, log_shares.shape, log_worths.shape, log_worths.shape)))
     wide = np.ptp(log_worths, axis=2).max(axis=1) > _WIDE
     at_once = max(1, _MOST_NUMBERS // (3 * n_items * n_components))
     for alike in (np.flatnonzero(~wide), np.flatnonzero(wide)):

@@ -17,16 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.errors import NonFiniteError
-from plmix_dist.kernels import prepared
-from plmix_dist.kernels.em_pass import (
-    EmStatistics,
-    PassSums,
-    memberships_at,
-    room_for_pass,
-    run_pass,
-    statistics_at,
-    statistics_of,
-)
+from plmix_dist.kernels import em_pass, prepared
 from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import Memberships
 from plmix_dist.kernels.pairs import persons_of, without_ties
@@ -59,7 +50,7 @@ class RandomNumbers(NamedTuple):
     exponentials: Floats
 
 
-_add_draws = Kernel("add_draws", prepared.Rows, prepared.Prepared, prepared.Slots, PassSums, RandomNumbers)
+_add_draws = Kernel("add_draws", prepared.Rows, prepared.Prepared, prepared.Slots, em_pass.PassSums, RandomNumbers)
 
 
 def sweep_sums(block: RankingBlock, params: prepared.Prepared, rng: np.random.Generator) -> SweepSums:
@@ -80,7 +71,7 @@ def sweep_sums(block: RankingBlock, params: prepared.Prepared, rng: np.random.Ge
         random = RandomNumbers(rng.random(block.n_rankings), 0, rng.standard_exponential(_n_choices(block).sum()))
         return _summed(block, params, random)
     block = unorder_last_ties(block)
-    at = memberships_at(block, params)
+    at = em_pass.memberships_at(block, params)
     shares, rows, components, counts = _memberships_drawn(block, at, rng)
     drawn, components = _orders_drawn(block, params, rows, components, counts, rng)
     weights = np.repeat(drawn.row_weights, _n_choices(drawn))
@@ -147,17 +138,16 @@ def _with_orders(
 
 def _n_choices(block: RankingBlock) -> NDArray[np.int64]:
     """(n_rankings,): the choices of each row; the last of all items on offer is left over, and wins nothing."""
-    n_ordered = block.n_ordered.astype(np.int64)
-    return n_ordered - ((block.n_ordered == block.n_listed) & ~block.below)
+    return block.n_ordered.astype(np.int64) - ((block.n_ordered == block.n_listed) & ~block.below)
 
 
 def _summed(block: RankingBlock, params: prepared.Prepared, random: RandomNumbers) -> SweepSums:
     """Run the kernel over all rows."""
     rows = prepared.rows_of(block, params.width)
-    probabilities, sums = room_for_pass(rows.n_rows, params)
-    run_pass(_add_draws, rows, params, sums, random)
+    probabilities, sums = em_pass.room_for_pass(rows.n_rows, params)
+    em_pass.run_pass(_add_draws, rows, params, sums, random)
     log_likelihood = probabilities.logs().sum() if isinstance(random.given, int) else 0.0
-    found = statistics_of(log_likelihood, sums, np.zeros(0), params)
+    found = em_pass.statistics_of(log_likelihood, sums, np.zeros(0), params)
     return SweepSums(found.log_likelihood, found.shares, found.wins, found.expected_wins)
 
 
@@ -169,7 +159,7 @@ _MOST_PERSONS = float(1 << 53)
 
 def drawn_statistics(
     block: RankingBlock, current: prepared.Prepared, frozen: prepared.Prepared | None, rng: np.random.Generator
-) -> EmStatistics:
+) -> em_pass.EmStatistics:
     """The statistics of a block, with rates, at memberships drawn from the posteriors.
 
     The log-likelihood is exact. Shares, wins and rates are those of the drawn clusters. The same random numbers give
@@ -179,7 +169,7 @@ def drawn_statistics(
     at = persons_of(block, current if frozen is None else frozen)
     drawn = _drawn_memberships(at.posteriors, at.weights, rng)
     log_likelihood = float((at.weights * at.log_likelihoods).sum())
-    sums = statistics_at(block, current, drawn[at.person], log_likelihood, with_rates=True)
+    sums = em_pass.statistics_at(block, current, drawn[at.person], log_likelihood, with_rates=True)
     return sums._replace(shares=(at.weights[:, None] * drawn).sum(axis=0))
 
 
@@ -197,8 +187,7 @@ def _drawn_memberships(posteriors: Floats, weights: Floats, rng: np.random.Gener
     n_persons, n_components = posteriors.shape
     drawn = np.zeros((n_persons, n_components))
     # One number for every person, whatever its weight: what one person draws does not depend on the weights of others.
-    numbers = rng.random((n_persons,))
-    chosen = (np.cumsum(posteriors[:, :-1], axis=1) <= numbers[:, None]).sum(axis=1)
+    chosen = (np.cumsum(posteriors[:, :-1], axis=1) <= rng.random((n_persons,))[:, None]).sum(axis=1)
     drawn[np.arange(n_persons), chosen] = 1.0
     several = np.flatnonzero((weights > 1) & (weights < _MOST_PERSONS) & (weights == np.floor(weights)))
     if len(several):
@@ -215,9 +204,8 @@ def draw_extensions(
 ) -> tuple[RankingBlock, float]:
     """The block with an order drawn for every tie, and the log-likelihood of the block with its ties."""
     block = unorder_last_ties(block)
-    at = memberships_at(block, params)
+    at = em_pass.memberships_at(block, params)
     log_likelihood = float((at.weights * at.log_likelihoods).sum())
     if not block.has_ties:
         return block.replace(tied=None), log_likelihood
-    chosen = _components_drawn(at.posteriors, rng)
-    return _with_orders(block, params, chosen[at.person], rng), log_likelihood
+    return _with_orders(block, params, _components_drawn(at.posteriors, rng)[at.person], rng), log_likelihood

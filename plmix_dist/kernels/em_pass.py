@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plmix_dist.errors import SettingsError
+from plmix_dist.kernels import prepared
 from plmix_dist.kernels.loading import Kernel
 from plmix_dist.kernels.memberships import (
     Memberships,
@@ -30,19 +31,7 @@ from plmix_dist.kernels.memberships import (
     row_logs,
     single_posteriors,
 )
-from plmix_dist.kernels.prepared import (
-    LANES,
-    Prepared,
-    Probabilities,
-    Room,
-    Rows,
-    Slots,
-    Workspace,
-    aligned_zeros,
-    pointers,
-    rows_of,
-    run_over,
-)
+from plmix_dist.kernels.prepared import Prepared, Probabilities, Room, Rows, rows_of
 from plmix_dist.kernels.tied_choices import tie_logs
 from plmix_dist.kernels.tied_rows import PlaceSums, TiedRows
 from plmix_dist.kernels.utilities import LinearRows
@@ -84,14 +73,14 @@ class RateSums(NamedTuple):
 
 def _rate_sums(block: RankingBlock, params: Prepared) -> RateSums:
     """Room for the rates of a block, all zero."""
-    n_items, ways, workspace = params.n_items, _ways(block, params), Workspace.of_thread()
+    n_items, ways, workspace = params.n_items, _ways(block, params), prepared.Workspace.of_thread()
     with_lines = params.n_components if (ways != SIDE_BY_SIDE).any() else 0
     is_side_by_side = bool((ways == SIDE_BY_SIDE).any())
-    padded = -(-n_items // LANES) * LANES
+    padded = -(-n_items // prepared.LANES) * prepared.LANES
     return RateSums(
         ways,
         workspace.zeros("side by side", n_items * n_items * params.width if is_side_by_side else 0),
-        aligned_zeros(with_lines * n_items * padded),
+        prepared.aligned_zeros(with_lines * n_items * padded),
         workspace.zeros("queued places", with_lines * QUEUE * padded),
         workspace.zeros("queued rates", with_lines * QUEUE * n_items),
         workspace.zeros("queue lengths", with_lines, np.int32),
@@ -165,8 +154,8 @@ class PassSums(NamedTuple):
     expected: int
 
 
-_add_rows = Kernel("add_rows", Rows, Prepared, Slots, PassSums)
-_add_rows_and_rates = Kernel("add_rows_and_rates", Rows, Prepared, Slots, PassSums, RateSums)
+_add_rows = Kernel("add_rows", Rows, Prepared, prepared.Slots, PassSums)
+_add_rows_and_rates = Kernel("add_rows_and_rates", Rows, Prepared, prepared.Slots, PassSums, RateSums)
 _spread_below = Kernel("spread_below", Prepared, PassSums)
 
 
@@ -182,8 +171,7 @@ def _row_statistics(
     if frozen is None:
         return _summed(block, rows, current, with_rates=with_rates)
     logs, posteriors = padded_posteriors(rows, frozen)
-    log_likelihood = np.sum(rows.weights.array * logs)
-    return _summed(block, rows, current, posteriors, log_likelihood, with_rates=with_rates)
+    return _summed(block, rows, current, posteriors, np.sum(rows.weights.array * logs), with_rates=with_rates)
 
 
 def reweighted_statistics(block: RankingBlock, weightings: Iterable[tuple[Floats, Prepared]]) -> list[EmStatistics]:
@@ -235,7 +223,7 @@ def _summed(
 def room_for_pass(n_rows: int, params: Prepared, given: Floats | None = None) -> tuple[Probabilities, PassSums]:
     """Room for the sums of a pass, all zero; one after the other in one room, in the order of `PassSums`."""
     per_item, probabilities = params.n_items * params.width, Probabilities.of(n_rows)
-    sums = Workspace.of_thread().zeros("sums", 3 * per_item + 2 * params.width)
+    sums = prepared.Workspace.of_thread().zeros("sums", 3 * per_item + 2 * params.width)
     below = sums.address + 8 * 2 * per_item
     shares, posteriors = below + 8 * per_item, 0 if given is None else given
     return probabilities, PassSums(*probabilities[:2], posteriors, sums, below, shares, shares + 8 * params.width)
@@ -243,9 +231,9 @@ def room_for_pass(n_rows: int, params: Prepared, given: Floats | None = None) ->
 
 def run_pass(kernel: Kernel, rows: Rows, params: Prepared, sums: PassSums, *more: Any) -> None:
     """Run a kernel of a pass over rows; offers to unlisted items are given to these at the end."""
-    run_over(kernel, rows, params, sums, *more)
+    prepared.run_over(kernel, rows, params, sums, *more)
     if rows.below.any():
-        _spread_below(Workspace.of_thread().pointers_of(params), pointers(sums))
+        _spread_below(prepared.Workspace.of_thread().pointers_of(params), prepared.pointers(sums))
 
 
 def statistics_of(log_likelihood: float, added: PassSums, rates: Floats, params: Prepared) -> EmStatistics:

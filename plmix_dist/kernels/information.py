@@ -76,8 +76,7 @@ def scores_of_persons(block: RankingBlock, scores: Floats) -> Floats:
     """(n_persons, ...): the score of a person, the sum of those of the rows (n_rankings, ...), times their weights."""
     if block.groups is None:
         return scores
-    weighted = scores * weights_within(block)[:, None, None]
-    return np.add.reduceat(weighted, np.flatnonzero(block.group_starts), axis=0)
+    return np.add.reduceat(scores * weights_within(block)[:, None, None], np.flatnonzero(block.group_starts), axis=0)
 
 
 def _choice_sums(block: RankingBlock, params: Prepared, posteriors: Floats) -> tuple[Floats, Floats]:

@@ -57,8 +57,7 @@ class Kernel:
 
     def __call__(self, *fields: array[int]) -> None:
         """Run with the fields of each structure, as `pointers` gives them."""
-        function = self._function or self.load()
-        function(*[each.buffer_info()[0] for each in fields])
+        (self._function or self.load())(*[each.buffer_info()[0] for each in fields])
 
     def load(self, *, keep: bool = False) -> Callable[..., None]:
         """Load the kernel, and compile it first if the cache does not have it.

@@ -82,8 +82,7 @@ def conditional_log_likelihoods(block: RankingBlock, logs: Floats, params: _HasS
     starts = np.flatnonzero(block.group_starts)
     n_rows = np.diff(np.append(starts, block.n_rankings))
     weights, found = block.row_weights, np.zeros(block.n_rankings)
-    log_shares = _log_shares_by_person(block, params)
-    joint = np.broadcast_to(log_shares, (len(starts), params.n_components)).copy()
+    joint = np.broadcast_to(_log_shares_by_person(block, params), (len(starts), params.n_components)).copy()
     before = np.zeros(len(starts))
     for place in range(int(n_rows.max(initial=0))):
         persons = np.flatnonzero(n_rows > place)

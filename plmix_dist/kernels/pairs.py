@@ -124,6 +124,5 @@ def place_surprises(block: RankingBlock, log_worths: Floats) -> Floats:
     [-0.5, 0.5]
     """
     rows, surprises = rows_of(block, 1), np.zeros(len(block.items))
-    held = np.ascontiguousarray(log_worths, np.float64)
-    _add_surprises(pointers(rows), pointers(Surprises(held, surprises)))
+    _add_surprises(pointers(rows), pointers(Surprises(np.ascontiguousarray(log_worths, np.float64), surprises)))
     return surprises

@@ -56,8 +56,7 @@ def plain_em_statistics(
             winner_chance = chances[:, on_offer.index(winner)]
             wins[:, winner] += share
             expected_wins[:, on_offer] += share[:, None] * chances
-            beaten = [item for item in on_offer if item != winner]
-            rates[:, winner, beaten] += (share * winner_chance)[:, None]
+            rates[:, winner, [item for item in on_offer if item != winner]] += (share * winner_chance)[:, None]
     return EmStatistics(np.array(log_likelihood), expected, shares, wins, expected_wins, rates)
 
 

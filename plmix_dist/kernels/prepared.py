@@ -158,8 +158,7 @@ class Workspace:
 def _aligned(size: int, dtype: np.dtype[Any], make: Callable[..., NDArray[Any]] = np.empty) -> Room:
     memory = make(size * dtype.itemsize + _CACHE_LINE, np.uint8)
     begin = -address(memory) % _CACHE_LINE
-    array = memory[begin : begin + size * dtype.itemsize].view(dtype)
-    return Room(array, address(memory) + begin)
+    return Room(memory[begin : begin + size * dtype.itemsize].view(dtype), address(memory) + begin)
 
 
 class _ThisThread(threading.local):

@@ -132,8 +132,7 @@ def _choices_by_size(block: RankingBlock) -> Iterator[tuple[NDArray[np.int64], .
     n_left = block.offsets[1:][row] - first
     unlisted = np.ones((block.n_rankings, block.n_items), bool) & block.below[:, None]
     unlisted[block.row_of_item(), items] = False
-    n_unlisted = unlisted.sum(axis=1)
-    kinds = np.column_stack([n_left, n_unlisted[row]])
+    kinds = np.column_stack([n_left, unlisted.sum(axis=1)[row]])
     for left, rest in np.unique(kinds, axis=0).tolist():
         chosen = np.flatnonzero((kinds == (left, rest)).all(axis=1))
         if left + rest > 1:
@@ -195,5 +194,4 @@ def _moments(powers: Floats, weights: Floats) -> tuple[Floats, Floats]:
     second[:, size:, :size] = first[1:].transpose(1, 0, 2)
     for place in range(n_orders - 1):
         second[:, size + place, size + place] = tied[place + 1]
-    mean = np.concatenate([first.sum(axis=0), tied[1:].T], axis=1)
-    return mean / total[:, None], second / total[:, None, None]
+    return np.concatenate([first.sum(axis=0), tied[1:].T], axis=1) / total[:, None], second / total[:, None, None]

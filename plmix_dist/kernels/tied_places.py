@@ -49,8 +49,7 @@ def tie_by_subsets(worths: Floats, rest: Floats) -> TieSums:
     """
     n_tied = len(worths)
     on_offer, first, following = _solve_subsets(worths, rest)
-    passed = np.exp(first + following - first[-1])
-    chances = passed[:-1] / on_offer[:-1]
+    chances = np.exp(first + following - first[-1])[:-1] / on_offer[:-1]
     expected = np.zeros_like(worths)
     for subset in range((1 << n_tied) - 1):
         for item in range(n_tied):
@@ -104,8 +103,7 @@ def draw_order_by_subsets(worths: Floats, rest: Floats, uniforms: Floats) -> NDA
             before = left & ~(1 << item)
             step = first[before, cases] + log_worths[item] - log_offers[before, cases]
             logs[item] = np.where(before != left, step, -np.inf)
-        shares = np.exp(logs - logs.max(axis=0))
-        reached = np.cumsum(shares, axis=0)
+        reached = np.cumsum(np.exp(logs - logs.max(axis=0)), axis=0)
         drawn = np.argmax(reached > uniforms[place] * reached[-1], axis=0)
         order[place] = drawn
         left = left & ~(1 << drawn)

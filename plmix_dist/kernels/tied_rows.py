@@ -14,14 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from plmix_dist.kernels import tied_places
 from plmix_dist.kernels.prepared import Prepared
-from plmix_dist.kernels.tied_places import (
-    TieSums,
-    draw_order_by_integral,
-    draw_order_by_subsets,
-    tie_by_integral,
-    tie_by_subsets,
-)
 from plmix_dist.rankings import Floats, RankingBlock, unorder_last_ties
 
 # Up to this many tied items the recursion over subsets is faster than the integral.
@@ -84,8 +78,7 @@ class TiedRows:
         of_place = np.cumsum(begins) - 1
         sizes = np.bincount(of_place[ordered], minlength=len(starts))
         row = owner[starts]
-        first_place = np.searchsorted(row, np.arange(rows.n_rankings + 1))
-        return cls(rows, numbers, starts, sizes, row, first_place)
+        return cls(rows, numbers, starts, sizes, row, np.searchsorted(row, np.arange(rows.n_rankings + 1)))
 
     def logs(self, at: PlaceSums) -> Floats:
         """(n_rows, n_components): log Pr(row | component)."""
@@ -133,10 +126,10 @@ class TiedRows:
             if size == 1:
                 continue
             if size <= _MOST_BY_SUBSETS:
-                order = draw_order_by_subsets(own[entries], rest[places], uniforms[entries])
+                order = tied_places.draw_order_by_subsets(own[entries], rest[places], uniforms[entries])
             else:
                 random = np.concatenate([uniforms[entries], of_place[:, places]])
-                order = draw_order_by_integral(own[entries], rest[places], random)
+                order = tied_places.draw_order_by_integral(own[entries], rest[places], random)
             found[entries] = items[np.take_along_axis(entries, order, axis=0)]
         return found
 
@@ -235,13 +228,12 @@ def _worths(params: Prepared) -> Floats:
     return params.worths.reshape(params.n_items, params.width)[:, : params.n_components]
 
 
-def _tie_sums(worths: Floats, rest: Floats) -> TieSums:
+def _tie_sums(worths: Floats, rest: Floats) -> tied_places.TieSums:
     """The sums over the orders of one place, from worths (n_tied, n_cases) and what comes after (n_cases,)."""
     if len(worths) == 1:
         on_offer = worths[0] + rest
         # An item that is left alone is not a choice.
         chance, offers = worths / on_offer, np.where(rest > 0, 1 / on_offer, 0.0)
-        return TieSums(np.log(chance[0]), np.where(rest > 0, chance, 0.0), offers)
-    if len(worths) <= _MOST_BY_SUBSETS:
-        return tie_by_subsets(worths, rest)
-    return tie_by_integral(worths, rest)
+        return tied_places.TieSums(np.log(chance[0]), np.where(rest > 0, chance, 0.0), offers)
+    few = len(worths) <= _MOST_BY_SUBSETS
+    return (tied_places.tie_by_subsets if few else tied_places.tie_by_integral)(worths, rest)

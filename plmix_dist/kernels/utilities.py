@@ -194,8 +194,7 @@ def _run_sums(block: RankingBlock, point: LinearPoint) -> LinearSums:
     block = point.readied(block)
     found = _chances(block, point.log_worths)
     at = memberships(block, found.logs, None)
-    share = (block.row_weights[:, None] * at.by_row)[block.row_of_item()]
-    residuals = found.residuals * share
+    residuals = found.residuals * (block.row_weights[:, None] * at.by_row)[block.row_of_item()]
     by_item: Floats = np.array([np.bincount(block.items, own, block.n_items) for own in residuals.T], np.float64)
     gradient = by_item @ point.design
     if block.features is not None:

@@ -445,8 +445,7 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
             check_settings(cls._TASK, known)
         except errors.SettingsError as error:
             raise errors.DamagedStoreError(f"the settings of the saved model were altered: {error}") from None
-        n_held = int(bool(known.get("noise")))
-        model = cls(**(known | {"n_components": mixture.n_components - n_held}))
+        model = cls(**(known | {"n_components": mixture.n_components - int(bool(known.get("noise")))}))
         model._set_mixture(mixture)
         return model
 
@@ -542,9 +541,8 @@ class MixtureEstimator(NotebookView, Predictions, TransformerMixin, BaseEstimato
         """A warning where results would be on another scale than the fit: weights that are not counts, or forgotten."""
         data = data_of(self)
         # Rankings that count once each are as many as those of a fit that had another weight.
-        is_other = weight == data.get("n_rankings") and not math.isclose(
-            weight, data.get("weight", weight), rel_tol=1e-9
-        )
+        of_fit = data.get("weight", weight)
+        is_other = weight == data.get("n_rankings") and not math.isclose(weight, of_fit, rel_tol=1e-9)
         if sample_weight is not None and weight <= 1:
             words = f"the weights sum to {weight:.3g}, but weights are counts of rankings; {TO_COUNTS}"
         elif sample_weight is None and is_other:
@@ -564,9 +562,7 @@ def _of_persons(options: dict[str, Any]) -> dict[str, Any]:
 
 def _is_plain(value: Any) -> bool:
     """Whether JSON can hold the value of a setting."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or isinstance(value, bool | int | str)
+    return math.isfinite(value) if isinstance(value, float) else value is None or isinstance(value, bool | int | str)
 
 
 def _saved_start(init: Any, words: tuple[str, ...]) -> tuple[MixtureParams, Floats | None]:

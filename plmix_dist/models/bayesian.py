@@ -339,8 +339,7 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         if any(one is not None for one in (X, given, *how.values())):
             raise SettingsError("draws of a posterior have their own errors; leave out X and standard_errors")
         parts = self.draws_.log_worths, self.draws_.shares
-        deviations = PerParameter(*(part.std(axis=(0, 1), ddof=1) for part in parts))
-        return Sureness("deviation", deviations, self.intervals())
+        return Sureness("deviation", PerParameter(*(part.std(axis=(0, 1), ddof=1) for part in parts)), self.intervals())
 
     def _card(self) -> str | None:
         return posterior_card(self) if hasattr(self, "draws_") else None

@@ -47,8 +47,7 @@ class Diagnostics(NamedTuple):
     @property
     def least_ess(self) -> float:
         """The least effective sample size, bulk or tail."""
-        every = (self.bulk_ess, self.tail_ess)
-        return float(np.min([part.min() for diagnostic in every for part in diagnostic]))
+        return float(np.min([part.min() for diagnostic in (self.bulk_ess, self.tail_ess) for part in diagnostic]))
 
 
 _TAILS = (0.05, 0.95)
@@ -75,9 +74,7 @@ def r_hat(draws: Floats) -> Floats:
 
 def bulk_ess(draws: Floats) -> Floats:
     """(...): the effective sample size for means, from draws (n_chains, n_draws, ...)."""
-    if draws.shape[1] < 4:
-        return np.full(draws.shape[2:], np.nan)
-    return _ess(_rank_normalised(_split(draws)))
+    return np.full(draws.shape[2:], np.nan) if draws.shape[1] < 4 else _ess(_rank_normalised(_split(draws)))
 
 
 def tail_ess(draws: Floats) -> Floats:
@@ -97,8 +94,7 @@ def _split(draws: Floats) -> Floats:
 def _rank_normalised(draws: Floats) -> Floats:
     """Normal quantiles of the ranks over all chains."""
     flat = draws.reshape(draws.shape[0] * draws.shape[1], -1)
-    ranks = rankdata(flat, method="average", axis=0)
-    found: Floats = ndtri((ranks - 0.375) / (len(flat) + 0.25))
+    found: Floats = ndtri((rankdata(flat, method="average", axis=0) - 0.375) / (len(flat) + 0.25))
     return found.reshape(draws.shape)
 
 
@@ -116,8 +112,7 @@ def _ess(chains: Floats) -> Floats:
     """The effective sample size, from autocorrelations summed by Geyer's initial monotone sequence."""
     shape = chains.shape[2:]
     columns = chains.reshape(*chains.shape[:2], -1)
-    found = [_ess_of_one(columns[:, :, column]) for column in range(columns.shape[2])]
-    return np.array(found).reshape(shape)
+    return np.array([_ess_of_one(columns[:, :, column]) for column in range(columns.shape[2])]).reshape(shape)
 
 
 def _ess_of_one(chains: Floats) -> float:
@@ -133,8 +128,7 @@ def _ess_of_one(chains: Floats) -> float:
     n_pairs = (n_draws - 1) // 2
     pairs = correlations[: 2 * n_pairs].reshape(n_pairs, 2).sum(axis=1)
     n_positive = int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else n_pairs - 1
-    falling = np.minimum.accumulate(pairs[:n_positive])
-    time = -1 + 2 * falling.sum()
+    time = -1 + 2 * np.minimum.accumulate(pairs[:n_positive]).sum()
     time += max(0.0, correlations[2 * n_positive])
     return float(total / max(time, 1 / np.log10(total)))
 
@@ -142,8 +136,7 @@ def _ess_of_one(chains: Floats) -> float:
 def _autocovariances(chains: Floats) -> Floats:
     """(n_chains, n_draws): by lag."""
     n_draws = chains.shape[1]
-    centred = chains - chains.mean(axis=1, keepdims=True)
-    spectrum = np.fft.rfft(centred, 2 * n_draws, axis=1)
+    spectrum = np.fft.rfft(chains - chains.mean(axis=1, keepdims=True), 2 * n_draws, axis=1)
     found: Floats = np.fft.irfft(np.abs(spectrum) ** 2, 2 * n_draws, axis=1)[:, :n_draws] / n_draws
     return found
 

@@ -583,8 +583,7 @@ class PlackettLuceMixture(MixtureEstimator):
 
     def _parameters(self) -> dict[str, NDArray[np.float64]]:
         """The parameters of a model that are not those of its mixture."""
-        coefficients = self.share_coefficients_
-        more = {"share_coefficients": coefficients, "tie_parameters": self.tie_parameters_}
+        more = {"share_coefficients": self.share_coefficients_, "tie_parameters": self.tie_parameters_}
         more |= {} if self._linear is None else self._linear[0].arrays(self._linear[1])
         return {"ghosts": self._ghosts, **{name: value for name, value in more.items() if value is not None}}
 
@@ -594,8 +593,7 @@ class PlackettLuceMixture(MixtureEstimator):
 
     def _flat_settings(self) -> dict[str, Any]:
         choices = str(self.choices) if self._linear is None else self._linear[0].setting
-        settings = self.get_params(deep=False) | flat_start(self.init) | {"choices": choices}
-        return dict(sorted(settings.items()))
+        return dict(sorted((self.get_params(deep=False) | flat_start(self.init) | {"choices": choices}).items()))
 
     @classmethod
     def _restored(cls, mixture: MixtureParams, record: dict[str, Any], arrays: dict[str, Any], where: str) -> Self:
@@ -608,8 +606,7 @@ class PlackettLuceMixture(MixtureEstimator):
         model.covariate_names_ = tuple(parts["fit"].get("covariate_names") or ()) or None
         model.person_columns_ = dict(parts["fit"].get("person_columns") or ()) or None
         linear = parts["linear"]
-        names = mixture.item_names
-        model._set_linear(restored(model.choices, linear, arrays, names, where) if linear else None)
+        model._set_linear(restored(model.choices, linear, arrays, mixture.item_names, where) if linear else None)
         model.history_ = History(parts["history"])
         model.events_ = parts["events"]
         model.about_ = parts["about"]

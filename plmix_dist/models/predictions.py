@@ -321,8 +321,7 @@ class Predictions:
         """
         mixture = self._plain_mixture()
         chosen = posteriors.one_component(component, mixture)
-        function = posteriors.completions_of(mixture, self._ties, chosen, bool(search))
-        found = self._by_row(X, function, chosen, **how)
+        found = self._by_row(X, posteriors.completions_of(mixture, self._ties, chosen, bool(search)), chosen, **how)
         orders = found[:, :-1].astype(np.int64)
         if named:
             orders = self._named_orders(orders, named)
@@ -468,9 +467,7 @@ class Predictions:
     @property
     def _ties(self) -> str:
         """How ties are treated: as in the settings, or else as in PlackettLuceMixture."""
-        if self._linear is not None and self._linear[0].keeps_ties:
-            return "kept"
-        return str(getattr(self, "ties", "auto"))
+        return "kept" if self._linear is not None and self._linear[0].keeps_ties else str(getattr(self, "ties", "auto"))
 
     def _rankings(
         self, X: Any, *, membership_covariates: ArrayLike | None = None, ties: str | None = None, **how: Any
@@ -519,8 +516,7 @@ class Predictions:
         **how: Any,
     ) -> Any:
         """One result per row, with each person's own shares; of chosen components, shares do not matter."""
-        persons = membership_covariates if chosen is None else None
-        rankings = self._rankings(X, membership_covariates=persons, **how)
+        rankings = self._rankings(X, membership_covariates=membership_covariates if chosen is None else None, **how)
         if chosen is None:
             function = self._of_persons(function, rankings)
         return rows_lazily(rankings, function) if rankings.is_lazy else rows_now(rankings, function, client)

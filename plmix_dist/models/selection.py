@@ -116,7 +116,8 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         2
         """
         del y
-        numbers, names, seed = self._numbers(), self._criteria(), self._given_seed()
+        numbers, names = self._numbers(), self._criteria()
+        seed = getattr(self.estimator, "random_state", None) if self.random_state is None else self.random_state
         template = self._template()
         given = {"item_features": item_features, **how}
         alone = template.choices != PLACKETT_LUCE or template.noise or TIES[template.ties].order
@@ -216,9 +217,6 @@ class MixtureSelection(NotebookView, BaseEstimator):  # type: ignore[misc]
         also = tuple(self.also) if not isinstance(self.also, str) else self.also
         check_settings("select", {"criterion": self.criterion, "also": also, "n_folds": self.n_folds})
         return (self.criterion, *also)
-
-    def _given_seed(self) -> RandomState:
-        return getattr(self.estimator, "random_state", None) if self.random_state is None else self.random_state
 
     def _template(self) -> PlackettLuceMixture:
         """An estimator with the settings of all fits; an error for settings that belong to one number of components."""

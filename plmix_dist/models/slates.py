@@ -61,8 +61,7 @@ def find_slates(
     rows = replace(rankings_of_block(merge_if_short(sample)), item_names=names)
     quick = replace(settings, tol=max(settings.tol, _TOLERANCE), n_init=1)
     # One component alone likes nothing more than the others do.
-    several = replace(quick, n_components=max(2, settings.n_components), shares=None)
-    liked = _fitted(rows, several, apart).first_places
+    liked = _fitted(rows, replace(quick, n_components=max(2, settings.n_components), shares=None), apart).first_places
     found = {one: _fitted(rows, quick, one) for one in (apart, _numbered((liked - liked.mean(axis=0)).argmax(axis=0)))}
     best, new = apart, [apart]
     while new:
@@ -103,8 +102,7 @@ def _neighbours(partition: _Partition) -> list[_Partition]:
     """Partitions in which one item is in another slate, or alone, or two slates are one; of two slates or more."""
     slates = range(max(partition) + 2)
     moved = [(*partition[:item], slate, *partition[item + 1 :]) for item in range(len(partition)) for slate in slates]
-    pairs = combinations(slates, 2)
-    joined = [tuple(one if slate == other else slate for slate in partition) for one, other in pairs]
+    joined = [tuple(one if slate == other else slate for slate in partition) for one, other in combinations(slates, 2)]
     return list(dict.fromkeys(_numbered(one) for one in moved + joined if len(set(one)) > 1))
 
 

@@ -97,8 +97,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         1
         """
         del y
-        seed = seed_of(self.random_state)
-        settings = self._settings(seed)
+        settings = self._settings(seed_of(self.random_state))
         check_settings("fit", {"residency": self.residency})
         stages = Stages()
         with self._rankings_to_fit(X, ties="auto", **how) as (rankings, chosen):
@@ -126,8 +125,7 @@ class SpectralPlackettLuce(MixtureEstimator):
         return self
 
     def _record(self) -> dict[str, Any]:
-        fit = {name: getattr(self, f"{name}_") for name in _RESULTS}
-        return {"settings": self._plain_settings(), "fit": fit}
+        return {"settings": self._plain_settings(), "fit": {name: getattr(self, f"{name}_") for name in _RESULTS}}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {f"init_{name}": np.asarray(getattr(self, f"{name}_"), np.float64) for name in _ARRAYS}

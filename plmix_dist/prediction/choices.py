@@ -95,8 +95,7 @@ def order_logs(log_worths: Floats, orders: NDArray[np.int64]) -> Floats:
     found = np.empty((len(orders), len(log_worths)))
     listed = orders >= 0
     for component, logs in enumerate(log_worths):
-        chosen = np.where(listed, logs[orders], -np.inf)
-        on_offer = np.logaddexp.accumulate(chosen[:, ::-1], axis=1)[:, ::-1]
+        on_offer = np.logaddexp.accumulate(np.where(listed, logs[orders], -np.inf)[:, ::-1], axis=1)[:, ::-1]
         found[:, component] = np.where(listed, logs[orders] - np.where(listed, on_offer, 0.0), 0.0).sum(axis=1)
     return found
 

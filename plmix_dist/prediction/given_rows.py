@@ -60,8 +60,7 @@ class _RowPlaces(NamedTuple):
             chosen = sizes == size
             table = items[chosen].reshape(-1, size)
             owner = rows[chosen].reshape(-1, size)[:, 0]
-            after = self.place[owner] > self.place[owner, table[:, 0]][:, None]
-            yield _Tied(owner, table, after)
+            yield _Tied(owner, table, self.place[owner] > self.place[owner, table[:, 0]][:, None])
 
 
 class _Tied(NamedTuple):
@@ -75,8 +74,7 @@ class _Tied(NamedTuple):
         """The mean over components of a function of the log-worths of tied items and that of all that comes after."""
         total: Any = 0.0
         for logs, weights in zip(log_worths, posteriors[self.row].T, strict=True):
-            log_rest = np.logaddexp.reduce(np.where(self.after, logs, -np.inf), axis=1)
-            found = within(logs[self.items], log_rest)
+            found = within(logs[self.items], np.logaddexp.reduce(np.where(self.after, logs, -np.inf), axis=1))
             total = total + weights.reshape(-1, *[1] * (found.ndim - 1)) * found
         return total
 
@@ -87,8 +85,7 @@ def row_places(block: RankingBlock) -> _RowPlaces:
     n_rows, n_items = block.n_rankings, block.n_items
     row, column = block.row_of_item(), block.place_of_item()
     ordered = column < block.n_ordered.astype(np.int64)[row]
-    starts = ordered if block.tied is None else ordered & ~block.tied
-    so_far = np.concatenate([[0], np.cumsum(starts)])
+    so_far = np.concatenate([[0], np.cumsum(ordered if block.tied is None else ordered & ~block.tied)])
     number = so_far[1:] - so_far[block.offsets[:-1]][row] - 1
     n_places = so_far[block.offsets[1:]] - so_far[block.offsets[:-1]]
     place = np.where(block.below, n_places, -1)[:, None] * np.ones(n_items, np.int64)
@@ -100,8 +97,7 @@ def row_places(block: RankingBlock) -> _RowPlaces:
     earlier = np.cumsum(counts, axis=1) - counts
     at = np.maximum(place, 0)
     size = np.where(on_offer, np.take_along_axis(counts, at, axis=1), 0)
-    before = np.where(on_offer, np.take_along_axis(earlier, at, axis=1), 0)
-    return _RowPlaces(place, before, size, is_open)
+    return _RowPlaces(place, np.where(on_offer, np.take_along_axis(earlier, at, axis=1), 0), size, is_open)
 
 
 def next_choices(places: _RowPlaces, log_worths: Floats, posteriors: Floats, *, is_even: bool = False) -> Floats:
@@ -159,8 +155,7 @@ def pairs_among(
     parts = []
     for begin in range(0, len(posteriors), at_once):
         part, own = places.rows(begin, begin + at_once), posteriors[begin : begin + at_once]
-        found = _pairs(part, log_worths, own, is_even=is_even)[:, items[:, None], items]
-        parts.append(found.reshape(len(own), -1))
+        parts.append(_pairs(part, log_worths, own, is_even=is_even)[:, items[:, None], items].reshape(len(own), -1))
     return np.concatenate(parts)
 
 

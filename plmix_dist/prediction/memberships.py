@@ -125,8 +125,7 @@ def _membership_job(
 def _write_run(location: Location, plan: memberships.MembershipPlan, task: tuple[int, int, RowRun, int]) -> None:
     """Compute and write the rows from `first` to `last`, one chunk; `skipped` rows of the run of leaves come before."""
     first, last, run, skipped = task
-    rows = rows_of_run(run)[skipped : skipped + last - first]
-    memberships.write_memberships(location, plan, first, rows)
+    memberships.write_memberships(location, plan, first, rows_of_run(run)[skipped : skipped + last - first])
 
 
 # Memberships of a whole store as one table, Parquet or CSV, with the ids of rankings.

@@ -72,8 +72,7 @@ def most_probable(
     """
     fixed = np.zeros(log_worths.shape[1], np.int64) if places is None else places
     used = np.isfinite(log_weights)
-    search = _Search(log_worths[used], log_weights[used], fixed)
-    return search.run(most_steps)
+    return _Search(log_worths[used], log_weights[used], fixed).run(most_steps)
 
 
 class _Search:
@@ -91,8 +90,7 @@ class _Search:
 
     def run(self, most_steps: int) -> MostProbable:
         """Extend prefixes until none can be better than the best order."""
-        n_items = self.log_worths.shape[1]
-        all_left = np.ones(n_items, np.bool_)
+        all_left = np.ones(self.log_worths.shape[1], np.bool_)
         heap: list[tuple[float, int, tuple[int, ...], NDArray[np.bool_], Floats]] = []
         bound = float(self._bounds(all_left[None], self.log_weights[None])[0])
         heapq.heappush(heap, (-bound, 0, (), all_left, self.log_weights))

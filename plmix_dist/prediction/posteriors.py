@@ -257,8 +257,7 @@ def _score_leaf(_number: int, block: RankingBlock, params: tuple[Prepared, Float
     if coefficients is not None:
         block = with_person_shares(block, coefficients)
     log_likelihood, _ = row_posteriors(block, prepared)
-    in_all = np.array((block.row_weights * log_likelihood).sum())
-    return Score(in_all, np.array(membership_weight(block)))
+    return Score(np.array((block.row_weights * log_likelihood).sum()), np.array(membership_weight(block)))
 
 
 SCORE = Aggregation("score", leaf=_score_leaf, prepare=prepared_first)

@@ -144,8 +144,7 @@ class RankingBlock:
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays."""
-        arrays = self.__getstate__().values()
-        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+        return sum(array.nbytes for array in self.__getstate__().values() if isinstance(array, np.ndarray))
 
     @property
     def row_weights(self) -> Floats:
@@ -242,8 +241,7 @@ class RankingBlock:
         else:
             start = range(self.n_rankings)[rows]
             stop = start + 1
-        listed = slice(int(self.offsets[start]), int(self.offsets[stop]))
-        return self._select(slice(start, stop), listed)
+        return self._select(slice(start, stop), slice(int(self.offsets[start]), int(self.offsets[stop])))
 
     def take(self, rows: NDArray[np.integer] | NDArray[np.bool_]) -> RankingBlock:
         """The rows with these numbers, or the rows where this mask is True, as a new block.
@@ -256,8 +254,7 @@ class RankingBlock:
         """
         numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.intp, copy=False)
         lengths = self.n_listed[numbers].astype(np.int64)
-        ends = np.cumsum(lengths)
-        first = np.repeat(self.offsets[:-1][numbers] - (ends - lengths), lengths)
+        first = np.repeat(self.offsets[:-1][numbers] - (np.cumsum(lengths) - lengths), lengths)
         return self._select(numbers, first + np.arange(len(first)))
 
     def _select(self, rows: slice | NDArray[np.integer], listed: slice | NDArray[np.integer]) -> RankingBlock:
@@ -459,8 +456,7 @@ def concatenate(blocks: Sequence[RankingBlock]) -> RankingBlock:
 
     within = joined("within")
     for name in _LABELS if within is None else ("ids", "persons"):
-        present = {getattr(block, name) is not None for block in blocks if block.n_rankings}
-        if len(present) > 1:
+        if len({getattr(block, name) is not None for block in blocks if block.n_rankings}) > 1:
             raise RankingError(f"some blocks have {name} and some do not: they cannot be joined")
     whole = {name: joined(name) for name in _names() if name not in _NOT_JOINED}
     labels: dict[str, Any] = {

@@ -119,9 +119,7 @@ def _wrong_types(block: RankingBlock) -> Iterator[str]:
 
 def _kind(column: object) -> str:
     """The type of a column in words."""
-    if isinstance(column, np.ndarray):
-        return f"{column.dtype} of shape {column.shape}"
-    return type(column).__name__
+    return f"{column.dtype} of shape {column.shape}" if isinstance(column, np.ndarray) else type(column).__name__
 
 
 def _wrong_lengths(block: RankingBlock, is_new: bool) -> Iterator[str]:
@@ -167,8 +165,7 @@ def _wrong_ties(block: RankingBlock, first_row: int) -> Iterator[str]:
     places = entries - block.offsets[rows]
     bad = _first((places == 0) | (places >= block.n_ordered[rows]))
     if bad is not None:
-        row = first_row + int(rows[bad])
-        yield f"row {row}: tied marks an item that is the first of its row, or is not ordered"
+        yield f"row {first_row + int(rows[bad])}: tied marks an item that is the first of its row, or is not ordered"
 
 
 # A table of rows by items may have this many cells per listed item; beyond that, sorting is faster.
@@ -275,15 +272,13 @@ def _no_choice(block: RankingBlock, name: Callable[[int], str]) -> Iterator[RowP
     n_offered = np.where(block.below, block.n_items, block.n_listed.astype(np.int64))
     for row in np.flatnonzero((n_offered < 2) & (block.n_ordered > 0)).tolist():
         item = int(block.items[block.offsets[row]])
-        message = f"item {name(item)} alone was on offer, so nothing was chosen"
-        yield RowProblem(row, "single-item", item, message)
+        yield RowProblem(row, "single-item", item, f"item {name(item)} alone was on offer, so nothing was chosen")
 
 
 def _weights(block: RankingBlock) -> Iterator[RowProblem]:
     if block.weights is None:
         return
-    good = (block.weights > 0) & (block.weights <= LARGEST_WEIGHT)
-    for row in np.flatnonzero(~good).tolist():
+    for row in np.flatnonzero(~((block.weights > 0) & (block.weights <= LARGEST_WEIGHT))).tolist():
         weight = float(block.weights[row])
         hint = "; write 1234.5, not 1,234.5" if np.isnan(weight) else ""
         message = f"weight {weight:g} is not a positive finite number{hint}"

@@ -212,8 +212,7 @@ class SlateChoices:
         n_listed = np.diff(np.append(begins, len(order)))
         n_ordered = np.add.reduceat(ordered[order].astype(np.int64), begins) if len(begins) else n_listed
         kept = (n_listed > 1) & (n_ordered > 0)
-        entries = order[np.repeat(kept, n_listed)]
-        listed = block.items[entries].astype(np.int64)
+        listed = block.items[order[np.repeat(kept, n_listed)]].astype(np.int64)
         within = _Choices(segment[begins[kept]] // n_slates, listed, n_listed[kept], n_ordered[kept])
         # Of slates: how many items of each were left before every place.
         of_slate = np.eye(n_slates, dtype=np.int64)[slate]
@@ -326,8 +325,7 @@ class _MaxDiff:
             rows = np.flatnonzero(sizes == size)
             items = block.items[block.offsets[:-1][rows, None] + np.arange(size)].astype(np.int64)
             one, other = _ordered_pairs(size)
-            pairs = items[:, one] * block.n_items + items[:, other]
-            parts.append(_Choices(rows, pairs.ravel(), len(one)))
+            parts.append(_Choices(rows, (items[:, one] * block.n_items + items[:, other]).ravel(), len(one)))
         return _block_of(parts, block, self.n_alternatives(block.n_items))
 
 

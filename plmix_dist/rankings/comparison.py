@@ -155,8 +155,7 @@ def comparison_graph(found: Comparisons) -> ComparisonGraph:
     always = found.listed_rows == found.rows_ending[last]  # every top-k row with this last item lists the other one
     spared_by, spared = last[always], item[always]
     # The last item of top-k rows is above all items but those that every one of its rows lists.
-    n_sparing = np.bincount(spared, minlength=n_items)
-    is_below = (np.bincount(losers, minlength=n_items) > 0) | (n_sparing < len(ending))
+    is_below = (np.bincount(losers, minlength=n_items) > 0) | (np.bincount(spared, minlength=n_items) < len(ending))
     n_spared = np.bincount(spared_by, minlength=n_items)
     is_above = (np.bincount(winners, minlength=n_items) > 0) | ((found.rows_ending > 0) & (n_spared < n_items))
     sources, targets = _edges_to_all_but(ending, spared_by, spared, n_items)

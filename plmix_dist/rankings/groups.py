@@ -190,8 +190,7 @@ def cut_leaves(n_rows: int, leaf_rows: int, group_starts: NDArray[np.bool_] | No
     leaves = []
     start = 0
     while start < n_rows:
-        last_that_fits = boundaries[np.searchsorted(boundaries, start + leaf_rows, side="right") - 1]
-        end = int(last_that_fits)
+        end = int(boundaries[np.searchsorted(boundaries, start + leaf_rows, side="right") - 1])
         if end <= start:
             end = int(boundaries[np.searchsorted(boundaries, start, side="right")])
         leaves.append(end - start)
@@ -219,8 +218,7 @@ def merge_equal_rows(block: RankingBlock) -> RankingBlock:
     """
     if block.groups is not None:
         raise RankingError("rankings with groups cannot be merged; leave out the groups, or do not merge")
-    first_of = _first_equal_row(block)
-    kept, slot = np.unique(first_of, return_inverse=True)
+    kept, slot = np.unique(_first_equal_row(block), return_inverse=True)
     weights = np.bincount(slot, weights=block.weights, minlength=len(kept)).astype(np.float64)
     return block.replace(ids=None).take(kept).replace(weights=weights)
 

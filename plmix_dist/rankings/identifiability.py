@@ -283,5 +283,4 @@ def _items_needed(n_components: int) -> int:
 
 
 def _sources(found: _Identifiability) -> str:
-    partial = found.counts_like < found.n_items
-    return f"{_SOURCES}; for partial rankings Zhao & Xia 2019" if partial else _SOURCES
+    return f"{_SOURCES}; for partial rankings Zhao & Xia 2019" if found.counts_like < found.n_items else _SOURCES

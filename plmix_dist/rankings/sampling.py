@@ -43,8 +43,7 @@ def draw_portions(block: RankingBlock, shares: Floats, rng: np.random.Generator)
 
 def _undivided(weights: Floats, unit: NDArray[np.int64], shares: Floats, rng: np.random.Generator) -> Floats:
     """(n_parts, n_rows): each unit of rows goes to one part. `unit` has the number of each row's unit."""
-    n_units = int(unit.max(initial=-1)) + 1
-    part = np.searchsorted(np.cumsum(shares)[:-1], rng.random(n_units), side="right")
+    part = np.searchsorted(np.cumsum(shares)[:-1], rng.random(int(unit.max(initial=-1)) + 1), side="right")
     portions = np.zeros((len(shares), len(weights)))
     portions[part[unit], np.arange(len(weights))] = weights
     return portions

@@ -136,8 +136,7 @@ def _best(log_worths: Floats, length: int, rng: np.random.Generator, noise: str)
     if length > log_worths.shape[1] // 4:
         return np.argsort(times, axis=1)[:, :length]
     first = np.argpartition(times, length, axis=1)[:, :length]
-    order = np.argsort(np.take_along_axis(times, first, axis=1), axis=1)
-    return np.take_along_axis(first, order, axis=1)
+    return np.take_along_axis(first, np.argsort(np.take_along_axis(times, first, axis=1), axis=1), axis=1)
 
 
 def _order_random_subsets(log_worths: Floats, length: int, rng: np.random.Generator, noise: str) -> NDArray[np.int64]:

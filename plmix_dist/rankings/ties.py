@@ -62,8 +62,7 @@ class _Extended(NamedTuple):
         if len(firsts) == len(self.row):
             return values
         counts = np.diff(np.append(firsts, len(self.row)))
-        sums = np.add.reduceat(values, firsts, axis=0)
-        return sums / counts.reshape(-1, *[1] * (values.ndim - 1))
+        return np.add.reduceat(values, firsts, axis=0) / counts.reshape(-1, *[1] * (values.ndim - 1))
 
 
 def _is_one_tie(block: RankingBlock) -> NDArray[np.bool_]:
@@ -126,8 +125,7 @@ def extend_ties(block: RankingBlock, half: str = "") -> _Extended:
     extended = copies.replace(items=items, tied=None, weights=weights, n_half=int(halved.sum()))
     if halved.any() and block.groups is None:
         begins = ~halved[row] | (np.diff(row, prepend=-1) > 0)
-        within = np.where(halved[row], 1 / n_copies[row], 1.0)
-        extended = extended.replace(groups=np.cumsum(begins), within=within)
+        extended = extended.replace(groups=np.cumsum(begins), within=np.where(halved[row], 1 / n_copies[row], 1.0))
     return _Extended(extended, row)
 
 
@@ -182,8 +180,7 @@ def _random_keys(
     items = copies.items.astype(np.uint64)
     place = first - np.repeat(copies.offsets[:-1], copies.n_listed)
     # The order in which tied items were written does not matter to a sum.
-    own = _mixed(items + (place.astype(np.uint64) << np.uint64(32)))
-    ranking = np.add.reduceat(own, copies.offsets[:-1])
+    ranking = np.add.reduceat(_mixed(items + (place.astype(np.uint64) << np.uint64(32))), copies.offsets[:-1])
     draw = copy.astype(np.uint64) // np.uint64(2)
     owner = copies.row_of_item()[moves]
     mixed = _mixed(_mixed(items[moves] + np.uint64(1)) + _mixed(ranking + draw)[owner])

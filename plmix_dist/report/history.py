@@ -268,9 +268,7 @@ def selection_table(table: Any) -> _SelectionTable:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        return math.nan
-    return float(value)
+    return math.nan if isinstance(value, bool) or not hasattr(value, "__float__") else float(value)
 
 
 def _records(table: Any) -> list[dict[str, Any]]:
@@ -280,8 +278,7 @@ def _records(table: Any) -> list[dict[str, Any]]:
     if isinstance(table, Mapping):
         if isinstance(table.get("table"), list):
             return _records(table["table"])
-        names = list(table)
-        return [dict(zip(names, row, strict=True)) for row in zip(*table.values(), strict=True)]
+        return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
     if isinstance(table, list | tuple) and all(isinstance(record, Mapping) for record in table):
         return [dict(record) for record in table]
     raise SettingsError(f"the selection must be a table or a list of records, but is {shown(table)}")

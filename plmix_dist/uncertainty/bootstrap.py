@@ -189,15 +189,14 @@ def bootstrap(
             f'a fit with ties={model.ties!r} has no bootstrap; take standard_errors(X, kind="sandwich")'
         )
     seed, place = seed_of(random_state), Checkpoint.of(checkpoint)
+    of_rows = {"membership_covariates": membership_covariates, "features": features, "sample_weight": sample_weight}
     if model._linear is not None:
-        of_rows = {"membership_covariates": membership_covariates, "features": features, "ties": model._ties}
-        rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight, **of_rows)
+        rankings = model._rankings(X, unranked=unranked, ties=model._ties, **of_rows)
         with client_of(client) as chosen:
             how = n_replicates, weights, seed, tol, max_iter
             return _of_coefficients(model, rankings, chosen, place, how, any_seed=random_state is None)
     fitted = FittedPoint.of(model, "bootstrap replicates")
-    of_rows = {"membership_covariates": membership_covariates, "features": features}
-    rankings = model._rankings(X, unranked=unranked, sample_weight=sample_weight, **of_rows)
+    rankings = model._rankings(X, unranked=unranked, **of_rows)
     check_columns(model._coefficients, rankings.covariates)
     at_once = max(1, _MOST_NUMBERS // (fitted.mixture.log_worths.size + 2 * fitted.mixture.n_components))
     settings = {"n_replicates": n_replicates, "weights": weights, "tol": tol, "max_iter": max_iter}
@@ -205,11 +204,9 @@ def bootstrap(
     with client_of(client) as chosen, passes_over(rankings, chosen, model.residency) as passes:
 
         def made_from() -> dict[str, Any]:
-            of_fit = {"seed": seed, "model": _digest_of_model(fitted)}
-            return data_fingerprint(passes, rankings) | settings | of_fit
+            return data_fingerprint(passes, rankings) | settings | {"seed": seed, "model": _digest_of_model(fitted)}
 
-        free = ("seed",) if random_state is None else ()
-        with open_journal(place, made_from, free=free) as journal:
+        with open_journal(place, made_from, free=("seed",) if random_state is None else ()) as journal:
             seed = journal.fingerprint.get("seed", seed)
             scales = journal.stage("scales", lambda: _scales_of(information_totals(passes, fitted), fitted))
             for first in range(0, n_replicates, at_once):
@@ -291,10 +288,8 @@ def _scales_of(totals: InformationTotals, fitted: FittedPoint) -> Scales:
     places = [np.arange(layout.size)] if len(parts) == 1 else _places_by_component(layout)
     matrices = []
     for _, (own, _, (observed, _, known), _, (prior, _, _)) in zip(places, parts, strict=False):  # without fixed shares
-        inverse = invert(observed + prior, own.unfelt(), known + np.diag(prior), _LEAST_INFORMATION)
-        matrices.append(inverse.covariance)
-    n_free = layout.size - layout.unfelt().shape[1]
-    return Scales(tuple(places), tuple(matrices), n_free, mostly_prior(totals, fitted))
+        matrices.append(invert(observed + prior, own.unfelt(), known + np.diag(prior), _LEAST_INFORMATION).covariance)
+    return Scales(tuple(places), tuple(matrices), layout.size - layout.unfelt().shape[1], mostly_prior(totals, fitted))
 
 
 def _places_by_component(layout: Layout) -> list[NDArray[np.int64]]:

@@ -100,8 +100,7 @@ class FitCheck:
         >>> [one.items for one in plm.PlackettLuceMixture(1).fit(rankings).check_fit(rankings).worst(1)]
         [('1',)]
         """
-        known = [one for one in self.residuals if one.z == one.z]
-        return sorted(known, key=lambda one: -abs(one.z))[:n]
+        return sorted([one for one in self.residuals if one.z == one.z], key=lambda one: -abs(one.z))[:n]
 
     def lines(self, n: int = _SHOWN) -> list[str]:
         """p-values, the worst residuals and notes as sentences."""

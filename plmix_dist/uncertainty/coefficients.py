@@ -118,8 +118,7 @@ def _ghosts(mixture: MixtureParams, ghosts: Floats, alpha: float, size: int) -> 
 
 
 def _coefficients(names: tuple[str, ...], values: Floats, covariance: Floats) -> Coefficients:
-    errors = np.sqrt(np.maximum(np.diag(covariance), 0.0)).reshape(values.shape)
-    return Coefficients(names, values, errors, covariance)
+    return Coefficients(names, values, np.sqrt(np.maximum(np.diag(covariance), 0.0)).reshape(values.shape), covariance)
 
 
 def _to_results(layout: Layout, totals: LinearInformation, design: Floats) -> Floats:

@@ -99,14 +99,13 @@ def _events(block: RankingBlock, plan: _Plan) -> _Events:
     one, other = plan.pairs.T
     counted = offered[:, one] & offered[:, other] & (whole | partly)[:, None]
     before, after = place[:, one] < place[:, other], place[:, other] < place[:, one]
-    happened = [(place == 0) & offered, counted & before, counted & after]
+    chosen = [(place == 0) & offered, counted & before, counted & after]
+    happened = np.concatenate(chosen, axis=1, dtype=np.float64)
     firsts = np.tensordot(plan.mixture.shares, choice_probabilities(plan.mixture.log_worths, offered), 1)
     line = np.where(partly, n_ordered, 0)
     pairs = plan.tables[line] * np.concatenate([counted, counted], axis=1)
     length = np.minimum(np.where(whole, n_offered, n_ordered), _LENGTHS - 1)
-    return _Events(
-        np.concatenate(happened, axis=1, dtype=np.float64), np.hstack([firsts, pairs]), offered, length, line
-    )
+    return _Events(happened, np.hstack([firsts, pairs]), offered, length, line)
 
 
 def _expected_pairs(mixture: MixtureParams, pairs: _Integers, lengths: list[int]) -> Floats:
@@ -178,8 +177,7 @@ def _lengths(block: RankingBlock, events: _Events) -> _Integers:
 
 def _runs(block: RankingBlock, plan: _Plan) -> Iterator[RankingBlock]:
     """Runs of rows whose events and scores fit into memory."""
-    n_numbers = plan.mixture.log_worths.size + 4 * plan.n_events
-    return row_runs(block, max(1, _MOST_NUMBERS // n_numbers))
+    return row_runs(block, max(1, _MOST_NUMBERS // (plan.mixture.log_worths.size + 4 * plan.n_events)))
 
 
 # Pass 1.
@@ -328,7 +326,8 @@ def _checked(passes: Passes, fitted: FittedPoint, plan: _Plan) -> FitCheck:
     plan = plan._replace(tables=_expected_pairs(plan.mixture, plan.pairs, partly.tolist()))
     by_length[1][:, n_items:] += lines[:, 1:] @ plan.tables[1:]
     bands = _bands(weight, _MOST_PRODUCTS // (n_events + plan.n_parameters) ** 2)
-    observed, expected, offered = (_by_band(one, bands) for one in by_length)
+    of_bands = [bands == band for band in range(int(bands.max()) + 1)]
+    observed, expected, offered = (np.stack([one[chosen].sum(axis=0) for chosen in of_bands]) for one in by_length)
     decided, likely = (one[:, n_items:n_events] + one[:, n_events:] for one in (observed, expected))
     chances = expected[:, n_items:n_events] / np.where(likely > 0, likely, 1.0)
     plan = plan._replace(bands=bands, chances=chances)
@@ -369,11 +368,6 @@ def _bands(weight: Floats, most: int) -> _Integers:
         middles = (np.cumsum(weight) - weight / 2)[present]
         _, found = np.unique(np.minimum(np.floor(most * middles / weight.sum()), most - 1), return_inverse=True)
     return np.asarray(found[np.maximum(np.cumsum(present) - 1, 0)], np.int64)
-
-
-def _by_band(sums: Floats, bands: _Integers) -> Floats:
-    """Sums by length as sums by band."""
-    return np.stack([sums[bands == band].sum(axis=0) for band in range(int(bands.max()) + 1)])
 
 
 def _cautions(fitted: FittedPoint, totals: Any, solved: Any) -> list[str]:

@@ -255,9 +255,7 @@ def invert(information: Floats, unfelt: Floats, known: Floats, least: float | No
 def _complement(directions: Floats) -> Floats:
     """(d, d - r): an orthonormal basis of what is orthogonal to these directions (d, r)."""
     n_parameters, n_directions = directions.shape
-    if not n_directions:
-        return np.eye(n_parameters)
-    return np.linalg.qr(directions, mode="complete")[0][:, n_directions:]
+    return np.eye(n_parameters) if not n_directions else np.linalg.qr(directions, mode="complete")[0][:, n_directions:]
 
 
 # Scores of persons at the fitted parameters, and the information that the choices of a block hold.
@@ -349,8 +347,7 @@ def _tied_scores(block: RankingBlock, params: Prepared) -> _PersonScores:
     tied = several[row]
     for k in range(params.n_components):
         within = _products(scores[tied, k], joint[tied, k], orders.row_weights[tied])
-        of_rows = _products(row_scores[several, k], by_row[several, k], block.row_weights[several])
-        complete[k] -= within - of_rows
+        complete[k] -= within - _products(row_scores[several, k], by_row[several, k], block.row_weights[several])
     own, n_sampled = scores_of_persons(block, row_scores), _n_sampled(block)
     return _PersonScores(persons.log_likelihoods, persons.weights, persons.posteriors, own, complete, None, n_sampled)
 
@@ -402,8 +399,7 @@ def _with_shares(mixture: MixtureParams) -> tuple[Prepared, Floats]:
 
 def flat_scores(found: _PersonScores, shares: Floats) -> Floats:
     """(n_persons, d): the scores in all log-worths, component by component, then in the logits of the shares."""
-    n_persons = len(found.weights)
-    return np.concatenate([found.scores.reshape(n_persons, -1), found.posteriors - shares], axis=1)
+    return np.concatenate([found.scores.reshape(len(found.weights), -1), found.posteriors - shares], axis=1)
 
 
 def _leaf_totals(
@@ -445,8 +441,7 @@ def by_unit(found: _PersonScores, flat: Floats) -> tuple[Floats, Floats]:
         return flat, found.weights
     firsts = np.flatnonzero(np.diff(found.unit, prepend=-1))
     weights = np.add.reduceat(found.weights, firsts)
-    sums = np.add.reduceat(flat * found.weights[:, None], firsts, axis=0)
-    return sums / weights[:, None], weights
+    return np.add.reduceat(flat * found.weights[:, None], firsts, axis=0) / weights[:, None], weights
 
 
 def _add_second_derivatives(observed: list[Floats], found: _PersonScores, shares: Floats, joint: bool) -> None:

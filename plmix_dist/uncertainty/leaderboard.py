@@ -192,8 +192,7 @@ def _by_sandwich(
     in the middle of the sandwich. With groups that follows from the scores of persons.
     """
     mixture, squared = model._mixture(), _squared_weights(rankings)
-    what = "intervals of a leaderboard"
-    covariance = errors_on(model, rankings, "sandwich", client, squared, what).covariance
+    covariance = errors_on(model, rankings, "sandwich", client, squared, "intervals of a leaderboard").covariance
     n_items, n_worths = mixture.n_items, mixture.log_worths.size
     places = [slice(k * n_items, (k + 1) * n_items) for k in shown]
     found = [covariance[place, place] for place in places]
@@ -224,8 +223,7 @@ def _squared_weights(rankings: Rankings) -> Rankings | None:
     blocks = list(rankings.source.iter_leaves(0, rankings.n_leaves, labels=False))
     if any(block.groups is not None for block in blocks):
         return None
-    counts = np.concatenate([block.row_weights for block in blocks])
-    return replace(rankings, weights=rankings.weights**2 / counts)
+    return replace(rankings, weights=rankings.weights**2 / np.concatenate([block.row_weights for block in blocks]))
 
 
 def _by_replicates(lines: Floats, at: list[_Board]) -> list[_Board]:
@@ -270,8 +268,7 @@ def _before(
     ratings = (offset if fixed is None else fixed[1]) + factor * lines
     found = np.full((len(shown) + (len(shown) > 1), mixture.n_items), np.nan)
     if len(old_shown) == len(shown):
-        old_worths = theirs.log_worths[old_shown][:, known[both]]
-        match = match_components(old_worths, mixture.log_worths[shown][:, both])
+        match = match_components(theirs.log_worths[old_shown][:, known[both]], mixture.log_worths[shown][:, both])
         found[: len(shown), both] = ratings[match][:, known[both]]
     if len(shown) > 1:
         found[-1, both] = ratings[-1, known[both]]

@@ -74,9 +74,7 @@ def _start(variances: Floats, pairs: NDArray[np.bool_]) -> Floats:
 
 def _objective(values: Floats, logs: Floats, pairs: NDArray[np.bool_]) -> float:
     added = (values[:, None] + values[None, :])[pairs]
-    if not added.min() > 0:
-        return np.inf
-    return float(((np.log(added) - logs[pairs]) ** 2).sum())
+    return np.inf if not added.min() > 0 else float(((np.log(added) - logs[pairs]) ** 2).sum())
 
 
 def _step(values: Floats, logs: Floats, pairs: NDArray[np.bool_]) -> Floats:

@@ -52,14 +52,11 @@ def draw_weights(block: RankingBlock, kind: str, seed: int, replicate: int, leaf
     rng = generator(seed, "bootstrap", replicate, leaf)
     if block.groups is not None or block.weights is None:
         n_persons = int(np.count_nonzero(block.group_starts))
-        if kind == "poisson":
-            return _poisson_of_mean_one(rng, n_persons)
-        return rng.standard_exponential(n_persons)
+        return _poisson_of_mean_one(rng, n_persons) if kind == "poisson" else rng.standard_exponential(n_persons)
     weights = block.weights
     if kind == "exponential":
         return rng.standard_gamma(weights) / weights
-    whole = weights == np.floor(weights)
-    means = np.where(whole, weights, 1.0)
+    means = np.where(weights == np.floor(weights), weights, 1.0)
     return rng.poisson(means) / means
 
 
@@ -125,8 +122,7 @@ class _ReplicateSums(NamedTuple):
 def _prepare_later(params: tuple[Floats, Floats, Draws]) -> tuple[list[Prepared | None], int, Draws]:
     """Points ready for kernels, from log-worths (n_replicates, n_components, n_items) and log-shares."""
     log_worths, log_shares, draws = params
-    points = [_prepared(*point) for point in zip(log_worths, log_shares, strict=True)]
-    return points, log_shares.shape[1], draws
+    return [_prepared(*point) for point in zip(log_worths, log_shares, strict=True)], log_shares.shape[1], draws
 
 
 def _prepared(log_worths: Floats, log_shares: Floats) -> Prepared | None:
@@ -334,15 +330,11 @@ class Replicates:
         """
         kept, (_, seed, replicates) = self.fitted.layout, self.draws
         size = (2, kept.n_components, kept.n_items)
-        drawn = [
-            generator(seed, "bootstrap-prior", number).standard_gamma(self.fitted.alpha, size) for number in replicates
-        ]
-        return np.stack(drawn, axis=1)
+        rngs = [generator(seed, "bootstrap-prior", number) for number in replicates]
+        return np.stack([rng.standard_gamma(self.fitted.alpha, size) for rng in rngs], axis=1)
 
     def _active(self, state: ReplicatesState) -> NDArray[np.int64]:
-        if state.n_passes >= self.max_iter:
-            return np.zeros(0, np.int64)
-        return np.flatnonzero(state.ended == _RUNNING)
+        return np.zeros(0, np.int64) if state.n_passes >= self.max_iter else np.flatnonzero(state.ended == _RUNNING)
 
     def _evaluated(
         self, points: Floats, sums: _ReplicateSums, weight: Floats, active: NDArray[np.int64]

@@ -114,8 +114,7 @@ class Coefficients:
             found[:2, k] = ratio, np.sqrt(v + 2 * ratio * c + ratio**2 * w) / abs(b) if b else np.inf
             # Fieller: ratios r for which a + r b is zero within its standard error.
             quadratic = np.array([b * b - squared * w, 2 * (a * b - squared * c), a * a - squared * v])
-            roots = np.sort(np.roots(quadratic).real) if quadratic[0] > 0 else np.array([-np.inf, np.inf])
-            found[2:, k] = roots
+            found[2:, k] = np.sort(np.roots(quadratic).real) if quadratic[0] > 0 else np.array([-np.inf, np.inf])
         return _Ratios(*found)
 
     def table(self) -> dict[str, Floats | list[str]]:
@@ -402,8 +401,7 @@ class StandardErrors:
 
     @cached_property
     def _roots(self) -> Floats:
-        variances = np.concatenate([np.diag(block) for block in self.blocks])
-        roots: Floats = np.sqrt(np.maximum(variances, 0.0))
+        roots: Floats = np.sqrt(np.maximum(np.concatenate([np.diag(block) for block in self.blocks]), 0.0))
         roots[np.concatenate([_moved(blind) for blind in self.blind])] = np.nan
         return roots
 
@@ -438,10 +436,8 @@ class StandardErrors:
                 variances += 2 * slopes[k] * np.einsum("ijl,lij->ij", moves, chances)
         lost = np.zeros((n_items, n_items))
         for k in range(n_components):
-            blind = self._of_component(k)[1]
-            lost = lost + slopes[k] * _moved_differences(blind)
-        lost_shares = _moved(self.blind[-1][-n_components:])
-        lost = lost + np.tensordot(lost_shares * 1.0, chances, 1)
+            lost = lost + slopes[k] * _moved_differences(self._of_component(k)[1])
+        lost = lost + np.tensordot(_moved(self.blind[-1][-n_components:]) * 1.0, chances, 1)
         variances[lost > _MOVED] = np.nan
         np.fill_diagonal(variances, 0.0)
         return np.where(np.isnan(variances), np.nan, np.maximum(variances, 0.0))

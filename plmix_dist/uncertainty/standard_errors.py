@@ -122,8 +122,7 @@ def errors_on(
     covariances = tuple(one.covariance[:last, :last] for one, last in zip(solved, lasts, strict=True))
     blind = tuple(one.blind[:last] for one, last in zip(solved, lasts, strict=True))
     about = found, kind, int(totals.n_sampled), shrinkage.reshape(mixture.log_worths.shape)
-    log_ties = None if mixture.tie_parameters is None else of_ties
-    errors = StandardErrors(mixture, covariances, blind, *about, log_ties)
+    errors = StandardErrors(mixture, covariances, blind, *about, None if mixture.tie_parameters is None else of_ties)
     far = mostly_prior(totals, fitted) & (np.abs(errors.shrinkage) > _FAR_BY_PRIOR * errors.log_worths)
     give_warnings([*_unidentified_warnings(found, fitted), *far_from_maximum(solved), *_shrunken_warnings(far, errors)])
     return errors
@@ -240,8 +239,7 @@ def solve(totals: InformationTotals, fitted: FittedPoint, kind: str) -> list[_Bl
 def _without_prior(layout: Layout, observed: Floats, known: Floats) -> Floats:
     """Directions (layout.size, n) about which the rankings alone say nothing."""
     own = layout.of_data
-    plain = replace(layout, ghosts=False)
-    found = information.invert(observed[np.ix_(own, own)], plain.unfelt(), known[own]).singular
+    found = information.invert(observed[np.ix_(own, own)], replace(layout, ghosts=False).unfelt(), known[own]).singular
     whole = np.zeros((layout.size, found.shape[1]))
     whole[own] = found
     return whole
@@ -281,8 +279,7 @@ def _unidentified_warnings(found: Sequence[Unidentified], fitted: FittedPoint) -
         if fitted.alpha > 0
         else "they have no standard error (NaN); choose alpha > 0, or fewer components"
     )
-    words = f"the rankings say nothing about some parameters ({'; '.join(parts)}): {result}"
-    return [NotIdentifiableWarning(words)]
+    return [NotIdentifiableWarning(f"the rankings say nothing about some parameters ({'; '.join(parts)}): {result}")]
 
 
 def _named(component: int | None, items: Sequence[str]) -> str:

@@ -201,8 +201,7 @@ class PersonRows:
         """(stop - start, n_items): some persons."""
         stop = min(stop, len(self.weights))
         first, last = int(self.first_row[start]), int(self.first_row[stop])
-        means = self._mean[start:stop, first:last] @ self.rows.dense(first, last)
-        return np.asarray(means)
+        return np.asarray(self._mean[start:stop, first:last] @ self.rows.dense(first, last))
 
     def times(self, matrix: Floats) -> Floats:
         """(n_persons, n_columns): all persons times a matrix (n_items, n_columns)."""

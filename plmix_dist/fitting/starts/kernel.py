@@ -127,8 +127,7 @@ def _levels(block: RankingBlock) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     row, place = block.row_of_item(), block.place_of_item()
     if block.tied is not None:
         # Every tied item gets the place of the first item of its tie.
-        entry = np.arange(len(place))
-        place = place[np.maximum.accumulate(np.where(block.tied, 0, entry))]
+        place = place[np.maximum.accumulate(np.where(block.tied, 0, np.arange(len(place))))]
     n_ordered = block.n_ordered.astype(np.int64)
     levels = np.repeat(n_ordered[:, None].astype(np.int32), block.n_items, axis=1)
     levels[row, block.items] = np.minimum(place, n_ordered[row])
@@ -163,7 +162,8 @@ def sdp_start(sample: RankingBlock, settings: FitSettings, stages: Stages) -> tu
     assigned = _thinned(sample, _ASSIGNED_ROWS, rng)
     clustered = _thinned(assigned, _CLUSTERED_ROWS, rng)
     # Without a centre, rows with different offered sets would be clustered by their offered sets.
-    centre = None if _all_offered(sample) else _mean_preferences(assigned)
+    all_offered = (sample.below | (sample.n_listed == sample.n_items)).all()
+    centre = None if all_offered else _mean_preferences(assigned)
     similarity = _SIMILARITIES[settings.kernel]
     n_clusters = min(settings.n_components, clustered.n_rankings)
     with stages.stage("semidefinite-program", rows=clustered.n_rankings):
@@ -171,26 +171,16 @@ def sdp_start(sample: RankingBlock, settings: FitSettings, stages: Stages) -> tu
         solution = peng_wei(affinity, n_clusters, clustered.weights, tol=_TOLERANCE)
         clusters = clusters_of(solution.matrix, n_clusters, rng, clustered.weights)
     with stages.stage("assign", rows=assigned.n_rankings):
-        to_clustered = similarity(assigned, clustered, centre)
-        labels = _nearest(to_clustered, affinity, clusters, clustered.row_weights)
+        labels = _nearest(similarity(assigned, clustered, centre), affinity, clusters, clustered.row_weights)
     with stages.stage("worths", rows=assigned.n_rankings):
         log_worths, shares = cluster_worths(assigned, labels, settings)
-    about = {
-        "kernel": settings.kernel,
-        "objective": solution.objective,
-        "bound": solution.bound,
-        "sdp_converged": solution.converged,
-    }
-    return log_worths, shares, about
+    about = {"kernel": settings.kernel, "objective": solution.objective, "bound": solution.bound}
+    return log_worths, shares, about | {"sdp_converged": solution.converged}
 
 
 def _thinned(block: RankingBlock, n_rankings: int, rng: np.random.Generator) -> RankingBlock:
     """About this many rankings; equal rows are merged into one row with their total weight. Groups are left out."""
     return merge_equal_rows(thinned(block, n_rankings, rng).replace(groups=None))
-
-
-def _all_offered(block: RankingBlock) -> bool:
-    return bool((block.below | (block.n_listed == block.n_items)).all())
 
 
 def _nearest(similarity: Floats, affinity: Floats, clusters: NDArray[np.int64], weights: Floats) -> NDArray[np.int64]:

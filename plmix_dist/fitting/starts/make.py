@@ -59,8 +59,7 @@ def make_starts(sample: RankingBlock, settings: FitSettings, stages: Stages, cli
         with stages.stage("moments"):
             log_worths, shares, about = moments_start(sample, settings)
         start = _with_shares(log_worths, shares, settings, {"method": "moments"})
-    starts = _with_random([start], settings.n_init, settings, sample.n_items)
-    return Starts(starts, searched=False, about=about)
+    return Starts(_with_random([start], settings.n_init, settings, sample.n_items), searched=False, about=about)
 
 
 def _spectral_starts(starter: SpectralStarter) -> Starts:
@@ -80,14 +79,8 @@ def starts_of_all_rows(
     """The published spectral start, from all rows. No search follows it."""
     found, about_rank = start_from_all_rows(passes, rankings, settings, stages, client)
     start = _clustered(found.log_worths, found.shares, settings, {"method": "spectral", "rank": found.rank})
-    about = {
-        "embedding": found.embedding,
-        "rows": len(found.labels),
-        "singular_values": found.singular_values,
-        "vectors": found.vectors,
-        **about_rank,
-    }
-    return Starts([start], searched=False, about=about)
+    about = {"embedding": found.embedding, "rows": len(found.labels), "singular_values": found.singular_values}
+    return Starts([start], searched=False, about=about | {"vectors": found.vectors, **about_rank})
 
 
 def _random_start(settings: FitSettings, n_items: int, number: int) -> Start:
@@ -100,8 +93,7 @@ def _random_start(settings: FitSettings, n_items: int, number: int) -> Start:
 
 def _with_random(starts: list[Start], n_starts: int, settings: FitSettings, n_items: int) -> list[Start]:
     """The starts, and random ones until there are `n_starts`."""
-    n_random = max(0, n_starts - len(starts))
-    return starts + [_random_start(settings, n_items, number) for number in range(n_random)]
+    return starts + [_random_start(settings, n_items, number) for number in range(max(0, n_starts - len(starts)))]
 
 
 def _clustered(log_worths: Floats, shares: Floats, settings: FitSettings, about: dict[str, Any]) -> Start:
@@ -160,7 +152,8 @@ def handfuls(proposer: Proposer, _best: Mixture | None, number: int) -> Start:
         rows.take(np.concatenate(drawn)), one_hot(component, settings.n_components), n_steps=_STEPS_OF_HANDFULS
     )
     log_worths = np.array([model.log_worths for model in models])
-    return Start(log_worths, _equal_shares(settings), {"method": "handfuls", "number": number})
+    shares = np.full(len(log_worths), 1 / len(log_worths)) if settings.shares is None else settings.shares
+    return Start(log_worths, shares, {"method": "handfuls", "number": number})
 
 
 def worst_explained(proposer: Proposer, best: Mixture, number: int) -> Start:
@@ -232,11 +225,6 @@ def _with_free_components(
     free = np.append(lost, rng.choice(n_left, min(n_left, n_free - len(lost)), replace=False))
     shares[free] = 1 / n_components
     return log_worths, shares / shares.sum() if settings.shares is None else settings.shares, free
-
-
-def _equal_shares(settings: FitSettings) -> Floats:
-    n_components = settings.n_components
-    return np.full(n_components, 1 / n_components) if settings.shares is None else settings.shares
 
 
 # One batch of a search. Starts that keep most of the best end improve it most often; the others are independent of it.

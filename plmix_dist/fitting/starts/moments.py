@@ -124,14 +124,12 @@ def _events_at(events: NDArray[np.int64], log_worths: Floats) -> tuple[Floats, F
 
 
 def _residuals(parameters: Floats, moments: Moments) -> Floats:
-    log_worths = parameters[:-1].reshape(2, -1)
-    chances, _ = _moments_at(moments.events, log_worths, float(expit(parameters[-1])))
+    chances, _ = _moments_at(moments.events, parameters[:-1].reshape(2, -1), float(expit(parameters[-1])))
     return np.concatenate([chances - moments.frequencies, _WEAK_PRIOR * parameters])
 
 
 def _jacobian(parameters: Floats, moments: Moments) -> Floats:
-    log_worths = parameters[:-1].reshape(2, -1)
-    _, derivatives = _moments_at(moments.events, log_worths, float(expit(parameters[-1])))
+    _, derivatives = _moments_at(moments.events, parameters[:-1].reshape(2, -1), float(expit(parameters[-1])))
     return np.vstack([derivatives, _WEAK_PRIOR * np.eye(len(parameters))])
 
 
@@ -139,5 +137,4 @@ def _first_places(sample: RankingBlock) -> tuple[NDArray[np.int64], Floats]:
     """The first three items (n, 3) and the weight (n,) of every ranking of all items that orders three."""
     of_all = sample.below | (sample.n_listed == sample.n_items)
     used = np.flatnonzero(of_all & (sample.n_ordered >= _PLACES) & (sample.row_weights > 0))
-    places = sample.offsets[used][:, None] + np.arange(_PLACES)
-    return sample.items[places].astype(np.int64), sample.row_weights[used]
+    return sample.items[sample.offsets[used][:, None] + np.arange(_PLACES)].astype(np.int64), sample.row_weights[used]

@@ -64,12 +64,10 @@ def start_from_all_rows(
         what = (frequencies, svd.vectors[:, :rank])
         points, weights = ask(passes, Request(_PROJECT, what, (Finish("points", _joined_points),)))
     with stages.stage("k-means", share=1):
-        rng = generator(settings.seed, "k-means", 0)
-        labels = clustering.cluster_rows(points, weights, settings.n_components, rng)
+        labels = clustering.cluster_rows(points, weights, settings.n_components, generator(settings.seed, "k-means", 0))
         shares = np.bincount(labels, weights, settings.n_components) / weight
     first_rows = np.concatenate([[0], np.cumsum(leaf_rows)[:-1]])
-    narrow = np.min_scalar_type(settings.n_components)
-    clusters = _Labels(labels.astype(narrow), first_rows, settings.n_components)
+    clusters = _Labels(labels.astype(np.min_scalar_type(settings.n_components)), first_rows, settings.n_components)
     with counted_stage(stages, "worths", passes):
         log_worths = _WORTHS[settings.cluster_worths](passes, clusters, n_items, settings)
     log_worths, shares = without_empty(log_worths, shares, settings.seed)
@@ -92,8 +90,7 @@ def _refuse_many_pairs(n_values: int, n_items: int) -> None:
 
 def _pairs_of_leaf(_number: int, block: RankingBlock, _params: None) -> tuple[Floats, float, list[int]]:
     """Pairwise wins (n_items, n_items) of some leaves, their weight, and how many rows each has: lists join as sums."""
-    wins = pairwise_wins(block, np.ones((block.n_rankings, 1)))[0]
-    return wins, float(block.row_weights.sum()), [block.n_rankings]
+    return pairwise_wins(block, np.ones((block.n_rankings, 1)))[0], float(block.row_weights.sum()), [block.n_rankings]
 
 
 def _joined_pairs(pairs: tuple[Floats, float, list[int]]) -> tuple[Floats, float, NDArray[np.int64]]:
@@ -124,8 +121,7 @@ def _directions(
     if n_values >= n_pairs:
         return from_gram(ask(passes, Request(_GRAM, frequencies)), n_values)
     wanted = n_sought(n_values, n_items, int(leaf_rows.sum()))
-    rows_of = partial(_scaled_rows, frequencies)
-    found = svd_of_leaves(source, leaf_rows, rows_of, n_pairs, wanted, seed, client)
+    found = svd_of_leaves(source, leaf_rows, partial(_scaled_rows, frequencies), n_pairs, wanted, seed, client)
     return Svd(found.singular_values[:n_values], found.vectors[:, :n_values])
 
 
@@ -147,8 +143,7 @@ def _project_leaf(
     frequencies, vectors = params
     if not block.n_rankings:
         return [np.zeros((0, vectors.shape[1]))], [np.zeros(0)]
-    points = projected(PairRows(block, frequencies, centred=False), vectors)
-    return [points], [block.row_weights]
+    return [projected(PairRows(block, frequencies, centred=False), vectors)], [block.row_weights]
 
 
 def _joined_points(found: tuple[list[Floats], list[Floats]]) -> list[Floats]:

@@ -83,8 +83,7 @@ def peng_wei(
     suffice, `converged` is False, and the bound still holds.
     """
     kernel = _symmetric(affinity)
-    weight = _checked_weights(weights, len(kernel))
-    root = np.sqrt(weight)
+    root = np.sqrt(_checked_weights(weights, len(kernel)))
     # One thread: the bits of a decomposition must not depend on the number of cores.
     with single_thread():
         problem = _normalised(kernel * np.outer(root, root), root / np.linalg.norm(root), n_clusters)
@@ -218,8 +217,7 @@ def _nearest_spectral(target: Floats, direction: Floats, total: int, n_vectors: 
             values, vectors = scipy.linalg.eigh(pushed, driver="evd", check_finite=False)
             values, vectors = values[1:], vectors[:, 1:]
         else:
-            part = [n - n_vectors, n - 1]
-            values, vectors = scipy.linalg.eigh(pushed, subset_by_index=part, check_finite=False)
+            values, vectors = scipy.linalg.eigh(pushed, subset_by_index=[n - n_vectors, n - 1], check_finite=False)
         kept = _nearest_capped(values, total)
         if whole or kept[0] == 0.0:
             break
@@ -286,8 +284,7 @@ def _sum_of_largest(matrix: Floats, direction: Floats, count: int) -> float:
     if count == 0:
         return 0.0
     n = len(matrix)
-    largest = scipy.linalg.eigvalsh(_without_direction(matrix, direction), subset_by_index=[n - count, n - 1])
-    return float(largest.sum())
+    return float(scipy.linalg.eigvalsh(_without_direction(matrix, direction), subset_by_index=[n - count, n - 1]).sum())
 
 
 def _numbered_by_first(labels: NDArray[np.integer]) -> NDArray[np.int64]:

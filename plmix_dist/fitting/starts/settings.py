@@ -31,10 +31,9 @@ class _StartValue:
 
     def __repr__(self) -> str:
         """Fields that are not at their defaults, as estimators show their parameters."""
-        own = {field: getattr(self, field) for field in start_fields(self.name)}
-        given = [
-            f"{field}={value!r}" for field, value in own.items() if value != start_fields(self.name)[field].default
-        ]
+        fields = start_fields(self.name)
+        own = {name: getattr(self, name) for name in fields}
+        given = [f"{name}={value!r}" for name, value in own.items() if value != fields[name].default]
         return f"{type(self).__name__}({', '.join(given)})"
 
 

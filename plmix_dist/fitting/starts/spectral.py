@@ -102,8 +102,7 @@ class SpectralStarter:
             points = projected(self.rows, self.svd.vectors[:, :rank])
             rng = generator(settings.seed, "k-means", attempt)
             if isinstance(self.rows, PersonRows):
-                persons = clusters.cluster_rows(points, self.rows.weights, settings.n_components, rng)
-                labels = persons[self.rows.person]
+                labels = clusters.cluster_rows(points, self.rows.weights, settings.n_components, rng)[self.rows.person]
             else:
                 labels = clusters.cluster_rows(points, sample.row_weights, settings.n_components, rng)
         with self.stages.stage("worths", share=1):
@@ -128,8 +127,7 @@ def _place_directions(rows: PlaceRows | PersonRows, n_values: int) -> Svd:
 def from_gram(gram: Floats, n_values: int) -> Svd:
     """Singular values and vectors of a matrix, from the products of its columns."""
     squares, vectors = np.linalg.eigh(gram)
-    values = np.sqrt(np.maximum(squares[::-1][:n_values], 0.0))
-    return Svd(values, with_fixed_signs(vectors[:, ::-1][:, :n_values]))
+    return Svd(np.sqrt(np.maximum(squares[::-1][:n_values], 0.0)), with_fixed_signs(vectors[:, ::-1][:, :n_values]))
 
 
 def _lanczos(rows: PlaceRows | PersonRows, n_values: int) -> Svd:
@@ -139,8 +137,7 @@ def _lanczos(rows: PlaceRows | PersonRows, n_values: int) -> Svd:
     n_items = rows.shape[1]
 
     def gram_times(vector: Floats) -> Floats:
-        seen = rows.times(vector.reshape(n_items, 1)) * rows.weights[:, None]
-        return rows.transposed_times(seen).ravel()
+        return rows.transposed_times(rows.times(vector.reshape(n_items, 1)) * rows.weights[:, None]).ravel()
 
     operator = LinearOperator((n_items, n_items), matvec=gram_times, dtype=np.float64)
     first = generator(0, "lanczos").standard_normal(n_items)
