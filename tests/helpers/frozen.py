@@ -198,13 +198,22 @@ def help_texts() -> dict[str, str]:
     return texts
 
 
+def fits_with(known: dict[str, Any]) -> dict[str, Any]:
+    """All fits, with the digests of other machines, unless those of this machine have changed."""
+    found = {name: fit_entry(name) for name in FITS}
+    for name, entry in found.items():
+        others = known.get(name, {}).get("digests", {})
+        same = others.get(machine(), entry["digest"]) == entry["digest"]
+        entry["digests"] = {**(others if same else {}), machine(): entry.pop("digest")}
+    return found
+
+
 def record() -> dict[str, Any]:
     """Everything that is frozen."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         return {
-            "machine": machine(),
-            "fits": {name: fit_entry(name) for name in FITS},
+            "fits": fits_with(json.loads(FILE.read_text())["fits"]),
             "stores": store_entries(folder),
             "report": report_text(folder).splitlines(),
             "help": {name: text.splitlines() for name, text in help_texts().items()},

@@ -468,7 +468,7 @@ def test_warm_start__on_new_data_goes_to_their_own_maximum() -> None:
         ({"estimator": PlackettLuceMixture(shares=[0.5, 0.5])}, "fixed shares"),
         (
             {"estimator": PlackettLuceMixture(ties="resample")},
-            "ties must be auto, expand, marginal, half or half-last, because a selection compares likelihoods",
+            "ties must be auto, expand, marginal, half, half-last or davidson, because a selection",
         ),
     ],
 )
