@@ -255,16 +255,19 @@ def _row_keys(block: RankingBlock, rows: NDArray[np.int64], length: int) -> NDAr
 
     Short keys are numbers, which are sorted several times as fast as bytes.
     """
-    entries = block.offsets[:-1][rows][:, None] + np.arange(length)
+    at: Any = slice(None)
+    entries: Any = slice(None)  # all rows stand side by side as they are
+    if len(rows) < block.n_rankings:
+        at, entries = rows, (block.offsets[:-1][rows][:, None] + np.arange(length)).ravel()
     parts = [
-        np.ascontiguousarray(block.n_ordered[rows][:, None]).view(np.uint8),
-        block.below[rows][:, None].view(np.uint8),
+        np.ascontiguousarray(block.n_ordered[at][:, None]).view(np.uint8),
+        block.below[at][:, None].view(np.uint8),
         np.ascontiguousarray(block.items[entries]).view(np.uint8).reshape(len(rows), -1),
     ]
     if block.sides is not None:
-        parts.append(block.sides[rows][:, None].view(np.uint8))
+        parts.append(block.sides[at][:, None].view(np.uint8))
     if block.tied is not None:
-        parts.append(block.tied[entries].view(np.uint8))
+        parts.append(block.tied[entries].view(np.uint8).reshape(len(rows), -1))
     table = np.ascontiguousarray(np.concatenate(parts, axis=1))
     if table.shape[1] <= 8:
         return np.pad(table, ((0, 0), (0, 8 - table.shape[1]))).view(np.uint64).ravel()

@@ -111,11 +111,10 @@ def extend_ties(block: RankingBlock, half: str = "") -> _Extended:
     moves = np.flatnonzero(np.bincount(first, minlength=len(first))[first] > 1)
     owner = copies.row_of_item()[moves]
     original = moves - copies.offsets[owner] + block.offsets[row[owner]]
-    keys = np.where(
-        places.n_extensions[row[owner]] > MOST_EXTENSIONS,
-        _random_keys(copies, moves, first, copy),
-        _listed_keys(places, original, moves - first[moves], copy[owner]),
-    )
+    keys = _listed_keys(places, original, moves - first[moves], copy[owner])
+    drawn = places.n_extensions[row[owner]] > MOST_EXTENSIONS
+    if drawn.any():
+        keys = np.where(drawn, _random_keys(copies, moves, first, copy), keys)
     moved = moves[np.lexsort((keys, first[moves]))]
     items[moves] = copies.items[moved]
     if copies.features is not None:
