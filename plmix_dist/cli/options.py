@@ -153,8 +153,7 @@ def executor_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checkpoint(checkpoint: str | None, checkpoint_every: float | None, keep: int | None) -> plm.Checkpoint | None:
-    given = {"every": checkpoint_every, "keep": keep}
-    how: Any = {name: value for name, value in given.items() if value is not None}
+    how: Any = {name: value for name, value in {"every": checkpoint_every, "keep": keep}.items() if value is not None}
     if checkpoint is None and how:
         raise SettingsError("--checkpoint-every and --keep need --checkpoint DIR")
     return None if checkpoint is None else plm.Checkpoint(checkpoint, **how)
