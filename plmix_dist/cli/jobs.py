@@ -88,8 +88,7 @@ def status(folder: str) -> None:
 def _run(job: Job, force: bool) -> int:
     from plmix_dist.jobs import driver, steps
 
-    left = f"its state is saved in {job.folder}; `plmix resume {job.folder}` continues"
-    on_interruption(lambda: left)
+    on_interruption(lambda: f"its state is saved in {job.folder}; `plmix resume {job.folder}` continues")
     summary = driver.run_job(job, force=force, display=steps.Display(progress_bar, fit_progress))
     show(_summary_lines(job, summary), summary)
     return int(summary["exit_code"])

@@ -56,8 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     output.open_closed_streams()
     with _ended_soon():
         code = _run(arguments)
-        stopped = code in (output.EXIT_INTERRUPTED, output.EXIT_OUT_OF_TIME)
-        if stopped and (_signalled.is_set() or threads_left_alone()):
+        if code in (output.EXIT_INTERRUPTED, output.EXIT_OUT_OF_TIME) and (_signalled.is_set() or threads_left_alone()):
             _end_now(code)
     sys.exit(code)
 

@@ -289,8 +289,7 @@ def _is_list(setting: Setting) -> bool:
 
 def settings_options(task: str) -> Decorator:
     """Add the settings of a task to a verb, which receives them by flat names as `settings`."""
-    of_settings = (_option_of(setting) for setting in settings_of(task).values() if setting.text is not None)
-    return gathered("settings", dict, *of_settings)
+    return gathered("settings", dict, *(_option_of(one) for one in settings_of(task).values() if one.text is not None))
 
 
 def work_options(task: str) -> Decorator:

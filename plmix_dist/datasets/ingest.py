@@ -163,9 +163,8 @@ def ingest(
     """
     _check_settings(on_error, unranked, columns)
     _check_choices(choices)
-    yes_or_no("merge", merge)
-    yes_or_no("append", append)
-    yes_or_no("overwrite", overwrite)
+    for name, value in (("merge", merge), ("append", append), ("overwrite", overwrite)):
+        yes_or_no(name, value)
     if append and overwrite:
         raise SettingsError("append adds to a store, and overwrite replaces it; choose one of them")
     whole_number("chunk_bytes", chunk_bytes, at_least=1)

@@ -74,9 +74,8 @@ class _FramePart(FilePart):
 
     def read(self) -> Iterator[RawRows]:
         """Its rows, in one batch."""
-        return registry.read_columns(
-            registry.format_named(self.format), self.slice.header, self.columns, self.slice.start
-        )
+        part, form = self.slice, registry.format_named(self.format)
+        return registry.read_columns(form, part.header, self.columns, part.start)
 
     begin = read
 

@@ -407,7 +407,8 @@ def _recognise_orderings(table: Table, options: ReadOptions, named: bool) -> Tab
         only = table.values[0] if named and len(table.values) == 1 else None
         column = arrows[0] if len(arrows) == 1 else only
     if column is not None:
-        table = replace(table, roles={**table.roles, "ordering": column}, divider=divider_of(table.cells(column)))
+        divider = divider_of(table.cells(column))
+        table = replace(table, roles={**table.roles, "ordering": column}, divider=divider)
         refuse_unused_counts(table)
         return table
     if named:

@@ -46,6 +46,7 @@ _RULES = {
 CONTEST_AND_RULES: dict[str, tuple[str, ...]] = {"contest": ()} | {name: (*said,) for name, said in _RULES.items()}
 SKIPPED, OVERVOTE = -1, -2
 WRITE_IN = "Write-in"
+_WRITTEN_IN: dict[str, str | int] = {"skip": SKIPPED, "join": WRITE_IN}
 _SKIPPED_WORDS = {"skipped", "skip", "under", "undervote", "undervoted", "blank", "nomark", "xxx"}
 _NO_MARK = {"", "nan", "na", "n/a", "none", "null", "--", "-"}
 _OVERVOTE_WORDS = {"over", "overvote", "overvoted"}
@@ -75,11 +76,7 @@ def _mark_or_name(cell: str, rules: Mapping[str, str]) -> str | int:
         return SKIPPED
     if word in _OVERVOTE_WORDS or cell.strip() == "++" or _TWO_NAMES.fullmatch(cell):
         return OVERVOTE
-    if is_write_in(cell):
-        if rules["writein"] == "skip":
-            return SKIPPED
-        return WRITE_IN if rules["writein"] == "join" else cell.strip()
-    return cell.strip()
+    return _WRITTEN_IN.get(rules["writein"], cell.strip()) if is_write_in(cell) else cell.strip()
 
 
 def is_write_in(name: str) -> bool:
