@@ -76,12 +76,10 @@ def certificates(folder: str, hosts: tuple[str, ...], days: int, force: bool) ->
     from plmix_dist.cluster.tls import write_certificates
 
     on_interruption(lambda: "nothing was written; run the same command again to start over")
-    chosen = hosts or ("localhost", "127.0.0.1")
-    made = write_certificates(folder, hosts=chosen, days=days, force=force)
+    made = write_certificates(folder, hosts=hosts or ("localhost", "127.0.0.1"), days=days, force=force)
     record = {name: str(value) for name, value in made._asdict().items()}
     use = f"--tls-ca {made.ca} --tls-cert {made.cert} --tls-key {made.key}"
-    lines = [("folder", Path(folder)), ("valid until", f"{made.expires:%Y-%m-%d}"), ("use", use)]
-    show(lines, record)
+    show([("folder", Path(folder)), ("valid until", f"{made.expires:%Y-%m-%d}"), ("use", use)], record)
 
 
 def _shown(name: str) -> Callable[[dict[str, Any]], None]:
@@ -89,8 +87,7 @@ def _shown(name: str) -> Callable[[dict[str, Any]], None]:
 
     def ready(record: dict[str, Any]) -> None:
         values = [", ".join(value) if isinstance(value, list) else value for value in record.values()]
-        keys = [name if key == "address" else key for key in record]
-        show(list(zip(keys, values, strict=True)), record)
+        show(list(zip([name if key == "address" else key for key in record], values, strict=True)), record)
 
     return ready
 
@@ -114,8 +111,7 @@ def doctor(*, executor: LazyExecutor) -> int:
         if finding.remedy:
             lines.append(("", f"-> {finding.remedy}"))
     verdict = "nothing is wrong" if not wrong else f"wrong: {', '.join(finding.name for finding in wrong)}"
-    record = {"ok": not wrong, "findings": [finding._asdict() for finding in found]}
-    show([*lines, ("verdict", verdict)], record)
+    show([*lines, ("verdict", verdict)], {"ok": not wrong, "findings": [finding._asdict() for finding in found]})
     return EXIT_ERROR if wrong else 0
 
 

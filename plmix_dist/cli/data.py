@@ -160,8 +160,7 @@ def formats(names: tuple[str, ...]) -> None:
     lines = []
     for form in chosen:
         lines += [(form.name, form.about), *(("", f"  {line}") for line in form.example.split("\n"))]
-    record = {form.name: {"about": form.about, "example": form.example.split("\n")} for form in chosen}
-    show(lines, {"formats": record})
+    show(lines, {"formats": {form.name: {"about": form.about, "example": form.example.split("\n")} for form in chosen}})
 
 
 @verb("plmix example drinks", "plmix example drinks people.csv")
@@ -237,8 +236,7 @@ def simulate(store: str, *, seed: int, force: bool, executor: Executor, **settin
     _set_message_of_store(store)
     with progress_bar("simulate") as progress:
         made = plm.simulate(store, random_state=seed, overwrite=force, executor=executor, progress=progress, **settings)
-    changed = force or made.manifest.generation != before
-    _show_made(made, time.perf_counter() - begun, changed=changed)
+    _show_made(made, time.perf_counter() - begun, changed=force or made.manifest.generation != before)
 
 
 @verb("plmix split ballots train test --shares 0.8,0.2")
@@ -341,8 +339,7 @@ def _item_names(path: str) -> tuple[str, ...]:
     place = Location.of(path)
     if place.exists(manifest.MANIFEST):
         return plm.open_store(place).item_names
-    is_model = place.exists(mixture.MODEL)
-    return tuple(mixture.load_model(place).record["item_names"]) if is_model else read_names(path)
+    return tuple(mixture.load_model(place).record["item_names"]) if place.exists(mixture.MODEL) else read_names(path)
 
 
 def _is_finished(part: str) -> bool:
@@ -380,7 +377,7 @@ def _show_made(
     dry_run: bool = False,
 ) -> None:
     event = store.manifest.history[-1]
-    rejected = sum(event["rejected"].values())
+    rejected, read_as = sum(event["rejected"].values()), event.get("read_as", [])
     record = {
         "store": None if dry_run else store.location.url,
         "n_rankings": store.n_rankings,
@@ -392,7 +389,7 @@ def _show_made(
         "seconds": round(seconds, 3),
     }
     if rows is not None:
-        record |= {"first_rankings": rows, "read_as": event.get("read_as", [])}
+        record |= {"first_rankings": rows, "read_as": read_as}
     lines = [
         ("dry run", "nothing was written") if dry_run else ("store", store.location.url),
         ("rankings", f"{number(store.n_rankings)} of {number(store.n_items)} items"),
@@ -401,19 +398,14 @@ def _show_made(
     if rejected:
         reasons = ", ".join(f"{count} {reason}" for reason, count in event["rejected"].items())
         lines.append(("rejected", f"{number(rejected)} rows: {reasons} (plmix info --rejected lists them)"))
-    lines += [("read as", _read_as_line(source)) for source in event.get("read_as", [])[:_MOST_SOURCES]]
+    lines += [("read as", _read_as_line(source)) for source in read_as[:_MOST_SOURCES]]
     lines += [("first" if not place else "", row) for place, row in enumerate(rows or [])]
-    guesses = dict.fromkeys(guess for source in event.get("read_as", []) for guess in source["guesses"])
-    lines += [("guess", guess) for guess in guesses]
-    left_out = dict.fromkeys(name for source in event.get("read_as", []) for name in source.get("left_out", []))
-    if left_out:
+    lines += [("guess", guess) for guess in dict.fromkeys(guess for source in read_as for guess in source["guesses"])]
+    if left_out := dict.fromkeys(name for source in read_as for name in source.get("left_out", [])):
         lines.append(("left out", f"columns {few([repr(name) for name in left_out])}"))
     lines += [("note", note) for note in (*event.get("notes", []), *_names_alike(store.item_names))]
-    if changed:
-        rate = number(round(store.n_rankings / max(seconds, 1e-9)))
-        lines.append(("time", f"{seconds:.2f} s, {rate} rankings/s"))
-    else:
-        lines.append(("nothing to do", nothing))
+    speed = f"{seconds:.2f} s, {number(round(store.n_rankings / max(seconds, 1e-9)))} rankings/s"
+    lines.append(("time", speed) if changed else ("nothing to do", nothing))
     show(lines, record)
 
 
@@ -422,8 +414,7 @@ def _names_alike(names: tuple[str, ...]) -> list[str]:
     by_form: dict[str, list[str]] = {}
     for name in names:
         by_form.setdefault(" ".join(name.casefold().split()), []).append(name)
-    alike = [found for found in by_form.values() if len(found) > 1]
-    if not alike:
+    if not (alike := [found for found in by_form.values() if len(found) > 1]):
         return []
     shown = "; ".join(" and ".join(map(repr, found)) for found in alike[:_MOST_SOURCES])
     return [f"items that differ in capitals or blanks alone are different items: {shown}"]

@@ -88,8 +88,7 @@ def status(folder: str) -> None:
 def _run(job: Job, force: bool) -> int:
     from plmix_dist.jobs import driver, steps
 
-    left = f"its state is saved in {job.folder}; `plmix resume {job.folder}` continues"
-    on_interruption(lambda: left)
+    on_interruption(lambda: f"its state is saved in {job.folder}; `plmix resume {job.folder}` continues")
     summary = driver.run_job(job, force=force, display=steps.Display(progress_bar, fit_progress))
     show(_summary_lines(job, summary), summary)
     return int(summary["exit_code"])
@@ -130,12 +129,10 @@ def _summary_lines(job: Job, summary: dict[str, Any]) -> list[tuple[str, str]]:
         more.append(("postponed", f"{len(postponed)} new files; run this again to read them"))
     more += [("hook failed", f"{name}: {why}") for name, why in summary.get("failed_hooks", {}).items()]
     if not summary["changed"]:
-        words = f"{job.folder} already holds the results of this job ({summary['state']})"
-        return [("nothing to do", words), *more]
-    begun = ", from the last model" if fit.get("warm_start") else ""
+        return [("nothing to do", f"{job.folder} already holds the results of this job ({summary['state']})"), *more]
     return [
         ("job", f"{summary['job']}: {summary['state']} in {duration(summary['seconds'])}"),
-        ("fit", _fit_words(fit, begun)),
+        ("fit", _fit_words(fit, ", from the last model" if fit.get("warm_start") else "")),
         ("rankings", number(fit["n_rankings"])),
         *([("report", str(job.folder / summary["report"]["file"]))] if job["outputs.report"] else []),
         ("folder", str(job.folder)),
@@ -155,8 +152,7 @@ def _fit_words(fit: dict[str, Any], begun: str) -> str:
 def _status_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("state", record["state"])]
     lines += [(name, str(record[name])) for name in ("step", "begun", "ended", "error") if name in record]
-    last = record["iteration"]
-    if last is not None:
+    if (last := record["iteration"]) is not None:
         numbers = (("log_likelihood", "log-likelihood", ".8g"), ("gradient", "gradient", ".1e"))
         values = [f"{word} {last[name]:{how}}" for name, word, how in numbers if last.get(name)]
         lines.append(("iteration", ", ".join([str(last["iteration"]), *values])))

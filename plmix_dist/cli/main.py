@@ -40,8 +40,7 @@ class _Verbs(click.Group):
         named = {verb for verbs in _HEADINGS.values() for verb in verbs}
         width = max(map(len, self.commands), default=0)
         for heading, verbs in {**_HEADINGS, "More": sorted(self.commands.keys() - named)}.items():
-            rows = [(f"{verb:<{width}}", self.commands[verb]) for verb in verbs if verb in self.commands]
-            if rows:
+            if rows := [(f"{verb:<{width}}", self.commands[verb]) for verb in verbs if verb in self.commands]:
                 with formatter.section(heading):
                     formatter.write_dl([(verb, command.get_short_help_str(limit=1000)) for verb, command in rows])
 
@@ -57,8 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     output.open_closed_streams()
     with _ended_soon():
         code = _run(arguments)
-        stopped = code in (output.EXIT_INTERRUPTED, output.EXIT_OUT_OF_TIME)
-        if stopped and (_signalled.is_set() or threads_left_alone()):
+        if code in (output.EXIT_INTERRUPTED, output.EXIT_OUT_OF_TIME) and (_signalled.is_set() or threads_left_alone()):
             _end_now(code)
     sys.exit(code)
 
@@ -126,10 +124,7 @@ def written_so_far(location: Location, plan: str, mark: str) -> Callable[[], str
     def words() -> str:
         if location.exists(plan):
             return f"what is finished of {location.url} is kept; run the same command again to continue"
-        now = _stamp(location, mark)
-        if now == before:
-            return NOTHING_WRITTEN
-        return f"but {location.url} is complete" if now is not None else NOTHING_WRITTEN
+        return NOTHING_WRITTEN if _stamp(location, mark) in (None, before) else f"but {location.url} is complete"
 
     return words
 
@@ -175,8 +170,7 @@ def _ended_soon() -> Iterator[None]:
     os.set_blocking(writing, False)
     over = threading.Event()
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    watcher = threading.Thread(target=_watch, args=(reading, over), name="interruption", daemon=True)
-    watcher.start()
+    threading.Thread(target=_watch, args=(reading, over), name="interruption", daemon=True).start()
     try:
         yield
     finally:

@@ -190,8 +190,7 @@ def fit(store: str, *, out: str, unranked: Unranked | None, **options: Any) -> i
     on from its last state.
     """
     with _store_of(store, unranked, out) as (opened, read):
-        done = run_work("fit", opened, out, **options)
-        if done is None:
+        if (done := run_work("fit", opened, out, **options)) is None:
             return _show_there_already(out)
         from plmix_dist.datasets.given import weight_of_memberships
 
@@ -200,8 +199,7 @@ def fit(store: str, *, out: str, unranked: Unranked | None, **options: Any) -> i
         of = {"store": store, "n_rankings": done.store.n_rankings, "total_weight": done.store.total_weight}
         model.save(done.folder, about={"job": done.made_from, "fitted_to": of})
         record = _fit_record(model, out, weight_of_memberships(done.store), done.seconds)
-        lines = [*read, *_fit_lines(model, record, _unit(done.store)), *_truth_lines(model, opened, record)]
-        show(lines, record)
+        show([*read, *_fit_lines(model, record, _unit(done.store)), *_truth_lines(model, opened, record)], record)
         return _exit_code(model)
 
 
@@ -292,11 +290,10 @@ def predict(model: str, store: str, out: str, *, covariates: str | None, force: 
         )
     named = {"columns": memberships.columns_of(out)} if as_table else {"arrays": ["probabilities", "component"]}
     (parts,) = named.values()
-    record = {"out": out, "n_rankings": written.n_rankings, **named, "changed": written.changed}
     lines = [("predicted", f"{number(written.n_rankings)} memberships to {out} ({', '.join(parts)})")]
     if not written.changed:
         lines = [("nothing to do", f"{out} already holds exactly these memberships")]
-    show(lines, record)
+    show(lines, {"out": out, "n_rankings": written.n_rankings, **named, "changed": written.changed})
 
 
 def _check_order(model: str, store: str) -> None:
@@ -312,8 +309,7 @@ def _show_there_already(out: str) -> int:
     model = plm.PlackettLuceMixture.load(out)
     results = results_of(model, "converged", "n_iter", "shares", "item_names")
     record = {"model": out, "changed": False, **results, "components": component_records(model)}
-    words = f"{out} already holds this model: the same rankings, settings and version"
-    show([("nothing to do", words)], record)
+    show([("nothing to do", f"{out} already holds this model: the same rankings, settings and version")], record)
     return _exit_code(model)
 
 

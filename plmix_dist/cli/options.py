@@ -153,8 +153,7 @@ def executor_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checkpoint(checkpoint: str | None, checkpoint_every: float | None, keep: int | None) -> plm.Checkpoint | None:
-    given = {"every": checkpoint_every, "keep": keep}
-    how: Any = {name: value for name, value in given.items() if value is not None}
+    how: Any = {name: value for name, value in {"every": checkpoint_every, "keep": keep}.items() if value is not None}
     if checkpoint is None and how:
         raise SettingsError("--checkpoint-every and --keep need --checkpoint DIR")
     return None if checkpoint is None else plm.Checkpoint(checkpoint, **how)
@@ -290,8 +289,7 @@ def _is_list(setting: Setting) -> bool:
 
 def settings_options(task: str) -> Decorator:
     """Add the settings of a task to a verb, which receives them by flat names as `settings`."""
-    of_settings = (_option_of(setting) for setting in settings_of(task).values() if setting.text is not None)
-    return gathered("settings", dict, *of_settings)
+    return gathered("settings", dict, *(_option_of(one) for one in settings_of(task).values() if one.text is not None))
 
 
 def work_options(task: str) -> Decorator:

@@ -210,8 +210,7 @@ class _JsonLines:
             self._print(done, total)
 
     def _print(self, done: int, total: int | None) -> None:
-        seconds = time.perf_counter() - self._begun
-        left = seconds * (total - done) / done if done and total is not None else None
+        left = (time.perf_counter() - self._begun) * (total - done) / done if done and total is not None else None
         record = {"stage": self._label, "state": "running", "done": done, "total": total, "eta_seconds": left}
         print_line(json.dumps(record))
 
@@ -234,8 +233,7 @@ def few(values: list[Any], most: int = 10) -> str:
     """The first values of a list, and their number if there are more."""
     if not values:
         return "none"
-    more = f", ... ({len(values)} in all)" if len(values) > most else ""
-    return ", ".join(map(str, values[:most])) + more
+    return ", ".join(map(str, values[:most])) + (f", ... ({len(values)} in all)" if len(values) > most else "")
 
 
 def _plain(value: Any) -> Any:

@@ -41,8 +41,7 @@ ratings_options = gathered(
 
 def refuse_ratings_options(settings: dict[str, Any]) -> None:
     """An error if an option of ratings is given with another format."""
-    given = next((name for name, value in settings.items() if value is not None), None)
-    if given is not None:
+    if (given := next((name for name, value in settings.items() if value is not None), None)) is not None:
         flag = "completion-tol" if given == "tol" else given.replace("_", "-")
         raise SettingsError(f"--{flag} is for ratings; add --format ratings")
 

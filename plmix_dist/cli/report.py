@@ -70,11 +70,10 @@ def report(
             **options,
         )
     n_bytes = written.stat().st_size
-    record = {"report": str(written), "n_bytes": n_bytes, "with_data": data is not None}
     lines = [("report", f"{written}, {size(n_bytes)}; open it in a browser")]
     if data is None:
         lines.append(("without", "memberships and intervals: these need --data STORE"))
-    show(lines, record)
+    show(lines, {"report": str(written), "n_bytes": n_bytes, "with_data": data is not None})
 
 
 def _beside(model: str) -> Path:
@@ -206,12 +205,12 @@ def show_model(place: Location) -> None:
 
 
 def _model_lines(record: dict[str, Any], model: plm.PlackettLuceMixture) -> list[tuple[str, str]]:
+    version = "" if record["plmix_version"] is None else f", plmix {record['plmix_version']}"
     lines = [
-        ("model", f"{record['model']} ({record['format']}{_version(record)})"),
+        ("model", f"{record['model']} ({record['format']}{version})"),
         ("mixture", f"{record['n_components']} components of {number(record['n_items'])} items"),
     ]
-    data = record["fitted_to"]
-    if data is not None:
+    if (data := record["fitted_to"]) is not None:
         weight = number(data["total_weight"])
         lines.append(("fitted to", f"{data['store']}: {number(data['n_rankings'])} rankings, weight {weight}"))
     lines.append(("fit", _fit_words(record)))
@@ -223,10 +222,6 @@ def _model_lines(record: dict[str, Any], model: plm.PlackettLuceMixture) -> list
         n_columns = record["n_share_coefficients"] - 1
         lines.append(("covariates", f"shares depend on {n_columns} columns of persons; below are their means"))
     return [*lines, *component_lines(model)]
-
-
-def _version(record: dict[str, Any]) -> str:
-    return "" if record["plmix_version"] is None else f", plmix {record['plmix_version']}"
 
 
 def _fit_words(record: dict[str, Any]) -> str:

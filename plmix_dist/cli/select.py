@@ -51,8 +51,7 @@ def select(store: str, *, out: str, **options: Any) -> int:
             is_same(made_from, there["job"]) or refuse_other(folder, "selection", made_from, there["job"])
         ) and folder.exists("model/model.json")
 
-    done = run_work("select", store, out, is_there=is_there, last="model/model.json", **options)
-    if done is None:
+    if (done := run_work("select", store, out, is_there=is_there, last="model/model.json", **options)) is None:
         return _show_there_already(there, out)
     from plmix_dist.jobs.results import choice_of
     from plmix_dist.store.targets import SELECTION, clear_target
@@ -77,8 +76,7 @@ def _there(folder: Location, opened: plm.RankingStore, *, overwrite: bool) -> di
 
     check_target(folder, "selection", overwrite=overwrite, sources=[opened.location.url])
     if not folder.exists(SELECTION):
-        names = folder.names(folders=True)
-        if names:
+        if names := folder.names(folders=True):
             raise StoreExistsError(
                 f"{folder.url} holds other files, such as {names[0]}; a selection needs a folder of its own, so choose "
                 "another path"
@@ -150,10 +148,9 @@ def elections(folder: str, *, out: str, settings: dict[str, Any], seed: int, **h
         rows = fit_elections(folder, out, cast("Any", work.estimator()), progress=progress, **how)
     errors = {row["file"]: row["error"] for row in rows if row["error"] is not None}
     chosen = dict(sorted(Counter(row["n_components"] for row in rows if row["error"] is None).items()))
-    record = {"table": out, "n_files": len(rows), "chosen": chosen, "errors": errors}
     lines = [("table", out), ("chosen", ", ".join(f"K = {k} in {count}" for k, count in chosen.items()))]
     lines += [("failed", few([f"{file} ({error})" for file, error in errors.items()], 3))] if errors else []
-    show(lines, record)
+    show(lines, {"table": out, "n_files": len(rows), "chosen": chosen, "errors": errors})
 
 
 # --- bayes -------------------------------------------------------------------------------------------------
@@ -170,8 +167,7 @@ def bayes(store: str, *, out: str, waic: bool, executor: LazyExecutor, **options
     A second run with the same rankings, settings and version does nothing. With --checkpoint, one that was stopped goes
     on from its last state.
     """
-    done = run_work("bayes", store, out, executor=executor, **options)
-    if done is None:
+    if (done := run_work("bayes", store, out, executor=executor, **options)) is None:
         return _show_draws_there(out)
     model: plm.BayesianPlackettLuceMixture = done.found
     found = model.waic(done.store, client=executor.client_if_asked()) if waic else None
@@ -185,8 +181,7 @@ def _show_draws_there(out: str) -> int:
     """Print that nothing is to be done; gives the exit code that the first run had."""
     model = plm.BayesianPlackettLuceMixture.load(out)
     record = {"model": out, "changed": False, "converged": model.converged_}
-    words = f"{out} already holds these draws: the same rankings, settings and version"
-    show([("nothing to do", words)], record)
+    show([("nothing to do", f"{out} already holds these draws: the same rankings, settings and version")], record)
     return 0 if model.converged_ else EXIT_NOT_CONVERGED
 
 

@@ -37,8 +37,7 @@ def example(name: str = "drinks") -> list[list[str]]:
     one_of("name", name, ("drinks",))
     rng = np.random.default_rng(_SEED)
     chosen = rng.choice(len(_TASTES), size=_N_PEOPLE, p=_SHARES)
-    noise = rng.gumbel(size=(_N_PEOPLE, len(_TASTES[0])))
-    orders = np.argsort(_STEP * np.arange(len(_TASTES[0])) - noise, axis=1)
+    orders = np.argsort(_STEP * np.arange(len(_TASTES[0])) - rng.gumbel(size=(_N_PEOPLE, len(_TASTES[0]))), axis=1)
     lengths = rng.integers(3, _MOST + 1, size=_N_PEOPLE)
     return [
         [_TASTES[taste][place] for place in order[:length]]

@@ -135,8 +135,7 @@ def _features_of_store(
             "the features of a store are columns that it has; name them: "
             f"features={list(there) or ['price']!r} ({'it has these' if there else 'it has none'})"
         )
-    unknown = next((name for name in names if name not in there), None)
-    if unknown is not None:
+    if (unknown := next((name for name in names if name not in there), None)) is not None:
         has = f"has {', '.join(there)}" if there else "has none: read its source with --column features=NAME,NAME"
         raise SettingsError(f"{unknown!r} is not a feature of this store, which {has}")
     refuse_twice("column", names, "features")
@@ -167,8 +166,7 @@ def _from_memory(
     if n_items is not None and item_names is not None and len(item_names) != n_items:
         raise SettingsError(f"n_items is {n_items}, but the model has {len(item_names)} items")
     if is_dask_array(source):
-        known = n_items if item_names is None else len(item_names)
-        return _from_dask(source, known, unranked, item_names, client)
+        return _from_dask(source, n_items if item_names is None else len(item_names), unranked, item_names, client)
     block, names = _block_of(source, n_items, unranked, item_names)
     names = names or tuple(str(number) for number in range(block.n_items))
     return Rankings(BlockLeaves(block), block.n_items, names)
@@ -189,8 +187,7 @@ def _block_of(
 ) -> tuple[RankingBlock, Names | None]:
     """A block that a fit can use, and the names of its items if they have any."""
     if isinstance(source, RankingBlock):
-        known = n_items if item_names is None else len(item_names)
-        block, names = _checked_block(source, known), item_names
+        block, names = _checked_block(source, n_items if item_names is None else len(item_names)), item_names
     else:
         block, names = block_of_table(source, n_items, unranked, item_names)
         if block.weights is not None:

@@ -163,9 +163,8 @@ def ingest(
     """
     _check_settings(on_error, unranked, columns)
     _check_choices(choices)
-    yes_or_no("merge", merge)
-    yes_or_no("append", append)
-    yes_or_no("overwrite", overwrite)
+    for name, value in (("merge", merge), ("append", append), ("overwrite", overwrite)):
+        yes_or_no(name, value)
     if append and overwrite:
         raise SettingsError("append adds to a store, and overwrite replaces it; choose one of them")
     whole_number("chunk_bytes", chunk_bytes, at_least=1)
@@ -233,8 +232,7 @@ def _plan(
     source: Any, form: str, options: ReadOptions, known: Names | None, runner: Executor, target: RankingStore | None
 ) -> IngestPlan:
     """The plan for files, or for a table in memory."""
-    frame = frame_of(source)
-    if frame is None:
+    if (frame := frame_of(source)) is None:
         return planning.plan_files(source, form, options, known, runner, target)
     _refuse_unused("a table in memory", delimiter=options.delimiter, header=options.header)
     return planning.plan_frame(frame, form, options, known, runner)
@@ -293,8 +291,7 @@ def _read_options(
         raise SettingsError(f"where takes a list of conditions such as ['language=English'], but is {shown(where)}")
     if (wrong := next((one for one in where if "=" not in one), None)) is not None:
         raise IngestError(f"--where takes NAME=VALUE or NAME!=VALUE, but got {wrong!r}")
-    named = dict(columns or {})
-    return ReadOptions(delimiter, named, None if header is None else bool(header), where=tuple(where))
+    return ReadOptions(delimiter, dict(columns or {}), None if header is None else bool(header), where=tuple(where))
 
 
 def _write_partitions(

@@ -145,11 +145,10 @@ def _survey_partition(store: RankingStore, number: int) -> tuple[dict[str, int],
 
 
 def _described(graph: ComparisonGraph, names: tuple[str, ...]) -> dict[str, Any]:
-    outside = np.flatnonzero(graph.group > 0)
     return {
         "n_groups": graph.n_groups,
         "largest_group": int((graph.group == 0).sum()),
-        "outside_largest_group": [names[item] for item in outside],
+        "outside_largest_group": [names[item] for item in np.flatnonzero(graph.group > 0)],
         "never_offered": [names[item] for item in graph.never_offered],
         "never_above_another": [names[item] for item in graph.never_above],
         "never_below_another": [names[item] for item in graph.never_below],
@@ -175,11 +174,11 @@ def _verify_top(store: RankingStore) -> list[_Damage]:
     in_progress = _work_in_progress(store)
     known = {manifest.MANIFEST, *manifest.GROUP_KEYS}
     folders = {manifest.partition_name(number) for number in range(store.n_partitions)}
-    for key in store.location.listing():
-        folder = "/".join(key.split("/")[:2])
-        if key not in known and folder not in folders and not key.startswith(in_progress):
-            damage.append(_Damage("extra", key, "belongs to no partition of the manifest"))
-    return damage
+    return damage + [
+        _Damage("extra", key, "belongs to no partition of the manifest")
+        for key in store.location.listing()
+        if key not in known and "/".join(key.split("/")[:2]) not in folders and not key.startswith(in_progress)
+    ]
 
 
 def _work_in_progress(store: RankingStore) -> tuple[str, ...]:

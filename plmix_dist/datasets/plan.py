@@ -74,9 +74,8 @@ class _FramePart(FilePart):
 
     def read(self) -> Iterator[RawRows]:
         """Its rows, in one batch."""
-        return registry.read_columns(
-            registry.format_named(self.format), self.slice.header, self.columns, self.slice.start
-        )
+        part, form = self.slice, registry.format_named(self.format)
+        return registry.read_columns(form, part.header, self.columns, part.start)
 
     begin = read
 
@@ -196,13 +195,11 @@ def plan_frame(
 def _cuts(opened: registry.OpenedFrame, most: int) -> list[int]:
     """Where the parts of a table begin and end: after `most` rows, but never between rows of one ranking or person."""
     n_rows = len(opened.columns[0])
-    column = registry.together(opened.form, opened.header)
-    if column is None:
+    if (column := registry.together(opened.form, opened.header)) is None:
         return [*range(0, n_rows, most), n_rows]
     labels = Column(opened.columns[column]).labels()
     changes = np.append(np.flatnonzero(labels[1:] != labels[:-1]) + 1, n_rows)
-    wanted = changes[np.searchsorted(changes, np.arange(most, n_rows, most))]
-    return sorted({0, n_rows, *wanted.tolist()})
+    return sorted({0, n_rows, *changes[np.searchsorted(changes, np.arange(most, n_rows, most))].tolist()})
 
 
 def plan_files(
@@ -434,9 +431,7 @@ def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
     if labels.dtype.kind == "i":
         return labels.astype(np.int64)
     whole = integers_if_all([str(label) for label in labels])
-    if not isinstance(whole, list):
-        return whole
-    return np.array([_number_of(label) for label in whole], np.int64)
+    return np.array([_number_of(label) for label in whole], np.int64) if isinstance(whole, list) else whole
 
 
 def _number_of(label: str) -> int:
@@ -449,8 +444,7 @@ def _check_runs(parts: list[FilePart], scans: list[_Scan]) -> None:
     """An error if the lines of a ranking are not consecutive in their file."""
     for places in _parts_by_file(parts):
         url = parts[places[0]].slice.file.url
-        ids = np.concatenate([scans[number].run_ids for number in places])
-        values, counts = np.unique(ids, return_counts=True)
+        values, counts = np.unique(np.concatenate([scans[number].run_ids for number in places]), return_counts=True)
         twice = values[counts > 1]
         if len(twice):
             name = _name_of(int(twice[0]), [parts[number] for number in places])

@@ -95,8 +95,7 @@ class _SplitPart:
         """Each leaf of a partition, and the weight of each of its rows in this part."""
         first_leaf = sum(summary.n_leaves for summary in self.store.manifest.partitions[:partition])
         for leaf, block in enumerate(self.store.partition(partition), start=first_leaf):
-            rng = generator(self.seed, "split", leaf)
-            yield block, draw_portions(block, np.array(self.shares), rng)[self.number]
+            yield block, draw_portions(block, np.array(self.shares), generator(self.seed, "split", leaf))[self.number]
 
     def selected(self, partition: int) -> Iterator[RankingBlock | tuple[RankingBlock, NDArray[np.integer]]]:
         """The rows of a partition that belong to this part, leaf by leaf; with their components, if these are known."""

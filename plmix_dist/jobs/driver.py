@@ -167,17 +167,14 @@ def status(path: Path) -> dict[str, Any]:
     summary = {"state": "not begun"} | (folder.read(SUMMARY) or {})
     if summary["state"] == "running" and not _is_running(folder):
         summary["state"] = "stopped"
-    job = _job_as_written(folder)
-    return summary | {"checkpoint": steps.unfinished_fit(job), "iteration": folder.last_iteration()}
+    return summary | {"checkpoint": steps.unfinished_fit(_job_as_written(folder)), "iteration": folder.last_iteration()}
 
 
 def _job_as_written(folder: OutputFolder) -> Job:
     """The job of a folder. What it refers to need not be there: its certificates may be those of a service."""
-    values = folder.read(JOB)
-    if values is None:
+    if (values := folder.read(JOB)) is None:
         return job_in(folder.path)  # raises an error that explains
-    defaults = {key.key: key.default for key in KEYS}
-    return Job(defaults | values | {"outputs.folder": str(folder.path)})
+    return Job({key.key: key.default for key in KEYS} | values | {"outputs.folder": str(folder.path)})
 
 
 def _is_running(folder: OutputFolder) -> bool:

@@ -80,9 +80,8 @@ def fit_elections(
     if not target.endswith((".csv", ".jsonl", ".parquet")):
         raise SettingsError(f"the table must end in .csv, .jsonl or .parquet, but is {target!r}")
     check_file(target, overwrite=overwrite, sources=[root])
-    chosen = clone(selection or MixtureSelection(range(1, 6), random_state=0)).set_params(
-        progress=None, checkpoint=None
-    )
+    chosen = clone(selection or MixtureSelection(range(1, 6), random_state=0))
+    chosen.set_params(progress=None, checkpoint=None)
     kept, how = Location.of(f"{target}.parts"), {**reading, "unranked": reading.get("unranked") or "below"}
     files = find_sources([root])
     files = [file for file in files if not (file.endswith(".items") and file[: -len(".items")] in files)]

@@ -174,9 +174,7 @@ class Job:
     @property
     def work(self) -> Work:
         """What is computed: the same as a verb computes with these settings."""
-        settings = {
-            name: self[setting.key] for name, setting in settings_of(self["task"]).items() if setting.text is not None
-        }
+        settings = {name: self[one.key] for name, one in settings_of(self["task"]).items() if one.text is not None}
         return Work(self["task"], settings, self["model.seed"], self["data.covariates"], self["data.features"])
 
 
@@ -243,8 +241,7 @@ def _job_of(given: Any, folder: Path, *, typed: bool = True) -> Job:
 
 def _value_of(name: str, keys: dict[str, Setting], given: Any, task: Any) -> Any:
     """The checked value of a key, or its default; None if it belongs to other tasks than that of the job."""
-    key = keys.get(name)
-    if key is None:
+    if (key := keys.get(name)) is None:
         if given is not None and task in (None, *TASKS):
             owners = " or ".join(f'"{one}"' for one in TASKS if name in _keys_of(one))
             raise SettingsError(
@@ -284,9 +281,7 @@ def _flat(given: Any, faults: list[str]) -> Iterator[tuple[str, Any]]:
 def _absolute(value: Any, folder: Path) -> Any:
     if isinstance(value, list):
         return [_absolute(one, folder) for one in value]
-    if not isinstance(value, str) or "://" in value:
-        return value
-    return str(folder / Path(value).expanduser())
+    return value if not isinstance(value, str) or "://" in value else str(folder / Path(value).expanduser())
 
 
 def _inits(values: dict[str, Any]) -> tuple[str, ...]:

@@ -42,23 +42,20 @@ def run_hooks(job: Job, summary: dict[str, Any], timeout: float) -> dict[str, st
     text = json.dumps(sealed.plain_json(summary), default=str).encode()
     failures = {}
     for name, hook in (("command", _run_command), ("url", _post)):
-        if job[f"hooks.{name}"] is not None:
-            failure = hook(job[f"hooks.{name}"], text, timeout)
-            if failure is not None:
-                failures[name] = failure
+        if job[f"hooks.{name}"] is not None and (failure := hook(job[f"hooks.{name}"], text, timeout)) is not None:
+            failures[name] = failure
     return failures
 
 
 def _run_command(words: list[str], text: bytes, timeout: float) -> str | None:
     """Run a command with the summary on stdin; why it failed, or None. The end of its stderr is kept."""
-    state = str(json.loads(text).get("state"))
     try:
         running = subprocess.Popen(  # noqa: S603 - the command of the user's own job file
             words,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=os.environ | {"PLMIX_STATE": state},
+            env=os.environ | {"PLMIX_STATE": str(json.loads(text).get("state"))},
             start_new_session=True,  # so that what it starts can be stopped with it
         )
     except OSError as error:

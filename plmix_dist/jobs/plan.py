@@ -37,8 +37,7 @@ def plan_of(job: Job) -> dict[str, Any]:
     plan: dict[str, Any] = {"steps": [step.name for step in steps.wanted_steps(job)]}
     if job["data.sources"] is not None:
         before = steps.files_read(folder.OutputFolder(job.folder))
-        files = {file: file_digest(file) for file in find_sources(job["data.sources"])}
-        new = steps.new_sources(files, before, store)
+        new = steps.new_sources({file: file_digest(file) for file in find_sources(job["data.sources"])}, before, store)
         plan |= {"new_sources": len(new), "new_bytes": sum(find(file).size for file in new)}
     return plan if store is None else plan | _costs(job, store)
 
@@ -108,8 +107,7 @@ def _seconds_of_leaf(leaf: RankingBlock, m_step: MStep, settings: methods.FitSet
     """Seconds that one thread takes for the E-step of a leaf: the better of two, after kernels were loaded."""
     n_components = settings.n_components
     start = point.Point.start(np.zeros((n_components, leaf.n_items)), np.full(n_components, 1 / n_components))
-    rows = rankings_of_block(leaf)
-    passes = ThreadedPasses(rows, n_threads=1)
+    passes = ThreadedPasses(rankings_of_block(leaf), n_threads=1)
     request = e_step.em_request(m_step, start, None, settings.alpha or 1.0)
     seconds = []
     for _ in range(3):

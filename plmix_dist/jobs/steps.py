@@ -108,11 +108,9 @@ def new_sources(files: dict[str, str], before: dict[str, str], store: RankingSto
 
 def refuse_another_job(job: Job, folder: OutputFolder) -> None:
     """An error if the folder holds a model, or the state of a fit, of other settings."""
-    has_model = folder.location.child(MODEL).exists("model.json")
-    if not has_model and unfinished_fit(job) is None:
+    if not folder.location.child(MODEL).exists("model.json") and unfinished_fit(job) is None:
         return
-    there = folder.read(JOB)
-    if there is None:
+    if (there := folder.read(JOB)) is None:
         raise JobError(
             f"{folder.path} holds a model, or the state of a fit, and no {JOB} says of which job; choose another "
             "outputs.folder, or replace them with `plmix run JOB.toml --force`"

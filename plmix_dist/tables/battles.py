@@ -71,14 +71,12 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     if lost and (named or len(table.columns) > len(lost)) and not {"first", "second", "id"} & options.columns.keys():
         return replace(table, roles=_labels(roles) | lost, unranked="absent")
     pairs = [pair for pair in _pairs(table.columns) if not {*pair[:2]} & {*table.lists, *table.ignored}]
-    sides = _sides(table, roles, pairs)
-    if sides is None:
+    if (sides := _sides(table, roles, pairs)) is None:
         if named:
             raise missing_columns(table, [role for role in ("first", "second") if role not in roles])
         _refuse_results_alone(table, roles)
         return None
-    result = _result(replace(table, roles=roles | sides), options, pairs)
-    if not result:
+    if not (result := _result(replace(table, roles=roles | sides), options, pairs)):
         if named:
             raise missing_columns(table, ["winner"])
         _refuse_sides_alone(table, sides)
@@ -95,14 +93,12 @@ def _labels(roles: dict[str, int]) -> dict[str, int]:
 def _winner_and_loser(table: Table) -> dict[str, int] | None:
     """The columns that name who won and who lost; an error if they hold texts that occur once."""
     places = {tally.plain_name(name): place for place, name in enumerate(table.columns)}
-    nested = {name.partition(".")[0] for name in table.columns if "." in name}
-    if {"chosen", "rejected"} <= nested:
+    if {"chosen", "rejected"} <= {name.partition(".")[0] for name in table.columns if "." in name}:
         raise _only_once("chosen", "rejected")
     for winner, loser in _LOST.items():
         if winner in places and loser in places:
             pair = places[winner], places[loser]
-            others = [name for place, name in enumerate(table.columns) if place not in pair]
-            if any(map(is_place_name, others)):
+            if any(map(is_place_name, [name for place, name in enumerate(table.columns) if place not in pair])):
                 return None
             times = Counter(cell for place in pair for cell in table.cells(place))
             once = sum(count == 1 for count in times.values())
@@ -141,17 +137,14 @@ def _are_flags(table: Table, pair: _Pair) -> bool:
 
 def _result(table: Table, options: ReadOptions, pairs: Sequence[_Pair]) -> dict[str, int]:
     """The columns that say who won, by role; an error if they may say it in two ways."""
-    named = {role: table.roles[role] for role in (*tally.ROLES, *tally.COUNTS) if role in options.columns}
-    if named:
+    if named := {role: table.roles[role] for role in (*tally.ROLES, *tally.COUNTS) if role in options.columns}:
         return named
     places = {tally.plain_name(name): place for place, name in enumerate(table.columns) if place not in table.ignored}
     ties = next((place for name, place in places.items() if name in tally.TIES), None)
     bad = next((place for name, place in places.items() if name in tally.BAD), None)
     more = {role: place for role, place in (("ties", ties), ("both_bad", bad)) if place is not None}
-    of_both = [pair for pair in pairs if pair.words & (_FLAGS | _WINS) and _are_numbers(table, pair[:2])]
-    if of_both:
-        flags = _are_flags(table, of_both[0]) and not of_both[0].words & _WINS
-        role = "won" if flags else "wins"
+    if of_both := [pair for pair in pairs if pair.words & (_FLAGS | _WINS) and _are_numbers(table, pair[:2])]:
+        role = "won" if _are_flags(table, of_both[0]) and not of_both[0].words & _WINS else "wins"
         return {f"first_{role}": of_both[0].first, f"second_{role}": of_both[0].second} | more
     for won, lost in (("n_win", "n_loss"), ("wins", "losses"), ("win", "loss"), ("n_wins", "n_losses")):
         if won in places and lost in places:

@@ -411,8 +411,7 @@ _NOT_PLAIN = {sign: rf"""[{{}}|"{"=," if sign == ">" else ""}]|{_PROTECTED}""" f
 def _recognise_orderings(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """A table with a column that is named as orderings are, or of which the cells are, such as `tea > mate`."""
     table = _without_false_ids(table, options)
-    column = table.roles.get("ordering")
-    if column is None:
+    if (column := table.roles.get("ordering")) is None:
         unnamed = [place for place in table.values if not words.is_place_name(table.columns[place])]
         arrows = [place for place in unnamed if are_orderings(table.cells(place))]
         only = table.values[0] if named and len(table.values) == 1 else None

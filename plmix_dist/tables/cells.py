@@ -15,7 +15,7 @@ from plmix_dist.errors import IngestError, RankingError, SettingsError
 from plmix_dist.rankings import RankingBlock, Unranked, check_numbered_from_zero, check_rows, concatenate, label_column
 from plmix_dist.rankings.groups import check_groups
 from plmix_dist.store import RejectedRows
-from plmix_dist.tables.format import places_of
+from plmix_dist.tables.format import Column, ReadOptions, places_of
 from plmix_dist.tables.frames import LARGEST_ITEM, MISSING_ITEM, Cells, Frame, Names, cells_of, frame_of, numbered
 from plmix_dist.tables.objects import Noted, as_listed, block_of_notes, block_of_numbers, noted, with_groups
 from plmix_dist.tables.rows import Failure, RawRows
@@ -90,8 +90,7 @@ def _begun(source: Any) -> tuple[Noted | None, Frame | None, OpenedFrame | None]
 
 def _has_records(rows: list[Any]) -> bool:
     """Whether rows are lists of records, such as items with their ranks."""
-    first = next((row for row in rows if row is not None and len(row)), [None])
-    return isinstance(first[0], dict)
+    return isinstance(next((row for row in rows if row is not None and len(row)), [None])[0], dict)
 
 
 def _block_of_cells(
@@ -114,7 +113,6 @@ def _block_of_cells(
 
 def _opened(frame: Frame) -> OpenedFrame:
     """A frame with its format. Formats are imported for frames only: a fit of an array needs none."""
-    from plmix_dist.tables.format import ReadOptions
     from plmix_dist.tables.registry import open_frame
 
     try:
@@ -139,8 +137,6 @@ def _places_of(opened: OpenedFrame) -> Frame:
 
 def _labels_of(opened: OpenedFrame) -> dict[str, Any]:
     """Weights and groups of a frame of places, as a block has them. Ids mean nothing to a fit."""
-    from plmix_dist.tables.format import Column
-
     roles, labels = opened.header.roles, {}
     if "unranked" in roles:
         raise RankingError("a column of unranked in a table of places goes into a store; here, say unranked=")
@@ -192,8 +188,7 @@ def _refuse_words(frame: Frame | None, names: Names | None, known: Names | None)
 
 def _check_runs(ids: list[NDArray[Any]]) -> None:
     """An error if the rows of a ranking are not consecutive."""
-    again = [label for label, times in Counter(chain.from_iterable(ids)).items() if times > 1]
-    if again:
+    if again := [label for label, times in Counter(chain.from_iterable(ids)).items() if times > 1]:
         raise RankingError(f"the rows of ranking {again[0]} are not consecutive; sort the table by ranking id")
 
 
@@ -271,8 +266,7 @@ def _whole_numbers(values: NDArray[Any], cells: Cells) -> NDArray[Any]:
     if values.dtype.kind != "f":
         return values
     values = values.astype(np.float64)  # half precision has no room for the numbers below
-    missing = np.isnan(values)
-    filled = np.where(missing, MISSING_ITEM, values)
+    filled = np.where(np.isnan(values), MISSING_ITEM, values)
     bad = np.flatnonzero((filled != np.floor(filled)) | (np.abs(filled) > LARGEST_ITEM))
     if len(bad):
         place = cells.place(int(bad[0]))

@@ -46,6 +46,7 @@ _RULES = {
 CONTEST_AND_RULES: dict[str, tuple[str, ...]] = {"contest": ()} | {name: (*said,) for name, said in _RULES.items()}
 SKIPPED, OVERVOTE = -1, -2
 WRITE_IN = "Write-in"
+_WRITTEN_IN: dict[str, str | int] = {"skip": SKIPPED, "join": WRITE_IN}
 _SKIPPED_WORDS = {"skipped", "skip", "under", "undervote", "undervoted", "blank", "nomark", "xxx"}
 _NO_MARK = {"", "nan", "na", "n/a", "none", "null", "--", "-"}
 _OVERVOTE_WORDS = {"over", "overvote", "overvoted"}
@@ -75,11 +76,7 @@ def _mark_or_name(cell: str, rules: Mapping[str, str]) -> str | int:
         return SKIPPED
     if word in _OVERVOTE_WORDS or cell.strip() == "++" or _TWO_NAMES.fullmatch(cell):
         return OVERVOTE
-    if is_write_in(cell):
-        if rules["writein"] == "skip":
-            return SKIPPED
-        return WRITE_IN if rules["writein"] == "join" else cell.strip()
-    return cell.strip()
+    return _WRITTEN_IN.get(rules["writein"], cell.strip()) if is_write_in(cell) else cell.strip()
 
 
 def is_write_in(name: str) -> bool:
@@ -136,19 +133,16 @@ _ABOUT_BALLOTS = re.compile(
 
 def _contest_and_rank(name: str) -> tuple[str, int] | None:
     """The contest and the rank that the name of a column says; the contest is empty if there is one only."""
-    found = _ORDINAL.fullmatch(name.strip()) or _NUMBERED.fullmatch(name.strip())
-    if found is None:
+    if (found := _ORDINAL.fullmatch(name.strip()) or _NUMBERED.fullmatch(name.strip())) is None:
         return None
     number = int(found["rank"]) if found["rank"].isdigit() else int(place_number(found["rank"]) or 0)
-    contest = re.sub(r"\(\d+\)", " ", f"{found['before']} {found['after']}")
-    return " ".join(contest.split()).strip(" _-:,."), number
+    return " ".join(re.sub(r"\(\d+\)", " ", f"{found['before']} {found['after']}").split()).strip(" _-:,."), number
 
 
 def chosen_contest(contests: Mapping[str, Any], choices: Mapping[str, str]) -> str:
     """The contest that the user named, or the only one; an error that lists them, each with what is known of it."""
     listing = "; ".join(f"{name} ({about})" if isinstance(about, str) else name for name, about in contests.items())
-    wanted = choices.get("contest")
-    if wanted is None:
+    if (wanted := choices.get("contest")) is None:
         if len(contests) == 1:
             return next(iter(contests))
         raise IngestError(f"there are {len(contests)} contests, so say --contest NAME with one of: {listing}")
@@ -163,8 +157,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """A table in one of the layouts of cast vote records; without the name of the format, one that shows it."""
     rules = rules_of(options.choices)
     for layout in (_clear_ballot, _rank_columns, _long, _candidate_columns):
-        found = layout(table, options, rules, named)
-        if found is not None:
+        if (found := layout(table, options, rules, named)) is not None:
             return replace(found, unranked="below").with_guess(in_words(rules))
     if named:
         raise IngestError(
@@ -182,13 +175,11 @@ def _clear_ballot(table: Table, options: ReadOptions, rules: Mapping[str, str], 
     """Clear Ballot: one column of 0 and 1 per rank and candidate."""
     del named
     found = {place: _CLEAR_BALLOT.fullmatch(name) for place, name in enumerate(table.columns)}
-    columns = {place: match for place, match in found.items() if match is not None}
-    if not columns:
+    if not (columns := {place: match for place, match in found.items() if match is not None}):
         return None
     pairs = dict.fromkeys((match["contest"], match["rank"]) for match in columns.values())
     ranks = Counter(contest for contest, _ in pairs)
-    contests = {name: f"{n_ranks} ranks" for name, n_ranks in ranks.items() if n_ranks > 1}
-    if not contests:
+    if not (contests := {name: f"{n_ranks} ranks" for name, n_ranks in ranks.items() if n_ranks > 1}):
         raise IngestError("no contest has more than one rank, so these are votes and not rankings")
     contest = chosen_contest(contests, options.choices)
     own = {place: match for place, match in columns.items() if match["contest"] == contest}
@@ -220,8 +211,7 @@ def _rank_columns(table: Table, options: ReadOptions, rules: Mapping[str, str], 
         return None
     contest = chosen_contest({name: f"{len(ranks)} ranks" for name, ranks in contests.items()}, options.choices)
     places = [place for _, place in sorted(contests[contest].items())]
-    cells = {cell for place in places for cell in table.cells(place)}
-    items = _candidates(cells, rules)
+    items = _candidates({cell for place in places for cell in table.cells(place)}, rules)
     if not named and items and all(map(is_number, items)):
         return None
     return _with_layout(table, rules, "ranks", places=places).with_guess(f"contest {contest!r}" if contest else None)
@@ -346,8 +336,7 @@ def _listed_of_lines(lines: LongLines, row: NDArray[np.int64], rules: Mapping[st
     order, rank = np.unique(lines.ranks, return_inverse=True)
     if len(order) > _MOST_RANKS:
         raise IngestError(f"there are more than {_MOST_RANKS} different ranks, so these are not ranks of ballots")
-    n_rows = int(row[-1]) + 1 if len(row) else 0
-    cells = np.full((n_rows, max(1, len(order))), SKIPPED, np.int32)
+    cells = np.full((int(row[-1]) + 1 if len(row) else 0, max(1, len(order))), SKIPPED, np.int32)
     marked = np.flatnonzero((code != SKIPPED) & ~np.isnan(lines.ranks))
     cells[row[marked], rank[marked]] = code[marked]
     clash = marked[cells[row[marked], rank[marked]] != code[marked]]

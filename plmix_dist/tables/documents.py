@@ -118,8 +118,7 @@ def read_xml(url: str) -> dict[str, Any]:
         node, texts = found.pop()
         text = "".join(texts).strip()
         children = any(not name.startswith("@") for name in node)
-        parent = found[-1][0]
-        parent.setdefault(tag.rpartition("}")[2], []).append(node if children or node or not text else text)
+        found[-1][0].setdefault(tag.rpartition("}")[2], []).append(node if children or node or not text else text)
 
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
     parser.StartElementHandler, parser.EndElementHandler = start, end

@@ -54,8 +54,7 @@ def checked_names(names: Sequence[str], where: str) -> tuple[str, ...]:
 
 def refuse_words(names: Iterable[str], where: str, remedy: str = "") -> None:
     """An error if a name is a word that most often stands for something else than an item."""
-    words = words_not_items(names)
-    if words:
+    if words := words_not_items(names):
         raise IngestError(
             f"{where}: {shown(words[0])} stands among the items ({len(words)} such words: {', '.join(words[:5])}), but "
             "most often means a mark, a result or a rank: leave such cells empty, or correct them; if these are "
@@ -119,8 +118,7 @@ def dispose(
 ) -> None:
     """Raise an error for bad rows of `n_rows`, or list them; "quarantine" also keeps their contents."""
     in_order = sorted(failures, key=lambda failure: failure.line)
-    wrong = [failure for failure in in_order if failure.wrong]
-    if wrong and on_error == "raise":
+    if (wrong := [failure for failure in in_order if failure.wrong]) and on_error == "raise":
         first = wrong[0]
         more = f" (and {len(wrong) - 1} more bad rows near it)" if len(wrong) > 1 else ""
         [(reason, times)] = Counter(failure.reason for failure in wrong).most_common(1)
@@ -172,14 +170,12 @@ class Encoder:
             message = f"lists {rows.n_listed[row]} of {n_items} items, but the file promises complete orders"
             failures.append(self._failure(rows, row, "incomplete", message))
             good[row] = False
-        n_rows = rows.n_rows + len(rows.failures)
-        dispose(failures, rejected, self.on_error, self.url, self.unit, n_rows, self.remedy)
+        dispose(failures, rejected, self.on_error, self.url, self.unit, rows.n_rows + len(rows.failures), self.remedy)
         return block if good.all() else block.take(good)
 
     def _problems(self, block: RankingBlock) -> list[RowProblem]:
         """The first fault of each bad row, with names fit to be shown."""
-        problems = row_problems(block)
-        return row_problems(block, [_shown_plainly(name) for name in self.item_names]) if problems else []
+        return row_problems(block, [_shown_plainly(name) for name in self.item_names]) if row_problems(block) else []
 
     def _codes(self, labels: pa.Array) -> NDArray[np.int64]:
         """(total listed,): the item number of each label, -1 of an unknown one."""
@@ -212,8 +208,7 @@ class Encoder:
         """(n_rows,): whether unlisted items rank below, by the row or the user's setting. For a slate they do not."""
         short = rows.n_listed < len(self.item_names)
         slate = n_ordered < rows.n_listed
-        by_default = -1 if self.unranked is None else UNRANKED.index(self.unranked)
-        said = np.where(slate, UNRANKED.index("absent"), by_default)
+        said = np.where(slate, UNRANKED.index("absent"), -1 if self.unranked is None else UNRANKED.index(self.unranked))
         if rows.unranked is not None:
             said = np.where(rows.unranked < 0, said, rows.unranked)
         silent = short & (said < 0) & (rows.n_listed > 0)

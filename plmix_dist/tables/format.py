@@ -49,13 +49,8 @@ class ReadOptions:
     def as_settings(self) -> dict[str, object]:
         """The options as part of the settings of a run. What is not given is left out, as it always was."""
         settings: dict[str, object] = {"columns": dict(self.columns), "delimiter": self.delimiter}
-        more = {
-            "choices": dict(self.choices) or None,
-            "header": self.header,
-            "where": list(self.where) or None,
-            "trait": self.trait,
-        }
-        return settings | {name: value for name, value in more.items() if value is not None}
+        more = {"choices": dict(self.choices), "header": self.header, "where": list(self.where), "trait": self.trait}
+        return settings | {name: value for name, value in more.items() if value not in (None, {}, [])}
 
     @property
     def column_names(self) -> list[str]:
@@ -88,8 +83,7 @@ def check_columns(columns: Any, roles: Collection[str], where: str = "") -> None
     """An error unless columns are named by role, and there are such roles."""
     if not isinstance(columns, Mapping) or not all(isinstance(text, str) for pair in columns.items() for text in pair):
         raise SettingsError(f"columns must give a column name for each role, but is {shown(columns)}")
-    unknown = sorted(set(columns) - set(roles))
-    if unknown:
+    if unknown := sorted(set(columns) - set(roles)):
         raise SettingsError(f"unknown column role {unknown[0]!r}{where}; choose from {', '.join(roles)}")
 
 
@@ -218,8 +212,7 @@ def by_names(*needed: str) -> Callable[[Table, ReadOptions, bool], Table | None]
 
     def recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
         del options
-        missing = [role for role in needed if role not in table.roles]
-        if missing and named:
+        if (missing := [role for role in needed if role not in table.roles]) and named:
             raise missing_columns(table, missing)
         return None if missing else table
 
@@ -250,15 +243,13 @@ def column_roles(columns: Sequence[str], options: ReadOptions, names: Mapping[st
     named = {places.get(name.strip().lower()) for name in options.column_names}
     roles: dict[str, int] = {}
     for role, usual in names.items():
-        chosen = options.columns.get(role)
-        if chosen is not None:
+        if (chosen := options.columns.get(role)) is not None:
             if chosen.strip().lower() not in places:
                 raise IngestError(f"no column {chosen!r} for the {role}; found: {', '.join(columns)}")
             roles[role] = places[chosen.strip().lower()]
             continue
         free = (places[name] for name in usual if name in places and places[name] not in named)
-        found = next((place for place in free if place not in roles.values()), None)
-        if found is not None:
+        if (found := next((place for place in free if place not in roles.values()), None)) is not None:
             roles[role] = found
     return roles
 
@@ -302,8 +293,7 @@ class Column:
         """(n_rows,): a function of each cell's text, computed for the distinct values only."""
         table = np.empty(len(self.values), dtype)
         table[:] = [function(value) for value in self.values]
-        found: NDArray[Any] = table[self.codes]
-        return found
+        return table[self.codes]
 
     @property
     def is_text(self) -> bool:

@@ -93,8 +93,7 @@ def _of_arrow(source: Any) -> Frame:
         return Frame(columns, np.empty((0, 0)), table.column(0).to_pylist())
     types = [column.type for column in table.columns]
     if types and all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types):
-        numbers: list[NDArray[Any]] = [column.to_numpy() for column in table.columns]
-        return Frame(columns, np.column_stack(numbers))
+        return Frame(columns, np.column_stack([column.to_numpy() for column in table.columns]))
     cells = np.empty((table.num_rows, len(columns)), object)
     for place, column in enumerate(table.columns):
         cells[:, place] = column.to_pylist()
@@ -162,16 +161,14 @@ def _of_table(table: NDArray[Any]) -> Cells:
             "missing places with -1"
         )
     flat = table.reshape(-1)
-    values = flat.tolist() if table.dtype.kind in "OUT" else flat
-    return Cells(values, np.full(len(table), table.shape[1], np.int64))
+    return Cells(flat.tolist() if table.dtype.kind in "OUT" else flat, np.full(len(table), table.shape[1], np.int64))
 
 
 def _of_list(rows: Sequence[Any]) -> Cells:
     """The cells of a list of rows. Rows of numbers of one length take NumPy's short way."""
     if not rows:
         return Cells([], np.zeros(0, np.int64))
-    first = next((row for row in rows if is_row(row) and len(row)), None)
-    if first is None:
+    if (first := next((row for row in rows if is_row(row) and len(row)), None)) is None:
         return _of_table(table_of(rows))
     if not isinstance(first[0], str):
         try:
@@ -192,8 +189,7 @@ def _of_rows(rows: Sequence[Any]) -> Cells:
                 "too"
             )
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    lists = (row.tolist() if isinstance(row, np.ndarray) else row for row in rows)
-    values: list[Any] = list(chain.from_iterable(lists))
+    values: list[Any] = list(chain.from_iterable(row.tolist() if isinstance(row, np.ndarray) else row for row in rows))
     return Cells(values, lengths)
 
 
@@ -233,8 +229,7 @@ def numbered(cells: Cells, item_names: Names | None) -> tuple[NDArray[np.int64],
     except TypeError:  # such as a list in a cell
         raise _no_item(next(value for value in values if type(value).__hash__ is None), cells) from None
     meaning = {value: _meaning(value, cells) for value in distinct}
-    words = [found for found in meaning.values() if isinstance(found, str)]
-    if not words:
+    if not (words := [found for found in meaning.values() if isinstance(found, str)]):
         return np.fromiter(map(meaning.__getitem__, values), np.int64, len(values)), None
     _refuse_numbers_among_names(meaning, cells)
     names = item_names or cells.names or tuple(natural_order(set(words)))

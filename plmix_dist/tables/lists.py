@@ -89,8 +89,7 @@ def _refuse_other_lists(table: Table, chosen: bool) -> None:
     numbers = {name for role in ("ranks", "scores") for name in _FIELDS[role]}
     beside = [place for place in table.lists if place not in {*table.roles.values(), *table.ignored}]
     by_name = [at for at in beside if table.columns[at].rpartition(".")[2].lower().removesuffix("s") in numbers]
-    other = next(iter(by_name if chosen else beside), None)
-    if other is not None:
+    if (other := next(iter(by_name if chosen else beside), None)) is not None:
         items, name = table.columns[table.roles["items"]], table.columns[other]
         raise IngestError(
             f"the column {name!r} has a list for each list of {items!r}, and may say their order: if the "
@@ -170,12 +169,10 @@ def _wanted(header: Header) -> list[int]:
 
 def _write(store: RankingStore, target: str) -> None:
     """Write a list column, the other columns of the rows, and all item names in the file's metadata."""
-    columns = {name for number in range(store.n_partitions) for name in store.index(number).columns}
-    schema = _schema(store, columns)
+    schema = _schema(store, {name for number in range(store.n_partitions) for name in store.index(number).columns})
     with open_binary_target(target) as out, pq.ParquetWriter(out, schema, compression="zstd") as table:
         for number in range(store.n_partitions):
-            batches = [_batch(block, store, schema) for block in store.partition(number)]
-            if batches:
+            if batches := [_batch(block, store, schema) for block in store.partition(number)]:
                 table.write_table(pa.Table.from_batches(batches, schema))
 
 
@@ -206,8 +203,7 @@ def _batch(block: RankingBlock, store: RankingStore, schema: pa.Schema) -> pa.Re
         written_name("id"): block.ids,
         written_name("group"): block.groups,
     }
-    arrays = [_typed(everything[field.name], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_arrays([_typed(everything[field.name], field.type) for field in schema], schema=schema)
 
 
 def _typed(values: NDArray[Any] | pa.Array, kind: pa.DataType) -> pa.Array:

@@ -12,19 +12,10 @@ from numpy.typing import NDArray
 
 from plmix_dist.errors import IngestError
 from plmix_dist.store import RankingStore
+from plmix_dist.tables import format as formats
 from plmix_dist.tables.by_row import Listed, blank_rows, missing_labels, person_labels, unranked_codes
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import (
-    FEATURE,
-    PERSON,
-    Batch,
-    Column,
-    Format,
-    ReadOptions,
-    Table,
-    columns_of,
-    missing_columns,
-)
+from plmix_dist.tables.format import FEATURE, PERSON, Batch, Column, Format, ReadOptions, Table, columns_of
 from plmix_dist.tables.places import refuse_ratings
 from plmix_dist.tables.rows import Failure, RawRows, whole_numbers_if_all
 from plmix_dist.tables.sources import Header
@@ -56,7 +47,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     if missing == ["rank"]:
         refuse_ratings(replace(table, roles=roles))
     if missing:
-        raise missing_columns(table, missing)
+        raise formats.missing_columns(table, missing)
     if not named and {cell for cell in table.cells(roles["rank"]) if cell not in _NO_RANK} == {"0", "1"}:
         raise IngestError(
             f"the column {table.columns[roles['rank']]!r} holds 0 and 1 alone, as where an item was "
@@ -216,8 +207,7 @@ def _rankings(
     lines: LongLines, starts: NDArray[np.int64], listed: Callable[[LongLines, NDArray[np.int64]], Listed]
 ) -> RawRows:
     """One row per ranking; `starts` has the first line of each."""
-    lengths = np.diff(np.append(starts, len(lines)))
-    row = np.repeat(np.arange(len(starts)), lengths)
+    row = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(lines))))
     found = listed(lines, row)
     first = {"id": lines.ids[starts]} | {name: column[starts] for name, column in lines.labels.items()}
     rows = RawRows(
@@ -237,8 +227,7 @@ def _rankings(
 
 def _features(lines: LongLines, order: NDArray[np.int64] | None) -> NDArray[np.float32] | None:
     """(total listed, n_features): the features of all items, in the order in which rankings list them."""
-    columns = [column for role, column in lines.labels.items() if role.startswith(FEATURE)]
-    if not columns:
+    if not (columns := [column for role, column in lines.labels.items() if role.startswith(FEATURE)]):
         return None
     found = np.column_stack(columns).astype(np.float32)
     return found if order is None else found[order]
@@ -269,15 +258,13 @@ def _by_rank(ranks: NDArray[np.float64], row: NDArray[np.int64]) -> NDArray[np.i
     lengths = np.bincount(row)
     longest = int(lengths.max())
     if longest * len(lengths) > _MOST_PADDING * len(ranks):
-        by_sorting: NDArray[np.int64] = np.lexsort((ranks, row))
-        return by_sorting
+        return np.lexsort((ranks, row))
     # One row per ranking, padded with NaN: many short sorts are faster than a long one.
     listed = np.arange(longest) < lengths[:, np.newaxis]
     padded = np.full(listed.shape, np.nan)
     padded[listed] = ranks
     starts = np.cumsum(lengths) - lengths
-    order: NDArray[np.int64] = (starts[:, np.newaxis] + np.argsort(padded, axis=1, kind="stable"))[listed]
-    return order
+    return (starts[:, np.newaxis] + np.argsort(padded, axis=1, kind="stable"))[listed]
 
 
 def _bad_rankings(lines: LongLines, row: NDArray[np.int64], first: dict[str, NDArray[Any]]) -> dict[int, Failure]:

@@ -54,8 +54,7 @@ def _parse_divided(text: str, divider: str) -> tuple[list[str], int, list[bool] 
     for match in parser.parts(_SECTION, text):
         section = match["items"]
         if parser.in_list:
-            listed = _WITHIN if re.search("[,=]", _QUOTED.sub("", section)) else _WORDS
-            for name, _ in listed.findall(section):
+            for name, _ in (_WITHIN if re.search("[,=]", _QUOTED.sub("", section)) else _WORDS).findall(section):
                 parser.label_if_any(name)
             continue
         joined = False
@@ -86,8 +85,7 @@ class _Parser:
         """The parts of a text by a pattern; those that are marks change the state."""
         position = 0
         while position < len(text):
-            match = pattern.match(text, position)
-            if match is None:
+            if (match := pattern.match(text, position)) is None:
                 raise IngestError(f"cannot read {text[position:]!r}: a quoted name does not end")
             position = match.end()
             if match["mark"] is None:
@@ -136,7 +134,7 @@ class _Parser:
 
 def format_ordering(labels: Sequence[str], n_ordered: int, tied: Sequence[bool] | None) -> str:
     """The text that `parse_ordering` reads."""
-    words = [quoted(label) for label in labels]
+    words = [_quoted(label) for label in labels]
     if tied is not None and any(tied):
         ordered = tie_groups(words[:n_ordered], tied)
         words[:n_ordered] = [group[0] if len(group) == 1 else "{" + " ".join(group) + "}" for group in ordered]
@@ -157,7 +155,7 @@ def tie_groups(words: Sequence[str], tied: Sequence[bool]) -> list[list[str]]:
     return groups
 
 
-def quoted(label: str) -> str:
+def _quoted(label: str) -> str:
     """A label as one word of an ordering, in quotes if it needs them."""
     return '"' + label.replace('"', '""') + '"' if not label or _NEEDS_QUOTES.search(label) else label
 

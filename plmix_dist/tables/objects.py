@@ -66,8 +66,7 @@ def _of_ballots(ballots: Any, names: Sequence[str]) -> Noted:
     """The ballots of a profile: places of one or several candidates, of which empty ones were left blank."""
     rows, weights = [], []
     for number, ballot in enumerate(ballots):
-        ranking = getattr(ballot, "ranking", None)
-        if not ranking:
+        if not (ranking := getattr(ballot, "ranking", None)):
             raise RankingError(f"ballot {number} has no ranking (scores are not ranked here); leave it out")
         rows.append([set(place) for place in ranking if place and set(place) != {"~"}])
         weights.append(float(ballot.weight))
@@ -91,8 +90,7 @@ def block_of_notes(
     divider = divider_of([row for row in given.rows if isinstance(row, str)])
     rows = [_row(row, number, divider) for number, row in enumerate(given.rows)]
     n_listed = np.array([len(row.items) for row in rows], np.int64)
-    found = [item for row in rows for item in row.items]
-    cells = Cells(found, n_listed)
+    cells = Cells([item for row in rows for item in row.items], n_listed)
     numbers, names = numbered(cells, item_names or (tuple(given.names) if given.names else None))
     if (numbers < 0).any():
         raise RankingError(f"{cells.place(int(numbers.argmin()))}: an item is missing, or has a number below 0")
@@ -145,9 +143,7 @@ def _row(row: Any, number: int, divider: str | None) -> _Row:
         return _Row(list(labels), n_ordered, list(ties or [False] * len(labels)))
     if not isinstance(row, list | tuple | np.ndarray):
         raise RankingError(f"row {number} must be a list of items, best first, but is {shown(row)}")
-    if _is_choice(row):
-        return _choice(row[0], _in_order(row[1]), number)
-    return _places(row)
+    return _choice(row[0], _in_order(row[1]), number) if _is_choice(row) else _places(row)
 
 
 def _places(row: Any) -> _Row:

@@ -37,8 +37,7 @@ def first_rank_of(table: Table, zero: str | None = None) -> tuple[int, str | Non
 def refuse_covariate_names(table: Table) -> None:
     """An error if a column among scores is named after something that is known of a person or a ballot."""
     names = table.names(table.values)
-    odd = [name for name in names if words.is_covariate_name(name)]
-    if odd and len(odd) < len(names):
+    if (odd := [name for name in names if words.is_covariate_name(name)]) and len(odd) < len(names):
         raise IngestError(
             f"the column {odd[0]!r} seems not to hold scores of an item: leave it out with "
             f"{column_option('ignore', *odd)}, or say {column_option('weight', odd[0])} if it is a weight; if it is an "
@@ -51,8 +50,7 @@ _HIGHEST = re.compile(r"\b(?:[2-9]|\d\d+) ?[=:] ?(?:best|highest|most|top|favou?
 
 def refuse_highest_first(table: Table) -> None:
     """An error if the name of a column says that a high number is the best, as in "Tea (5 = best)"."""
-    said = next((name for name in table.columns if _HIGHEST.search(name)), None)
-    if said is not None:
+    if (said := next((name for name in table.columns if _HIGHEST.search(name)), None)) is not None:
         raise IngestError(
             f"{said!r} says that the highest number is the best: say --format scores for one column per item, --format "
             "ratings for one line per item; if 1 is the best all the same, rename the column"

@@ -35,8 +35,6 @@ def _opened(url: str, problem: str = "cannot be read as Parquet: {}") -> Iterato
     try:
         with open_bytes(url) as stream, pq.ParquetFile(stream) as table:
             yield table
-    except IngestError:
-        raise
     except (pa.ArrowException, OSError) as error:
         raise IngestError(f"{url} {problem.format(error)}") from error
 
@@ -198,9 +196,7 @@ def _workbook(url: str) -> Iterator[Any]:
 
 def _sheet(book: Any) -> Any:
     """The first sheet with several cells in a row; the first of all if there is none."""
-    rows = (
-        (sheet, row) for sheet in book.worksheets for row in islice(sheet.iter_rows(values_only=True), _MOST_SAMPLED)
-    )
+    rows = ((page, row) for page in book.worksheets for row in islice(page.iter_rows(values_only=True), _MOST_SAMPLED))
     return next((sheet for sheet, row in rows if sum(cell is not None for cell in row) > 1), book.worksheets[0])
 
 
@@ -230,8 +226,7 @@ def _sample_excel(file: SourceFile, options: ReadOptions, forms: Sequence[Format
         table = table.with_guess(f"the first table of {n_sheets} sheets, {name!r}, is read")
     if titles:
         table = table.with_guess(f"what stands above row {found[0][0]} is left out: titles")
-    begin = found[1][0] if named and len(found) > 1 else found[0][0] + named
-    return replace(table, container="excel", body_line=begin)
+    return replace(table, container="excel", body_line=found[1][0] if named and len(found) > 1 else found[0][0] + named)
 
 
 def _excel_batches(part: Slice, wanted: Sequence[int], *_: Any) -> Iterator[Batch]:

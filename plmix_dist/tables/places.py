@@ -106,9 +106,8 @@ def _are_ranks(row: Sequence[str]) -> bool:
     ranks = sorted(rank for rank in found if rank is not None)
     if not ranks or len(ranks) < len(found):
         return False
-    n_first = ranks.count(ranks[0])
     # Items tied for the first rank have rank 1, or the average of the ranks they share.
-    return ranks[0] in (1.0, (n_first + 1) / 2) and ranks[-1] <= len(ranks)
+    return ranks[0] in (1.0, (ranks.count(ranks[0]) + 1) / 2) and ranks[-1] <= len(ranks)
 
 
 def are_items(row: Sequence[str]) -> bool:
@@ -174,8 +173,7 @@ def refuse_foreign_columns(table: Table) -> None:
         others = {other: set(cells[other]) for other in places if other != place}
         if not like[place] and (sum(like.values()) >= 2 or _is_foreign(cells[place], others)):
             foreign.append(place)
-    shared = [place for place in foreign if _shares(cells, place)]
-    if shared and not in_memory:
+    if (shared := [place for place in foreign if _shares(cells, place)]) and not in_memory:
         known = ", ".join(table.columns[one] for one in places if like[one])
         raise IngestError(
             f"the column {table.columns[shared[0]]!r} holds the same items as {known}, but its name says "
@@ -369,8 +367,7 @@ def _counts_rows(cells: Sequence[str]) -> bool:
 def with_places(table: Table, named: list[str] | None = None) -> Table:
     """The table with its places, best first: those that the user named, or all columns in the order of their names."""
     names = table.names(table.values) if named is None else named
-    missing = [name for name in names if name not in table.columns]
-    if missing:
+    if missing := [name for name in names if name not in table.columns]:
         raise IngestError(f"no column {missing[0]!r} for a place; found: {', '.join(table.columns)}")
     order = words.order_of_places(names) if named is None and table.has_names else list(range(len(names)))
     if len(set(names)) < len(names):

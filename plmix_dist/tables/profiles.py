@@ -318,8 +318,7 @@ def _parse_abif(file: SourceFile, _: Mapping[str, str]) -> Document:
     lines: list[tuple[int, str]] = []
     ballots: dict[int, Ballot] = {}
     for number, line in _abif_lines(read_text(file.url)):
-        named = None if _ABIF_BALLOT.fullmatch(line) else _ABIF_NAME.fullmatch(line)
-        if named is not None:
+        if not _ABIF_BALLOT.fullmatch(line) and (named := _ABIF_NAME.fullmatch(line)):
             code = (named["a"] or named["b"]).strip()
             names[code] = (named["c"] or named["d"] or named["e"] or code).strip()
             continue
@@ -338,16 +337,14 @@ def _parse_abif(file: SourceFile, _: Mapping[str, str]) -> Document:
 
 
 def _abif_ballot(line: str) -> Ballot:
-    ballot = _ABIF_BALLOT.fullmatch(line)
-    if ballot is None:
+    if (ballot := _ABIF_BALLOT.fullmatch(line)) is None:
         raise IngestError(f"expected 'count:ranking', but got {shown(line)}")
     weight, text = ballot[1], ballot[2]
     order: list[list[str]] = []
     scores: list[tuple[str, float | None]] = []
     position, sign, signs = 0, ">", set()
     while position < len(text.rstrip()):
-        found = _ABIF_ITEM.match(text, position)
-        if found is None:
+        if (found := _ABIF_ITEM.match(text, position)) is None:
             raise IngestError(f"cannot read {shown(text[position:])}; expected items such as A>B=C or A/5,B/4")
         name = (found["a"] or found["b"] or found["c"]).strip()
         scores.append((name, None if found["score"] is None else float(found["score"])))

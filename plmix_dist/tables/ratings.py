@@ -54,9 +54,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     if not named:
         return None
     if not table.has_names and not set(COLUMN_NAMES) & set(table.roles):
-        return replace(
-            table, roles={role: place for place, role in enumerate(COLUMN_NAMES) if place < len(table.columns)}
-        )
+        return replace(table, roles=dict(zip(COLUMN_NAMES, range(len(table.columns)), strict=False)))
     by_names("user", "item", "rating")(table, options, named)  # or an error
     return replace(table, roles={role: table.roles[role] for role in COLUMN_NAMES if role in table.roles})
 
@@ -77,8 +75,7 @@ def _rows(batch: Batch, header: Header) -> _RatingRows:
         cells = {role: column[row] for role, column in columns.items()}
         found = {"user": users[row].is_valid, "item": items[row].is_valid, "rating": math.isfinite(ratings[row])}
         reason, message = ("syntax", batch.bad[row]) if row in batch.bad else _problem(cells, found)
-        text = header.delimiter.join(batch.cells(row))
-        bad.append(Failure(int(batch.lines[row]), reason, message, text=text))
+        bad.append(Failure(int(batch.lines[row]), reason, message, text=header.delimiter.join(batch.cells(row))))
     timed = {} if times is None else {"time": times}
     table = pa.table({"user": users, "item": items, "rating": ratings, **timed, "line": batch.lines})
     return _RatingRows(table.filter(pa.array(good)) if bad else table, bad)
@@ -101,8 +98,7 @@ def _cell(text: str) -> str:
 
 def _labels(column: Column, typed: bool) -> pa.Array:
     """(n_rows,): labels as text; null where there is none. Distinct labels are looked at once."""
-    labels = [_label(text, typed) for text in column.values]
-    return pa.array(labels, pa.string()).take(pa.array(column.codes))
+    return pa.array([_label(text, typed) for text in column.values], pa.string()).take(pa.array(column.codes))
 
 
 def _label(text: str, typed: bool) -> str | None:

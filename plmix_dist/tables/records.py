@@ -74,8 +74,7 @@ def _flat(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any
 
 def flat_record(value: Record) -> Record:
     """A record with dotted names for what is nested in it."""
-    nested = any(isinstance(part, dict | list) for part in value.values())
-    return dict(_flat(value)) if nested else value
+    return dict(_flat(value)) if any(isinstance(part, dict | list) for part in value.values()) else value
 
 
 def _record(value: Any) -> Record:
@@ -207,8 +206,7 @@ def _are_rankings(lists: list[Any]) -> bool:
     if not lists or not all(isinstance(part, list) and all(isinstance(cell, str) for cell in part) for part in lists):
         return False
     lengths = {len(part) for part in lists}
-    distinct = all(len(set(part)) == len(part) for part in lists)
-    return distinct and (len(lengths) > 1 or len(lists) > max(lengths))
+    return all(len(set(part)) == len(part) for part in lists) and (len(lengths) > 1 or len(lists) > max(lengths))
 
 
 # The source: the first rows, slices, batches.
@@ -216,8 +214,7 @@ def _are_rankings(lists: list[Any]) -> bool:
 
 def _sample_records(file: SourceFile, *_: Any) -> Table:
     """The columns and the first rows of a file."""
-    lines = _is_lines(file)
-    if lines:
+    if lines := _is_lines(file):
         some = [_record(value) for line in _first_lines(file) if (value := _value(line)) is not None]
     else:
         some = list(islice(_records(file), _MOST_SAMPLED))
@@ -251,8 +248,7 @@ def _value(line: bytes | str) -> Any:
 
 def _cut_records(file: SourceFile, header: Header, together: int | None, whole: bool) -> list[Slice]:
     """Slices of lines; one slice if the file is one array, or must be read as a whole."""
-    name = None if together is None else header.columns[together]
-    key = None if name is None else partial(_cell, name)
+    key = None if together is None else partial(_cell, header.columns[together])
     return text_slices(file, header, whole or header.container == "json", key)
 
 

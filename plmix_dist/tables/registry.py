@@ -14,20 +14,9 @@ import pyarrow as pa
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
 from plmix_dist.tables import battles, by_row, lists, long, profiles, records, slates, surveys, text, voting_systems
+from plmix_dist.tables import format as formats
 from plmix_dist.tables.cvr import CVR
-from plmix_dist.tables.format import (
-    FEATURE,
-    PERSON,
-    Batch,
-    Format,
-    ReadOptions,
-    Source,
-    Table,
-    column_of,
-    column_roles,
-    columns_of,
-    usual_names,
-)
+from plmix_dist.tables.format import PERSON, Batch, Format, ReadOptions, Source, Table, columns_of, usual_names
 from plmix_dist.tables.frames import Frame, is_row
 from plmix_dist.tables.outsiders import refuse_highest_first, with_doubts
 from plmix_dist.tables.parquet import EXCEL_FILES, PARQUET_FILES, batch_of
@@ -119,8 +108,7 @@ def gathered(files: Sequence[SourceFile]) -> list[SourceFile]:
     found: list[SourceFile] = []
     for folder, several in groupby(files, lambda file: file.url.rpartition("/")[0]):
         inside = list(several)
-        own = [file for file in inside if _BALLOTS_OF_DOMINION.fullmatch(file.name)]
-        if own:
+        if own := [file for file in inside if _BALLOTS_OF_DOMINION.fullmatch(file.name)]:
             inside = [file for file in inside if file not in own and not _BESIDE_BALLOTS.fullmatch(file.name)]
         else:
             xml = [file for file in inside if file.name.lower().endswith(".xml")]
@@ -154,8 +142,7 @@ def open_table(file: SourceFile, options: ReadOptions, form: Format | None) -> t
 
 def _recognised(table: Table, options: ReadOptions, form: Format | None) -> tuple[Format, Header]:
     """The format of a table and its header, with the conditions for rows, and without the first rows."""
-    where = tuple(_condition(text, table) for text in options.where)
-    if where:
+    if where := tuple(_condition(text, table) for text in options.where):
         width = len(table.columns)
         body = [row for row in table.body if len(row) != width or all(one.holds(row[one.place]) for one in where)]
         if not body:
@@ -187,8 +174,7 @@ def _source_of(file: SourceFile, form: Format | None) -> str:
 
 def _refuse_text_options(options: ReadOptions, url: str, *, has_header: bool = False) -> None:
     """An error for options of delimited text, where the source is something else."""
-    header = None if has_header else options.header
-    given = {"--delimiter": options.delimiter, "--header or --no-header": header}
+    given = {"--delimiter": options.delimiter, "--header or --no-header": None if has_header else options.header}
     if (unused := next((name for name, value in given.items() if value is not None), None)) is not None:
         raise IngestError(f"{url} is not delimited text; leave out {unused}")
 
@@ -208,12 +194,12 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
     for use, names in of_use.items():
         if (unknown := next((name for name in names if name not in table.columns), None)) is not None:
             raise IngestError(f"no column {unknown!r} {use}; found: {', '.join(table.columns)}")
-    features = {f"{FEATURE}{name}": table.columns.index(name) for name in options.features}
+    features = {f"{formats.FEATURE}{name}": table.columns.index(name) for name in options.features}
     own = features | {f"{PERSON}{name}": table.columns.index(name) for name in options.persons}
     # Formats look at the other columns.
     ignored = (*table.ignored, *map(table.columns.index, options.ignored), *own.values())
     for form in _table_formats() if named is None else [named]:
-        roles = column_roles(table.columns, options, usual_names(form))
+        roles = formats.column_roles(table.columns, options, usual_names(form))
         found = form.recognise(without_unnamed(replace(table, roles=roles, ignored=ignored)), options, named is form)
         if found is None:
             continue
@@ -239,8 +225,7 @@ def _refuse_unused_roles(form: Format, options: ReadOptions) -> None:
     takes = {"places": [by_row.WIDE.name], "features": [one.name for one in FORMATS.values() if one.takes_features]}
     takes["persons"] = [one.name for one in FORMATS.values() if one.takes_persons]
     roles = [*usual_names(form), *(role for role in LISTS_OF_COLUMNS if form.name in takes.get(role, [form.name]))]
-    unused = next((role for role in options.columns if role not in roles), None)
-    if unused is not None:
+    if (unused := next((role for role in options.columns if role not in roles), None)) is not None:
         having = [one.name for one in FORMATS.values() if one.read and unused in usual_names(one)] or takes[unused]
         raise IngestError(
             f"this is read as {form.name}, which has no column for {unused}: leave out --column {unused}=..., or say "
@@ -342,7 +327,7 @@ def open_frame(frame: Frame, name: str, options: ReadOptions, container: Contain
     )
     with naming("the table"):
         form, header = _recognised(table, options, None if name == "auto" else format_named(name))
-    columns = {place: column_of(column.tolist()) for place, column in enumerate(frame.cells.T)}
+    columns = {place: formats.column_of(column.tolist()) for place, column in enumerate(frame.cells.T)}
     return OpenedFrame(form, header, columns, frame)
 
 

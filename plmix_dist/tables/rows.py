@@ -86,8 +86,7 @@ class RawRows:
         start, end = int(self.bounds[row]), int(self.bounds[row + 1])
         labels = [str(label) for label in self.labels[start:end].to_pylist()]
         tied = None if self.tied is None else self.tied[start:end].tolist()
-        n_ordered = len(labels) if self.n_ordered is None else int(self.n_ordered[row])
-        return format_ordering(labels, n_ordered, tied)
+        return format_ordering(labels, len(labels) if self.n_ordered is None else int(self.n_ordered[row]), tied)
 
     def without(self, bad: Mapping[int, Failure]) -> RawRows:
         """The rows without some bad ones, which become failures with their text."""

@@ -49,8 +49,7 @@ def _recognise_choices(table: Table, options: ReadOptions, named: bool) -> Table
             return replace(table, roles=kept, unranked="absent")
     flags = [role for role in ("chosen", "considered") if role in roles and _are_flags(table.cells(roles[role]))]
     if not flags:
-        wide = _with_availability(table, roles)
-        if wide is None and named:
+        if (wide := _with_availability(table, roles)) is None and named:
             raise IngestError(
                 "no column marks each row as chosen (1) or not (0): name it with --column chosen=NAME, "
                 "with 0 in empty cells; if it names what was chosen, add a column per alternative that says whether "
@@ -61,8 +60,7 @@ def _recognise_choices(table: Table, options: ReadOptions, named: bool) -> Table
     cases = [roles["case"]] if "case" in options.columns else _places(table, _CASES)
     others = [place for place in cases if place != chosen]
     fitting = [place for place in others if _one_of_each(table, place, chosen)]
-    case = next(iter(fitting or [place for place in others if _is_slate(table, place)]), None)
-    if case is None:
+    if (case := next(iter(fitting or [place for place in others if _is_slate(table, place)]), None)) is None:
         _refuse_scattered(table, cases, chosen)
         if named:
             raise missing_columns(table, ["case"])
@@ -88,8 +86,7 @@ def _recognise_choices(table: Table, options: ReadOptions, named: bool) -> Table
 
 def _refuse_scattered(table: Table, cases: Sequence[int], chosen: int) -> None:
     """An error if rows with one case do not stand together."""
-    again = [place for place in cases if 2 * len(set(table.cells(place))) <= len(table.cells(place))]
-    if again:
+    if again := [place for place in cases if 2 * len(set(table.cells(place))) <= len(table.cells(place))]:
         name = table.columns[again[0]]
         raise IngestError(
             f"{table.columns[chosen]!r} marks what was chosen, but rows with one {name!r} do not stand "
@@ -129,8 +126,7 @@ def _item_of(table: Table, options: ReadOptions, case: int, taken: Sequence[int]
     """The column of alternatives: by its name, or the only text that differs in all rows of a case."""
     if "item" in options.columns:
         return table.roles["item"]
-    named = [place for place in _places(table, _ALTERNATIVES) if place not in (case, *taken)]
-    if named:
+    if named := [place for place in _places(table, _ALTERNATIVES) if place not in (case, *taken)]:
         return named[0]
     free = set(range(len(table.columns))) - {case, *taken, *table.ignored, *table.lists}
     texts = {place: cells for place in sorted(free) if kind_of(cells := table.cells(place)) == "text"}
@@ -161,8 +157,7 @@ def _with_availability(table: Table, roles: Mapping[str, int]) -> Table | None:
     """
     found = {place: _AVAILABLE.fullmatch(name.strip()) for place, name in enumerate(table.columns)}
     names = {place: match["after"] or match["before"] for place, match in found.items() if match is not None}
-    place = roles.get("chosen")
-    if place is None or len(names) < 2:
+    if (place := roles.get("chosen")) is None or len(names) < 2:
         return None
     column, listed = table.columns[place], ", ".join(names.values())
     cells = {cell for cell in table.cells(place) if cell not in MISSING}
@@ -202,8 +197,7 @@ def _read_choices(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]
         yield from _BY_ROW(batches, header)
         return
     for rows in read_long(batches, header, ranks=_chosen):
-        ordered = rows.n_listed if rows.n_ordered is None else rows.n_ordered
-        none = np.flatnonzero(ordered == 0).tolist()
+        none = np.flatnonzero((rows.n_listed if rows.n_ordered is None else rows.n_ordered) == 0).tolist()
         yield rows.without(
             {row: Failure(int(rows.lines[row]), "no-choice", "nothing was chosen", wrong=False) for row in none}
         )

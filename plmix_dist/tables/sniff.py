@@ -146,8 +146,7 @@ def kind_of(cells: Iterable[str]) -> Kind:
             continue
         if not is_number(cell):
             return "text"
-        whole = _WHOLE.fullmatch(cell) is not None
-        found = "decimal" if not whole or found == "decimal" else "whole"
+        found = "whole" if _WHOLE.fullmatch(cell) and found != "decimal" else "decimal"
     return found
 
 
@@ -183,8 +182,7 @@ def _has_header(first: Sequence[str], body: Sequence[Sequence[str]], role_words:
 def _of_numbers(cells: list[str], seen: set[str]) -> tuple[bool, bool]:
     """For a first line of numbers."""
     in_sequence = cells in ([str(n) for n in range(len(cells))], [str(n + 1) for n in range(len(cells))])
-    novel = bool(seen) and not seen.intersection(cells)
-    if in_sequence == novel:
+    if in_sequence == (bool(seen) and not seen.intersection(cells)):
         return in_sequence, False
     if in_sequence and seen and "0" in cells and "0" not in seen:
         return True, True
@@ -303,8 +301,7 @@ def table_of(rows: list[list[str]], named: bool) -> Table:
     columns = tuple(rows[0]) if named else tuple(str(place + 1) for place in range(width))
     if named and {len(row) for row in body} == {width + 1}:
         # A name is missing: of the line numbers that R writes, or behind a delimiter at the end of lines.
-        at_end = all(not row[-1] for row in body)
-        columns = (*columns, "") if at_end else ("", *columns)
+        columns = (*columns, "") if all(not row[-1] for row in body) else ("", *columns)
     return Table(columns=columns, body=body, has_names=named)
 
 

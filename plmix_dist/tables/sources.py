@@ -338,8 +338,7 @@ def _table(file: Path, rows: Sequence[Sequence[str]], header: int) -> NDArray[np
     for number, row in enumerate(rows, start=header + 1):
         if len(row) != len(rows[0]):
             raise SettingsError(f"{file}: row {number} has {len(row)} values, but the first one has {len(rows[0])}")
-        bad = [cell for cell in row if not is_float(cell)]
-        if bad:
+        if bad := [cell for cell in row if not is_float(cell)]:
             raise SettingsError(
                 f"{file}: row {number} has {bad[0]!r} where a number is expected; write categories as columns of 0 and "
                 "1, and leave one category out"

@@ -42,8 +42,7 @@ def _qualtrics(table: Table) -> tuple[list[_Item], int]:
         return [], 0
     found = []
     for place, (column, text) in enumerate(zip(table.columns, texts, strict=False)):
-        part = _PART.fullmatch(column)
-        if part is not None and " - " in text:
+        if (part := _PART.fullmatch(column)) is not None and " - " in text:
             question, _, item = text.replace("\u2013", "-").rpartition(" - ")
             found.append(_Item(place, part["question"], question, item.strip()))
     return found, 1 + len(ids)
@@ -76,8 +75,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
         questions: dict[str, list[_Item]] = {}
         for one in columns:
             questions.setdefault(one.question, []).append(one)
-        ranked = {name: items for name, items in questions.items() if _are_ranked(table, items, n_extra)}
-        if ranked:
+        if ranked := {name: items for name, items in questions.items() if _are_ranked(table, items, n_extra)}:
             return _with_question(table, _chosen(ranked, options), n_extra)
     if named:
         raise IngestError(
@@ -112,18 +110,15 @@ def _chosen(ranked: dict[str, list[_Item]], options: ReadOptions) -> list[_Item]
 def _with_question(table: Table, items: Sequence[_Item], n_extra: int) -> Table:
     places = [one.place for one in items]
     roles = {role: place for role, place in table.roles.items() if place not in places}
-    others = (place for place in range(len(table.columns)) if place not in {*places, *roles.values()})
-    extra = [row[places[0]] for row in table.body[:n_extra]]
     said = f"ranks for the question {items[0].text[:80]!r}, one column per item; rows without an answer are counted"
-    weight = f"; weights are in {table.columns[roles['weight']]!r}" if "weight" in roles else ""
     return replace(
         table,
         roles=roles,
-        ignored=tuple(others),
+        ignored=tuple(place for place in range(len(table.columns)) if place not in {*places, *roles.values()}),
         item_names=tuple(unique_names([one.name for one in items])),
         unranked="below",
-        metadata={"extra": {"place": places[0], "texts": extra}},
-    ).with_guess(said + weight)
+        metadata={"extra": {"place": places[0], "texts": [row[places[0]] for row in table.body[:n_extra]]}},
+    ).with_guess(said + (f"; weights are in {table.columns[roles['weight']]!r}" if "weight" in roles else ""))
 
 
 def _read(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
@@ -167,8 +162,7 @@ def _recognise_ends(table: Table, options: ReadOptions, named: bool) -> Table | 
     """A long table with 1, 0 and -1, or columns with the items shown, the best and the worst."""
     if not named:
         _refuse_positions(table)
-    found = _long_roles(table) or _wide_roles(table, options)
-    if found is None:
+    if (found := _long_roles(table) or _wide_roles(table, options)) is None:
         if named:
             raise missing_columns(table, ["best", "worst"])
         return None
@@ -216,8 +210,7 @@ def _wide_roles(table: Table, options: ReadOptions) -> dict[str, int] | None:
     for place, name in enumerate(table.columns):
         if found := _TRAIT.fullmatch(name.strip()):
             traits.setdefault(found["trait"] or "", {})[_ENDS[found["end"].lower()]] = place
-    whole = {trait: ends for trait, ends in traits.items() if len(ends) == 2}
-    if not whole:
+    if not (whole := {trait: ends for trait, ends in traits.items() if len(ends) == 2}):
         return None
     if options.trait is not None:
         if options.trait not in whole:

@@ -42,8 +42,7 @@ _FLAGS = {"0": False, "1": True, "false": False, "true": True, "0.0": False, "1.
 
 def words_of(name: str) -> list[str]:
     """The words of a name: `model_a`, `Item1` and `HomeTeam` have two."""
-    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
-    return [word.lower() for word in re.findall(r"[A-Za-z]+|\d+", spaced)]
+    return [word.lower() for word in re.findall(r"[A-Za-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name))]
 
 
 def plain_name(name: str) -> str:

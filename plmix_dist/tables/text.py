@@ -84,8 +84,7 @@ def lines(part: Slice) -> Iterator[tuple[int, str]]:
 def split_fields(line: str, delimiter: str) -> list[str]:
     """The fields of one line, without blanks around them. Quotes count if the delimiter is one character."""
     # Most lines have no quotes, and str.split is several times faster than the CSV parser.
-    quoted = len(delimiter) == 1 and '"' in line
-    row = _quoted_fields(line, delimiter) if quoted else line.split(delimiter)
+    row = _quoted_fields(line, delimiter) if len(delimiter) == 1 and '"' in line else line.split(delimiter)
     return [from_spreadsheet(value.strip()) for value in row]
 
 
@@ -109,8 +108,7 @@ def _quoted_fields(line: str, delimiter: str) -> list[str]:
 
 def cut_text(file: SourceFile, header: Header, together: int | None, whole: bool) -> list[Slice]:
     """Slices of a file, never cut between lines with the same cell in the column `together`."""
-    key = None if together is None else partial(_field, header.delimiter, together)
-    return text_slices(file, header, whole, key)
+    return text_slices(file, header, whole, None if together is None else partial(_field, header.delimiter, together))
 
 
 def fields_if_any(line: str, delimiter: str) -> list[str]:
@@ -181,10 +179,9 @@ def _read_columns(chunk: _Chunk, header: Header, wanted: Collection[int], raw: C
         )
     except pa.ArrowInvalid:  # a line with too few or too many fields
         return None
-    chunked = ((int(name), table.column(name)) for name in kinds)
     columns = {
         place: Column(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks(), clean=False)
-        for place, column in chunked
+        for place, column in ((int(name), table.column(name)) for name in kinds)
     }
     if table.num_rows != len(chunk.line_ends) or _may_repeat_header(columns, header):
         return None

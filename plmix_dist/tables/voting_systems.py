@@ -52,8 +52,7 @@ def _syntax(
     """How the files of a voting system are read: its ranked `contests`, and the `ballots` of a file in one of them."""
 
     def read_header(file: SourceFile, options: ReadOptions) -> Header:
-        found = contests(file.parts)
-        if not found:
+        if not (found := contests(file.parts)):
             raise IngestError("these are votes without ranks, so they give no rankings")
         name = cvr.chosen_contest({name: f"{one.n_ballots:,} ballots" for name, one in found.items()}, options.choices)
         rules = cvr.rules_of(options.choices)
@@ -68,8 +67,7 @@ def _syntax(
 
     def read(part: Slice) -> Iterator[RawRows]:
         known = part.header.metadata
-        files = part.file.parts[part.start : part.stop]
-        marked = (one for url in files for one in ballots(url, known["contest"]))
+        marked = (one for url in part.file.parts[part.start : part.stop] for one in ballots(url, known["contest"]))
         first = part.first_line
         while some := list(itertools.islice(marked, BATCH_ROWS)):
             yield _rows(some, known["rules"], first)
@@ -99,16 +97,14 @@ def _rows(ballots: Sequence[_Marked], rules: Mapping[str, str], first: int) -> R
     failures: dict[int, Failure] = {}
     for row, ballot in enumerate(ballots):
         if ballot.reason:
-            message = f"ballot {ballot.id}: {ballot.reason}"
-            failures[row] = Failure(first + row, "not-counted", message, wrong=False)
+            failures[row] = Failure(first + row, "not-counted", f"ballot {ballot.id}: {ballot.reason}", wrong=False)
         for rank, name in ballot.marks:
             if not 1 <= rank <= _MOST_RANKS:
                 failures[row] = Failure(first + row, "bad-rank", f"ballot {ballot.id}: {rank} is not a rank")
                 continue
             for item in _items([name], rules):
                 code = numbers.setdefault(item, len(numbers))
-                there = cells[row, rank - 1]
-                cells[row, rank - 1] = code if there in (cvr.SKIPPED, code) else cvr.OVERVOTE
+                cells[row, rank - 1] = code if cells[row, rank - 1] in (cvr.SKIPPED, code) else cvr.OVERVOTE
     listed = cvr.listed_ballots(cells, list(numbers), rules)
     lines = np.arange(first, first + len(ballots))
     rows = RawRows(*listed[:4], lines=lines, ids=np.array([ballot.id for ballot in ballots], object))
@@ -154,8 +150,7 @@ def _dominion_sessions(url: str) -> Iterator[tuple[str, list[Any] | None]]:
         label = "-".join(str(session.get(key, "")) for key in ("TabulatorId", "BatchId", "RecordId"))
         original = session.get("Original") or {}
         votes = original if original.get("IsCurrent", True) else session.get("Modified") or original
-        cards = _each(votes, "Cards") or [votes]
-        lists = [card.get("Contests", []) for card in cards]
+        lists = [card.get("Contests", []) for card in (_each(votes, "Cards") or [votes])]
         redacted = any(not isinstance(contests, list) for contests in lists)
         yield label, None if redacted else [contest for contests in lists for contest in contests]
 
@@ -164,11 +159,10 @@ def _dominion_contests(parts: Sequence[str]) -> dict[str, _Contest]:
     sessions = (contests for part in parts for _, contests in _dominion_sessions(part))
     times = Counter(str(contest.get("Id")) for contests in sessions for contest in contests or ())
     candidates = _manifest(parts[0], "Candidate")
-    ranked = [one for one in _manifest(parts[0], "Contest") if int(one.get("NumOfRanks") or 0) > 1]
     return {
         str(one["Description"]).strip(): _Contest(key, [*_dominion_names(candidates, key).values()], times[key])
-        for one in ranked
-        if times[key := str(one["Id"])]
+        for one in _manifest(parts[0], "Contest")
+        if int(one.get("NumOfRanks") or 0) > 1 and times[key := str(one["Id"])]
     }
 
 
@@ -247,8 +241,7 @@ def _nist_marks(report: Any) -> Iterator[tuple[str, str, list[tuple[int, str, bo
                         continue
                     rank = _first(position, "Rank") or _first(selection, "Rank")
                     written = _first(position, "CVRWriteIn") is not None
-                    key = _text(selection, "ContestSelectionId")
-                    marks.append((0 if rank is None else _whole(rank), key, written))
+                    marks.append((0 if rank is None else _whole(rank), _text(selection, "ContestSelectionId"), written))
             yield label, _text(contest, "ContestId"), marks
 
 
@@ -279,10 +272,9 @@ def _nist_contests(parts: Sequence[str]) -> dict[str, _Contest]:
             titles[node.get("@id")] = _words(node.get("Name", ""))
         names |= {contest: _nist_names(report, contest) for contest in ranked}
     keys = sorted(ranked)
-    shown = unique_names([titles.get(key) or key for key in keys])
     return {
         name: _Contest(key, list(names[key].values()) or None, times[key])
-        for key, name in zip(keys, shown, strict=True)
+        for key, name in zip(keys, unique_names([titles.get(key) or key for key in keys]), strict=True)
     }
 
 
@@ -314,11 +306,8 @@ def _hart_contests_of(url: str) -> Iterator[tuple[str, str, list[tuple[str, str]
     label = _words(_first(record, "CvrGuid") or url.rpartition("/")[2])
     for contest in _each(_first(record, "Contests"), "Contest"):
         options = _each(_first(contest, "Options"), "Option")
-        yield (
-            label,
-            _text(contest, "Name"),
-            [(_text(one, "Name") or cvr.WRITE_IN, _text(one, "Value")) for one in options],
-        )
+        named = [(_text(one, "Name") or cvr.WRITE_IN, _text(one, "Value")) for one in options]
+        yield label, _text(contest, "Name"), named
 
 
 def _hart_contests(parts: Sequence[str]) -> dict[str, _Contest]:

@@ -76,8 +76,7 @@ _COVARIATES = _words(
 
 def place_number(name: str) -> float | None:
     """The place that a column is named after, from 1; infinity for the last place; None if it is named otherwise."""
-    found = _PLACE.fullmatch(name.strip())
-    if found is None:
+    if (found := _PLACE.fullmatch(name.strip())) is None:
         return None
     if found["word"]:
         return _NUMBER_OF_WORD[found["word"].lower()]
@@ -114,8 +113,7 @@ def order_of_places(names: Sequence[str]) -> list[int] | None:
 
     Names that mean nothing, such as v1, v2 or a, b, are in order if they ascend.
     """
-    numbers = [place_number(name) for name in names]
-    known = [number for number in numbers if number is not None]
+    known = [number for number in map(place_number, names) if number is not None]
     if len(known) == len(names):
         return sorted(range(len(names)), key=known.__getitem__) if len(set(known)) == len(names) else None
     return list(range(len(names))) if all(map(is_generic_name, names)) and _ascend(names) else None

@@ -78,8 +78,7 @@ def padded(factors: Floats) -> Floats:
 def _equations_of(group: _Group, padded_factors: Floats) -> _Equations:
     """The equations of the rows of a group, from the padded factors of the columns."""
     chosen = padded_factors.take(group.columns, axis=0)
-    gram = np.matmul(chosen.transpose(0, 2, 1), chosen)
-    return _Equations(gram, np.matmul(group.ratings[:, None, :], chosen)[:, 0])
+    return _Equations(np.matmul(chosen.transpose(0, 2, 1), chosen), np.matmul(group.ratings[:, None, :], chosen)[:, 0])
 
 
 def _add_ridge(equations: _Equations, ridges: Floats) -> _Equations:
@@ -250,8 +249,7 @@ def _sweep_leaf(task: CompletionTask, sweep: int, leaf: int) -> _ItemSums:
     task.used.scratch.save(_users_name(leaf, sweep), factors=users)
     order = arrays["order"]
     by_item = RatingLeaf(arrays["item_bounds"], ratings.user_of_rating[order].astype(np.int32), ratings.ratings[order])
-    equations = _item_equations(by_item, users)
-    return _ItemSums(*equations, objective, gradient, right)
+    return _ItemSums(*_item_equations(by_item, users), objective, gradient, right)
 
 
 def _users_step(leaf: RatingLeaf, users: Floats, items: Floats, ridge: float) -> tuple[float, float, float]:

@@ -183,10 +183,9 @@ def ingest_ratings(
     >>> drinks.item_names, [row.ordered for block in drinks.iter_leaves() for row in block.rows()]
     (('mate', 'milk', 'tea'), [((2,), (0, 1)), ((1,), (2,))])
     """
-    seed = seed_of(random_state)
     settings = RatingSettings(
         min_user_ratings, min_item_ratings, n_items, choose, complete, ridge, tol, max_sweeps, duplicates, on_error,
-        dict(columns or {}), delimiter, seed,
+        dict(columns or {}), delimiter, seed_of(random_state),
     )  # fmt: skip
     leaf_rows = None if leaf_rows is None else whole_number("leaf_rows", leaf_rows, at_least=1)
     whole_number("chunk_bytes", chunk_bytes, at_least=1)
@@ -195,8 +194,7 @@ def ingest_ratings(
     urls = find_sources([*source] if isinstance(source, Iterable) and not isinstance(source, str) else [source])
     check_output(location, overwrite=yes_or_no("overwrite", overwrite), sources=urls)
     sources = _identities(urls, runner)
-    made = None if overwrite else _made_before(location, settings, sources)
-    if made is not None:
+    if not overwrite and (made := _made_before(location, settings, sources)) is not None:
         return made
     scratch = shuffle.Scratch.beside(location)
     try:
@@ -256,12 +254,11 @@ def _read(
     rejected = sum((Counter(one.rejected) for one in found), Counter[str]())
     if not n_good:
         raise IngestError(f"no rating was found in {urls[0]}; rejected rows by reason: {dict(rejected) or 'none'}")
-    items = set().union(*(one.items for one in found))
     maker = LeafMaker(
         scratch,
         [name for one in found for name in one.files],
         shuffle.n_leaves_for(n_good),
-        tuple(natural_order(items)),
+        tuple(natural_order(set().union(*(one.items for one in found)))),
         tuple(urls),
         settings.duplicates or ("last" if "time" in parts[0].slice.header.roles else "refuse"),
     )
@@ -289,10 +286,8 @@ def _write_leaf(leaves: Leaves, ranked: RankedLeaf, task: PartitionTask) -> int:
 
 def _report(leaves: Leaves, report: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """What became of each row, for the history of the store."""
-    n_bad = sum(leaves.rejected.values())
-    left_out = {"bad": n_bad, "duplicates": leaves.n_duplicates, **report["left_out"]}
+    left_out = {"bad": sum(leaves.rejected.values()), "duplicates": leaves.n_duplicates, **report["left_out"]}
     used = leaves.n_rows - sum(left_out.values())
     counts = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in left_out.items() if count)
     said = f"{used:,} of {leaves.n_rows:,} ratings used{f'; left out: {counts}' if counts else ''}"
-    ratings = report | {"rows": leaves.n_rows, "used": used, "left_out": left_out}
-    return {"notes": [said, *notes], "ratings": ratings}
+    return {"notes": [said, *notes], "ratings": report | {"rows": leaves.n_rows, "used": used, "left_out": left_out}}

@@ -45,8 +45,7 @@ class RatingLeaf(NamedTuple):
 
     def only(self, keep: NDArray[np.bool_]) -> RatingLeaf:
         """The ratings where a mask is True. Users may be left without any."""
-        kept = np.concatenate([[0], np.cumsum(keep)])
-        return RatingLeaf(kept[self.bounds], self.items[keep], self.ratings[keep])
+        return RatingLeaf(np.concatenate([[0], np.cumsum(keep)])[self.bounds], self.items[keep], self.ratings[keep])
 
     def only_users(self, keep: NDArray[np.bool_]) -> RatingLeaf:
         """The users where a mask is True, with all their ratings."""
@@ -79,8 +78,7 @@ class UsedRatings(NamedTuple):
     def of_leaf(self, leaf: int) -> tuple[RatingLeaf, NDArray[np.bool_]]:
         """The ratings of a leaf that are used, items numbered anew; and which users have any."""
         kept, users = keep_enough(load_leaf(self.scratch, leaf), self.keep_items, self.min_user_ratings)
-        numbers = (np.cumsum(self.keep_items) - 1).astype(np.int32)
-        return kept._replace(items=numbers[kept.items]), users
+        return kept._replace(items=(np.cumsum(self.keep_items) - 1).astype(np.int32)[kept.items]), users
 
 
 class LeafSummary(NamedTuple):
@@ -139,8 +137,7 @@ class LeafMaker:
         bounds = np.searchsorted(users[last], np.arange(len(names) + 1))
         self.scratch.save(_leaf_name(leaf), bounds=bounds, items=items[last], ratings=ratings)
         self.scratch.save_text(_users_name(leaf), names)
-        n_text = sum(not _is_integer(name) for name in names)
-        return LeafSummary(len(users), len(ratings), n_text)
+        return LeafSummary(len(users), len(ratings), sum(not _is_integer(name) for name in names))
 
     def _refuse(self, table: pa.Table, order: NDArray[np.int64], entry: int) -> None:
         """An error for a user who rated an item twice."""
@@ -228,8 +225,7 @@ def completed_rankings(users: Floats, items: Floats, ids: NDArray[Any]) -> Itera
         ordered = np.take_along_axis(values, order, axis=1)
         tied = np.zeros(order.shape, np.bool_)
         tied[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-        lengths = np.full(len(order), len(items))
-        yield _block(order.ravel(), lengths, tied.ravel(), ids[rows], len(items))
+        yield _block(order.ravel(), np.full(len(order), len(items)), tied.ravel(), ids[rows], len(items))
 
 
 def completed_rows(users: Floats, items: Floats) -> Iterator[tuple[slice, Floats]]:

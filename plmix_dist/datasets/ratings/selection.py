@@ -121,8 +121,7 @@ def _observed_rank_sums(leaf: RatingLeaf, n_items: int) -> _RankSums:
     fresh[1:] = (ordered[1:] != ordered[:-1]) | (users[1:] != users[:-1])
     starts = np.flatnonzero(fresh)
     lengths = np.diff(np.append(starts, len(ordered)))
-    place = np.repeat(starts + (lengths - 1) / 2.0, lengths) - leaf.bounds[users]
-    ranks = place / (leaf.counts[users] - 1)
+    ranks = (np.repeat(starts + (lengths - 1) / 2.0, lengths) - leaf.bounds[users]) / (leaf.counts[users] - 1)
     items = leaf.items[order]
     return _RankSums(
         np.bincount(items, minlength=n_items).astype(np.int64),
@@ -146,9 +145,8 @@ def _observed_leaf(task: CompletionTask, leaf: int) -> _RankSums:
 
 
 def _completed_leaf(task: CompletionTask, sweep: int, leaf: int) -> _RankSums:
-    return _completed_rank_sums(
-        load_users(task.used.scratch, leaf, sweep), task.used.scratch.load(_COMPLETED)["factors"]
-    )
+    scratch = task.used.scratch
+    return _completed_rank_sums(load_users(scratch, leaf, sweep), scratch.load(_COMPLETED)["factors"])
 
 
 def _sum_ranks(executor: Executor, task: CompletionTask, completion: Completion | None) -> _RankSums:
@@ -183,10 +181,8 @@ class RankedLeaf:
             yield self._rated(leaf)[0]
             return
         scratch, (_, users) = self.used.scratch, self.used.of_leaf(leaf)
-        factors, ids = (
-            scratch.load(_FACTORS)["factors"],
-            rating_leaf.user_ids(scratch, leaf, users, numbers=self.numbers),
-        )
+        factors = scratch.load(_FACTORS)["factors"]
+        ids = rating_leaf.user_ids(scratch, leaf, users, numbers=self.numbers)
         with single_thread():
             yield from rating_leaf.completed_rankings(load_users(scratch, leaf, self.sweep), factors, ids)
 

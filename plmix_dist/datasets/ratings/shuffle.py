@@ -79,8 +79,7 @@ def rejected_lines(scratch: Scratch, numbers: list[int]) -> list[str]:
 def _hashes_of(users: pa.ChunkedArray) -> NDArray[np.uint16]:
     """(n_rows,): the hash of each row's user. It depends on the label alone."""
     encoded = users.combine_chunks().dictionary_encode()
-    labels = encoded.dictionary.to_pylist()
-    hashed = np.array([zlib.crc32(label.encode()) % _N_HASHES for label in labels], np.uint16)
+    hashed = np.array([zlib.crc32(label.encode()) % _N_HASHES for label in encoded.dictionary.to_pylist()], np.uint16)
     found: NDArray[np.uint16] = hashed[encoded.indices.to_numpy()]
     return found
 
