@@ -17,7 +17,7 @@ from plmix_dist.rankings.groups import check_groups
 from plmix_dist.store import RejectedRows
 from plmix_dist.tables.format import Column, ReadOptions, places_of
 from plmix_dist.tables.frames import LARGEST_ITEM, MISSING_ITEM, Cells, Frame, Names, cells_of, frame_of, numbered
-from plmix_dist.tables.objects import Noted, as_listed, block_of_notes, block_of_numbers, noted, with_groups
+from plmix_dist.tables.python_rows import Noted, as_listed, block_of_notes, block_of_numbers, noted, with_groups
 from plmix_dist.tables.rows import Failure, RawRows
 from plmix_dist.tables.sources import Header
 

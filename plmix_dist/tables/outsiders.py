@@ -38,6 +38,7 @@ def refuse_covariate_names(table: Table) -> None:
     """An error if a column among scores is named after something that is known of a person or a ballot."""
     names = table.names(table.values)
     if (odd := [name for name in names if words.is_covariate_name(name)]) and len(odd) < len(names):
+        odd = [name for name in odd if not words.may_be_count(name)] or odd
         raise IngestError(
             f"the column {odd[0]!r} seems not to hold scores of an item: leave it out with "
             f"{column_option('ignore', *odd)}, or say {column_option('weight', odd[0])} if it is a weight; if it is an "
@@ -76,6 +77,7 @@ def refuse_covariates(table: Table) -> None:
     by_name = [
         number for number, name in enumerate(names) if words.is_covariate_name(name) or words.words_not_items([name])
     ]
+    by_name = [number for number in by_name if not words.may_be_count(names[number])] or by_name
     odd = by_name if len(by_name) < len(places) else []
     odd = odd or _of_another_style([table.cells(place) for place in places])
     odd = odd or _beyond_ranks(rows)

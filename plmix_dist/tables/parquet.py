@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from plmix_dist.errors import IngestError
 from plmix_dist.tables.encode import shown
 from plmix_dist.tables.format import Batch, Column, Format, ReadOptions, Source, Table, batch_of_texts, is_list
-from plmix_dist.tables.records import flat_columns, flat_schema
+from plmix_dist.tables.json_records import flat_columns, flat_schema
 from plmix_dist.tables.rows import BATCH_ROWS
 from plmix_dist.tables.sniff import names_columns, table_of, title_rows
 from plmix_dist.tables.sources import Header, Slice, SourceFile, open_bytes, whole_file

@@ -13,7 +13,18 @@ import pyarrow as pa
 
 from plmix_dist.errors import IngestError, SettingsError
 from plmix_dist.settings import nearest, shown
-from plmix_dist.tables import battles, by_row, lists, long, profiles, records, slates, surveys, text, voting_systems
+from plmix_dist.tables import (
+    battles,
+    by_row,
+    json_records,
+    lists,
+    long,
+    profiles,
+    slates,
+    surveys,
+    text,
+    voting_systems,
+)
 from plmix_dist.tables import format as formats
 from plmix_dist.tables.cvr import CVR
 from plmix_dist.tables.format import PERSON, Batch, Format, ReadOptions, Source, Table, columns_of, usual_names
@@ -40,9 +51,9 @@ _SPREADSHEETS = (".xls", ".ods", ".numbers")
 _SOURCES: dict[str, Source] = {
     "parquet": PARQUET_FILES,
     "excel": EXCEL_FILES,
-    "jsonl": records.RECORDS,
+    "jsonl": json_records.RECORDS,
     "text": Source(text.SUFFIXES, sample_text, text.cut_text, text.text_batches),
-    "json": records.RECORDS,
+    "json": json_records.RECORDS,
 }
 
 
@@ -292,7 +303,7 @@ def _flat_frame(frame: Frame) -> Frame:
     some = chain.from_iterable(frame.cells[:_MOST_SAMPLED].tolist() if frame.cells.dtype == object else ())
     if not any(isinstance(cell, dict) or (is_row(cell) and any(isinstance(x, dict) for x in cell)) for cell in some):
         return frame
-    rows = [records.flat_record(dict(zip(frame.columns, row, strict=True))) for row in frame.cells.tolist()]
+    rows = [json_records.flat_record(dict(zip(frame.columns, row, strict=True))) for row in frame.cells.tolist()]
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     return _framed(columns, [[row.get(name) for name in columns] for row in rows])
 

@@ -103,6 +103,11 @@ def is_covariate_name(name: str) -> bool:
     return name.strip().lower() in _COVARIATES
 
 
+def may_be_count(name: str) -> bool:
+    """Whether a column may count rows: it is asked about apart from those that are only known of a person."""
+    return name.strip().lower() == "n"
+
+
 def may_be_ranks_of_items(names: Iterable[str]) -> bool:
     """Whether names such as rank1, rank2 do not say if their columns are places, or items whose ranks they hold."""
     return all(_EITHER_WAY.fullmatch(name.strip()) for name in names)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from plmix_dist import ingest
-from plmix_dist.tables import records, sources, text
+from plmix_dist.tables import json_records, sources, text
 from tests.helpers.ingest_helpers import ingest_error, labels_of, named_rows, rejected, row, write
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_records__texts_are_orderings(tmp_path: Path) -> None:
 
 
 def test_records__a_record_that_is_cut_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_READ_CHARACTERS", 7)
+    monkeypatch.setattr(json_records, "_READ_CHARACTERS", 7)
     source = write(tmp_path / "a.json", json.dumps([*RECORDS, {**RECORDS[0], "id": 12, "first": "thé"}]))
     store = ingest(source, tmp_path / "store", columns=AGE, unranked="absent")
     assert named_rows(store) == [*ROWS, row("thé", "mate", "milk")]
@@ -94,7 +94,7 @@ def test_records__a_line_that_is_not_json(tmp_path: Path) -> None:
 
 
 def test_records__other_types_behind_the_first_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_MOST_SAMPLED", 2)
+    monkeypatch.setattr(json_records, "_MOST_SAMPLED", 2)
     more = json.dumps(RECORDS[2] | {"id": "x-4"})
     store = ingest(write(tmp_path / "a.jsonl", LINES + more), tmp_path / "store", columns=AGE)
     assert labels_of(store, "ids") == ["1", "2", "3", "x-4"]
@@ -131,5 +131,5 @@ def test_nested__deep_values_end(tmp_path: Path) -> None:
     for _ in range(40):
         deep = {"x": deep}
     source = write(tmp_path / "a.json", json.dumps([one | {"who": deep} for one in RECORDS]))
-    name = ".".join(["who", *["x"] * (records._DEEPEST - 1)])
+    name = ".".join(["who", *["x"] * (json_records._DEEPEST - 1)])
     assert named_rows(ingest(source, tmp_path / "store", columns={"ignore": name})) == ROWS
