@@ -49,6 +49,7 @@ NAMES = (
     "features",
     "features_coverage",
     "blocs",
+    "elections",
     "mixed_lengths",
 )
 
