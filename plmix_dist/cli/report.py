@@ -150,6 +150,9 @@ def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value != value else value for name, value in row.items()}
 
 
+_NUMBERS_OF_CHECK = ["fits", "p_values", "discrepancies", "posterior_predictive", "conservative", "notes"]
+
+
 @verb("plmix check model ballots", "plmix check model ballots --pair 1 2 --pair 3 5")
 @click.argument("model", metavar="DIR", type=MODEL)
 @click.argument("store", type=STORE)
@@ -164,10 +167,8 @@ def check(model: str, store: str, *, pairs: tuple[Any, ...], seed: int, executor
         from plmix_dist.jobs.results import saved_model
 
         fitted, client = saved_model(model), executor.client_if_asked()
-        if not hasattr(fitted, "check_fit"):
-            raise SettingsError(f"{model} holds draws of a posterior, which are not checked; make a model with fit")
         found = fitted.check_fit(store, pairs=pairs or None, random_state=seed, client=client)
-    numbers = {name: getattr(found, name) for name in ("fits", "p_values", "discrepancies", "conservative", "notes")}
+    numbers = {name: getattr(found, name) for name in _NUMBERS_OF_CHECK}
     parts = {name: [one._asdict() for one in getattr(found, name)] for name in ("residuals", "lengths")}
     parts["residuals"] = [_without_nan(one) for one in parts["residuals"]]
     show([("check", found.verdict), *(("", line) for line in found.lines())], numbers | parts)

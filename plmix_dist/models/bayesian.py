@@ -23,7 +23,10 @@ from plmix_dist.passes import Residency, check_memory
 from plmix_dist.rankings import Unranked
 from plmix_dist.settings import BAYES_INITS, RandomState, check_settings, seed_of, whole_number
 from plmix_dist.store import Checkpoint, MixtureParams
+from plmix_dist.uncertainty.check_results import FitCheck
+from plmix_dist.uncertainty.fit_check import Posterior, check_fit
 from plmix_dist.uncertainty.results import Interval, PerParameter, percentiles
+from plmix_dist.uncertainty.standard_errors import FittedPoint
 
 R = TypeVar("R")
 
@@ -222,6 +225,39 @@ class BayesianPlackettLuceMixture(MixtureEstimator):
         (90.0, 0.0, True)
         """
         return self._over_draws(loo_of, X, max_draws, **how)
+
+    def check_fit(
+        self, X: Any, *, pairs: Any = None, random_state: RandomState = 0, max_draws: int = 300, **how: Any
+    ) -> FitCheck:
+        """Whether the mixture reproduces first places and pairs of the rankings of its fit (docs/checks.md).
+
+        The check of PlackettLuceMixture at the mode, and the posterior predictive value of the R package PLMIX. With a
+        prior that is not flat, or a mode that was not reached, both are conservative.
+
+        Parameters
+        ----------
+        X, sample_weight, unranked, client, pairs, random_state
+            As in `PlackettLuceMixture.check_fit`.
+        max_draws
+            The most draws to use for the posterior predictive value, evenly spaced over all of them; each costs a copy
+            of the rankings. 0 leaves it out.
+
+        Examples
+        --------
+        >>> rankings = [[0, 1, 2]] * 40 + [[2, 1, 0]] * 40 + [[1, 0, 2]] * 10
+        >>> model = BayesianPlackettLuceMixture(1, n_warmup=50, n_draws=100, random_state=0).fit(rankings)
+        >>> found = model.check_fit(rankings)
+        >>> found.fits, found.posterior_predictive["first places"] < 0.05 < found.posterior_predictive["pairs"]
+        (False, True)
+        """
+        point = FittedPoint(self._mixture(), np.zeros(len(self.shares_)), 0.0, True, self._ties)
+        point = point._replace(mixture=self.map_ or point.mixture)
+        is_flat = np.all(np.equal(self.worth_shape, 1)) and self.share_concentration == 1
+        caution = "" if is_flat and self.map_converged_ else "the prior is not flat, or its mode was not reached"
+        log_worths, log_shares = self._thinned(max_draws or 2)
+        draws = [MixtureParams(*draw) for draw in zip(log_worths, np.exp(log_shares), strict=True)][:max_draws]
+        posterior = Posterior(point, caution, draws)
+        return check_fit(self, X, pairs=pairs, seed=seed_of(random_state), posterior=posterior, **how)
 
     def pointwise_log_likelihood(
         self, X: Any, *, max_draws: int = 500, **how: Unpack[OfWeights]

@@ -58,6 +58,9 @@ class FitCheck:
         True if p-values are too large: a misfit may be overlooked.
     discrepancies
         What the p-values are of.
+    posterior_predictive
+        Of Bayesian fits: the share of draws whose copy of the rankings differs from them as much as the rankings do, or
+        more, as in the R package PLMIX. Conservative: draws know the rankings. None where there is none.
 
     Examples
     --------
@@ -76,6 +79,7 @@ class FitCheck:
     lengths: tuple[Length, ...] = ()
     notes: tuple[str, ...] = ()
     conservative: bool = False
+    posterior_predictive: dict[str, float] | None = None
 
     @property
     def fits(self) -> bool:
@@ -105,6 +109,9 @@ class FitCheck:
     def lines(self, n: int = _SHOWN) -> list[str]:
         """p-values, the worst residuals and notes as sentences."""
         found = [_words(self.p_values) + " (conservative)" * self.conservative, *map(str, self.worst(n))]
+        if self.posterior_predictive:
+            words = _words(self.posterior_predictive)
+            found.append(f"posterior predictive, conservative: {words}; hardly any power for pairs")
         for places, weight, p_values in self.lengths:
             found.append(f"places {places}, {count(round(weight))} rankings: {_words(p_values)}")
         return [*found, *self.notes]

@@ -5,6 +5,8 @@ sums by length of the ranking how often events happened and are expected. Pass 2
 fit, with the same offer and length, and sums products of events, less what is expected (D), and scores (S), and across
 (A). With the inverse information J, residuals of a fit have the covariance D - A J A' - A J A' + A J S J A': a fit has
 used the rankings to match these very counts. A discrepancy is then a sum of chi-square variables with known weights.
+
+Of Bayesian fits there is also the posterior predictive value of the R package PLMIX, which does not know of the fit.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ _MOST_PRODUCTS = 1 << 22
 # Rows of a leaf with weights are copied, all together, about this many times.
 _COPIES = 1 << 14
 _NULL_DRAWS = 9_999
+# Copies of rows for draws of a posterior are of weight 1 each, at most this many in a leaf.
+_MOST_COPIES = 1 << 24
 
 
 class _Plan(NamedTuple):
@@ -282,18 +286,78 @@ def _add(sums: Floats, bands: _Integers, rows: Floats, left: slice, right: slice
         sums[band] += own[:, left].T @ own[:, right]
 
 
+# Draws of a posterior: a copy of every row from each.
+
+
+class Posterior(NamedTuple):
+    """What is checked of a Bayesian fit."""
+
+    point: FittedPoint  # its mode, or what is nearest to it
+    caution: str  # why p-values at the point cannot be corrected for the fit; "" where they can be
+    draws: list[MixtureParams]
+
+
+# A plan, the number of its first draw, and the draws.
+_AtDraws = tuple[_Plan, int, list[MixtureParams]]
+
+
+def _leaf_predictive(number: int, block: RankingBlock, at: _AtDraws) -> tuple[Floats, Floats]:
+    """Sums by draw: first places by length that are observed, of a copy, and expected; pairs observed, and of a copy.
+
+    (n_draws, 3, 32, n_items) and (n_draws, 2, 2, n_pairs): one way, and the other.
+    """
+    (plan, first, draws), n_items, copies = at, block.n_items, block.row_weights.astype(np.int64)
+    if (copies != block.row_weights).any() or copies.sum() > _MOST_COPIES:
+        raise SettingsError("posterior predictive values need weights that are small whole numbers; give max_draws=0")
+    rngs = [generator(plan.seed, "check-posterior", draw, number) for draw in range(first, first + len(draws))]
+    firsts, pairs = np.zeros((len(draws), 3, _LENGTHS, n_items)), np.zeros((len(draws), 2, 2, len(plan.pairs)))
+    copied = block.replace(ids=None).take(np.repeat(np.arange(len(copies)), copies)).replace(weights=None)
+    with single_thread():
+        for run in _runs(copied, plan):
+            seen = _events(run, plan)
+            by_length = 1.0 * (np.arange(_LENGTHS)[:, None] == seen.length)
+            for draw, (mixture, rng) in enumerate(zip(draws, rngs, strict=True)):
+                drawn = _events(_drawn(run, mixture, rng), plan._replace(mixture=mixture))
+                of_rows = (seen.happened, drawn.happened, drawn.expected)
+                firsts[draw] += [by_length @ one[:, :n_items] for one in of_rows]
+                pairs[draw] += [one[:, n_items:].sum(axis=0).reshape(2, -1) for one in of_rows[:2]]
+    return firsts, pairs
+
+
+def _predictive(passes: Passes, plan: _Plan, draws: list[MixtureParams]) -> dict[str, float]:
+    """The shares of draws whose copy differs from them as much as the rankings do, or more."""
+    at_once = max(1, _MOST_PRODUCTS // (3 * _LENGTHS * plan.mixture.n_items + 4 * len(plan.pairs)))
+    chunks = range(0, len(draws), at_once)
+    sums = [ask(passes, Request(_PREDICTIVE, (plan, at, draws[at : at + at_once]))) for at in chunks]
+    distances: dict[str, list[Any]] = {"first places": [], "pairs": []}
+    for mixture, firsts, pairs in zip(draws, *(np.concatenate(one) for one in zip(*sums, strict=True)), strict=True):
+        distances["first places"].append([_chi_square(one, firsts[2], _LEAST_EXPECTED) for one in firsts[:2]])
+        # As in PLMIX: the chances of a pair are those of mean worths, and one of its two cells counts.
+        means = mixture.shares @ choice_probabilities(mixture.log_worths)
+        chances = means[plan.pairs[:, 1]] / means[plan.pairs].sum(axis=1)
+        distances["pairs"].append([_chi_square(two, (one + two) * chances, 0.0) for one, two in pairs])
+    used = list(distances)[: 1 + min(1, len(plan.pairs))]
+    return {what: float(np.mean([own <= copy for own, copy in distances[what]])) for what in used}
+
+
+def _chi_square(observed: Floats, expected: Floats, least: float) -> float:
+    used = expected > least
+    return float(((observed - expected)[used] ** 2 / expected[used]).sum())
+
+
 _OBSERVED = Aggregation("check-observed", leaf=_leaf_observed, prepare=_prepare)
 _PRODUCTS = Aggregation("check-copy", leaf=_leaf_products, prepare=_prepare)
+_PREDICTIVE = Aggregation("check-posterior", leaf=_leaf_predictive)
 
 
 # The check.
 
 
-def check_fit(model: Any, X: Any, *, pairs: Any, seed: int, **how: Any) -> FitCheck:
+def check_fit(model: Any, X: Any, *, pairs: Any, seed: int, posterior: Posterior | None = None, **how: Any) -> FitCheck:
     """Check a fitted mixture against the rankings of its fit; see `PlackettLuceMixture.check_fit`."""
     if model._linear is not None:
         raise SettingsError("a check of fit is not made of models with features, slates, best-worst or maxdiff")
-    fitted = FittedPoint.of(model, "checks of fit")
+    fitted = FittedPoint.of(model, "checks of fit") if posterior is None else posterior.point
     if TIES[fitted.ties].order:
         raise SettingsError(f'ties="{fitted.ties}" has ties as outcomes, which are not checked; choose ties="marginal"')
     if not is_joint(fitted.mixture):
@@ -302,7 +366,7 @@ def check_fit(model: Any, X: Any, *, pairs: Any, seed: int, **how: Any) -> FitCh
     tables = _expected_pairs(fitted.mixture, chosen_pairs, [])
     plan = _Plan(fitted.mixture.unnamed(), fitted.ties, chosen_pairs, seed, len(fitted.layout.of_data), tables)
     with model._passes_over(X, **how) as (passes, _):
-        return _checked(passes, fitted, plan)
+        return _checked(passes, fitted, plan, posterior)
 
 
 def _checked_pairs(pairs: Any, mixture: MixtureParams) -> _Integers:
@@ -316,7 +380,7 @@ def _checked_pairs(pairs: Any, mixture: MixtureParams) -> _Integers:
     return np.array(found, np.int64).reshape(-1, 2)
 
 
-def _checked(passes: Passes, fitted: FittedPoint, plan: _Plan) -> FitCheck:
+def _checked(passes: Passes, fitted: FittedPoint, plan: _Plan, posterior: Posterior | None) -> FitCheck:
     whole = Request(information_pass(fitted.ties, joint=True), plan.mixture)
     (totals,), (seen,) = (answer.get() for answer in passes.run([whole, Request(_OBSERVED, plan)]))
     ((solved, layout),) = solve(totals, fitted, "information")
@@ -337,24 +401,28 @@ def _checked(passes: Passes, fitted: FittedPoint, plan: _Plan) -> FitCheck:
     covariance = np.zeros((len(chances), n_events) * 2)
     for band, own in enumerate(products):
         covariance[band, :, band] = own[:n_events, :n_events]
-    cautions = _cautions(fitted, totals, solved)
+    cautions = _cautions(fitted, totals, solved, "" if posterior is None else posterior.caution)
     if not cautions:
         known = layout.of_data
         taken = (slopes @ solved.inverse[np.ix_(known, known)]).reshape(-1, plan.n_parameters)
         crossed = taken @ products[:, :n_events, n_events:].reshape(taken.shape).T
         scores = products[:, n_events:, n_events:].sum(axis=0)
         covariance += (taken @ scores @ taken.T - crossed - crossed.T).reshape(covariance.shape)
-    give_warnings(information.far_from_maximum([solved]))
-    notes = (*cautions, *_notes(fitted, totals, int(n_tied)))
+    if posterior is None or not cautions:
+        give_warnings(information.far_from_maximum([solved]))
+    notes, predictive = [*cautions, *_notes(fitted, totals, int(n_tied))], None
+    if posterior is not None and n_tied:
+        notes.append("No posterior predictive value: it is not defined for rankings with ties.")
+    elif posterior is not None and posterior.draws:
+        predictive = _predictive(passes, plan, posterior.draws)
     p_values, discrepancies = _tests(plan, counts, covariance)
     lengths = []
     for band in range(len(chances) if len(chances) > 1 else 0):
         own, (of_band, _) = bands == band, _tests(plan, counts[:, [band]], covariance[band][None, :, [band]])
         lengths.append(Length(_places(np.flatnonzero(own & (weight > 0))), float(weight[own].sum()), of_band))
     residuals = _residuals_of(fitted.mixture.item_names, plan, counts.sum(axis=1), covariance.sum(axis=(0, 2)))
-    return FitCheck(
-        fitted.mixture.n_components, p_values, discrepancies, residuals, tuple(lengths), notes, bool(cautions or n_tied)
-    )
+    found = p_values, discrepancies, residuals, tuple(lengths), tuple(notes), bool(cautions or n_tied), predictive
+    return FitCheck(fitted.mixture.n_components, *found)
 
 
 def _bands(weight: Floats, most: int) -> _Integers:
@@ -370,9 +438,9 @@ def _bands(weight: Floats, most: int) -> _Integers:
     return np.asarray(found[np.maximum(np.cumsum(present) - 1, 0)], np.int64)
 
 
-def _cautions(fitted: FittedPoint, totals: Any, solved: Any) -> list[str]:
+def _cautions(fitted: FittedPoint, totals: Any, solved: Any, known: str) -> list[str]:
     """Why residuals cannot be corrected for the fit; nothing where they can be."""
-    why = []
+    why = [known] if known else []
     if fitted.alpha == 0 and solved.singular.shape[1]:
         why.append("the rankings do not determine all parameters")
     if fitted.has_free_shares and (fitted.mixture.shares * totals.weight).min() < 1:
