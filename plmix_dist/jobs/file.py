@@ -89,6 +89,7 @@ _FIRST = (
         "with columns about persons (.npy or CSV), or a list of names of such columns that the store has.", ("fit",)),
     _key("data.features", Kind("list of names", _check_texts), None, "Columns of the store that explain worths.",
         ("fit", "select")),
+    _key("data.intercepts", flag, None, "Whether items have worths of their own beside features.", ("fit", "select")),
     _key("model.seed", whole(0), 0, "Random seed."),
 )  # fmt: skip
 _LAST = (
@@ -177,7 +178,8 @@ class Job:
         settings = {
             name: self[setting.key] for name, setting in settings_of(self["task"]).items() if setting.text is not None
         }
-        return Work(self["task"], settings, self["model.seed"], self["data.covariates"], self["data.features"])
+        named = [self[f"data.{name}"] for name in ("covariates", "features", "intercepts")]
+        return Work(self["task"], settings, self["model.seed"], *named)
 
 
 def read_job(path: str | os.PathLike[str], *, cluster: dict[str, Any] | None = None) -> Job:
