@@ -68,6 +68,7 @@ def run_work(
     is_there: Callable[..., bool] = _model_is_there,
     covariates: str | None = None,
     features: str | None = None,
+    intercepts: bool | None = None,
     performance_report: str | None = None,
     last: str = "model.json",
 ) -> _Finished | None:
@@ -80,7 +81,7 @@ def run_work(
         from plmix_dist.jobs.results import Work
         from plmix_dist.store import Location, checkpoints
 
-        work = Work(task, settings, seed, covariates, features.split(",") if features else None)
+        work = Work(task, settings, seed, covariates, features.split(",") if features else None, intercepts)
         work.checked(typed(settings))
         folder, opened = Location.of(out), plm.open_store(store)
         on_interruption(_what_is_left(folder, checkpoint, last))
@@ -172,6 +173,7 @@ def _best(log_worths: NDArray[np.float64], names: tuple[str, ...], by: NDArray[n
 @options.unranked_option
 @options.covariates_option
 @options.features_option
+@options.intercepts_option
 @option(
     "--performance-report",
     cls=options.AdvancedOption,

@@ -177,6 +177,9 @@ covariates_option = click.option(
 features_option = click.option(
     "--features", metavar="NAME,NAME", help="Columns of the store that explain worths (docs/features.md)."
 )
+intercepts_option = click.option(
+    "--intercepts", is_flag=True, default=None, help="Items have worths beside --features: ratings at equal style."
+)
 unranked_option = click.option(
     "--unranked",
     type=click.Choice(["below", "absent"]),

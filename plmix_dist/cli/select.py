@@ -14,7 +14,7 @@ from plmix_dist.cli import options as shared
 from plmix_dist.cli.data import ONLY_READ, choices_options, format_option
 from plmix_dist.cli.main import on_interruption
 from plmix_dist.cli.model import component_lines, results_of, run_work, typed
-from plmix_dist.cli.options import PATH, STORE, features_option, option, verb, work_options
+from plmix_dist.cli.options import PATH, STORE, features_option, intercepts_option, option, verb, work_options
 from plmix_dist.cli.output import EXIT_NOT_CONVERGED, few, json_text, progress_bar, show
 from plmix_dist.cluster.executor import LazyExecutor
 from plmix_dist.errors import DamagedStoreError, StoreExistsError
@@ -31,6 +31,7 @@ _LARGEST_JSON = 1 << 26
 @click.argument("store", type=STORE)
 @option("--out", required=True, metavar="DIR", type=PATH, help="Folder for table, plot and the chosen model.")
 @features_option
+@intercepts_option
 @work_options("select")
 def select(store: str, *, out: str, **options: Any) -> int:
     """Fit mixtures with several numbers of components to STORE, choose one, and save it.

@@ -89,6 +89,7 @@ _FIRST = (
         "with columns about persons (.npy or CSV), or a list of names of such columns that the store has.", ("fit",)),
     _key("data.features", Kind("list of names", _check_texts), None, "Columns of the store that explain worths.",
         ("fit", "select")),
+    _key("data.intercepts", flag, None, "Whether items have worths of their own beside features.", ("fit", "select")),
     _key("model.seed", whole(0), 0, "Random seed."),
 )  # fmt: skip
 _LAST = (
@@ -175,7 +176,8 @@ class Job:
     def work(self) -> Work:
         """What is computed: the same as a verb computes with these settings."""
         settings = {name: self[one.key] for name, one in settings_of(self["task"]).items() if one.text is not None}
-        return Work(self["task"], settings, self["model.seed"], self["data.covariates"], self["data.features"])
+        named = [self[f"data.{name}"] for name in ("covariates", "features", "intercepts")]
+        return Work(self["task"], settings, self["model.seed"], *named)
 
 
 def read_job(path: str | os.PathLike[str], *, cluster: dict[str, Any] | None = None) -> Job:

@@ -16,6 +16,7 @@ from plmix_dist.models.bayesian import BayesianPlackettLuceMixture
 from plmix_dist.models.linear import choices_of
 from plmix_dist.models.plackett_luce import PlackettLuceMixture
 from plmix_dist.models.selection import MixtureSelection
+from plmix_dist.rankings.features import Features
 from plmix_dist.settings import BAYES_INITS, INITS, TASKS, settings_of
 from plmix_dist.store import Checkpoint, Location, RankingStore, mixture, reader, sealed, targets
 from plmix_dist.tables.sources import covariates_named
@@ -36,6 +37,7 @@ class Work(NamedTuple):
     seed: int = 0
     covariates: str | list[str] | None = None
     features: Sequence[str] | None = None  # columns of the store
+    intercepts: bool | None = None  # whether items have worths beside features
 
     def estimator(self, **how: Any) -> Estimator:
         """The estimator of these settings; `how` is its progress and checkpoint."""
@@ -54,6 +56,8 @@ class Work(NamedTuple):
         if self.task != "bayes":
             methods.with_method(self.settings["method"], self.settings, typed)
         choices_of(self.settings.get("choices"))
+        if self.intercepts and not self.features:
+            raise errors.SettingsError("intercepts are worths of items beside features; name features too")
         found = self.estimator()
         if isinstance(found, MixtureSelection):
             found._numbers()
@@ -83,6 +87,7 @@ class Work(NamedTuple):
             **settings,
             **({} if columns is None else {"covariates": fingerprint.digest_of(columns)}),
             **({"features": list(self.features)} if self.features else {}),
+            **({"intercepts": True} if self.intercepts else {}),
         }
 
     @property
@@ -105,7 +110,7 @@ class Work(NamedTuple):
         if last is not None and not isinstance(found, MixtureSelection):  # a selection makes its own starts
             found.init = type(found).load(last)
         more: dict[str, Any] = {"membership_covariates": self.columns} if self.task == "fit" else {}
-        more |= {"features": list(self.features)} if self.features else {}
+        more |= {"features": Features(self.features, intercepts=bool(self.intercepts))} if self.features else {}
         with warnings.catch_warnings():
             for shown_in_the_result in (errors.NotConvergedWarning, errors.CollapsedComponentWarning):
                 warnings.simplefilter("ignore", shown_in_the_result)

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _SWEEPS = "sweeps"  # the stage of sampling whose iterations are the history
 # Keys that decide what the model is; among them, those that change no bit of it, or what may change from run to run.
-_DECISIVE = ("task", "model.", "start.", "data.store", "data.covariates", "data.features")
+_DECISIVE = ("task", "model.", "start.", "data.store", "data.covariates", "data.features", "data.intercepts")
 _WITHOUT = ("model.residency", "start.warm")
 
 

@@ -1,20 +1,21 @@
 """The format `battles`: two sides in each row, and which of them won: by a word, a name, flags, scores or counts.
 
 Equal battles of one person are merged into one row with their number as weight, so that the rows of a person, which may
-stand anywhere in a file, come together. A tie is a row of two tied items. The side of the winner is kept as a column.
+stand anywhere in a file, come together; those with features stay apart. A tie is a row of two tied items. The side of
+the winner is kept as a column.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from plmix_dist.errors import IngestError
 from plmix_dist.tables import tally
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import Format, ReadOptions, Table, missing_columns
+from plmix_dist.tables.format import FEATURE, OF_SECOND, Format, ReadOptions, Table, missing_columns
 from plmix_dist.tables.places import MOST, column_option
 from plmix_dist.tables.sniff import is_number, kind_of
 from plmix_dist.tables.words import MISSING, NO_SCORE, is_place_name, names_in, parse_weight
@@ -65,11 +66,12 @@ def _pairs(columns: Sequence[str]) -> list[_Pair]:
 def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
     """A table with two sides, and a column or two that say who won."""
     roles = {role: place for role, place in table.roles.items() if role != "id"}
+    labels = {role: roles[role] for role in ("weight", "group") if role in roles}
     lost = _winner_and_loser(table)
     if "winner_name" in options.columns and "loser" in options.columns:
         lost = {"winner_name": roles["winner_name"], "loser": roles["loser"]}
     if lost and (named or len(table.columns) > len(lost)) and not {"first", "second", "id"} & options.columns.keys():
-        return replace(table, roles=_labels(roles) | lost, unranked="absent")
+        return replace(table, roles=labels | lost, unranked="absent")
     pairs = [pair for pair in _pairs(table.columns) if not {*pair[:2]} & {*table.lists, *table.ignored}]
     if (sides := _sides(table, roles, pairs)) is None:
         if named:
@@ -83,11 +85,7 @@ def _recognise(table: Table, options: ReadOptions, named: bool) -> Table | None:
         return None
     if "id" in options.columns:
         raise IngestError("equal battles are merged, so that they have no ids; leave out --column id=...")
-    return _explained(replace(table, roles=_labels(roles) | sides | result, unranked="absent"))
-
-
-def _labels(roles: dict[str, int]) -> dict[str, int]:
-    return {role: roles[role] for role in ("weight", "group") if role in roles}
+    return _explained(replace(table, roles=labels | sides | result, unranked="absent"))
 
 
 def _winner_and_loser(table: Table) -> dict[str, int] | None:
@@ -280,6 +278,47 @@ def _explained(table: Table) -> Table:
     return table
 
 
+# Features: a pair of columns, one for each side.
+
+
+def feature_roles(columns: Sequence[str], options: ReadOptions) -> dict[str, str]:
+    """The columns of features by their roles: that of an item, or those of both sides."""
+    roles: dict[str, str] = {}
+    for name, named in options.columns_of_features.items():
+        roles |= zip((f"{FEATURE}{name}", f"{OF_SECOND}{name}"), _columns_of(columns, name, named), strict=False)
+    return roles
+
+
+def _columns_of(columns: Sequence[str], name: str, named: Sequence[str]) -> Sequence[str]:
+    """The columns that are named; if there is none of a single name, the pair that has its words and that of a side."""
+    words = {*tally.words_of(name)}
+    having = [pair for pair in _pairs(columns) if words <= pair.words]
+    having = [pair for pair in having if words == pair.words] or having
+    if len(named) > 1 or name in columns or not having:
+        return named
+    # Signs that are not letters may be all that columns differ in.
+    alike = [{*tally.words_of(column)} for column in columns]
+    if len(having) > 1 or alike.count(alike[having[0].first]) > 1:
+        raise _not_clear(name)
+    return [columns[place] for place in having[0][:2]]
+
+
+def check_features(table: Table, options: ReadOptions, roles: Mapping[str, str]) -> None:
+    """An error unless each feature has a column for the first side and one for the second."""
+    first = table.columns[table.roles["first"]] if "first" in table.roles else ""
+    for name, named in options.columns_of_features.items():
+        stands_first = len(named) == 2 or tally.SIDES.keys() & {*tally.words_of(first)}
+        if f"{OF_SECOND}{name}" not in roles or not stands_first:
+            raise _not_clear(name)
+
+
+def _not_clear(name: str) -> IngestError:
+    return IngestError(
+        f"it is not clear which columns hold the feature {name!r} of both sides: name them, that of the first side (or "
+        f"of the winner) first, such as --column 'features={name}=FIRST|SECOND'"
+    )
+
+
 BATTLES = Format(
     name="battles",
     recognise=_recognise,
@@ -290,4 +329,5 @@ BATTLES = Format(
     | {"winner": _WINNER, "group": _PERSONS, "winner_name": tuple(_LOST), "loser": tuple(_LOST.values())},
     scattered=lambda header: "group" in header.roles,
     merges=True,
+    takes_features=True,
 )

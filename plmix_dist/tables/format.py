@@ -9,6 +9,7 @@ import csv
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from plmix_dist.tables.words import COLUMN_NAMES, LABEL_ROLES, LISTS_OF_COLUMNS,
 
 # What the role of a column of features begins with.
 FEATURE = "feature "
+# And that of the same feature of the second side of a battle.
+OF_SECOND = "second feature "
 # And that of a column about the person who gave a ranking.
 PERSON = "person "
 # In this order: a semicolon or a tab in every line is hardly ever part of the text.
@@ -56,7 +59,7 @@ class ReadOptions:
     def column_names(self) -> list[str]:
         """All columns that the user named."""
         named = [name for role, name in self.columns.items() if role not in LISTS_OF_COLUMNS]
-        return named + (self.places or []) + self.ignored + self.features + self.persons
+        return [*named, *(self.places or []), *self.ignored, *chain(*self.columns_of_features.values()), *self.persons]
 
     @property
     def places(self) -> list[str] | None:
@@ -65,8 +68,15 @@ class ReadOptions:
 
     @property
     def features(self) -> list[str]:
-        """The columns that are features of the item of a row."""
-        return _names_in(self.columns["features"]) if "features" in self.columns else []
+        """The names of features of the item of a row, or of both sides of a battle."""
+        return list(self.columns_of_features)
+
+    @property
+    def columns_of_features(self) -> dict[str, list[str]]:
+        """The columns of each feature by its name: one, or one for each side, as in `length=length_a|length_b`."""
+        texts = _names_in(self.columns.get("features", ""))
+        named = [text.rpartition("=") if "|" in text else ("", "", text) for text in texts]
+        return {name or columns: columns.split("|", 1) for name, _, columns in named}
 
     @property
     def persons(self) -> list[str]:
@@ -153,7 +163,7 @@ class Source:
 
 
 def columns_of(roles: Mapping[str, int], begins: str) -> dict[str, int]:
-    """The columns of features (FEATURE) or about persons (PERSON), by their roles."""
+    """The columns of features (FEATURE, OF_SECOND) or about persons (PERSON), by their roles."""
     return {role: place for role, place in roles.items() if role.startswith(begins)}
 
 
@@ -186,7 +196,7 @@ class Format:
     scattered: Callable[[Header], bool] = lambda header: False  # noqa: ARG005
     # Whether equal rows are merged while they are read, so that few are left of many.
     merges: bool = False
-    # Whether each row may have features of its item.
+    # Whether each row may have features of its item, or of both sides.
     takes_features: bool = False
     # Whether each row may have columns about the person who gave its ranking.
     takes_persons: bool = False

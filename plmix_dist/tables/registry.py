@@ -27,7 +27,17 @@ from plmix_dist.tables import (
 )
 from plmix_dist.tables import format as formats
 from plmix_dist.tables.cvr import CVR
-from plmix_dist.tables.format import PERSON, Batch, Format, ReadOptions, Source, Table, columns_of, usual_names
+from plmix_dist.tables.format import (
+    OF_SECOND,
+    PERSON,
+    Batch,
+    Format,
+    ReadOptions,
+    Source,
+    Table,
+    columns_of,
+    usual_names,
+)
 from plmix_dist.tables.frames import Frame, is_row
 from plmix_dist.tables.outsiders import refuse_highest_first, with_doubts
 from plmix_dist.tables.parquet import EXCEL_FILES, PARQUET_FILES, batch_of
@@ -201,12 +211,13 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
 
     An error if it is of no format, or may be of several; it names the option that decides.
     """
-    of_use = {"to ignore": options.ignored, "for features": options.features, "about persons": options.persons}
+    features = battles.feature_roles(table.columns, options)
+    of_use = {"to ignore": options.ignored, "for features": features.values(), "about persons": options.persons}
     for use, names in of_use.items():
         if (unknown := next((name for name in names if name not in table.columns), None)) is not None:
             raise IngestError(f"no column {unknown!r} {use}; found: {', '.join(table.columns)}")
-    features = {f"{formats.FEATURE}{name}": table.columns.index(name) for name in options.features}
-    own = features | {f"{PERSON}{name}": table.columns.index(name) for name in options.persons}
+    of_roles = features | {f"{PERSON}{name}": name for name in options.persons}
+    own = {role: table.columns.index(name) for role, name in of_roles.items()}
     # Formats look at the other columns.
     ignored = (*table.ignored, *map(table.columns.index, options.ignored), *own.values())
     for form in _table_formats() if named is None else [named]:
@@ -218,8 +229,11 @@ def _recognise(table: Table, options: ReadOptions, named: Format | None) -> tupl
         _refuse_unused_choices(form, options)
         if named is None and form in (by_row.RANKS, long.LONG, surveys.QUALTRICS):
             refuse_highest_first(found)
-        if features and not form.consecutive(found):
-            raise IngestError("features belong to one row per item of each ranking, and here a row is a whole ranking")
+        if form is battles.BATTLES:
+            battles.check_features(found, options, features)
+        elif (features and not form.consecutive(found)) or columns_of(own, OF_SECOND):
+            what = "has no sides" if form.consecutive(found) else "is a whole ranking"
+            raise IngestError(f"features belong to one row per item of each ranking or to sides, and a row here {what}")
         found = replace(found, roles={**found.roles, **own})
         if "group" in found.roles and "group" not in options.columns:
             column = found.columns[found.roles["group"]]

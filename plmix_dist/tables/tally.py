@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from plmix_dist.errors import IngestError
 from plmix_dist.rankings import label_column
 from plmix_dist.tables.encode import shown
-from plmix_dist.tables.format import Batch, Column
+from plmix_dist.tables.format import FEATURE, Batch, Column, columns_of
 from plmix_dist.tables.rows import BATCH_ROWS, Failure, RawRows, whole_numbers_if_all
 from plmix_dist.tables.sources import Header
 from plmix_dist.tables.words import MISSING, NO_SCORE, names_in, parse_weight
@@ -90,23 +90,25 @@ _MOST_PENDING = 1 << 21
 
 
 class _Counted(NamedTuple):
-    """Battles as numbers, how many of each, and the line of the first; all (n,)."""
+    """Battles as numbers, how many of each, and the line of the first; all (n,). Features (n, 2, n_features)."""
 
     keys: NDArray[np.int64]
     weights: NDArray[np.float64]
     lines: NDArray[np.int64]
+    features: NDArray[np.float32]
 
     def merged(self) -> _Counted:
-        """Equal battles added up, in the order of their numbers."""
+        """Battles in the order of their numbers; equal ones are added up if there are no features."""
         # Whole numbers have one sum in any order.
-        whole = np.array_equal(self.weights, np.rint(self.weights))
+        whole = not self.features.size and np.array_equal(self.weights, np.rint(self.weights))
         order = np.argsort(self.keys, kind=None if whole else "stable")
         keys = self.keys[order]
-        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        starts = np.flatnonzero((np.diff(keys, prepend=-1) != 0) | (self.features.size > 0))
         if not len(starts):
             return self
         lines = np.minimum.reduceat(self.lines[order], starts)
-        return _Counted(keys[starts], np.add.reduceat(self.weights[order], starts), lines)
+        weights = np.add.reduceat(self.weights[order], starts)
+        return _Counted(keys[starts], weights, lines, self.features[order][starts])
 
 
 @dataclass
@@ -114,12 +116,15 @@ class _Tally:
     """Battles by person, items, side and result."""
 
     has_persons: bool
+    parts: list[_Counted]
     items: dict[str, int] = field(default_factory=dict)
     persons: dict[object, int] = field(default_factory=lambda: defaultdict(count().__next__))  # numbered as they come
-    parts: list[_Counted] = field(default_factory=list)
 
     def add(self, columns: Sequence[NDArray[np.int64]], has_sides: bool, *counted: NDArray[Any]) -> None:
-        """Count battles: person, item of the first side, of the second, result; weight and line. All (n,)."""
+        """Count battles: person, item of the first side, of the second, result; weight and line. All (n,).
+
+        Last come the features of both sides (n, 2, n_features).
+        """
         if len(self.items) > 1 << _ITEM_BITS or len(self.persons) > 1 << _PERSON_BITS:
             raise IngestError(
                 f"more than {1 << _ITEM_BITS:,} items or {1 << _PERSON_BITS:,} persons in one file of battles; divide "
@@ -130,7 +135,9 @@ class _Tally:
         turned = (result == SECOND_WON) | ((result == TIE) & (first > second))
         side = np.where(turned, SECOND_WON, FIRST_WON) * has_sides
         pair = (person << _ITEM_BITS | np.where(turned, second, first)) << _ITEM_BITS | np.where(turned, first, second)
-        self.parts.append(_Counted((pair << _SIDE_BITS | side) << 1 | (result == TIE), *counted))
+        weights, lines, features = counted
+        features = np.where(turned[:, None, None], features[:, ::-1], features)
+        self.parts.append(_Counted((pair << _SIDE_BITS | side) << 1 | (result == TIE), weights, lines, features))
         if sum(len(part.keys) for part in self.parts[1:]) > max(_MOST_PENDING, len(self.parts[0].keys)):
             self.parts = [self._together()]
 
@@ -139,11 +146,11 @@ class _Tally:
 
     def rows(self, failures: list[Failure]) -> Iterator[RawRows]:
         """All battles, those of a person one after the other; without persons, in the order of their first lines."""
-        empty = np.empty(0, np.int64)
-        keys, weights, lines = self._together() if self.parts else _Counted(empty, np.empty(0), empty)
+        found = self._together()
         if not self.has_persons:
-            order = np.argsort(lines, kind="stable")
-            keys, weights, lines = keys[order], weights[order], lines[order]
+            order = np.argsort(found.lines, kind="stable")
+            found = _Counted._make(column[order] for column in found)
+        keys, weights, lines, features = found
         names = pa.array(list(self.items), pa.string())
         labels = label_column(whole_numbers_if_all(np.array([*self.persons, None], object)[:-1]))
         for start in range(0, max(1, len(keys)), BATCH_ROWS):
@@ -160,14 +167,17 @@ class _Tally:
                 weights=weights[part],
                 groups=labels[pair >> (2 * _ITEM_BITS)] if self.has_persons else None,
                 sides=side.astype(np.uint8) if side.any() else None,
+                features=features[part].reshape(-1, features.shape[2]) if features.shape[2] else None,
                 lines=lines[part],
                 failures=failures if start == 0 else [],
             )
 
 
 def read_battles(batches: Iterator[Batch], header: Header) -> Iterator[RawRows]:
-    """All battles of a slice, merged."""
-    tally = _Tally("group" in header.roles)
+    """All battles of a slice, merged unless they have features."""
+    empty = np.empty(0, np.int64)
+    no_features = np.empty((0, 2, len(columns_of(header.roles, FEATURE))), np.float32)
+    tally = _Tally("group" in header.roles, [_Counted(empty, np.empty(0), empty, no_features)])
     failures: list[Failure] = []
     for batch in batches:
         _count(batch, header, tally, failures)
@@ -209,9 +219,14 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
         results = [(np.full(batch.n_rows, codes.get(role, TIE)), found) for role, found in counts.items()]
     else:
         result = _results(columns, batch.n_rows, header)
-        refuse(result == UNKNOWN, lambda row: _not_understood(columns, row))
+        refuse(result == UNKNOWN, lambda row: f"the result is not understood: {_said(columns, (*ROLES, 'ties'), row)}")
         refuse(result == _NONE, "the result is missing", wrong=False)
         results = [(result, np.ones(batch.n_rows))]
+    of_sides = [role for role in columns if FEATURE in role]  # of each feature that of the first side, and the second
+    cells = [columns[role].numbers(message="features must be numbers, but a column holds {}") for role in of_sides]
+    features = np.array(cells, np.float64).reshape(len(cells) // 2, 2, batch.n_rows).transpose(2, 1, 0)
+    odd = ~np.asarray((np.abs(features) <= np.finfo(np.float32).max).all(axis=(1, 2)))
+    refuse(odd, lambda row: f"features must be finite numbers: {_said(columns, of_sides, row)}")
     # Who lost, or how often, is in columns of their own: nothing says who stood where.
     has_sides = not {"loser", "first_wins"} & columns.keys()
     good = np.ones(batch.n_rows, np.bool_)
@@ -222,7 +237,7 @@ def _count(batch: Batch, header: Header, tally: _Tally, failures: list[Failure])
     for result, times in results:
         use = good & (times > 0)
         said = [column[use] for column in (person, *pair, result)]
-        tally.add(said, has_sides, (weight * times)[use], batch.lines[use])
+        tally.add(said, has_sides, (weight * times)[use], batch.lines[use], features[use].astype(np.float32))
 
 
 def _results(columns: Mapping[str, Column], n_rows: int, header: Header) -> NDArray[np.int64]:
@@ -230,8 +245,7 @@ def _results(columns: Mapping[str, Column], n_rows: int, header: Header) -> NDAr
     if "loser" in columns:
         return np.full(n_rows, FIRST_WON)
     if "winner" in columns:
-        found: NDArray[np.int64] = columns["winner"].mapped(vocabulary(header.columns[header.roles["first"]]), np.int64)
-        return found
+        return columns["winner"].mapped(vocabulary(header.columns[header.roles["first"]]), np.int64)
     if "winner_name" in columns:
         words = columns["winner_name"].mapped(vocabulary(""), np.int64)
         names = {name: code for code, name in enumerate(dict.fromkeys(columns["winner_name"].values))}
@@ -264,7 +278,6 @@ def _of_numbers(said: NDArray[np.float64], lost: float, tie: float) -> NDArray[n
     return np.where(np.isnan(said), _NONE, known)
 
 
-def _not_understood(columns: Mapping[str, Column], row: int) -> str:
-    """The message for a row whose result is not understood."""
-    said = ", ".join(f"{role} {columns[role][row]!r}" for role in (*ROLES, "ties") if role in columns)
-    return f"the result is not understood: {said}"
+def _said(columns: Mapping[str, Column], roles: Sequence[str], row: int) -> str:
+    """What a row has in the columns of some roles."""
+    return ", ".join(f"{role} {columns[role][row]!r}" for role in roles if role in columns)

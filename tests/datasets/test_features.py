@@ -146,7 +146,8 @@ def test_ingest__features_that_cannot_be_read(
         ingested(table, tmp_path / "store", columns=COLUMNS | columns, **options)
     (tmp_path / "wide.csv").write_text("place1,place2,price\na,b,1\nb,a,2\n")
     with pytest.raises(
-        IngestError, match=r"wide, which has no column for features.* --format long or --format choices"
+        IngestError,
+        match=r"wide, which has no column for features.* --format long or --format battles or --format choices",
     ):
         plm.ingest(tmp_path / "wide.csv", tmp_path / "wide", format="wide", columns={"features": "price"})
 
