@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -92,6 +93,23 @@ def a_folder_with_data(tmp_path, monkeypatch):
             ),
         ],
     )
+    battles = [
+        (*(f"model {i}" for i in rng.permutation(4)[:2]), rng.integers(2), *rng.integers(50, 900, 2)) for _ in range(90)
+    ]
+    _write(
+        "battles.csv",
+        [
+            "model_a,model_b,winner,length_a,length_b",
+            *(f"{one},{two},model_{'ab'[won]},{own},{other}" for one, two, won, own, other in battles),
+        ],
+    )
+    _write("games.csv", ["winner,loser,form_won,form_lost", *(f"{one},{two},{a},{b}" for one, two, _, a, b in battles)])
+    chats = [
+        {"model_a": one, "model_b": two, "winner": f"model_{'ab'[won]}",
+         "conv_metadata": {"sum_assistant_a_tokens": int(own), "sum_assistant_b_tokens": int(other)}}
+        for one, two, won, own, other in battles
+    ]  # fmt: skip
+    _write("chats.jsonl", list(map(json.dumps, chats)))
     return tmp_path
 
 
