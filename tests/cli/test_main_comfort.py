@@ -203,7 +203,7 @@ def test_help__every_example_runs(tmp_path: Path, shell: Callable[..., Said]) ->
     with open("ratings.csv", "w") as file:
         file.write("\n".join(["user,item,rating", *rows]))
     (tmp_path / "council").mkdir()
-    pl.export("s", "council/ward.csv")
+    pl.export("s", "council/ward-1.csv")
     with open("job.toml", "w") as file:
         file.write(JOB)
     for verb in WITH_EXAMPLES:
